@@ -1,0 +1,1 @@
+"""Companion processes of the agent; they import nothing from task."""

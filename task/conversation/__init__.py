@@ -1,0 +1,1 @@
+"""Conversation data: messages, history, state and sinks. No network, no environment."""

@@ -1,0 +1,121 @@
+"""Chat messages in OpenAI's shape, as frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal
+
+
+class Role(StrEnum):
+    SYSTEM = "system"
+    DEVELOPER = "developer"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """The function part of a call; `arguments` is always valid JSON text of an object."""
+
+    name: str
+    arguments: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call the model asks for; `problem` says what was wrong with its raw arguments, if anything was."""
+
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = "function"
+    problem: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "type": "function",
+            "function": {"name": self.function.name, "arguments": self.function.arguments},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A DIAL attachment: exactly one of `data` and `url`."""
+
+    type: str | None = None
+    title: str | None = None
+    data: str | None = None
+    url: str | None = None
+    reference_url: str | None = None
+    reference_type: str | None = None
+
+    def as_dict(self) -> dict[str, str]:
+        fields = ("type", "title", "data", "url", "reference_url", "reference_type")
+        return {name: value for name in fields if (value := getattr(self, name)) is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class CustomContent:
+    """What DIAL adds to a message; only `attachments` of tool results are used inside the loop."""
+
+    attachments: tuple[Attachment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message. `content` is text, a list of OpenAI content parts, or None beside tool calls.
+
+    `failed` marks a tool message that reports a failure; it never travels.
+    """
+
+    role: Role
+    content: str | list[dict[str, Any]] | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    reasoning_content: str | None = None
+    custom_content: CustomContent | None = None
+    failed: bool = False
+
+    def text(self) -> str:
+        """The message's text; the text parts joined where content is a list."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(str(part.get("text", "")) for part in self.content or () if part.get("type") == "text")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The message in OpenAI's wire shape, without nulls and without what only DIAL knows."""
+        wire: dict[str, Any] = {"role": self.role.value}
+        if self.content is not None or not self.tool_calls:
+            wire["content"] = self.content if self.content is not None else ""
+        if self.tool_calls:
+            wire["tool_calls"] = [call.as_dict() for call in self.tool_calls]
+        if self.tool_call_id is not None:
+            wire["tool_call_id"] = self.tool_call_id
+        if self.name is not None:
+            wire["name"] = self.name
+        return wire
+
+
+def system(text: str) -> Message:
+    return Message(Role.SYSTEM, text)
+
+
+def user(content: str | list[dict[str, Any]]) -> Message:
+    return Message(Role.USER, content)
+
+
+def assistant(text: str | None = None, calls: Sequence[ToolCall] = ()) -> Message:
+    return Message(Role.ASSISTANT, text, tool_calls=tuple(calls))
+
+
+def tool_message(call: ToolCall, text: str, *, failed: bool = False) -> Message:
+    """The answer to `call`."""
+    return Message(Role.TOOL, text, tool_call_id=call.id, name=call.function.name, failed=failed)

@@ -1,0 +1,1 @@
+"""Chat models: backends that stream deltas for messages and tool schemas."""

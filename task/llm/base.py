@@ -1,0 +1,90 @@
+"""What a chat model is: something that streams deltas for messages and tool schemas."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from task.conversation.messages import Attachment, Message
+
+ToolSchema = Mapping[str, Any]  # {"type": "function", "function": {name, description, parameters}}
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A fragment of a call as the provider sent it; what is absent is None, `arguments` is text or a whole object."""
+
+    index: int | None = None
+    id: str | None = None
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentDelta:
+    """A file that the model (a DIAL deployment) attached to its answer."""
+
+    attachment: Attachment
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one model request; usages are added up over a run."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(self.prompt_tokens + other.prompt_tokens, self.completion_tokens + other.completion_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The provider's finish reason: stop, length, tool_calls, content_filter, or its own word."""
+
+    reason: str
+
+
+Delta = TextDelta | ReasoningDelta | ToolCallDelta | AttachmentDelta | Usage | Finish
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """A request's parameters in OpenAI's names; what is None is not sent. `extra` is sent as it is."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    stop: Sequence[str] | None = None
+    seed: int | None = None
+    tool_choice: str | Mapping[str, Any] | None = None
+    reasoning_effort: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class ChatModel(Protocol):
+    """A model behind some provider.
+
+    Yields deltas as they arrive, in order. A stream that ended well has yielded exactly one Finish.
+
+    Raises:
+        ProviderError: the provider refused, failed, or the stream broke off (also without a finish reason).
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> AsyncIterator[Delta]: ...

@@ -1,0 +1,1 @@
+"""An embedded stand-in for DIAL Core: keys, files, models and applications."""

@@ -1,0 +1,1 @@
+"""Tools the model may call, and the toolbox that runs the calls of a turn."""

@@ -1,0 +1,137 @@
+"""The base of every tool: a name, a description, a schema, and an execution that never raises."""
+
+from __future__ import annotations
+
+import json
+import logging
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import Any, cast
+
+from task.conversation.messages import Attachment, CustomContent, Message, Role, ToolCall, tool_message
+from task.errors import ArgumentsError, ToolError, new_reference
+from task.tools.models import Effect, ToolCallParams
+
+logger = logging.getLogger(__name__)
+
+
+class BaseTool(ABC):
+    """A tool the model may call. Source: API reference, BaseTool.
+
+    A subclass names itself, describes itself, gives a JSON Schema and implements `_execute`, which returns text or a
+    message and raises `ToolError` with a sentence for the model when it cannot do what was asked.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def description(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def parameters(self) -> dict[str, Any]: ...
+
+    @property
+    def show_in_stage(self) -> bool:
+        """Whether the toolbox writes arguments and result into the stage; False: the tool writes them itself."""
+        return True
+
+    @property
+    def effects(self) -> frozenset[Effect]:
+        return frozenset({Effect.READ})
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds one call may take; None: the loop's limit."""
+        return None
+
+    @property
+    def offloads(self) -> bool:
+        """Whether a long result may be stored as a file and shortened for the model."""
+        return True
+
+    def title(self, arguments: dict[str, Any]) -> str:
+        """The stage's title: the name with the argument that tells this call from another."""
+        telling = next((str(value) for value in arguments.values() if isinstance(value, str) and value.strip()), "")
+        first_line = telling.strip().splitlines()[0] if telling.strip() else ""
+        return f"{self.name}: {first_line[:60]}" if first_line else self.name
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """The OpenAI function-calling schema; the same object every time, so that a request's prefix stays stable."""
+        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": function}
+
+    def parse(self, call: ToolCall) -> dict[str, Any]:
+        """The call's arguments, checked against the schema, with the schema's defaults filled in.
+
+        Raises:
+            ArgumentsError: they are not JSON, not an object, or do not fit; the text says how.
+        """
+        if call.problem:
+            raise ArgumentsError(f"{call.problem} Send the arguments of {self.name} again.")
+        try:
+            arguments = json.loads(call.function.arguments or "{}")
+        except json.JSONDecodeError as error:
+            raise ArgumentsError(
+                f"The arguments of {self.name} are not valid JSON: {error}. Send them again."
+            ) from error
+        if not isinstance(arguments, dict):
+            raise ArgumentsError(f"The arguments of {self.name} must be a JSON object.")
+        return self._checked(cast("dict[str, Any]", arguments))
+
+    def _checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        faults = sorted(self._validator.iter_errors(arguments), key=lambda fault: list(map(str, fault.path)))
+        if faults:
+            named = "; ".join(
+                f"{'.'.join(map(str, fault.path)) or 'arguments'}: {fault.message}" for fault in faults[:5]
+            )
+            raise ArgumentsError(
+                f"The arguments of {self.name} do not fit: {named}. Schema: {json.dumps(self.parameters)}"
+            )
+        properties = cast("dict[str, dict[str, Any]]", self.parameters.get("properties", {}))
+        defaults = {name: shape["default"] for name, shape in properties.items() if "default" in shape}
+        return {**defaults, **arguments}
+
+    @cached_property
+    def _validator(self) -> Any:
+        from jsonschema import Draft202012Validator
+
+        return Draft202012Validator(self.parameters)
+
+    async def execute(self, tool_call_params: ToolCallParams) -> Message:
+        """Run the tool and answer its call with exactly one tool message; a failure becomes the message's text."""
+        call = tool_call_params.tool_call
+        try:
+            if tool_call_params.arguments is None:
+                tool_call_params.arguments = self.parse(call)
+            return as_tool_message(call, await self._execute(tool_call_params))
+        except ToolError as error:
+            return tool_message(call, f"Error: {error}", failed=True)
+        except Exception:
+            reference = new_reference()
+            logger.exception("%s failed unexpectedly (reference %s)", self.name, reference)
+            text = f"Error: {self.name} failed unexpectedly (reference {reference}). Try another way or tell the user."
+            return tool_message(call, text, failed=True)
+
+    @abstractmethod
+    async def _execute(self, tool_call_params: ToolCallParams) -> str | Message: ...
+
+
+def as_tool_message(call: ToolCall, result: Any) -> Message:
+    """What a tool returned, as the answer to `call`; accepts text, our message, or the DIAL SDK's."""
+    if isinstance(result, Message):
+        return Message(
+            Role.TOOL, result.text(), tool_call_id=call.id, name=call.function.name,
+            custom_content=result.custom_content, failed=result.failed,
+        )  # fmt: skip
+    content = getattr(result, "content", result)
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
+    foreign = getattr(getattr(result, "custom_content", None), "attachments", None) or ()
+    names = ("type", "title", "data", "url", "reference_url", "reference_type")
+    attachments = tuple(Attachment(**{name: getattr(item, name, None) for name in names}) for item in foreign)
+    custom = CustomContent(attachments) if attachments else None
+    return Message(Role.TOOL, text, tool_call_id=call.id, name=call.function.name, custom_content=custom)

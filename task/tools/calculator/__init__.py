@@ -1,0 +1,1 @@
+"""An exact, bounded calculator."""

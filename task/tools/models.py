@@ -1,0 +1,51 @@
+"""What a tool is given: the call, where to write, and who asks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from task.conversation.messages import ToolCall
+from task.conversation.sinks import ChoiceSink, StageSink
+
+
+class Effect(StrEnum):
+    """What a tool does to the world; the gate's rules speak of these."""
+
+    READ = "read"
+    WRITE = "write"
+    EXECUTE = "execute"
+    NETWORK = "network"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who a run works for.
+
+    `api_key` is the key of this one request; `headers` travel on to models and servers (`X-*`, `traceparent`);
+    `principal` gives the stable identity behind the key, asked for once and only when somebody needs it.
+    """
+
+    api_key: str
+    principal: Callable[[], Awaitable[str]]
+    conversation_id: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass
+class ToolCallParams:
+    """Everything one execution of a tool gets. Source: API reference, Data Models.
+
+    `arguments` are the parsed, schema-checked arguments of `tool_call`; `BaseTool.execute` fills them in when the
+    caller has not.
+    """
+
+    tool_call: ToolCall
+    stage: StageSink
+    choice: ChoiceSink
+    api_key: str
+    conversation_id: str
+    arguments: dict[str, Any] | None = None
+    caller: Caller | None = None

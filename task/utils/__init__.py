@@ -1,0 +1,1 @@
+"""Small helpers that the specification names."""
