@@ -1,0 +1,223 @@
+"""Every setting of the product as one tree, read from the environment, `.env` and a YAML file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from task.settings_sources import CONFIG_VARIABLE, Sources, build, read_document, read_dotenv
+
+PREFIX = "AGENT_"
+DEFAULT_DOCUMENT = "dial-agent.yaml"
+APPLICATION = "dial-agent"
+
+
+def _http_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("it must be an address such as http://localhost:8080")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("the address must not hold a user name, a query or a fragment")
+    if parts.port == 0:
+        raise ValueError("port 0 is nobody's address")
+    return text.rstrip("/")
+
+
+def _list(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        return json.loads(value)
+    return [item.strip() for item in value.split(",") if item.strip()]
+
+
+def _mapping(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("{"):
+        return json.loads(value)
+    pairs = [item.partition("=") for item in value.split(",") if item.strip()]
+    if not all(separator for _, separator, _ in pairs):
+        raise ValueError("it must be name=value pairs with commas between them")
+    return {name.strip(): item.strip() for name, _, item in pairs}
+
+
+def _upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
+Texts = Annotated[list[str], BeforeValidator(_list)]
+Paths = Annotated[list[Path], BeforeValidator(_list)]
+TextMap = Annotated[dict[str, str], BeforeValidator(_mapping)]
+Folder = Annotated[Path, AfterValidator(Path.expanduser)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
+
+
+class LimitSettings(BaseModel):
+    """How far one run may go and how much one file may weigh."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    steps: int = Field(default=15, ge=1, le=1000, description="Model requests with tools in one run.")
+    tool_seconds: float = Field(default=300, gt=0, description="Seconds one tool call may take.")
+    run_seconds: float = Field(
+        default=1500, gt=0, description="Seconds one run may take; the key Core gives lives 1800."
+    )
+    run_tokens: int | None = Field(default=None, ge=1, description="Tokens one run may use; empty: no limit.")
+    offload_chars: int = Field(
+        default=40_000, ge=1000, description="Longer tool results are stored and read piece by piece."
+    )
+    max_upload_bytes: int = Field(default=50 * 2**20, ge=1, description="Largest file the agent uploads.")
+    max_download_bytes: int = Field(default=10 * 2**20, ge=1, description="Largest file the agent downloads.")
+
+
+class LocalCoreSettings(BaseModel):
+    """The local stand-in for DIAL Core (`dial-agent core`)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str = Field(default="127.0.0.1", min_length=1, description="Address local Core listens on.")
+    allow_public: bool = Field(
+        default=False, description="Let local Core listen on an address other machines can reach."
+    )
+    core025: bool = Field(default=False, description="Behave like Core 0.25 where it differs from today's.")
+    model: Literal["auto", "upstream", "demo"] = Field(
+        default="auto",
+        description="Model behind local Core: `auto` takes an upstream, else a running Ollama, else the demo.",
+    )
+    host_map: TextMap = Field(
+        default_factory=lambda: {"agent": "127.0.0.1"},
+        description="Hosts of the configuration's endpoints and where they are when run locally.",
+    )
+    data_dir: Folder | None = Field(
+        default=None, description="Folder of local Core's files; empty: `core` in `AGENT_DATA_DIR`."
+    )
+    config_files: Paths = Field(
+        default_factory=list[Path], description="Core's configuration files; empty: the product's own."
+    )
+
+
+class Settings(BaseSettings):
+    """The whole tree. A bare `Settings()` holds the defaults and reads nothing; `load_settings` reads the sources."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", enable_decoding=False, extra="forbid", frozen=True
+    )
+
+    dial_endpoint: HttpUrl = Field(
+        default="http://localhost:8080", validation_alias="dial_endpoint", description="DIAL Core, real or local."
+    )
+    deployment_name: str = Field(
+        default="gpt-4o", validation_alias="deployment_name", min_length=1, description="Model the agent asks."
+    )
+    dial_api_key: SecretStr | None = Field(
+        default=None,
+        validation_alias="dial_api_key",
+        description="Key for calls of Core outside a request; local Core makes its own when empty.",
+    )
+    openai_api_key: SecretStr | None = Field(
+        default=None, validation_alias="openai_api_key", description="Key of an OpenAI-compatible upstream."
+    )
+    openai_base_url: HttpUrl | None = Field(
+        default=None,
+        validation_alias="openai_base_url",
+        description="Address of an OpenAI-compatible upstream; with a key alone: https://api.openai.com/v1.",
+    )
+    ollama_local: HttpUrl = Field(
+        default="http://127.0.0.1:11434",
+        validation_alias="ollama_local",
+        description="Where a running Ollama is looked for.",
+    )
+    pyinterpreter_mcp_url: HttpUrl | None = Field(
+        default=None,
+        validation_alias="pyinterpreter_mcp_url",
+        description="MCP address of a Python interpreter server.",
+    )
+    ddg_mcp_url: HttpUrl | None = Field(
+        default=None, validation_alias="ddg_mcp_url", description="MCP address of a search server."
+    )
+    host: str = Field(default="127.0.0.1", min_length=1, description="Address the agent listens on.")
+    port: Port = Field(default=5030, description="Port the agent listens on; 0: any free one.")
+    core_port: Port = Field(default=8080, description="Port local Core listens on; 0: any free one.")
+    data_dir: Folder = Field(
+        default=Path("~/.local/share") / APPLICATION,
+        validate_default=True,
+        description="Folder of the product's own files; under `XDG_DATA_HOME` where that is set.",
+    )
+    log_level: LogLevel = Field(
+        default="INFO", description="Least severe log lines shown: DEBUG, INFO, WARNING or ERROR."
+    )
+    heartbeat_seconds: float = Field(
+        default=15, gt=0, description="Seconds of silence after which a stream gets a heartbeat."
+    )
+    backend: Literal["dial", "openai"] = Field(
+        default="dial",
+        description="How the agent reaches its model: through DIAL Core, or an OpenAI-compatible upstream.",
+    )
+    profile: str | None = Field(
+        default=None, description="Name of the model's profile; empty: found from the model's name."
+    )
+    temperature: float | None = Field(default=None, ge=0, le=2, description="Temperature of the model; empty: its own.")
+    system_prompt: str | None = Field(default=None, description="System prompt in place of the product's own.")
+    tool_paths: Texts = Field(
+        default_factory=list[str],
+        description="Further tools: `package.module:attribute` or a `.py` file, with commas between them.",
+    )
+    state_secret: SecretStr | None = Field(
+        default=None,
+        description="Signs the hidden state; the same on every replica. Empty: made once per installation.",
+    )
+    errors_in_stream: bool = Field(
+        default=False, description="Report a caller's mistakes inside the stream (Core <= 0.25)."
+    )
+    limits: LimitSettings = LimitSettings()
+    core: LocalCoreSettings = LocalCoreSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+
+def load_settings(
+    config: Path | None = None, environ: Mapping[str, str] | None = None, directory: Path | None = None
+) -> Settings:
+    """The settings of this process; environment beats `.env` beats the YAML file.
+
+    The YAML file is `config`, else the one `AGENT_CONFIG` names, else `dial-agent.yaml` in `directory`, where `.env`
+    is looked for as well; `directory` is the working directory unless given, `environ` the process's environment.
+
+    Raises:
+        SettingsError: a file cannot be read, a name is unknown, or a value is malformed; one line with the mend.
+    """
+    environment = os.environ if environ is None else environ
+    folder = directory or Path.cwd()
+    dotenv = read_dotenv(folder / ".env")
+    named = config or environment.get(CONFIG_VARIABLE) or dotenv.get(CONFIG_VARIABLE)
+    document = folder / (named or DEFAULT_DOCUMENT)
+    content = read_document(document) if named or document.is_file() else {}
+    sources = Sources(environment, dotenv, content, str(named or DEFAULT_DOCUMENT))
+    return build(Settings, sources, PREFIX, _home(environment))
+
+
+def _home(environment: Mapping[str, str]) -> dict[str, Any]:
+    if data_home := environment.get("XDG_DATA_HOME"):
+        return {"data_dir": Path(data_home) / APPLICATION}
+    if home := environment.get("HOME"):
+        return {"data_dir": Path(home) / ".local" / "share" / APPLICATION}
+    return {}
