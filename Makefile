@@ -1,0 +1,58 @@
+# Every target works from a clean clone: the virtual environment is made on first use and refreshed when the
+# requirements change. Choose another interpreter with `make PYTHON=python3.12 …`.
+
+PYTHON  ?= python3
+WORKERS ?= 2
+VENV    := .venv
+BIN     := $(VENV)/bin
+READY   := $(VENV)/.ready
+# Prints "ok", or the version it found, on every Python there is; nothing at all when there is none.
+VERSION  = $(shell $(PYTHON) -c 'import sys; v = sys.version_info[:2]; print("ok" if (3, 11) <= v < (3, 14) else "%d.%d" % v)' 2>/dev/null)
+REFUSAL  = This project needs Python 3.11, 3.12 or 3.13, but "$(PYTHON)" is $(or $(VERSION),missing): run make with PYTHON=python3.11 or another that you have
+
+.PHONY: help run test test-system check format docs bench clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
+
+run: $(READY) ## start the whole product on this machine: local DIAL Core, agent, model
+	@$(BIN)/dial-agent up
+
+test: $(READY) ## run the tests, with branch coverage
+	@$(BIN)/python -m pytest -m "not system" -n $(WORKERS) --dist worksteal --cov --cov-branch --cov-report=term
+
+test-system: $(READY) ## run the tests that need Debian packages, and the full counts
+	@$(BIN)/python scripts/system_packages.py
+	@$(BIN)/python -m pytest -m system --timeout 600 || [ $$? -eq 5 ]
+
+check: $(READY) ## format, lint, types, import contracts, fault map, generated pages
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/pyright --warnings
+	@$(BIN)/python scripts/settings_table.py --check
+	@$(BIN)/python scripts/faults.py
+
+format: $(READY) ## format the code and mend what ruff can mend
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --fix .
+
+docs: $(READY) ## write the generated pages: docs/settings.md
+	@$(BIN)/python scripts/settings_table.py
+
+bench: $(READY) ## print the speed figures of this machine
+	@for script in tests/benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python -m "tests.benchmarks.$$(basename "$$script" .py)" || exit; done
+
+clean: ## remove the virtual environment and every cache
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist *.egg-info
+	find task mcp_servers tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A system Python may come without ensurepip; its own pip then fills the environment.
+$(READY): pyproject.toml constraints.txt
+	$(if $(filter ok,$(VERSION)),,$(error $(REFUSAL)))
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 \
+	  || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+	@echo "Installing the pinned dependencies into $(VENV) (once, and again when they change) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

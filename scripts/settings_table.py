@@ -1,0 +1,87 @@
+"""Write docs/settings.md from the settings tree, or check that it is current: `settings_table.py [--check]`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, SecretStr
+
+from task.settings import PREFIX, Settings
+from task.settings_sources import Setting, settings_of
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
+
+OPENING = """\
+# Settings
+
+<!-- Written by `make docs` from task/settings.py; change the descriptions there. -->
+
+A setting is looked for in the environment, then in `.env` in the working directory, then in a YAML file:
+`dial-agent.yaml` in the working directory, or the file that `AGENT_CONFIG` names. The first source that has it wins.
+Lists and maps are written with commas (`a,b`; `name=value,name=value`) or as JSON.
+
+An unknown `AGENT_*` variable, an unknown YAML key or a malformed value stops the start with one line that names the
+setting and the mend, and exit code 2. `dial-agent doctor` checks the same without starting anything.
+"""
+
+
+def page(model: type[BaseModel]) -> str:
+    """The whole page: one table for the plain settings, one per nested group."""
+    by_group: dict[tuple[str, ...], list[Setting]] = {}
+    for setting in settings_of(model, PREFIX):
+        by_group.setdefault(setting.path[:-1], []).append(setting)
+    return "\n".join([OPENING, *(_section(model, path, rows) for path, rows in by_group.items())])
+
+
+def _section(model: type[BaseModel], path: tuple[str, ...], settings: list[Setting]) -> str:
+    heading = "## The product" if not path else f"## `{'.'.join(path)}`: {_sentence(_group(model, path))}"
+    rows = ["| variable | YAML key | default | meaning |", "|---|---|---|---|", *map(_row, settings)]
+    return "\n".join([heading, "", *rows, ""])
+
+
+def _group(model: type[BaseModel], path: tuple[str, ...]) -> type[BaseModel]:
+    for name in path:
+        inner: Any = model.model_fields[name].annotation
+        model = inner
+    return model
+
+
+def _sentence(model: type[BaseModel]) -> str:
+    return " ".join((model.__doc__ or model.__name__).split()).rstrip(".")
+
+
+def _row(setting: Setting) -> str:
+    if not setting.field.description:
+        raise SystemExit(f"{setting.key} in task/settings.py has no description.")
+    cells = (f"`{setting.variable}`", f"`{setting.key}`", _default(setting), setting.field.description)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _default(setting: Setting) -> str:
+    if SecretStr in (setting.field.annotation, *get_args(setting.field.annotation)):
+        return "(secret)"
+    value: Any = setting.field.get_default(call_default_factory=True, validated_data={})
+    if isinstance(value, dict):
+        value = ",".join(f"{name}={item}" for name, item in value.items())
+    if isinstance(value, list):
+        value = ",".join(map(str, value))
+    if isinstance(value, bool):
+        value = str(value).lower()
+    return "" if value in (None, "") else f"`{value}`"
+
+
+def main(arguments: list[str]) -> int:
+    text = page(Settings)
+    if "--check" not in arguments:
+        PAGE.write_text(text, encoding="utf-8")
+        return 0
+    if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text:
+        return 0
+    print("docs/settings.md is not what task/settings.py says; run `make docs`.", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,29 @@
+"""Install the Debian packages that system tests use, where this may be done; elsewhere say which are missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+# Command that a test calls -> Debian package that brings it.
+PACKAGES: dict[str, str] = {}
+
+
+def main() -> int:
+    missing = sorted({package for command, package in PACKAGES.items() if shutil.which(command) is None})
+    if not missing:
+        return 0
+    if os.name != "posix" or os.geteuid() != 0 or shutil.which("apt-get") is None:
+        print(f"Tests that need these Debian packages will fail: {' '.join(missing)}", file=sys.stderr)
+        return 0
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(["apt-get", "update", "-qq"], env=environment, check=True)
+    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
