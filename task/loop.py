@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from time import monotonic, perf_counter
+from typing import Literal, Protocol
+
+from task.conversation.history import repaired, unanswered
+from task.conversation.messages import Message, Role, ToolCall, user
+from task.conversation.sinks import ChoiceSink
+from task.errors import AgentError, ProviderError
+from task.llm.accumulator import Accumulator
+from task.llm.base import AttachmentDelta, ChatModel, Delta, ModelOptions, ReasoningDelta, TextDelta, ToolSchema, Usage
+from task.tools.models import Caller
+from task.tools.toolbox import Pending, Toolbox
+
+LAST_ANSWER_SECONDS = 60.0
+CUT_OFF = "\n\n[The answer was cut off at the model's limit of tokens.]"
+CONCLUDE = (
+    "[Note from the system, not from the user] You have reached {limit}, and no more tools can be called in this turn. "
+    "Answer now with what you have found, and say plainly what was not done."
+)
+UNFINISHED = "I stopped at {limit} before the work was done. Ask me to go on, or ask for a smaller step."
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,3 +35,232 @@ class Limits:
     tool_seconds: float = 300
     run_seconds: float = 1500
     run_tokens: int | None = None
+
+
+Status = Literal["finished", "limited", "suspended", "cancelled", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """How a run ended, with the messages it added to the conversation and the tokens of all its model requests.
+
+    `limit` names the limit that was hit, `pending` the calls that wait for approval, `error` what failed.
+    """
+
+    status: Status
+    added: tuple[Message, ...]
+    usage: Usage
+    pending: tuple[Pending, ...] = ()
+    limit: str | None = None
+    error: AgentError | None = None
+
+    @property
+    def answer(self) -> Message:
+        """The last thing the assistant said; empty when it said nothing."""
+        said = [message for message in self.added if message.role is Role.ASSISTANT and not message.tool_calls]
+        return said[-1] if said else Message(Role.ASSISTANT, "")
+
+
+class LoopObserver(Protocol):
+    """Hears what a run does; it never changes it."""
+
+    def model_answered(self, message: Message, usage: Usage, seconds: float) -> None: ...
+    def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None: ...
+    def limit_hit(self, limit: str) -> None: ...
+    def run_ended(self, outcome: RunOutcome) -> None: ...
+
+
+class SilentObserver:
+    """Hears nothing."""
+
+    def model_answered(self, message: Message, usage: Usage, seconds: float) -> None: ...
+    def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None: ...
+    def limit_hit(self, limit: str) -> None: ...
+    def run_ended(self, outcome: RunOutcome) -> None: ...
+
+
+class _LimitHit(Exception):
+    def __init__(self, limit: str) -> None:
+        super().__init__(limit)
+        self.limit = limit
+
+
+@dataclass(frozen=True, slots=True)
+class ToolLoop:
+    """One model, one toolbox, one set of limits."""
+
+    model: ChatModel
+    toolbox: Toolbox
+    limits: Limits = field(default_factory=Limits)
+    observer: LoopObserver = field(default_factory=SilentObserver)
+    options: ModelOptions = field(default_factory=ModelOptions)
+    clock: Callable[[], float] = monotonic
+
+    async def run(self, messages: list[Message], choice: ChoiceSink, caller: Caller) -> RunOutcome:
+        """Answer the conversation; `messages` grows in place by everything the run adds.
+
+        Calls at the end of `messages` that have no result yet (a resumed run) are made first. A failure of the model is
+        an outcome, not an exception; cancellation is told to the observer, leaves `messages` valid, and travels on.
+        """
+        run = _Run(self, messages, choice, caller)
+        try:
+            outcome = await run.outcome()
+        except asyncio.CancelledError:
+            self.observer.run_ended(run.ended("cancelled"))
+            raise
+        self.observer.run_ended(outcome)
+        return outcome
+
+
+class _Run:
+    def __init__(self, loop: ToolLoop, messages: list[Message], choice: ChoiceSink, caller: Caller) -> None:
+        self._loop, self._messages, self._choice, self._caller = loop, messages, choice, caller
+        self._open = unanswered(messages)  # a resumed run starts with these
+        self._base = len(messages)
+        while self._open and not messages[self._base - 1].tool_calls:
+            self._base -= 1
+        self._base -= bool(self._open)
+        self._added: list[Message] = []
+        self._deadline = loop.clock() + loop.limits.run_seconds
+        self._usage = Usage()
+        self._spoke = False  # whether text of an earlier step stands in the answer
+
+    def ended(
+        self,
+        status: Status,
+        *,
+        pending: Sequence[Pending] = (),
+        limit: str | None = None,
+        error: AgentError | None = None,
+    ) -> RunOutcome:
+        ids = [item.call.id for item in pending]
+        self._messages[self._base :] = repaired(self._messages[self._base :], ids)
+        resumed = list(takewhile(lambda message: message.role is Role.TOOL, self._added))
+        added = (*resumed, *repaired(self._added[len(resumed) :], ids))
+        return RunOutcome(status, added, self._usage, tuple(pending), limit=limit, error=error)
+
+    async def outcome(self) -> RunOutcome:
+        try:
+            pending = await self._work()
+        except _LimitHit as hit:
+            return await self._concluded(hit.limit)
+        except AgentError as error:
+            return self.ended("failed", error=error)
+        return self.ended("suspended", pending=pending) if pending else self.ended("finished")
+
+    async def _work(self) -> list[Pending]:
+        waiting = await self._answered(self._open)
+        steps = 0
+        while not waiting:
+            self._check(steps)
+            reply = await self._within_run(self._ask(self._loop.toolbox.schemas()))
+            if not reply.tool_calls:
+                return []
+            waiting = await self._answered(reply.tool_calls)
+            steps += 1
+        return waiting
+
+    def _check(self, steps: int) -> None:
+        limits = self._loop.limits
+        if steps >= limits.steps:
+            raise _LimitHit(f"the limit of {limits.steps} steps")
+        tokens = self._usage.prompt_tokens + self._usage.completion_tokens
+        if limits.run_tokens is not None and tokens >= limits.run_tokens:
+            raise _LimitHit(f"the limit of {limits.run_tokens} tokens")
+        if self._seconds_left() <= 0:
+            raise _LimitHit(f"the limit of {limits.run_seconds:g} seconds")
+
+    def _seconds_left(self) -> float:
+        return self._deadline - self._loop.clock()
+
+    async def _within_run(self, asking: Coroutine[None, None, Message]) -> Message:
+        try:
+            async with asyncio.timeout(self._seconds_left()):
+                return await asking
+        except TimeoutError:
+            raise _LimitHit(f"the limit of {self._loop.limits.run_seconds:g} seconds") from None
+
+    def _add(self, *messages: Message) -> None:
+        self._messages += messages
+        self._added += messages
+
+    async def _answered(self, calls: Sequence[ToolCall]) -> list[Pending]:
+        if not calls:
+            return []
+        done: dict[str, Message] = {}
+
+        def ended(call: ToolCall, message: Message, seconds: float) -> None:
+            done[call.id] = message
+            self._loop.observer.call_ended(call, message, seconds)
+
+        seconds = max(self._seconds_left(), 0.0)
+        try:
+            results = await self._loop.toolbox.call_all(calls, self._choice, self._caller, seconds=seconds, ended=ended)
+        finally:
+            self._add(*(done[call.id] for call in calls if call.id in done))
+        return [result for result in results if isinstance(result, Pending)]
+
+    async def _ask(self, tools: Sequence[ToolSchema], note: Sequence[Message] = ()) -> Message:
+        heard = Accumulator()
+        started = perf_counter()
+        request = [*repaired(self._messages), *note]
+        try:
+            await self._listen(self._loop.model.stream(request, tools, self._loop.options), heard)
+        except BaseException:
+            if heard.text:  # what a person has read stays in the conversation
+                self._add(Message(Role.ASSISTANT, heard.text))
+                self._spoke = True
+            raise
+        finally:
+            self._usage += heard.usage or Usage()
+        message = self._understood(heard)
+        self._add(message)
+        self._loop.observer.model_answered(message, heard.usage or Usage(), perf_counter() - started)
+        return message
+
+    async def _listen(self, deltas: AsyncIterator[Delta], heard: Accumulator) -> None:
+        first = True
+        async for delta in deltas:
+            heard.add(delta)
+            if isinstance(delta, TextDelta):
+                if first:
+                    first = False
+                    await self._begin(delta.text)
+                else:
+                    self._choice.append_content(delta.text)
+            elif isinstance(delta, ReasoningDelta):
+                self._choice.append_reasoning_content(delta.text)
+            elif isinstance(delta, AttachmentDelta):
+                self._choice.add_attachment(**delta.attachment.as_dict())
+
+    async def _begin(self, text: str) -> None:
+        self._choice.append_content(f"\n\n{text}" if self._spoke else text)
+        await asyncio.sleep(0)  # lets the first token leave before the rest of a large read is worked off
+
+    def _understood(self, heard: Accumulator) -> Message:
+        if heard.finish_reason == "content_filter":
+            text = "The model's content filter stopped the answer. Say it in other words."
+            raise ProviderError(text, code="content_filter", display_message=text)
+        message = heard.message()
+        if message.tool_calls:
+            self._spoke = self._spoke or bool(message.content)
+        elif heard.finish_reason == "length":
+            self._choice.append_content(CUT_OFF)
+        elif not message.content and not self._added:
+            raise ProviderError("The model gave an empty answer.", code="empty_answer")
+        return message
+
+    async def _concluded(self, limit: str) -> RunOutcome:
+        self._loop.observer.limit_hit(limit)
+        try:
+            async with asyncio.timeout(LAST_ANSWER_SECONDS):
+                reply = await self._ask((), [user(CONCLUDE.format(limit=limit))])
+        except (TimeoutError, ProviderError):
+            reply = None
+        if reply is not None and reply.tool_calls:  # some models call even without tools
+            self._messages[-1] = self._added[-1] = replace(reply, tool_calls=())
+        if reply is None or not reply.content:
+            text = UNFINISHED.format(limit=limit)
+            await self._begin(text)
+            self._add(Message(Role.ASSISTANT, text))
+        return self.ended("limited", limit=limit)

@@ -111,7 +111,7 @@ class BaseTool(ABC):
             return as_tool_message(call, await self._execute(tool_call_params))
         except ToolError as error:
             return tool_message(call, f"Error: {error}", failed=True)
-        except Exception:
+        except (Exception, SystemExit):  # a tool that calls sys.exit must not end the process
             reference = new_reference()
             logger.exception("%s failed unexpectedly (reference %s)", self.name, reference)
             text = f"Error: {self.name} failed unexpectedly (reference {reference}). Try another way or tell the user."

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from task.conversation.messages import ToolCall
 from task.conversation.sinks import ChoiceSink, StageSink
-
-
-class Effect(StrEnum):
-    """What a tool does to the world; the gate's rules speak of these."""
-
-    READ = "read"
-    WRITE = "write"
-    EXECUTE = "execute"
-    NETWORK = "network"
+from task.permissions.decisions import Effect as Effect
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,94 @@
+"""A conversation as a model must see it: nothing orphaned, nothing unanswered."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from task.conversation.messages import Message, Role, ToolCall, tool_message
+
+INTERRUPTED = "Error: this call was interrupted and has no result. Call the tool again if its result is still needed."
+
+
+def repaired(messages: Sequence[Message], pending: Collection[str] = ()) -> list[Message]:
+    """The messages with every tool call answered exactly once, directly after it and in call order.
+
+    An unanswered call gets the result "interrupted", unless its id is in `pending`; a tool message without a call
+    and an assistant message without text and calls are left out; ids that repeat within one message are told apart.
+    """
+    result: list[Message] = []
+    position = 0
+    while position < len(messages):
+        message = messages[position]
+        position += 1
+        if message.role is Role.ASSISTANT and message.tool_calls:
+            answers: list[Message] = []
+            while position < len(messages) and messages[position].role is Role.TOOL:
+                answers.append(messages[position])
+                position += 1
+            result += _paired(message, answers, pending)
+        elif message.role is Role.TOOL or (message.role is Role.ASSISTANT and not message.content):
+            continue
+        else:
+            result.append(message)
+    return result
+
+
+def _paired(message: Message, answers: Sequence[Message], pending: Collection[str]) -> list[Message]:
+    if [call.id for call in message.tool_calls] == [answer.tool_call_id for answer in answers] and len(
+        {call.id for call in message.tool_calls}
+    ) == len(answers):
+        return [message, *answers]
+    waiting: defaultdict[str | None, deque[Message]] = defaultdict(deque)
+    for answer in answers:
+        waiting[answer.tool_call_id].append(answer)
+    calls, results = list[ToolCall](), list[Message]()
+    for call in _distinct(message.tool_calls):
+        found = waiting[call[0]]
+        calls.append(call[1])
+        if found:
+            results.append(replace(found.popleft(), tool_call_id=call[1].id))
+        elif call[1].id not in pending:
+            results.append(tool_message(call[1], INTERRUPTED, failed=True))
+    return [replace(message, tool_calls=tuple(calls)), *results]
+
+
+def _distinct(calls: Sequence[ToolCall]) -> list[tuple[str, ToolCall]]:
+    seen: set[str] = set()
+    result: list[tuple[str, ToolCall]] = []
+    for call in calls:
+        unique, number = call.id, 2
+        while unique in seen:
+            unique, number = f"{call.id}_{number}", number + 1
+        seen.add(unique)
+        result.append((call.id, call if unique == call.id else replace(call, id=unique)))
+    return result
+
+
+def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """The calls at the end of the conversation that still wait for a result, in call order."""
+    for position in range(len(messages) - 1, -1, -1):
+        message = messages[position]
+        if message.role is Role.TOOL:
+            continue
+        if message.role is not Role.ASSISTANT:
+            return ()
+        answered = {answer.tool_call_id for answer in messages[position + 1 :]}
+        return tuple(call for call in message.tool_calls if call.id not in answered)
+    return ()
+
+
+def with_turn(history: Sequence[Message], answer: str) -> list[Message]:
+    """One past turn: its saved tool history, then the final answer.
+
+    The chat keeps all text of a turn as one string; the text that stands in the saved history already is cut from its
+    front, so that the model does not read it twice.
+    """
+    rest = answer
+    for message in history:
+        text = message.content if message.role is Role.ASSISTANT and isinstance(message.content, str) else ""
+        if text and rest.startswith(text):
+            rest = rest[len(text) :].lstrip("\n")
+    final = [Message(Role.ASSISTANT, rest)] if rest or not history else []
+    return [*history, *final]

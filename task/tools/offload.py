@@ -1,0 +1,142 @@
+"""Keep long results out of the conversation: store them as a file, and let the model read or search in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from task.conversation.messages import Message
+from task.errors import ToolError
+from task.tools.base import BaseTool
+from task.tools.models import Caller, ToolCallParams
+
+HEAD = 4_000
+TAIL = 1_000
+READ_CHARS = 10_000
+MATCHES = 50
+LINE_CHARS = 500
+
+
+class ResultStore(Protocol):
+    """Where long results are kept, with the caller's own rights."""
+
+    async def save(self, name: str, text: str, caller: Caller) -> str:
+        """Store the text and give the URL the model can name."""
+        ...
+
+    async def load(self, url: str, caller: Caller) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Offloader:
+    """Shortens results above `limit` characters; without a store, or when storing fails, they are only cut."""
+
+    store: ResultStore | None
+    limit: int = 40_000
+
+    async def shortened(self, name: str, text: str, caller: Caller) -> str:
+        if len(text) <= self.limit:
+            return text
+        lines = text.count("\n") + 1
+        size = f"{len(text):,} characters in {lines:,} lines"
+        if self.store is None:
+            return _cut(text, f"[cut: the result has {size}, and the middle is not kept anywhere]")
+        try:
+            url = await self.store.save(f"{name}-result.txt", text, caller)
+        except ToolError as error:
+            return _cut(text, f"[cut: the result has {size}; it could not be stored ({error})]")
+        return _cut(
+            text,
+            f"[cut: the result has {size}. All of it is in {url}: "
+            "read_file_lines reads lines of it, search_in_file finds text in it]",
+        )
+
+
+def _cut(text: str, notice: str) -> str:
+    return f"{text[:HEAD]}\n\n{notice}\n\n{text[-TAIL:]}"
+
+
+class _StoredText(BaseTool):
+    def __init__(self, store: ResultStore) -> None:
+        self._store = store
+
+    @property
+    def offloads(self) -> bool:
+        return False
+
+    async def _lines(self, params: ToolCallParams, url: str) -> list[str]:
+        if params.caller is None:
+            raise ToolError("stored results can only be read within a conversation")
+        return (await self._store.load(url, params.caller)).splitlines()
+
+
+class ReadFileLinesTool(_StoredText):
+    """Reads lines of a stored text; at most 10,000 characters a call."""
+
+    @property
+    def name(self) -> str:
+        return "read_file_lines"
+
+    @property
+    def description(self) -> str:
+        return "Read lines of a stored text file, such as a long tool result. Lines count from 1."
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "properties": {
+                "file_url": {"type": "string", "description": "URL of the stored text"},
+                "first_line": {"type": "integer", "minimum": 1, "default": 1},
+                "last_line": {"type": "integer", "minimum": 1, "description": "default: as many as fit"},
+            },
+            "required": ["file_url"],
+        }
+
+    async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
+        arguments = tool_call_params.arguments or {}
+        lines = await self._lines(tool_call_params, arguments["file_url"])
+        first, last = arguments["first_line"], min(arguments.get("last_line", len(lines)), len(lines))
+        if first > len(lines):
+            raise ToolError(f"the text has {len(lines)} lines; ask for lines between 1 and {len(lines)}")
+        shown: list[str] = []
+        room = READ_CHARS
+        for number in range(first, last + 1):
+            line = f"{number}: {lines[number - 1]}"
+            if shown and len(line) > room:
+                break
+            shown.append(line[:READ_CHARS])
+            room -= len(line) + 1
+        end = first + len(shown) - 1
+        return "\n".join([*shown, f"[lines {first}-{end} of {len(lines)}]"])
+
+
+class SearchInFileTool(_StoredText):
+    """Finds lines of a stored text that contain a string, without regard to case; at most 50 lines a call."""
+
+    @property
+    def name(self) -> str:
+        return "search_in_file"
+
+    @property
+    def description(self) -> str:
+        return "Find the lines of a stored text file, such as a long tool result, that contain a text."
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "properties": {
+                "file_url": {"type": "string", "description": "URL of the stored text"},
+                "text": {"type": "string", "minLength": 1, "description": "what a line must contain; case is ignored"},
+            },
+            "required": ["file_url", "text"],
+        }
+
+    async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
+        arguments = tool_call_params.arguments or {}
+        lines = await self._lines(tool_call_params, arguments["file_url"])
+        wanted = str(arguments["text"]).casefold()
+        found = [number for number, line in enumerate(lines, 1) if wanted in line.casefold()]
+        shown = [f"{number}: {lines[number - 1][:LINE_CHARS]}" for number in found[:MATCHES]]
+        return "\n".join([*shown, f"[{len(found)} of {len(lines)} lines contain it; {len(shown)} shown]"])

@@ -1,0 +1,200 @@
+"""Runs the calls of one turn: in parallel, every id answered exactly once, in call order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any
+
+from task.conversation.messages import Attachment, Message, ToolCall, tool_message
+from task.conversation.sinks import ChoiceSink, StageSink
+from task.errors import ArgumentsError, SettingsError
+from task.permissions.decisions import CallRequest, Deferred, Denied, Effect, Gate, ModeGate
+from task.tools.base import BaseTool
+from task.tools.models import Caller, ToolCallParams
+from task.tools.offload import Offloader
+from task.tools.repeats import RepeatGuard
+from task.tools.stage_text import request_arguments, response
+from task.utils.stage import StageProcessor
+
+PARALLEL_CALLS = 32
+CANCEL_GRACE = 1.0  # seconds a cancelled tool may take to clean up before it is left behind
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A call that waits for a decision; it has no tool message yet."""
+
+    call: ToolCall
+    reason: str = ""
+
+
+CallEnded = Callable[[ToolCall, Message, float], None]
+
+
+@dataclass(slots=True)
+class Toolbox:
+    """The tools of one run. Built per run: it remembers repeated calls and withdrawn tools."""
+
+    tools: Sequence[BaseTool]
+    gate: Gate = field(default_factory=ModeGate)
+    offloader: Offloader = field(default_factory=lambda: Offloader(None))
+    tool_seconds: float = 300
+    _by_name: dict[str, BaseTool] = field(init=False)
+    _repeats: RepeatGuard = field(init=False, default_factory=RepeatGuard)
+    _slots: asyncio.Semaphore = field(init=False, default_factory=lambda: asyncio.Semaphore(PARALLEL_CALLS))
+
+    def __post_init__(self) -> None:
+        self._by_name = named(self.tools)
+
+    def schemas(self) -> list[dict[str, Any]]:
+        """The schemas offered to the model, in a stable order, without withdrawn tools."""
+        return [tool.schema for tool in self.tools if tool.name not in self._repeats.withdrawn]
+
+    async def call_all(
+        self,
+        calls: Sequence[ToolCall],
+        choice: ChoiceSink,
+        caller: Caller,
+        *,
+        seconds: float | None = None,
+        ended: CallEnded | None = None,
+    ) -> list[Message | Pending]:
+        """One tool message or one pending call for every call, in call order.
+
+        `seconds` is what is left of the run; a call gets no more. `ended` hears of every answer as it comes, also
+        when the whole is cancelled before the last one.
+        """
+
+        async def answer(call: ToolCall) -> Message | Pending:
+            async with self._slots:
+                started = perf_counter()
+                result = await self._answer(call, choice, caller, seconds)
+            if ended and isinstance(result, Message):
+                ended(call, result, perf_counter() - started)
+            return result
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(answer(call)) for call in calls]
+        results = [task.result() for task in tasks]
+        for attachment in _attachments(results):
+            choice.add_attachment(**attachment.as_dict())
+        return results
+
+    async def _answer(
+        self, call: ToolCall, choice: ChoiceSink, caller: Caller, seconds: float | None
+    ) -> Message | Pending:
+        tool = self._by_name.get(call.name)
+        if tool is None:
+            return _failed(call, choice, f"There is no tool {call.name!r}. Tools: {', '.join(self._by_name)}.")
+        if call.name in self._repeats.withdrawn:
+            return _failed(call, choice, f"{call.name} is withdrawn for this turn. Answer with what you have.")
+        try:
+            arguments = tool.parse(call)
+        except ArgumentsError as error:
+            message = _failed(call, choice, str(error))
+            return self._noted(tool, {"raw": call.function.arguments}, message)
+        decision = await self.gate.decide(CallRequest(call, arguments, tool.effects))
+        if isinstance(decision, Deferred):
+            return Pending(call, decision.reason)
+        if isinstance(decision, Denied):
+            return _failed(call, choice, f"This call was not allowed: {decision.reason}.")
+        return await self._run(tool, call, arguments, choice, caller, seconds)
+
+    async def _run(
+        self,
+        tool: BaseTool,
+        call: ToolCall,
+        arguments: dict[str, Any],
+        choice: ChoiceSink,
+        caller: Caller,
+        seconds: float | None,
+    ) -> Message:
+        limit = tool.timeout or self.tool_seconds
+        limit = limit if seconds is None else min(limit, seconds)
+        with _CallStage(choice, tool.title(arguments)) as stage:
+            if tool.show_in_stage:
+                stage.sink.append_content(request_arguments(arguments))
+            params = ToolCallParams(
+                call, stage.sink, choice, caller.api_key, caller.conversation_id, dict(arguments), caller
+            )
+            message = await _within(tool.execute(params), limit) or _interrupted(call, limit)
+            stage.failed = message.failed
+            if tool.show_in_stage or message.failed:
+                stage.sink.append_content(response(message.text()))
+            for attachment in message.custom_content.attachments if message.custom_content else ():
+                stage.sink.add_attachment(**attachment.as_dict())
+        if tool.offloads:
+            message = replace(message, content=await self.offloader.shortened(tool.name, message.text(), caller))
+        return self._noted(tool, arguments, message)
+
+    def _noted(self, tool: BaseTool, arguments: dict[str, Any], message: Message) -> Message:
+        writes = Effect.WRITE in tool.effects
+        return replace(message, content=self._repeats.noted(tool.name, arguments, message.text(), writes=writes))
+
+
+def named(tools: Sequence[BaseTool]) -> dict[str, BaseTool]:
+    """The tools by name.
+
+    Raises:
+        SettingsError: two tools have one name.
+    """
+    by_name: dict[str, BaseTool] = {}
+    for tool in tools:
+        if tool.name in by_name:
+            raise SettingsError(f"two tools are called {tool.name!r}; rename or remove one of them")
+        by_name[tool.name] = tool
+    return by_name
+
+
+def _attachments(results: Sequence[Message | Pending]) -> list[Attachment]:
+    messages = [result for result in results if isinstance(result, Message) and result.custom_content]
+    return [item for message in messages if message.custom_content for item in message.custom_content.attachments]
+
+
+class _CallStage:
+    """A call's stage: opened, timed, and closed FAILED unless the call is known to have succeeded."""
+
+    def __init__(self, choice: ChoiceSink, title: str) -> None:
+        self.sink: StageSink = choice.create_stage(title)
+        self.failed = True
+
+    def __enter__(self) -> _CallStage:
+        self._started = perf_counter()
+        self.sink.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sink.append_name(f" [{perf_counter() - self._started:.2f}s]")
+        StageProcessor.close_stage_safely(self.sink, failed=self.failed)
+
+
+def _failed(call: ToolCall, choice: ChoiceSink, text: str) -> Message:
+    with _CallStage(choice, call.name) as stage:
+        stage.sink.append_content(response(text))
+    return tool_message(call, f"Error: {text}", failed=True)
+
+
+def _interrupted(call: ToolCall, limit: float) -> Message:
+    text = f"Error: {call.name} was stopped after {limit:g} s without a result. Try a smaller input or another way."
+    return tool_message(call, text, failed=True)
+
+
+async def _within(work: Coroutine[Any, Any, Message], seconds: float) -> Message | None:
+    """The tool's answer, or None when it took too long or was cancelled by something of its own."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(_retrieved)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=CANCEL_GRACE)
+    return task.result() if task.done() and not task.cancelled() else None
+
+
+def _retrieved(task: asyncio.Task[Message]) -> None:
+    if not task.cancelled():
+        task.exception()
