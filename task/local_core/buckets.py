@@ -38,7 +38,7 @@ class BucketIds:
         return f"{PUBLIC_BUCKET}/" if bucket == PUBLIC_BUCKET else self._owners.get(bucket)
 
     def _digest(self, owner: str) -> str:
-        return hmac.new(self._secret, owner.encode(), hashlib.sha256).hexdigest()[:_ID_LENGTH]
+        return hmac.new(self._secret, owner.encode(errors="surrogatepass"), hashlib.sha256).hexdigest()[:_ID_LENGTH]
 
     def _save(self, owner: str) -> None:
         if self._path is None:

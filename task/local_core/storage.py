@@ -1,0 +1,210 @@
+"""Keep files in a folder of the machine: whole files only, under names that no URL can steer."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+from uuid import uuid4
+
+from task.local_core.uploads import Upload
+from task.local_core.urls import ResourceUrl, parse
+
+logger = logging.getLogger(__name__)
+
+_ABANDONED_SECONDS = 3600
+_RACES_WITH_A_WRITER = 5
+
+Check = Callable[["StoredFile | None"], None]
+"""Looks at what is stored before it is changed, and raises when it may not be."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """One stored file. Times are milliseconds since the epoch, `etag` is the md5 of the content in hex."""
+
+    url: str
+    content_type: str
+    etag: str
+    size: int
+    created_at: int
+    updated_at: int
+    author: str
+    path: Path
+
+
+class Store:
+    """Files by canonical URL, in `root`.
+
+    A file is a JSON sidecar, named by the hash of its path, and the content file that the sidecar names. Content files
+    never change: a new version is a new content file and then a sidecar that replaces the old one, so readers see the
+    old file or the new one and nothing between. Names never come from a URL and symbolic links are not followed:
+    nothing outside `root` can be reached.
+
+    Raises:
+        PermissionError: by every method, when the folder of a bucket turns out to be a symbolic link.
+    """
+
+    def __init__(self, root: Path, clock: Callable[[], float] = time.time) -> None:
+        self._root = root.resolve()
+        self._uploads = self._root / "uploads"
+        self._clock = clock
+        # A thread lock, not an asyncio one: a cancelled request must not let the next writer in before its own
+        # thread is done. What is done under it is a few renames, never a copy of content.
+        self._changing = threading.Lock()
+        self._remove_abandoned()
+
+    def upload(self) -> Upload:
+        """A place to collect the bytes of a file before it is kept."""
+        return Upload(self._uploads)
+
+    async def keep(self, url: str, upload: Upload, content_type: str, author: str, check: Check) -> StoredFile:
+        """Store a finished upload under `url`, replacing what is there, if `check` agrees."""
+        return await asyncio.to_thread(self._keep, url, upload, content_type, author, check)
+
+    async def read(self, url: str) -> StoredFile | None:
+        """What is stored under `url`; its `path` lasts until the file is replaced or deleted."""
+        return await asyncio.to_thread(self._load, url)
+
+    async def open(self, url: str) -> tuple[StoredFile, BinaryIO] | None:
+        """What is stored under `url` with its content, opened; it stays readable whatever happens to the file."""
+        return await asyncio.to_thread(self._open, url)
+
+    async def list(self, folder: str) -> list[StoredFile]:
+        """Every file below the folder, at any depth, in the order of their paths."""
+        return await asyncio.to_thread(self._list, parse(folder))
+
+    async def delete(self, url: str, check: Check) -> bool:
+        """Delete if `check` agrees; False when there is nothing."""
+        return await asyncio.to_thread(self._delete, url, check)
+
+    async def copy(self, source: str, destination: str, check: Check, *, move: bool = False) -> bool:
+        """Copy or move a file if `check` agrees with what is at the destination; False when the source is missing."""
+        return await asyncio.to_thread(self._copy, source, destination, check, move)
+
+    def _keep(self, url: str, upload: Upload, content_type: str, author: str, check: Check) -> StoredFile:
+        with self._changing:
+            current = self._load(url)
+            check(current)
+            now = int(self._clock() * 1000)
+            created = current.created_at if current else now
+            path = self._new_content(url)
+            kept = StoredFile(url, content_type, upload.etag, upload.size, created, now, author, path)
+            upload.path.replace(path)
+            self._commit(kept, current)
+            return kept
+
+    def _copy(self, source: str, destination: str, check: Check, move: bool) -> bool:
+        with self._changing:
+            original = self._load(source)
+            if original is None:
+                return False
+            current = self._load(destination)
+            check(current)
+            path = self._new_content(destination)
+            _link(original.path, path)
+            now = int(self._clock() * 1000)
+            self._commit(replace(original, url=destination, updated_at=now, path=path), current)
+            if move:
+                self._remove(original)
+            return True
+
+    def _delete(self, url: str, check: Check) -> bool:
+        with self._changing:
+            current = self._load(url)
+            if current is None:
+                return False
+            check(current)
+            self._remove(current)
+            return True
+
+    def _commit(self, kept: StoredFile, replaced: StoredFile | None) -> None:
+        sidecar = {field.name: getattr(kept, field.name) for field in fields(kept)} | {"path": kept.path.name}
+        draft = kept.path.with_suffix(".draft")
+        draft.write_text(json.dumps(sidecar), encoding="utf-8")
+        draft.replace(self._sidecar(kept.url))
+        if replaced:
+            replaced.path.unlink(missing_ok=True)
+
+    def _remove(self, stored: StoredFile) -> None:
+        self._sidecar(stored.url).unlink(missing_ok=True)
+        stored.path.unlink(missing_ok=True)
+
+    def _open(self, url: str) -> tuple[StoredFile, BinaryIO] | None:
+        for _ in range(_RACES_WITH_A_WRITER):
+            stored = self._load(url)
+            if stored is None:
+                return None
+            content = _opened(stored.path)
+            if content is not None:
+                return stored, content
+        return None
+
+    def _load(self, url: str) -> StoredFile | None:
+        return _parsed(self._sidecar(url))
+
+    def _list(self, folder: ResourceUrl) -> list[StoredFile]:
+        found = (_parsed(sidecar) for sidecar in self._place(folder).glob("*.json"))
+        files = [(parse(stored.url), stored) for stored in found if stored is not None]
+        inside = [(url.path, stored) for url, stored in files if folder.contains(url)]
+        return [stored for _, stored in sorted(inside, key=lambda pair: pair[0])]
+
+    def _place(self, resource: ResourceUrl) -> Path:
+        place = self._root / resource.type / resource.bucket
+        if place.resolve() != place:
+            raise PermissionError(f"the folder of bucket {resource.bucket} is a symbolic link")
+        return place
+
+    def _sidecar(self, url: str) -> Path:
+        resource = parse(url)
+        return self._place(resource) / f"{hashlib.sha256(resource.path.encode()).hexdigest()}.json"
+
+    def _new_content(self, url: str) -> Path:
+        sidecar = self._sidecar(url)
+        sidecar.parent.mkdir(parents=True, exist_ok=True)
+        return sidecar.with_name(f"{sidecar.stem[:16]}-{uuid4().hex}.data")
+
+    def _remove_abandoned(self) -> None:
+        oldest = time.time() - _ABANDONED_SECONDS
+        for left in self._uploads.glob("*"):
+            if left.lstat().st_mtime < oldest:
+                left.unlink(missing_ok=True)
+
+
+def _parsed(sidecar: Path) -> StoredFile | None:
+    file = _opened(sidecar)
+    if file is None:
+        return None
+    with file:
+        try:
+            values: dict[str, Any] = json.load(file)
+            values["path"] = sidecar.with_name(values["path"])
+            return StoredFile(**values)
+        except (ValueError, TypeError, KeyError):
+            logger.warning("%s is damaged; the file counts as missing", sidecar.name)
+            return None
+
+
+def _opened(path: Path) -> BinaryIO | None:
+    try:
+        return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+    except OSError:
+        if path.is_symlink() or not path.exists():
+            return None
+        raise
+
+
+def _link(source: Path, destination: Path) -> None:
+    try:
+        os.link(source, destination, follow_symlinks=False)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(source, destination, follow_symlinks=False)
