@@ -1,0 +1,58 @@
+"""StageProcessor over the DIAL SDK's own Choice and Stage."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from aidial_sdk.chat_completion import Choice, Status
+
+from task.utils.stage import StageProcessor, StageStatus
+
+
+def chunks(queue: asyncio.Queue[Any]) -> list[dict[str, Any]]:
+    """What the stages wrote into the stream, in order."""
+    sent = [queue.get_nowait().to_dict() for _ in range(queue.qsize())]
+    deltas = [chunk["choices"][0]["delta"].get("custom_content", {}) for chunk in sent]
+    return [stage for delta in deltas for stage in delta.get("stages", [])]
+
+
+@pytest.fixture
+def queue() -> asyncio.Queue[Any]:
+    return asyncio.Queue()
+
+
+@pytest.fixture
+def choice(queue: asyncio.Queue[Any]) -> Choice:
+    choice = Choice(queue, 0)
+    choice.open()
+    return choice
+
+
+async def test_an_opened_stage_can_be_written_to_at_once(choice: Choice, queue: asyncio.Queue[Any]) -> None:
+    stage = StageProcessor.open_stage(choice, "File Extraction")
+    stage.append_content("## Processing file\n")
+    StageProcessor.close_stage_safely(stage)
+    assert [chunk.get("name") or chunk.get("content") or chunk["status"] for chunk in chunks(queue)] == [
+        "File Extraction", "## Processing file\n", "completed",
+    ]  # fmt: skip
+
+
+async def test_a_failed_stage_says_so(choice: Choice, queue: asyncio.Queue[Any]) -> None:
+    stage = StageProcessor.open_stage(choice)
+    StageProcessor.close_stage_safely(stage, failed=True)
+    assert chunks(queue)[-1]["status"] == Status.FAILED
+
+
+async def test_closing_twice_is_logged_and_does_not_raise(choice: Choice, caplog: pytest.LogCaptureFixture) -> None:
+    stage = StageProcessor.open_stage(choice)
+    StageProcessor.close_stage_safely(stage)
+    with caplog.at_level(logging.WARNING):
+        StageProcessor.close_stage_safely(stage)
+    assert "could not be closed" in caplog.text
+
+
+def test_the_status_words_are_those_of_the_sdk() -> None:
+    assert {status.name: status.value for status in StageStatus} == {status.name: status.value for status in Status}
