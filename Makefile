@@ -23,7 +23,7 @@ test: $(READY) ## run the tests, with branch coverage
 	@$(BIN)/python -m pytest -m "not system" -n $(WORKERS) --dist worksteal --cov --cov-branch --cov-report=term
 
 test-system: $(READY) ## run the tests that need Debian packages, and the full counts
-	@$(BIN)/python scripts/system_packages.py
+	@$(BIN)/python -m scripts.system_packages
 	@$(BIN)/python -m pytest -m system --timeout 600 || [ $$? -eq 5 ]
 
 check: $(READY) ## format, lint, types, import contracts, fault map, generated pages
@@ -31,15 +31,15 @@ check: $(READY) ## format, lint, types, import contracts, fault map, generated p
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/pyright --warnings
-	@$(BIN)/python scripts/settings_table.py --check
-	@$(BIN)/python scripts/faults.py
+	@$(BIN)/python -m scripts.settings_table --check
+	@$(BIN)/python -m scripts.faults
 
 format: $(READY) ## format the code and mend what ruff can mend
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix .
 
 docs: $(READY) ## write the generated pages: docs/settings.md
-	@$(BIN)/python scripts/settings_table.py
+	@$(BIN)/python -m scripts.settings_table
 
 bench: $(READY) ## print the speed figures of this machine
 	@for script in tests/benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python -m "tests.benchmarks.$$(basename "$$script" .py)" || exit; done

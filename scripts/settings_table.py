@@ -1,4 +1,4 @@
-"""Write docs/settings.md from the settings tree, or check that it is current: `settings_table.py [--check]`."""
+"""Write docs/settings.md from the settings tree; `--check` says whether it is current and writes nothing."""
 
 from __future__ import annotations
 

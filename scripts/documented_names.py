@@ -1,0 +1,116 @@
+"""Extract what the specification documents by name into a data file: `python -m scripts.documented_names FOLDER`.
+
+The data file maps `module`, `module:Class` and `module:Class.member` to what is said about it; the contract test
+compares it with the code. Each document has a reader of its own, since each writes its reference differently.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from scripts.markdown import Block, Section, sections
+from scripts.signatures import Definition, class_of, definitions, fields_of
+
+DATA = Path(__file__).resolve().parent.parent / "tests" / "contract" / "documented_names.json"
+Names = dict[str, dict[str, Any]]
+EXAMPLE = re.compile(r"^\W*(example|usage)", re.IGNORECASE)
+
+
+def api_reference(document: str) -> Names:
+    """The names of a reference whose classes stand under `### Name` with a line `**Module**: path`."""
+    names: Names = {}
+    owner = ""
+    for section in sections(document):
+        if section.level <= 3:
+            module = section.value("Module")
+            owner = f"{module}:{section.title}" if module else ""
+            if module:
+                names[module] = {"kind": "module"}
+                names[owner] = {"kind": "class", "bases": []}
+        if owner:
+            _read_member_tables(names, owner, section)
+            _read_blocks(names, owner, section)
+    return names
+
+
+def _read_member_tables(names: Names, owner: str, section: Section) -> None:
+    kind = {"Attributes": "attribute", "Properties": "property"}.get(section.title.partition(" ")[0])
+    if kind is None or not section.rows:
+        return
+    header, _, *rows = section.rows
+    for row in rows:
+        entry: dict[str, Any] = {"kind": kind}
+        if header[1] == "Value":
+            entry["value"] = ast.literal_eval(row[1].split("`")[1])
+        names[f"{owner}.{row[0].strip('`')}"] = entry
+
+
+def _read_blocks(names: Names, owner: str, section: Section) -> None:
+    if EXAMPLE.match(section.title):
+        return
+    for block in section.blocks:
+        if block.language == "json" and section.title == "Parameters Schema":
+            names[owner]["schema"] = json.loads(block.text)
+        elif block.language == "python" and not EXAMPLE.match(block.label):
+            _read_definitions(names, owner, block)
+
+
+def _read_definitions(names: Names, owner: str, block: Block) -> None:
+    defined = class_of(block.text)
+    if defined is not None:
+        names[owner]["bases"] = defined[1]
+    if fields := fields_of(block.text):
+        names[owner]["fields"] = fields
+    for definition in definitions(block.text):
+        names[f"{owner}.{definition.name}"] = _member(definition)
+
+
+def _member(definition: Definition) -> dict[str, Any]:
+    if "property" in definition.decorators:
+        return {"kind": "property"}
+    return {
+        "kind": "method",
+        "async": definition.is_async,
+        "static": "staticmethod" in definition.decorators,
+        "parameters": definition.parameters,
+    }
+
+
+READERS: dict[str, Callable[[str], Names]] = {"000": api_reference}
+
+
+def extract(folder: Path) -> Names:
+    """All names of the documents that have a reader, each with the number of the document that it comes from.
+
+    Raises:
+        SystemExit: a document is missing or there are several with its number.
+    """
+    names: Names = {}
+    for number, reader in READERS.items():
+        found = sorted(folder.glob(f"{number}-*.md"))
+        if len(found) != 1:
+            raise SystemExit(f"{folder} must hold exactly one document {number}-*.md.")
+        for name, entry in reader(found[0].read_text(encoding="utf-8")).items():
+            names[name] = {"source": number, **entry}
+    return names
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    names = extract(Path(arguments[0]))
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in sorted(names.items()))
+    DATA.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    print(f"{len(names)} documented names.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,77 @@
+"""Read the Python definitions of a reference manual, which come without bodies and often without `self`."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+DEFINITION = re.compile(r"^(?P<indent>[ \t]*)(?P<async>async[ \t]+)?def[ \t]+(?P<name>\w+)[ \t]*\(", re.MULTILINE)
+CLASS = re.compile(r"^class[ \t]+(?P<name>\w+)[ \t]*(?:\((?P<bases>[^)]*)\))?", re.MULTILINE)
+FIELD = re.compile(
+    r"^[ \t]+(?P<name>\w+)[ \t]*:[ \t]*[^=#\n]+(?:=[ \t]*(?P<default>[^#\n]+?))?[ \t]*(?:#.*)?$", re.MULTILINE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One function: its parameters as (name, default's source or None), without `self`."""
+
+    name: str
+    is_async: bool
+    decorators: tuple[str, ...]
+    parameters: tuple[tuple[str, str | None], ...]
+
+
+def definitions(source: str) -> Iterator[Definition]:
+    """Every function that a block defines, at any depth."""
+    for found in DEFINITION.finditer(source):
+        end = _closing(source, found.end() - 1)
+        parsed = ast.parse(f"def f{source[found.end() - 1 : end + 1]}: ...").body[0]
+        assert isinstance(parsed, ast.FunctionDef)
+        decorators = tuple(_decorators(source[: found.start()]))
+        yield Definition(found["name"], found["async"] is not None, decorators, tuple(_parameters(parsed.args)))
+
+
+def class_of(source: str) -> tuple[str, list[str]] | None:
+    """The name and the bases of the class that a block defines, if it defines one."""
+    found = CLASS.search(source)
+    if found is None:
+        return None
+    return found["name"], [base.strip() for base in (found["bases"] or "").split(",") if base.strip()]
+
+
+def fields_of(source: str) -> list[tuple[str, str | None]]:
+    """The annotated fields of a dataclass block, as (name, default's source or None)."""
+    if "@dataclass" not in source:
+        return []
+    return [(found["name"], found["default"]) for found in FIELD.finditer(source)]
+
+
+def _closing(source: str, opening: int) -> int:
+    depth = 0
+    for position in range(opening, len(source)):
+        depth += {"(": 1, ")": -1}.get(source[position], 0)
+        if depth == 0:
+            return position
+    raise ValueError(f"no closing parenthesis after {source[opening : opening + 40]!r}")
+
+
+def _decorators(before: str) -> Iterator[str]:
+    for line in reversed(before.rstrip().splitlines()):
+        if not line.strip().startswith("@"):
+            return
+        yield line.strip().removeprefix("@")
+
+
+def _parameters(arguments: ast.arguments) -> Iterator[tuple[str, str | None]]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
+    defaults += arguments.defaults
+    for argument, default in [
+        *zip(positional, defaults, strict=True),
+        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    ]:
+        if argument.arg not in ("self", "cls"):
+            yield argument.arg, None if default is None else ast.unparse(default)
