@@ -1,0 +1,192 @@
+"""Fold streamed deltas into one assistant message."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from uuid import uuid4
+
+import orjson
+
+from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall
+from task.llm.base import AttachmentDelta, Delta, Finish, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def new_call_id() -> str:
+    """An id for a call that came without one."""
+    return f"call_{uuid4().hex[:24]}"
+
+
+class _Call:
+    """A call in the making: what its fragments have told so far."""
+
+    __slots__ = ("id", "index", "last", "name", "pieces")
+
+    def __init__(self, index: int | None) -> None:
+        self.index = index
+        self.id: str | None = None
+        self.name: str | None = None
+        self.pieces: list[str] = []
+        self.last = ""  # the last character that is not white space; most of them spare the parsing in complete()
+
+    def complete(self) -> bool:
+        """Whether the arguments are whole JSON already."""
+        if self.last not in ("}", "]", '"'):
+            return False
+        try:
+            orjson.loads("".join(self.pieces))
+        except orjson.JSONDecodeError:
+            return False
+        return True
+
+    def opened_anew_by(self, fragment: ToolCallDelta) -> bool:
+        """Whether a fragment without an id of its own starts another call after this one."""
+        if not fragment.name or self.name is None:
+            return False
+        return fragment.name != self.name or self.complete()
+
+    def repeated_by(self, fragment: ToolCallDelta) -> bool:
+        """Whether a fragment with this call's id is in truth another whole call: some servers reuse one id."""
+        if not fragment.name or self.name is None:
+            return False
+        elsewhere = fragment.index is not None and self.index is not None and fragment.index != self.index
+        more = isinstance(fragment.arguments, dict) or bool((fragment.arguments or "").strip())
+        return fragment.name != self.name or ((elsewhere or more) and self.complete())
+
+    def add(self, fragment: ToolCallDelta) -> None:
+        if self.name is None and fragment.name:
+            self.name = fragment.name
+        if fragment.arguments is None:
+            return
+        piece = fragment.arguments
+        piece = piece if isinstance(piece, str) else json.dumps(piece, ensure_ascii=False)
+        self.pieces.append(piece)
+        self.last = piece.rstrip()[-1:] or self.last
+
+
+class Accumulator:
+    """One answer of a model, grown delta by delta.
+
+    A fragment of a tool call belongs to the call with its id; without an id to the newest call at its index; without
+    either to the newest call. It opens a new call where that call is already whole or has another name.
+    """
+
+    def __init__(self, new_id: Callable[[], str] = new_call_id) -> None:
+        self.usage: Usage | None = None
+        self.finish_reason: str | None = None
+        self._new_id = new_id
+        self._texts: list[str] = []
+        self._reasoning: list[str] = []
+        self._attachments: list[Attachment] = []
+        self._calls: list[_Call] = []
+        self._by_id: dict[str, _Call] = {}
+        self._by_index: dict[int, _Call] = {}
+        self._current: _Call | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self._texts)
+
+    def add(self, delta: Delta) -> None:
+        match delta:
+            case TextDelta(text):
+                self._texts.append(text)
+            case ToolCallDelta():
+                self._add_fragment(delta)
+            case ReasoningDelta(text):
+                self._reasoning.append(text)
+            case Usage():
+                self.usage = delta
+            case Finish(reason):
+                self.finish_reason = reason
+            case AttachmentDelta(attachment):
+                self._attachments.append(attachment)
+
+    def message(self) -> Message:
+        """The answer so far; every call has an id of its own and valid JSON arguments, `problem` tells what was not."""
+        calls = self._finished_calls()
+        return Message(
+            Role.ASSISTANT,
+            self.text or (None if calls else ""),
+            tool_calls=calls,
+            reasoning_content="".join(self._reasoning) or None,
+            custom_content=CustomContent(tuple(self._attachments)) if self._attachments else None,
+        )
+
+    def _add_fragment(self, fragment: ToolCallDelta) -> None:
+        call = self._call_with_id(fragment) if fragment.id else self._call_at_place(fragment)
+        call.add(fragment)
+        self._current = call
+        if fragment.index is not None:
+            self._by_index[fragment.index] = call
+
+    def _call_with_id(self, fragment: ToolCallDelta) -> _Call:
+        known = self._by_id.get(fragment.id or "")
+        if known is not None and not known.repeated_by(fragment):
+            return known
+        call = self._candidate(fragment.index)
+        if known is not None or call is None or call.id or call.complete() or call.opened_anew_by(fragment):
+            call = self._open(fragment)
+        call.id = fragment.id
+        self._by_id[fragment.id or ""] = call
+        return call
+
+    def _call_at_place(self, fragment: ToolCallDelta) -> _Call:
+        call = self._candidate(fragment.index)
+        return self._open(fragment) if call is None or call.opened_anew_by(fragment) else call
+
+    def _candidate(self, index: int | None) -> _Call | None:
+        return self._current if index is None else self._by_index.get(index)
+
+    def _open(self, fragment: ToolCallDelta) -> _Call:
+        call = _Call(fragment.index)
+        self._calls.append(call)
+        return call
+
+    def _finished_calls(self) -> tuple[ToolCall, ...]:
+        finished: dict[str, ToolCall] = {}
+        for call in self._calls:
+            if call.id is None:
+                call.id = self._new_id()  # kept, so that asking twice gives the same message
+            done = self._finished(call, call.id)
+            if finished.get(done.id) == done:
+                continue  # the same call told twice
+            if done.id in finished:
+                call.id = self._new_id()
+                done = self._finished(call, call.id)
+            finished[done.id] = done
+        return tuple(finished.values())
+
+    def _finished(self, call: _Call, call_id: str) -> ToolCall:
+        arguments, problem = _checked("".join(call.pieces), cut_off=self.finish_reason == "length")
+        # A name that breaks the pattern would make every later request of the conversation invalid.
+        name = _NOT_IN_A_NAME.sub("_", call.name or "unnamed")[:64]
+        return ToolCall(call_id, FunctionCall(name, arguments), problem=problem)
+
+
+def _checked(raw: str, *, cut_off: bool) -> tuple[str, str | None]:
+    text = raw.strip()
+    if text in ("", "null"):
+        return "{}", None
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        return "{}", _problem(error, len(text), cut_off=cut_off)
+    if not isinstance(value, dict):
+        return "{}", f"The arguments must be a JSON object, not {_kind(value)}."
+    return text, None
+
+
+def _problem(error: json.JSONDecodeError, length: int, *, cut_off: bool) -> str:
+    if cut_off:
+        return f"The arguments were cut off by the length limit after {length} characters; ask for less at once."
+    place = f"line {error.lineno} column {error.colno} (character {error.pos} of {length})"
+    return f"The arguments are not valid JSON: {error.msg.split(':')[0]} at {place}."
+
+
+def _kind(value: object) -> str:
+    kinds: dict[type, str] = {list: "an array", str: "a string", bool: "a boolean"}
+    return kinds.get(type(value), "a number")

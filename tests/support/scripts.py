@@ -1,0 +1,53 @@
+"""Scripted conversations as data: what the user says, what the model answers, and what must come out.
+
+A YAML file holds a list of conversations:
+
+    - name: a calculation
+      turns:
+        - user: What is 25 * 47?
+          attachments: [{title: report.csv, type: text/csv, file: report.csv}]     # optional, handed through as it is
+          model:                                    # one item per model request: task.llm.script_file.ReplyData
+            - call: [{tool: calculator, arguments: {expression: 25*47}}]
+            - text: ["11", "75"]
+          tool_calls: [{tool: calculator, arguments: {expression: 25*47}}]         # expected, in order
+          answer: "1175"                                                           # expected
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from task.llm.script_file import CallData, ReplyData
+from task.llm.scripted import Reply
+
+
+class Turn(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    user: str
+    attachments: list[dict[str, Any]] = []
+    model: list[ReplyData]
+    tool_calls: list[CallData] = []
+    answer: str
+
+
+class Conversation(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    turns: list[Turn]
+
+    def replies(self) -> list[Reply]:
+        """Every answer of the model over all turns; what `openai_upstream` and `ScriptedModel` take."""
+        return [data.reply() for turn in self.turns for data in turn.model]
+
+
+def load_conversations(path: Path) -> list[Conversation]:
+    """The conversations of one YAML file, or of all `*.yaml` files of a folder in name order."""
+    files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    items = [item for file in files for item in yaml.safe_load(file.read_text(encoding="utf-8"))]
+    return [Conversation.model_validate(item) for item in items]

@@ -1,0 +1,195 @@
+"""A protocol-true OpenAI upstream on a free loopback port, for tests.
+
+    async with openai_upstream(wants("calculator", expression="25*47"), says("1175")) as peer:
+        peer.url            base URL for the OpenAI backend ("http://127.0.0.1:PORT/v1")
+        peer.endpoint       the same server as a DIAL endpoint ("http://127.0.0.1:PORT"):
+                            POST /openai/deployments/{id}/chat/completions
+        peer.requests       what arrived: Received(path, query, headers, body), with .messages, .tools, .last
+        peer.disconnects    requests whose client went away before the answer ended
+        peer.connections    TCP connections opened to it
+        await peer.disconnected(1)      waits until that many clients have gone (1 s)
+        await peer.received(2)          waits until that many requests have come (5 s)
+
+What is served: one item per request, in order; after the last one `then` answers, else a 400 "script_exhausted".
+An item is one of
+    Reply                       from task.llm.scripted: says(...), wants(...), `says("...") & wants(...)`
+    Answer                      exact bytes: status, headers, parts (bytes | Pause | RESET | HANG)
+    Callable[[Received], Reply | Answer]    computes it, e.g. from the table that reached the model
+Every fault is such an item: `http_error(429, retry_after=2)`, `plain_error(502, "Bad gateway")`, `html_error(503)`,
+`malformed_chunk(reply)`, `broken_off(reply, chunks=2)` (reset), `broken_off(reply, chunks=2, reset=False)` (clean end,
+no finish_reason), `error_in_stream(reply, chunks=2)`, `cut_arguments("tool", '{"a": "b')`, `hanging(reply, chunks=1)`,
+`never_answering()`, `parallel_calls("tool", 200)`, `dripping(reply, seconds=0.001)`, `fragments(stream)` for a stream
+of tests.support.streams, `framed(reply, Framing(...))` for another look of the same answer. `then=always(wants(...))`
+asks for the same call for ever. `framing=` sets the look of every answer.
+
+Like the real thing the peer refuses an invalid history with a 400: see tests/support/upstream_rules.py (`strict=False`
+turns that off). `api_key="..."` makes it answer 401 to any other key, in `Authorization` or `Api-Key`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import cast
+
+from aiohttp import web
+
+from task.llm.scripted import Pause, Reply
+from tests.support.upstream_faults import (
+    always,
+    broken_off,
+    cut_arguments,
+    dripping,
+    error_in_stream,
+    fragments,
+    framed,
+    hanging,
+    html_error,
+    http_error,
+    malformed_chunk,
+    never_answering,
+    parallel_calls,
+    plain_error,
+)  # fmt: skip
+from tests.support.upstream_rules import fault_of
+from tests.support.upstream_wire import HANG, PLAIN, RESET, Answer, Framing, Hang, Received, Reset, rendered
+
+__all__ = [
+    "HANG", "RESET", "Answer", "Framing", "Item", "Pause", "Received", "Upstream", "always", "broken_off",
+    "cut_arguments", "dripping", "error_in_stream", "fragments", "framed", "hanging", "html_error", "http_error",
+    "malformed_chunk", "never_answering", "openai_upstream", "parallel_calls", "plain_error",
+]  # fmt: skip
+
+Item = Reply | Answer | Callable[[Received], "Reply | Answer"]
+
+
+class Upstream:
+    """The running peer; see the module's docstring."""
+
+    def __init__(self, items: Sequence[Item], then: Item | None, framing: Framing, api_key: str | None, strict: bool):
+        self.requests: list[Received] = []
+        self.disconnects = 0
+        self.connections = 0
+        self.port = 0
+        self._items = items
+        self._then = then
+        self._framing = framing
+        self._api_key = api_key
+        self._strict = strict
+        self._served = 0
+        self._changed = asyncio.Condition()
+        self._seen: set[object] = set()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.endpoint}/v1"
+
+    async def disconnected(self, count: int = 1, within: float = 1.0) -> None:
+        await self._until(lambda: self.disconnects >= count, within)
+
+    async def received(self, count: int, within: float = 5.0) -> None:
+        await self._until(lambda: len(self.requests) >= count, within)
+
+    async def _until(self, condition: Callable[[], bool], within: float) -> None:
+        async with asyncio.timeout(within), self._changed:
+            await self._changed.wait_for(condition)
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def list_models(self, request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": "test-model", "object": "model"}]})
+
+    async def complete(self, request: web.Request) -> web.StreamResponse:
+        if request.transport not in self._seen:
+            self._seen.add(request.transport)
+            self.connections += 1
+        received = await _received(request)
+        self.requests.append(received)
+        await self._notify()
+        try:
+            return await self._write(request, self._answer(received))
+        except (asyncio.CancelledError, ConnectionResetError):
+            self.disconnects += 1
+            await asyncio.shield(self._notify())
+            raise
+
+    def _answer(self, received: Received) -> Answer:
+        key = received.headers.get("authorization", "").removeprefix("Bearer ") or received.headers.get("api-key")
+        if self._api_key is not None and key != self._api_key:
+            return http_error(401, f"Incorrect API key provided: {key}", code="invalid_api_key")
+        fault = fault_of(received.body) if self._strict else None
+        if fault is not None:
+            return http_error(400, fault, code="invalid_request")
+        item = self._next_item()
+        answer = item if isinstance(item, Reply | Answer) else item(received)
+        return answer if isinstance(answer, Answer) else rendered(answer, received, self._framing)
+
+    def _next_item(self) -> Item:
+        number = self._served
+        self._served += 1
+        if number < len(self._items):
+            return self._items[number]
+        return self._then or http_error(400, f"no reply number {number + 1}", code="script_exhausted")
+
+    async def _write(self, request: web.Request, answer: Answer) -> web.StreamResponse:
+        response = web.StreamResponse(status=answer.status, headers=dict(answer.headers))
+        prepared = False
+        for part in answer.parts:
+            if isinstance(part, Pause):
+                await asyncio.sleep(part.seconds)
+            elif isinstance(part, Hang):
+                await asyncio.Event().wait()
+            elif isinstance(part, Reset):
+                await self._cut(request)
+                return response
+            else:
+                if not prepared:
+                    await response.prepare(request)
+                    prepared = True
+                await response.write(part)
+        if not prepared:
+            await response.prepare(request)
+        await response.write_eof()
+        return response
+
+    async def _cut(self, request: web.Request) -> None:
+        await asyncio.sleep(0.01)  # what was written before goes out first
+        if request.transport is not None:
+            request.transport.abort()
+
+
+async def _received(request: web.Request) -> Received:
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    return Received(request.path, dict(request.query), headers, json.loads(await request.read()))
+
+
+@asynccontextmanager
+async def openai_upstream(
+    *items: Item,
+    then: Item | None = None,
+    framing: Framing = PLAIN,
+    api_key: str | None = None,
+    strict: bool = True,
+    port: int = 0,
+) -> AsyncGenerator[Upstream]:
+    peer = Upstream(items, then, framing, api_key, strict)
+    app = web.Application(client_max_size=256 * 2**20)
+    app.router.add_post("/v1/chat/completions", peer.complete)
+    app.router.add_post("/openai/deployments/{id:.+}/chat/completions", peer.complete)
+    app.router.add_get("/v1/models", peer.list_models)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.05, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        peer.port = cast("int", runner.addresses[0][1])
+        yield peer
+    finally:
+        await runner.cleanup()
