@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from task.conversation.messages import Attachment, Message, Role
+from task.conversation.history import repaired, with_turn
+from task.conversation.messages import Attachment, Message, Role, system
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +21,32 @@ class Incoming:
     plain: Message | None = None  # an assistant or tool message that came with calls, as it is
 
 
-IMAGE_PREFIX = "image/"
-FOLDER_TYPE = "application/vnd.dial.metadata+json"
+ReadState = Callable[[Mapping[str, Any]], Sequence[Message]]
+Pictures = Mapping[int, Sequence[str]]
+
+
+def conversation(
+    system_prompt: str, incoming: Sequence[Incoming], read_state: ReadState, pictures: Pictures | None
+) -> list[Message]:
+    """The whole conversation as a model must see it.
+
+    `read_state` gives the tool history that a message's state holds. `pictures` are the picture URLs by position of
+    their message; None: the model takes no pictures.
+    """
+    messages = [system(system_prompt)]
+    for position, item in enumerate(incoming):
+        if item.plain is not None:
+            messages.append(item.plain)
+        elif item.role is Role.ASSISTANT:
+            history = read_state(item.state) if item.state is not None else ()
+            messages += with_turn(history, Message(Role.ASSISTANT, item.content).text())
+        else:
+            messages.append(user_message(item, None if pictures is None else pictures.get(position, ())))
+    return repaired(messages)
 
 
 def is_image(attachment: Attachment) -> bool:
-    return (attachment.type or "").startswith(IMAGE_PREFIX)
+    return (attachment.type or "").startswith("image/")
 
 
 def user_message(incoming: Incoming, images: Sequence[str] | None) -> Message:

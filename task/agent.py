@@ -1,0 +1,167 @@
+"""GeneralPurposeAgent: one DIAL request, from its messages to the saved state."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from aidial_sdk.chat_completion import Choice, Request, Response
+from aidial_sdk.chat_completion import Message as DialMessage
+
+from task.connection import Connection, open_connection
+from task.conversation.history import repaired
+from task.conversation.inputs import Incoming, Pictures, conversation, is_image
+from task.conversation.messages import Message, ToolCall, tool_message
+from task.conversation.state import TOOL_CALL_HISTORY_KEY, StateRejected, TurnState, turn_history
+from task.dial_request import caller_of, configuration_of, incoming_of
+from task.errors import ToolError
+from task.llm.base import ModelOptions
+from task.loop import RunOutcome, ToolLoop
+from task.permissions.decisions import Gate, ModeGate
+from task.tools.base import BaseTool
+from task.tools.models import Caller
+from task.tools.toolbox import Pending, Toolbox, named
+from task.utils.folding import FoldedChoice
+
+logger = logging.getLogger(__name__)
+
+
+class GeneralPurposeAgent:
+    """Answers DIAL requests with a model and tools. Source: API reference, GeneralPurposeAgent.
+
+    `state` is the hidden state of the last request. `connection` is the process's shared models and files; without it
+    the agent makes its own for `endpoint`.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        system_prompt: str,
+        tools: list[BaseTool],
+        *,
+        connection: Connection | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.system_prompt = system_prompt
+        self.tools = tools
+        self._tools_dict = named(tools)
+        self.state: dict[str, Any] = {TOOL_CALL_HISTORY_KEY: []}
+        self._connection = connection
+
+    async def handle_request(
+        self, deployment_name: str, choice: Choice, request: Request, response: Response
+    ) -> Message:
+        """Answer the request into `choice`, save the state, and return the final assistant message.
+
+        Raises:
+            InvalidRequest: the request cannot be answered as it is.
+            ProviderError: the model refused or failed; text that was written and the state stay.
+        """
+        connection = self._connected()
+        incoming, configuration = incoming_of(request.messages, request.model_extra), configuration_of(request)
+        caller = caller_of(request, _once(lambda: connection.files.principal(request.api_key)))
+        principal = await caller.principal() if any(item.state for item in incoming) else ""
+        messages = self._conversation(incoming, principal, await self._pictures(incoming, deployment_name, caller))
+        chosen = configuration.temperature if configuration.temperature is not None else request.temperature
+        loop = ToolLoop(
+            connection.chat_model(deployment_name, caller),
+            self._toolbox(ModeGate(configuration.permission_mode)),
+            connection.limits,
+            options=ModelOptions(temperature=chosen, top_p=request.top_p, max_tokens=_max_tokens(request)),
+        )
+        outcome = await self._run(loop, messages, choice, caller)
+        response.set_usage(outcome.usage.prompt_tokens, outcome.usage.completion_tokens)
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.answer
+
+    async def _run(self, loop: ToolLoop, messages: list[Message], choice: Choice, caller: Caller) -> RunOutcome:
+        folded = FoldedChoice(choice)
+        start, pending, failed = len(messages), tuple[Pending, ...](), True
+        try:
+            outcome = await loop.run(messages, folded, caller)
+            pending, failed = outcome.pending, outcome.status == "failed"
+            return outcome
+        finally:
+            folded.close(failed=failed)
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():  # else the client is gone, and nobody is left to keep a state
+                await self._save(choice, repaired(messages[start:]), pending, caller)
+
+    async def _save(self, choice: Choice, added: Sequence[Message], pending: Sequence[Pending], caller: Caller) -> None:
+        history = turn_history(added)
+        if not history:
+            return
+        turn = TurnState(history, tuple(item.call.id for item in pending))
+        self.state = self._connected().seal.pack(turn, await caller.principal())
+        choice.set_state(self.state)
+
+    def _prepare_messages(self, messages: list[DialMessage], principal: str = "") -> list[dict[str, Any]]:
+        """The messages in OpenAI's format: system prompt, attachments as text, tool history sealed for `principal`."""
+        return [message.as_dict() for message in self._conversation(incoming_of(messages), principal, {})]
+
+    def _conversation(self, incoming: Sequence[Incoming], principal: str, pictures: Pictures | None) -> list[Message]:
+        def history(state: Mapping[str, Any]) -> Sequence[Message]:
+            if TOOL_CALL_HISTORY_KEY not in state:
+                return ()
+            try:
+                return self._connected().seal.unpack(state, principal).history
+            except StateRejected as reason:
+                logger.warning("a saved state was dropped: %s", reason)
+                return ()
+
+        return conversation(self.system_prompt, incoming, history, pictures)
+
+    async def _pictures(self, incoming: Sequence[Incoming], deployment: str, caller: Caller) -> Pictures | None:
+        images = [
+            (place, item) for place, message in enumerate(incoming) for item in message.attachments if is_image(item)
+        ]
+        if not images:
+            return {}
+        connection = self._connected()
+        if not await connection.listings.accepts_images(deployment, caller.api_key):
+            return None
+        urls: dict[int, list[str]] = {}
+        for place, image in images:
+            try:
+                url = await connection.image_url(image, caller.api_key)
+            except ToolError as error:
+                logger.warning("a picture was left out: %s", error)
+                continue
+            urls.setdefault(place, []).extend([url] if url else [])
+        return urls
+
+    def _toolbox(self, gate: Gate | None = None) -> Toolbox:
+        connection = self._connected()
+        return Toolbox(self.tools, gate or ModeGate(), connection.offloader, connection.limits.tool_seconds)
+
+    async def _process_tool_call(
+        self, tool_call: ToolCall, choice: Choice, api_key: str, conversation_id: str
+    ) -> Message:
+        """Run one call in a stage of its own. Source: API reference, GeneralPurposeAgent."""
+        caller = Caller(api_key, _once(lambda: self._connected().files.principal(api_key)), conversation_id)
+        [result] = await self._toolbox().call_all([tool_call], choice, caller)
+        return result if isinstance(result, Message) else tool_message(tool_call, result.reason, failed=True)
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = open_connection(self.endpoint)
+        return self._connection
+
+
+def _max_tokens(request: Request) -> int | None:
+    return request.max_completion_tokens or request.max_tokens
+
+
+def _once(ask: Callable[[], Awaitable[str]]) -> Callable[[], Awaitable[str]]:
+    task: asyncio.Future[str] | None = None
+
+    async def answer() -> str:
+        nonlocal task
+        if task is None:
+            task = asyncio.ensure_future(ask())
+        return await asyncio.shield(task)
+
+    return answer

@@ -1,0 +1,172 @@
+"""The DIAL front door: GeneralPurposeAgentApplication."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from aidial_sdk import HTTPException
+from aidial_sdk.chat_completion import ChatCompletion, Request, Response
+from aidial_sdk.deployment.configuration import ConfigurationRequest
+from aidial_sdk.deployment.rate import RateRequest
+from aidial_sdk.exceptions import InvalidRequestError
+
+from task.agent import GeneralPurposeAgent
+from task.connection import Connection, OpenAIUpstream, open_connection
+from task.dial_request import configuration_of, configuration_schema, incoming_of
+from task.errors import InvalidRequest, ProviderError, new_reference
+from task.llm.profiles import named_profile
+from task.loop import Limits
+from task.prompts import SYSTEM_PROMPT
+from task.settings import Settings, load_settings
+from task.tools.base import BaseTool
+from task.tools.calculator.calculator_tool import CalculatorTool
+from task.tools.declare import load_tools
+from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
+from task.tools.offload import ReadFileLinesTool, SearchInFileTool
+from task.tools.toolbox import named
+from task.utils.installation import installation_secret
+
+logger = logging.getLogger(__name__)
+
+
+class GeneralPurposeAgentApplication(ChatCompletion):
+    """Answers DIAL chat completions. Source: API reference, GeneralPurposeAgentApplication.
+
+    `tools` is empty until the first request has made them.
+    """
+
+    def __init__(self, *, settings: Settings | None = None) -> None:
+        self.settings = settings or load_settings()
+        self.tools: list[BaseTool] = []
+        self._making = asyncio.Lock()
+        self._connection: Connection | None = None
+
+    async def chat_completion(self, request: Request, response: Response) -> None:
+        """Check the request, then answer it into a single choice; every failure reaches the caller as a sentence."""
+        try:
+            incoming_of(request.messages, request.model_extra)
+            configuration = configuration_of(request)
+        except InvalidRequest as error:
+            if request.stream and self.settings.errors_in_stream:
+                response.create_single_choice().open()
+            raise InvalidRequestError(str(error), display_message=str(error)) from error
+        tools, connection = await self.ready_tools(), self.connection()
+        prompt = self.settings.system_prompt or SYSTEM_PROMPT
+        agent = GeneralPurposeAgent(self.settings.dial_endpoint, prompt, tools, connection=connection)
+        deployment = configuration.model or self.settings.deployment_name
+        with response.create_single_choice() as choice:
+            try:
+                await agent.handle_request(deployment, choice, request, response)
+            except ProviderError as error:
+                raise _provider_failure(error, deployment) from error
+            except HTTPException:
+                raise
+            except Exception as error:
+                raise _unexpected() from error
+
+    async def rate_response(self, request: RateRequest) -> None:
+        logger.info("answer %s was rated %s", request.response_id, "up" if request.rate else "down")
+
+    async def configuration(self, request: ConfigurationRequest) -> dict[str, Any]:
+        """What a person may choose for a conversation, as DIAL's JSON schema, with conversation starters."""
+        models = await self.connection().listings.chat_models(request.api_key)
+        return configuration_schema(models, self.settings.deployment_name)
+
+    def connection(self) -> Connection:
+        """The models and files all requests share; opened on first use, inside the event loop."""
+        if self._connection is None:
+            self._connection = connect(self.settings)
+        return self._connection
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def ready_tools(self) -> list[BaseTool]:
+        if not self.tools:
+            async with self._making:
+                if not self.tools:
+                    self.tools = await self._create_tools()
+        return self.tools
+
+    async def _create_tools(self) -> list[BaseTool]:
+        return default_tools(self.settings, self.connection())
+
+
+def connect(settings: Settings) -> Connection:
+    """The models and files that the settings name; must run in the event loop.
+
+    Raises:
+        SettingsError: the profile is unknown, or the secret of the hidden state can neither be read nor made.
+    """
+    limits = settings.limits
+    secret = settings.state_secret
+    sealing = secret.get_secret_value() if secret else installation_secret(settings.data_dir / "state.key")
+    return open_connection(
+        settings.dial_endpoint,
+        secret=sealing.encode(),
+        limits=Limits(limits.steps, limits.tool_seconds, limits.run_seconds, limits.run_tokens),
+        offload_chars=limits.offload_chars,
+        profile=named_profile(settings.profile) if settings.profile else None,
+        openai=_upstream(settings) if settings.backend == "openai" else None,
+    )
+
+
+def _upstream(settings: Settings) -> OpenAIUpstream:
+    key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else ""
+    return OpenAIUpstream(settings.openai_base_url or "https://api.openai.com/v1", key)
+
+
+def default_tools(settings: Settings, connection: Connection | None = None) -> list[BaseTool]:
+    """The tools of the product in their stable order, then the ones the settings name; without a connection only good
+    for looking at.
+
+    Raises:
+        SettingsError: a tool of the settings cannot be loaded, or two tools have one name.
+    """
+    endpoint, store = settings.dial_endpoint, connection.offloader.store if connection else None
+    tools: list[BaseTool] = [
+        FileContentExtractionTool(
+            endpoint, files=connection.files if connection else None, max_size=settings.limits.max_download_bytes
+        ),
+        CalculatorTool(),
+        *([ReadFileLinesTool(store), SearchInFileTool(store)] if store else []),
+        *load_tools(settings.tool_paths),
+    ]
+    named(tools)
+    return tools
+
+
+def _provider_failure(error: ProviderError, deployment: str) -> HTTPException:
+    reference = new_reference()
+    logger.error(
+        "the model %s failed (reference %s, status %s, code %s): %s",
+        deployment, reference, error.status_code, error.code, error,
+    )  # fmt: skip
+    shown = error.display_message or f"{_sentence(error, deployment)} (error reference: {reference})"
+    # Core takes 429, 502, 503 and 504 for its own affair and throws the body away: the status is always 500.
+    code = error.code or str(error.status_code or 500)
+    return HTTPException(f"{deployment}: {error} (reference {reference})", 500, code=code, display_message=shown)
+
+
+def _sentence(error: ProviderError, deployment: str) -> str:
+    match error.status_code:
+        case 401 | 403:
+            return f"The model {deployment} refused the key. An operator has to look at the model's credentials."
+        case 404:
+            return f"There is no model {deployment}. Choose another one."
+        case 429:
+            return f"The model {deployment} is busy or over its limit. Try again in a minute."
+        case 400 | 413 | 422:
+            return f"The model {deployment} did not accept the conversation: {error}"
+        case _:
+            return f"The model {deployment} did not answer properly. Try again, or choose another model."
+
+
+def _unexpected() -> HTTPException:
+    reference = new_reference()
+    logger.exception("a request failed unexpectedly (reference %s)", reference)
+    shown = f"Something went wrong on our side. Try again (error reference: {reference})."
+    return HTTPException(f"Unexpected failure (reference {reference})", 500, display_message=shown)

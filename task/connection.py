@@ -1,0 +1,98 @@
+"""What an agent needs of the world beside its documented arguments."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import aiohttp
+from aidial_client import AsyncDialClientPool
+
+from task.conversation.messages import Attachment
+from task.conversation.state import StateSeal
+from task.llm.base import ChatModel
+from task.llm.dial import DialChatModel
+from task.llm.listings import ModelListings
+from task.llm.openai import OpenAIChatModel
+from task.llm.profiles import Profile
+from task.llm.transport import new_session
+from task.loop import Limits
+from task.tools.files.dial_files import DialFiles
+from task.tools.files.result_store import DialResultStore
+from task.tools.models import Caller
+from task.tools.offload import Offloader
+
+MAX_IMAGE_BYTES = 10 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIUpstream:
+    base_url: str
+    api_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One process's models, files and secrets, shared by all its agents.
+
+    `chat_model` gives the model of that name for one caller; `inline_images` tells whether the model's provider cannot
+    fetch DIAL files, so that pictures are sent as data.
+    """
+
+    session: aiohttp.ClientSession
+    chat_model: Callable[[str, Caller], ChatModel]
+    files: DialFiles
+    listings: ModelListings
+    seal: StateSeal
+    limits: Limits = field(default_factory=Limits)
+    offloader: Offloader = field(default_factory=lambda: Offloader(None))
+    inline_images: bool = False
+
+    async def image_url(self, image: Attachment, api_key: str) -> str | None:
+        """The picture's URL as the model can use it, or None when it has none."""
+        if image.data is not None:
+            return f"data:{image.type};base64,{image.data}"
+        if image.url is None or "://" in image.url or image.url.startswith("data:"):
+            return image.url if image.url and image.url.startswith("data:") else None
+        if not self.inline_images:
+            return image.url
+        file = await self.files.download(image.url, api_key, MAX_IMAGE_BYTES)
+        return f"data:{image.type};base64,{base64.b64encode(file.content).decode()}"
+
+    async def close(self) -> None:
+        await self.session.close()
+        await self.files.close()
+
+
+def open_connection(
+    endpoint: str,
+    *,
+    secret: bytes | None = None,
+    limits: Limits | None = None,
+    offload_chars: int = 40_000,
+    profile: Profile | None = None,
+    openai: OpenAIUpstream | None = None,
+) -> Connection:
+    """Models and files of one DIAL Core, or with `openai` the models of that upstream; must run in the event loop.
+
+    Without `secret` states are sealed for this process only.
+    """
+    session, files = new_session(), DialFiles(endpoint, AsyncDialClientPool())
+
+    def chat_model(name: str, caller: Caller) -> ChatModel:
+        if openai is not None:
+            return OpenAIChatModel(session, openai.base_url, openai.api_key, name, profile=profile)
+        return DialChatModel(session, endpoint, name, caller.api_key, headers=caller.headers, profile=profile)
+
+    return Connection(
+        session,
+        chat_model,
+        files,
+        ModelListings(session, endpoint),
+        StateSeal(secret or os.urandom(32)),
+        limits or Limits(),
+        Offloader(DialResultStore(files), offload_chars),
+        inline_images=openai is not None,
+    )
