@@ -1,0 +1,173 @@
+"""The calculator's operators and functions: exact where the operands are, and never unbounded."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from task.errors import ToolError
+
+MAX_DIGITS = 4_000
+MAX_PLACES = 1_000
+_MAX_BITS = int(MAX_DIGITS * math.log2(10))
+
+Number = int | float | Fraction
+
+
+class CalculationError(ToolError):
+    """An expression that has no value; the text says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Calculation error: {reason}")
+
+
+def settled(value: Any) -> Any:
+    """The value as an int where it is whole, and as a float where its fraction has grown out of hand.
+
+    Raises:
+        OverflowError: it has more than `MAX_DIGITS` digits.
+        CalculationError: it is not a real number, or too close to zero for a float.
+    """
+    if isinstance(value, complex):
+        raise CalculationError("the result is not a real number")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise OverflowError
+    if not isinstance(value, int | Fraction) or isinstance(value, bool):
+        return value
+    if value.numerator.bit_length() > _MAX_BITS:
+        raise OverflowError
+    if value.denominator == 1:
+        return value.numerator
+    return value if value.denominator.bit_length() <= _MAX_BITS else _rounded_off(value)
+
+
+def _rounded_off(value: int | Fraction) -> float:
+    nearest = float(value)
+    if nearest == 0:
+        raise CalculationError("the result is too close to zero")
+    return nearest
+
+
+def _numeric(operation: Callable[..., Any]) -> Callable[..., Any]:
+    def checked(*operands: Any) -> Any:
+        if any(isinstance(operand, list) for operand in operands):
+            raise CalculationError("lists can only be given to sum, min and max")
+        return settled(operation(*operands))
+
+    return checked
+
+
+def _bits(value: Number) -> int:
+    return 0 if isinstance(value, float) else max(value.numerator.bit_length(), value.denominator.bit_length())
+
+
+def _product(left: Number, right: Number) -> Number:
+    if _bits(left) + _bits(right) > 2 * _MAX_BITS:
+        raise OverflowError
+    return left * right
+
+
+def _quotient(left: Number, right: Number) -> Number:
+    return left / right if isinstance(left, float) or isinstance(right, float) else Fraction(left) / Fraction(right)
+
+
+def _power(base: Number, exponent: Number) -> Number:
+    if not isinstance(exponent, int):
+        return _root(base, exponent)
+    if (_bits(base) - 1) * abs(exponent) > _MAX_BITS:
+        raise OverflowError
+    return base**exponent if isinstance(base, float) else Fraction(base) ** exponent
+
+
+def _root(base: Number, exponent: float | Fraction) -> Number:
+    result = float(base) ** float(exponent)
+    if isinstance(result, complex):
+        raise CalculationError("a root of a negative number is not a real number")
+    if isinstance(base, float) or isinstance(exponent, float) or max(_bits(base), _bits(exponent)) > 32:
+        return result
+    exact = base == 0 or Fraction(round(result)) ** exponent.denominator == Fraction(base) ** exponent.numerator
+    return round(result) if exact else result
+
+
+def _sqrt(value: Number) -> Number:
+    if isinstance(value, float) or value < 0:
+        return math.sqrt(value)
+    above, below = math.isqrt(value.numerator), math.isqrt(value.denominator)
+    exact = above**2 == value.numerator and below**2 == value.denominator
+    return Fraction(above, below) if exact else math.sqrt(value)
+
+
+def _log(value: Number, base: Number = math.e) -> float:
+    exact_at_powers = {math.e: math.log, 10.0: math.log10, 2.0: math.log2}
+    known = exact_at_powers.get(float(base))
+    return known(value) if known else math.log(value, base)
+
+
+def _round(value: Number, places: Number = 0) -> Number:
+    if not isinstance(places, int) or abs(places) > MAX_PLACES:
+        raise CalculationError(f"round takes a whole number of places up to {MAX_PLACES}")
+    return round(value, places) if places else round(value)
+
+
+def _factorial(value: Number) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise CalculationError("factorial takes a whole number that is not negative")
+    if value > MAX_DIGITS:
+        raise OverflowError
+    return math.factorial(value)
+
+
+def _sum(numbers: list[Number]) -> Number:
+    total: Number = 0
+    for number in numbers:
+        total = settled(total + number)
+    return total
+
+
+def _over_numbers(function: Callable[[list[Number]], Number]) -> Callable[..., Number]:
+    def spread(*arguments: Any) -> Number:
+        numbers: list[Number] = []
+        for argument in arguments:
+            numbers.extend(argument if isinstance(argument, list) else [argument])
+        if not numbers:
+            raise CalculationError("sum, min and max need at least one number")
+        return function(numbers)
+
+    return spread
+
+
+OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: _numeric(operator.add),
+    ast.Sub: _numeric(operator.sub),
+    ast.Mult: _numeric(_product),
+    ast.Div: _numeric(_quotient),
+    ast.FloorDiv: _numeric(operator.floordiv),
+    ast.Mod: _numeric(operator.mod),
+    ast.Pow: _numeric(_power),
+    ast.USub: _numeric(operator.neg),
+    ast.UAdd: _numeric(operator.pos),
+    ast.Eq: _numeric(operator.eq),
+    ast.NotEq: _numeric(operator.ne),
+    ast.Lt: _numeric(operator.lt),
+    ast.LtE: _numeric(operator.le),
+    ast.Gt: _numeric(operator.gt),
+    ast.GtE: _numeric(operator.ge),
+}
+_PLAIN = ("sin", "cos", "tan", "asin", "acos", "atan", "degrees", "radians", "exp", "log10", "log2", "floor", "ceil")
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "sum": _over_numbers(_sum),
+    "min": _over_numbers(min),
+    "max": _over_numbers(max),
+    "abs": _numeric(abs),
+    "round": _numeric(_round),
+    "pow": _numeric(_power),
+    "sqrt": _numeric(_sqrt),
+    "log": _numeric(_log),
+    "factorial": _numeric(_factorial),
+    **{name: _numeric(getattr(math, name)) for name in _PLAIN},
+}
+CONSTANTS: dict[str, Number] = {"pi": math.pi, "e": math.e}
