@@ -1,0 +1,313 @@
+"""The loop: what a run does to a conversation, and every way it can end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from task.conversation.history import repaired
+from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, tool_message, user
+from task.errors import ProviderError, ToolError
+from task.llm.base import Finish, TextDelta, Usage
+from task.llm.scripted import Reply, ScriptedModel, fails, says, wants
+from task.loop import CUT_OFF, Limits, RunOutcome, ToolLoop
+from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
+from task.tools.base import BaseTool
+from task.tools.toolbox import Toolbox
+from tests.support.choices import CALLER, RecordingChoice
+from tests.support.clock import FakeClock
+from tests.support.tools import MadeTool, answering
+
+ADD = answering("add", "4")
+
+
+def loop(model: ScriptedModel, *tools: BaseTool, **limits: Any) -> ToolLoop:
+    return ToolLoop(model, Toolbox(tools or (ADD,)), Limits(**limits))
+
+
+async def run(
+    running: ToolLoop, messages: list[Message] | None = None, choice: RecordingChoice | None = None
+) -> RunOutcome:
+    async with asyncio.timeout(10):
+        return await running.run([user("2+2?")] if messages is None else messages, choice or RecordingChoice(), CALLER)
+
+
+async def test_a_tool_result_reaches_the_model_and_its_answer_the_reader() -> None:
+    model, choice = ScriptedModel(wants("add"), says("It is ", "4.")), RecordingChoice()
+    outcome = await run(loop(model), choice=choice)
+    assert (outcome.status, outcome.answer.content, choice.content) == ("finished", "It is 4.", "It is 4.")
+    assert (model.requests[1][-1].role, model.requests[1][-1].content) == (Role.TOOL, "4")
+    assert [stage.status for stage in choice.stages] == ["completed"]
+
+
+async def test_the_conversation_grows_by_everything_the_run_adds() -> None:
+    messages = [user("2+2?")]
+    outcome = await run(loop(ScriptedModel(wants("add"), says("4"))), messages)
+    assert [message.role for message in messages] == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT]
+    assert outcome.added == tuple(messages[1:])
+
+
+async def test_text_before_a_call_is_set_apart_from_the_answer_after_it() -> None:
+    choice = RecordingChoice()
+    await run(loop(ScriptedModel(says("Let me see.") & wants("add"), says("It is 4."))), choice=choice)
+    assert choice.content == "Let me see.\n\nIt is 4."
+
+
+async def test_usage_of_all_requests_is_summed() -> None:
+    used = Usage(10, 1)
+    outcome = await run(loop(ScriptedModel(says("", usage=used) & wants("add"), says("4", usage=used))))
+    assert outcome.usage == Usage(20, 2)
+
+
+async def test_a_model_that_always_calls_is_stopped_after_the_limit_and_one_last_question() -> None:
+    model = ScriptedModel(then=lambda *_: wants("add"))
+    choice = RecordingChoice()
+    outcome = await run(loop(model, answering("add", "4"), steps=4), choice=choice)
+    assert (outcome.status, outcome.limit, len(model.requests)) == ("limited", "the limit of 4 steps", 5)
+    assert model.tools[-1] == []
+    assert "limit of 4 steps" in choice.content
+    assert outcome.answer.content == choice.content
+
+
+async def test_at_the_limit_the_model_gives_its_last_answer_without_tools() -> None:
+    model = ScriptedModel(wants("add"), says("This is as far as I got."))
+    outcome = await run(loop(model, steps=1))
+    assert (outcome.status, outcome.answer.content) == ("limited", "This is as far as I got.")
+    assert "limit of 1 steps" in model.requests[-1][-1].text()
+
+
+async def test_the_token_limit_ends_a_run() -> None:
+    model = ScriptedModel(says("", usage=Usage(90, 20)) & wants("add"), says("Enough."))
+    outcome = await run(loop(model, run_tokens=100))
+    assert (outcome.status, outcome.limit) == ("limited", "the limit of 100 tokens")
+
+
+async def test_the_time_limit_ends_a_run_between_steps() -> None:
+    clock = FakeClock()
+
+    async def slow() -> str:
+        await clock.advance(2000)
+        return "done"
+
+    model = ScriptedModel(wants("slow"), says("Out of time."))
+    running = ToolLoop(model, Toolbox([MadeTool("slow", slow)]), Limits(), clock=clock.now)
+    assert (await run(running)).limit == "the limit of 1500 seconds"
+
+
+async def test_the_time_limit_stops_a_model_in_the_middle_and_keeps_what_was_said() -> None:
+    model = ScriptedModel(says("Once upon a time ", "never reached", pause=60), says("There is more."))
+    choice = RecordingChoice()
+    outcome = await run(loop(model, run_seconds=0.05), choice=choice)
+    assert (outcome.status, choice.content) == ("limited", "Once upon a time \n\nThere is more.")
+
+
+async def test_a_tool_that_hangs_is_stopped_and_the_run_goes_on() -> None:
+    async def hang() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    model = ScriptedModel(wants("hang"), says("It hangs."))
+    outcome = await run(loop(model, MadeTool("hang", hang, seconds=0.05)))
+    assert outcome.status == "finished"
+    assert "stopped after 0.05 s" in model.requests[1][-1].text()
+
+
+async def test_a_failing_model_is_an_outcome_and_what_was_written_stays() -> None:
+    model = ScriptedModel(says("Half an ans") & fails(ProviderError("gone", status_code=500)))
+    messages, choice = [user("Hi")], RecordingChoice()
+    outcome = await run(loop(model), messages, choice)
+    assert outcome.status == "failed"
+    assert isinstance(outcome.error, ProviderError)
+    assert (choice.content, messages[-1].content) == ("Half an ans", "Half an ans")
+
+
+async def test_results_of_a_failed_run_are_kept() -> None:
+    messages = [user("2+2?")]
+    outcome = await run(loop(ScriptedModel(wants("add"), fails(ProviderError("gone")))), messages)
+    assert (outcome.status, messages[-1].content) == ("failed", "4")
+
+
+@pytest.mark.parametrize("reply", [says(""), Reply((Finish("tool_calls"),))])
+async def test_an_empty_answer_is_a_failure(reply: Reply) -> None:
+    outcome = await run(loop(ScriptedModel(reply)))
+    assert (outcome.status, str(outcome.error)) == ("failed", "The model gave an empty answer.")
+
+
+async def test_an_empty_answer_after_a_call_is_an_end() -> None:
+    assert (await run(loop(ScriptedModel(wants("add"), says(""))))).status == "finished"
+
+
+async def test_an_answer_cut_off_by_the_model_says_so() -> None:
+    choice = RecordingChoice()
+    await run(loop(ScriptedModel(Reply((TextDelta("A long"), Finish("length"))))), choice=choice)
+    assert choice.content == f"A long{CUT_OFF}"
+
+
+async def test_a_content_filter_is_named() -> None:
+    outcome = await run(loop(ScriptedModel(Reply((Finish("content_filter"),)))))
+    assert isinstance(outcome.error, ProviderError)
+    assert (outcome.status, outcome.error.code) == ("failed", "content_filter")
+
+
+async def test_cancelling_stops_the_tools_and_leaves_a_valid_conversation() -> None:
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> str:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return "never"
+
+    model = ScriptedModel(wants("add") & wants("slow"))
+    messages = [user("Go")]
+    running = asyncio.create_task(run(loop(model, ADD, MadeTool("slow", slow)), messages))
+    async with asyncio.timeout(5):
+        await begun.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert stopped.is_set()
+    assert messages == repaired(messages)
+    assert [message.text()[:10] for message in messages[-2:]] == ["4", "Error: thi"]
+
+
+async def test_cancelling_a_model_keeps_the_text_a_person_has_read() -> None:
+    written = asyncio.Event()
+
+    class Choice(RecordingChoice):
+        def append_content(self, content: str) -> None:
+            super().append_content(content)
+            written.set()
+
+    messages = [user("Tell me a story")]
+    running = asyncio.create_task(run(loop(ScriptedModel(says("Once ", "upon", pause=60))), messages, Choice()))
+    async with asyncio.timeout(5):
+        await written.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert messages[-1] == assistant("Once ")
+
+
+class Doorkeeper:
+    """Defers calls of `risky` until told otherwise, refuses `forbidden`, allows the rest."""
+
+    def __init__(self) -> None:
+        self.open = False
+
+    async def decide(self, request: CallRequest) -> Decision:
+        if request.call.name == "forbidden":
+            return Denied("it is forbidden here")
+        return Deferred("it deletes files") if request.call.name == "risky" and not self.open else Allowed()
+
+
+async def test_a_call_that_waits_for_approval_suspends_the_run_after_its_siblings_have_run() -> None:
+    keeper, messages = Doorkeeper(), [user("Go")]
+    model = ScriptedModel(wants("risky") & wants("add"), says("All done."))
+    running = ToolLoop(model, Toolbox([ADD, answering("risky", "deleted")], keeper))
+    outcome = await run(running, messages)
+    assert (outcome.status, [item.call.name for item in outcome.pending]) == ("suspended", ["risky"])
+    assert [message.text() for message in messages if message.role is Role.TOOL] == ["4"]
+
+
+async def test_a_suspended_run_goes_on_exactly_there_once_the_call_is_allowed() -> None:
+    keeper, messages = Doorkeeper(), [user("Go")]
+    model = ScriptedModel(wants("risky") & wants("add"), says("All done."))
+    running = ToolLoop(model, Toolbox([ADD, answering("risky", "deleted")], keeper))
+    await run(running, messages)
+    keeper.open = True
+    outcome = await run(running, messages)
+    assert (outcome.status, outcome.answer.content) == ("finished", "All done.")
+    assert [message.text() for message in model.requests[1][2:]] == ["deleted", "4"]
+    assert [message.text() for message in outcome.added] == ["deleted", "All done."]
+
+
+async def test_a_refused_call_tells_the_model_why() -> None:
+    model = ScriptedModel(wants("forbidden"), says("Then not."))
+    await run(ToolLoop(model, Toolbox([answering("forbidden", "x")], Doorkeeper())))
+    assert "it is forbidden here" in model.requests[1][-1].text()
+
+
+async def test_the_same_call_with_the_same_result_is_warned_of_and_then_withdrawn() -> None:
+    model = ScriptedModel(then=lambda *_: wants("add"))
+    await run(loop(model, answering("add", "4"), answering("other", "5"), steps=7))
+    results = [request[-1].text() for request in model.requests[1:7]]
+    assert ["gave the same result" in text for text in results] == [False, False, True, True, False, False]
+    assert "withdrawn" in results[4]
+    offered = [[tool["function"]["name"] for tool in tools] for tools in model.tools]
+    assert (offered[4], offered[5]) == (["add", "other"], ["other"])
+    assert "withdrawn for this turn" in results[5]
+
+
+async def test_two_hundred_parallel_calls_are_answered_in_order() -> None:
+    async def echo(number: int) -> str:
+        return f"n{number}"
+
+    shape = {"type": "object", "properties": {"number": {"type": "integer"}}}
+    asked = wants("echo", number=0)
+    for number in range(1, 200):
+        asked = asked & wants("echo", number=number)
+    model = ScriptedModel(asked, says("Done."))
+    await run(loop(model, MadeTool("echo", echo, shape)))
+    assert [message.content for message in model.requests[1][-200:]] == [f"n{number}" for number in range(200)]
+
+
+async def test_independent_calls_run_at_the_same_time() -> None:
+    together = asyncio.Barrier(8)
+
+    async def meet() -> str:
+        async with asyncio.timeout(5):
+            await together.wait()
+        return "met"
+
+    asked = wants("meet")
+    for _ in range(7):
+        asked = asked & wants("meet")
+    model = ScriptedModel(asked, says("Done."))
+    await run(loop(model, MadeTool("meet", meet)))
+    assert {message.text().splitlines()[0] for message in model.requests[1][-8:]} == {"met"}
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (wants("unknown"), "There is no tool 'unknown'. Tools: strict, broken, refusing."),
+        (wants("strict", number="two"), "'two' is not of type 'integer'"),
+        (wants("strict"), "'number' is a required property"),
+        (wants("broken"), "broken failed unexpectedly (reference "),
+        (wants("refusing"), "Error: there is no such file; attach it again"),
+    ],
+)
+async def test_whatever_goes_wrong_in_a_call_the_model_is_told_what_to_do(call: Reply, told: str) -> None:
+    async def broken(**_: Any) -> str:
+        raise RuntimeError("secret detail")
+
+    async def refusing(**_: Any) -> str:
+        raise ToolError("there is no such file; attach it again")
+
+    shape = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
+    tools = [answering("strict", "ok", shape=shape), MadeTool("broken", broken), MadeTool("refusing", refusing)]
+    model, choice = ScriptedModel(call, says("Understood.")), RecordingChoice()
+    outcome = await run(loop(model, *tools), choice=choice)
+    answer = model.requests[1][-1]
+    assert told in answer.text()
+    assert "secret detail" not in answer.text()
+    assert (outcome.status, [stage.status for stage in choice.stages]) == ("finished", ["failed"])
+
+
+def orphaned() -> Sequence[Message]:
+    call = ToolCall("c1", FunctionCall("add"))
+    return [user("Hi"), tool_message(call, "nobody asked"), assistant(None, [call]), user("And?")]
+
+
+async def test_a_damaged_history_is_repaired_before_the_model_sees_it() -> None:
+    model = ScriptedModel(says("Hello."))
+    await run(loop(model), list(orphaned()))
+    roles = [message.role for message in model.requests[0]]
+    assert roles == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.USER]
+    assert "interrupted" in model.requests[0][2].text()

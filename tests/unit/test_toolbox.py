@@ -1,0 +1,170 @@
+"""The toolbox: stages, attachments, long results."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import pytest
+
+from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall
+from task.errors import SettingsError, ToolError
+from task.permissions.decisions import Effect, ModeGate, PermissionMode
+from task.tools.models import Caller
+from task.tools.offload import Offloader, ReadFileLinesTool, SearchInFileTool
+from task.tools.stage_text import RESPONSE_CHARS, clipped, label
+from task.tools.toolbox import Toolbox
+from tests.support.choices import CALLER, RecordingChoice
+from tests.support.tools import MadeTool, answering
+
+
+def call(name: str, arguments: str = "{}", call_id: str = "c1") -> ToolCall:
+    return ToolCall(call_id, FunctionCall(name, arguments))
+
+
+async def result_of(toolbox: Toolbox, asked: ToolCall, choice: RecordingChoice | None = None) -> Message:
+    async with asyncio.timeout(10):
+        [result] = await toolbox.call_all([asked], choice or RecordingChoice(), CALLER)
+    assert isinstance(result, Message)
+    return result
+
+
+async def test_a_stage_shows_arguments_response_and_duration() -> None:
+    choice = RecordingChoice()
+    tool = answering("fetch", "the page", shape={"type": "object", "properties": {"file_url": {"type": "string"}}})
+    await result_of(Toolbox([tool]), call("fetch", '{"file_url": "files/b/x.txt"}'), choice)
+    [stage] = choice.stages
+    assert stage.content == ("## Request arguments:\n\n**File URL**: files/b/x.txt\n\n## Response:\n\nthe page\n")
+    assert stage.name.startswith("fetch: files/b/x.txt [0.0")
+    assert stage.status == "completed"
+
+
+async def test_attachments_of_results_reach_stage_and_answer_in_call_order() -> None:
+    async def draw(title: str) -> Message:
+        if title == "first":
+            await asyncio.sleep(0)
+        picture = Attachment("image/png", title, url=f"files/b/{title}.png")
+        return Message(Role.TOOL, "drawn", custom_content=CustomContent((picture,)))
+
+    tool = MadeTool("draw", draw, {"type": "object", "properties": {"title": {"type": "string"}}})
+    choice = RecordingChoice()
+    calls = [call("draw", f'{{"title": "{title}"}}', title) for title in ("first", "second")]
+    async with asyncio.timeout(10):
+        await Toolbox([tool]).call_all(calls, choice, CALLER)
+    assert [item.title for item in choice.attachments] == ["first", "second"]
+    assert sorted(item.title or "" for stage in choice.stages for item in stage.attachments) == ["first", "second"]
+
+
+async def test_a_tool_that_exits_the_process_only_fails() -> None:
+    async def leave() -> str:
+        sys.exit(3)
+
+    answer = await result_of(Toolbox([MadeTool("leave", leave)]), call("leave"))
+    assert "leave failed unexpectedly" in answer.text()
+
+
+async def test_a_tool_that_will_not_be_cancelled_is_left_behind() -> None:
+    released = asyncio.Event()
+
+    async def stubborn() -> str:
+        while not released.is_set():
+            try:
+                await released.wait()
+            except asyncio.CancelledError:
+                continue
+        return "late"
+
+    answer = await result_of(Toolbox([MadeTool("stubborn", stubborn)], tool_seconds=0.05), call("stubborn"))
+    released.set()
+    assert "stopped after 0.05 s" in answer.text()
+
+
+async def test_a_tool_whose_own_connection_cancels_it_is_answered_too() -> None:
+    async def broken() -> str:
+        raise asyncio.CancelledError
+
+    answer = await result_of(Toolbox([MadeTool("broken", broken)]), call("broken"))
+    assert answer.failed
+
+
+def test_two_tools_of_one_name_stop_the_start() -> None:
+    with pytest.raises(SettingsError, match="two tools are called 'twin'"):
+        Toolbox([answering("twin", "a"), answering("twin", "b")])
+
+
+async def test_a_read_only_conversation_refuses_tools_that_write() -> None:
+    writer = answering("writer", "written", tool_effects=frozenset({Effect.WRITE}))
+    toolbox = Toolbox([writer, answering("reader", "read")], ModeGate(PermissionMode.READ_ONLY))
+    assert "read-only" in (await result_of(toolbox, call("writer"))).text()
+    assert (await result_of(toolbox, call("reader"))).text() == "read"
+
+
+class MemoryStore:
+    def __init__(self, *, full: bool = False) -> None:
+        self.texts: dict[str, str] = {}
+        self._full = full
+
+    async def save(self, name: str, text: str, caller: Caller) -> str:
+        if self._full:
+            raise ToolError("there is no room")
+        self.texts[name] = text
+        return name
+
+    async def load(self, url: str, caller: Caller) -> str:
+        return self.texts[url]
+
+
+LONG = "\n".join(f"line {number}" for number in range(1, 500_001))
+
+
+async def test_a_five_megabyte_result_is_stored_and_the_model_gets_its_ends_and_the_way_to_the_rest() -> None:
+    store = MemoryStore()
+    tools = [answering("huge", LONG), ReadFileLinesTool(store), SearchInFileTool(store)]
+    toolbox = Toolbox(tools, offloader=Offloader(store))
+    answer = (await result_of(toolbox, call("huge"))).text()
+    assert len(LONG) > 5_000_000
+    assert len(answer) < 6_000
+    assert f"{len(LONG):,} characters in 500,000 lines" in answer
+    assert answer.startswith("line 1\n")
+    assert answer.endswith("line 500000")
+    lines = await result_of(
+        toolbox, call("read_file_lines", '{"file_url": "huge-result.txt", "first_line": 250000, "last_line": 250001}')
+    )
+    assert lines.text() == "250000: line 250000\n250001: line 250001\n[lines 250000-250001 of 500000]"
+    found = await result_of(toolbox, call("search_in_file", '{"file_url": "huge-result.txt", "text": "LINE 49999"}'))
+    assert found.text().splitlines()[0] == "49999: line 49999"
+    assert found.text().endswith("[11 of 500000 lines contain it; 11 shown]")
+
+
+async def test_reading_lines_stays_within_its_bound_and_names_the_range() -> None:
+    store = MemoryStore()
+    store.texts["x"] = LONG
+    toolbox = Toolbox([ReadFileLinesTool(store)])
+    page = (await result_of(toolbox, call("read_file_lines", '{"file_url": "x"}'))).text()
+    assert len(page) < 10_100
+    beyond = (await result_of(toolbox, call("read_file_lines", '{"file_url": "x", "first_line": 600000}'))).text()
+    assert "ask for lines between 1 and 500000" in beyond
+
+
+@pytest.mark.parametrize("store", [None, MemoryStore(full=True)])
+async def test_a_long_result_that_cannot_be_stored_is_cut_and_says_so(store: MemoryStore | None) -> None:
+    answer = (await result_of(Toolbox([answering("huge", LONG)], offloader=Offloader(store)), call("huge"))).text()
+    assert f"[cut: the result has {len(LONG):,} characters" in answer
+
+
+async def test_a_stage_stays_below_what_the_chat_shows() -> None:
+    choice = RecordingChoice()
+    await result_of(Toolbox([answering("huge", "ä" * 100_000)]), call("huge"), choice)
+    assert len(choice.stages[0].content.encode()) < 40_000
+
+
+@pytest.mark.parametrize(("name", "shown"), [("file_url", "File URL"), ("request", "Request"), ("user_id", "User ID")])
+def test_an_argument_is_labelled_as_a_person_reads_it(name: str, shown: str) -> None:
+    assert label(name) == shown
+
+
+def test_clipping_never_splits_a_character() -> None:
+    text: Any = clipped("ä" * RESPONSE_CHARS, RESPONSE_CHARS - 1)
+    assert "\ufffd" not in text
+    assert "more bytes" in text
