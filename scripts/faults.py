@@ -1,4 +1,4 @@
-"""Check that every bad input in tests/faults.toml is covered by tests that really run."""
+"""Check that every bad input in tests/faults.toml is covered by tests that really run: `faults.py [PROJECT]`."""
 
 from __future__ import annotations
 
@@ -85,9 +85,10 @@ def collect(root: Path) -> dict[str, str | None]:
     return collected.tests
 
 
-def main() -> int:
-    faults = read_map(ROOT / "tests" / "faults.toml")
-    found = list(problems(faults, collect(ROOT)))
+def main(arguments: list[str]) -> int:
+    root = Path(arguments[0]) if arguments else ROOT
+    faults = read_map(root / "tests" / "faults.toml")
+    found = list(problems(faults, collect(root)))
     for line in found:
         print(f"tests/faults.toml: {line}", file=sys.stderr)
     if not found:
@@ -96,4 +97,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,35 @@
+# The agent, and `dial-agent core-config` for DIAL Core. Behind a package mirror:
+# docker build --build-arg PIP_INDEX_ARGS="--index-url https://mirror.example/simple" .
+
+FROM python:3.11-slim AS build
+ARG PIP_INDEX_ARGS=""
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+RUN python -m venv /opt/venv
+ENV PATH=/opt/venv/bin:$PATH
+WORKDIR /src
+# The dependencies are a layer of their own, so that a change of the code does not install them again.
+COPY pyproject.toml constraints.txt ./
+RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > requirements.txt \
+ && pip install ${PIP_INDEX_ARGS} --constraint constraints.txt --requirement requirements.txt
+COPY README.md LICENSE ./
+COPY task task
+COPY mcp_servers mcp_servers
+RUN pip install ${PIP_INDEX_ARGS} --no-deps .
+
+FROM python:3.11-slim
+RUN useradd --uid 1001 --create-home --shell /usr/sbin/nologin agent \
+ && install -d -o agent -g agent /app /data /opt/config
+COPY --from=build /opt/venv /opt/venv
+COPY core_config /app/core_config
+ENV PATH=/opt/venv/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYDANTIC_V2=True \
+    AGENT_HOST=0.0.0.0 \
+    AGENT_DATA_DIR=/data
+WORKDIR /app
+USER agent
+EXPOSE 5030
+HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=12 \
+  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:5030/health', timeout=4).close()"]
+CMD ["dial-agent", "serve"]
