@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 HEAVY = frozenset({
-    "IPython", "PIL", "faiss", "jupyter_client", "langchain_text_splitters", "matplotlib", "mcp", "numpy", "openai",
+    "IPython", "PIL", "faiss", "jupyter_client", "langchain_text_splitters", "matplotlib", "mcp", "numpy",
     "pandas", "pdfplumber", "plotly", "pypdfium2", "sentence_transformers", "sklearn", "torch", "transformers",
 })  # fmt: skip
 # What the command line needs before it knows which command was meant.

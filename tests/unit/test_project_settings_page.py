@@ -39,5 +39,5 @@ def test_a_secrets_default_is_not_shown() -> None:
 
 
 def test_a_setting_without_a_description_stops_the_page() -> None:
-    with pytest.raises(SystemExit, match="port in .* has no description"):
+    with pytest.raises(SystemExit, match=r"port in .* has no description"):
         page(Undescribed)
