@@ -1,0 +1,183 @@
+"""What the store leaves on disk: whole files, nothing of broken uploads, nothing outside its folder."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from task.local_core.storage import Store, StoredFile
+from tests.support.core_files import CoreFiles, serve_files
+
+URL = "files/b1/dir/a.txt"
+
+
+def nothing_to_check(stored: StoredFile | None) -> None:
+    del stored
+
+
+async def keep(store: Store, content: bytes, url: str = URL) -> StoredFile:
+    with store.upload() as upload:
+        await upload.write(content)
+        await upload.finish()
+        return await store.keep(url, upload, "text/plain", "ann", nothing_to_check)
+
+
+async def content_of(store: Store, url: str = URL) -> bytes | None:
+    opened = await store.open(url)
+    if opened is None:
+        return None
+    with opened[1] as content:
+        return content.read()
+
+
+def data_files(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*") if path.is_file()]
+
+
+async def test_concurrent_writers_to_one_name_leave_one_whole_file(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    contents = [bytes([number]) * 200_000 for number in range(20)]
+    async with asyncio.timeout(10):
+        await asyncio.gather(*(keep(store, content) for content in contents))
+    stored = await store.read(URL)
+    assert stored is not None
+    assert await content_of(store) in contents
+    assert stored.etag == hashlib.md5(stored.path.read_bytes()).hexdigest()
+    assert len(data_files(tmp_path)) == 2  # the sidecar and the content, no earlier version
+
+
+async def test_a_reader_beside_a_writer_sees_whole_files_only(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    await keep(store, b"a" * 50_000)
+
+    async def write() -> None:
+        for number in range(30):
+            await keep(store, bytes([98 + number % 3]) * 50_000)
+
+    writing = asyncio.create_task(write())
+    async with asyncio.timeout(10):
+        while not writing.done():
+            seen = await content_of(store)
+            assert seen is not None
+            assert (len(seen), len(set(seen))) == (50_000, 1)
+        await writing
+
+
+async def test_of_many_creators_one_wins(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+
+    def is_new(stored: StoredFile | None) -> None:
+        if stored is not None:
+            raise FileExistsError
+
+    async def create(content: bytes) -> None:
+        with store.upload() as upload:
+            await upload.write(content)
+            await upload.finish()
+            await store.keep(URL, upload, "text/plain", "ann", is_new)
+
+    async with asyncio.timeout(10):
+        results = await asyncio.gather(*(create(b"%d" % n) for n in range(10)), return_exceptions=True)
+    assert [result for result in results if not isinstance(result, FileExistsError)] == [None]
+    assert len(data_files(tmp_path)) == 2
+
+
+async def test_a_restarted_store_has_every_file(tmp_path: Path) -> None:
+    await keep(Store(tmp_path), b"content")
+    again = Store(tmp_path)
+    assert await content_of(again) == b"content"
+    assert [stored.url for stored in await again.list("files/b1/")] == [URL]
+
+
+async def test_a_symbolic_link_in_the_data_folder_leads_nowhere(tmp_path: Path) -> None:
+    secret, root = tmp_path / "secret.txt", tmp_path / "data"
+    secret.write_text("secret")
+    store = Store(root)
+    stored = await keep(store, b"content")
+    (root / "files" / "b1" / "a.txt").symlink_to(secret)
+    assert await content_of(store, "files/b1/a.txt") is None
+    stored.path.unlink()
+    stored.path.symlink_to(secret)
+    assert await content_of(store) is None
+    await keep(store, b"new")
+    assert (await content_of(store), secret.read_text()) == (b"new", "secret")
+
+
+async def test_a_linked_bucket_folder_is_refused_and_nothing_is_written_through_it(tmp_path: Path) -> None:
+    outside, root = tmp_path / "outside", tmp_path / "data"
+    outside.mkdir()
+    store = Store(root)
+    (root / "files").mkdir(parents=True)
+    (root / "files" / "b1").symlink_to(outside)
+    for call in (keep(store, b"x"), content_of(store), store.list("files/b1/")):
+        with pytest.raises(PermissionError):
+            await call
+    assert list(outside.iterdir()) == []
+
+
+async def test_a_damaged_sidecar_counts_as_a_missing_file(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    await keep(store, b"content")
+    (sidecar,) = tmp_path.rglob("*.json")
+    for damage in ("", "{", "[]", '{"url": "x"}', '{"path": "../../x"}'):
+        sidecar.write_text(damage)
+        assert await content_of(store) is None
+        assert await store.list("files/b1/") == []
+    await keep(store, b"again")
+    assert await content_of(store) == b"again"
+
+
+async def test_an_old_leftover_of_a_crash_is_removed_and_a_running_upload_is_not(tmp_path: Path) -> None:
+    old, young = tmp_path / "uploads" / "old", tmp_path / "uploads" / "young"
+    old.parent.mkdir()
+    for path in (old, young):
+        path.write_bytes(b"half")
+    os.utime(old, (time.time() - 7200, time.time() - 7200))
+    Store(tmp_path)
+    assert (old.exists(), young.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_13_21_an_upload_over_the_limit_is_a_413_and_leaves_nothing(tmp_path: Path, chunked: bool) -> None:
+    async with serve_files(tmp_path, max_file_size=1000) as base_url, CoreFiles.of(base_url, "ann") as files:
+        assert (await files.put("a", b"x" * 1000)).status == 200
+        before = data_files(tmp_path)
+        head = b'--b\r\nContent-Disposition: form-data; name="f"; filename="x"\r\n\r\n'
+        body = head + b"x" * 1001 + b"\r\n--b--\r\n"
+        headers = {"Content-Type": "multipart/form-data; boundary=b"}
+        answer = await files.call("PUT", files.file("a"), data=body, headers=headers, chunked=chunked or None)
+        assert (answer.status, answer.text) == (413, "Request body is too large")
+        assert (await files.get("a")).body == b"x" * 1000
+        assert data_files(tmp_path) == before
+
+
+async def test_13_13_an_interrupted_upload_leaves_nothing(tmp_path: Path) -> None:
+    async with serve_files(tmp_path) as base_url, CoreFiles.of(base_url, "ann") as files, asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(base_url.rpartition(":")[2]))
+        head = f"PUT {files.file('a')} HTTP/1.1\r\nHost: core\r\nApi-Key: ann\r\nContent-Length: 9999999\r\n"
+        part = '--b\r\nContent-Disposition: form-data; name="f"; filename="x"\r\n\r\n' + "x" * 3_000_000
+        writer.write(f"{head}Content-Type: multipart/form-data; boundary=b\r\n\r\n{part}".encode())
+        await writer.drain()
+        while not data_files(tmp_path):
+            await asyncio.sleep(0.01)
+        writer.close()
+        await reader.read()
+        while data_files(tmp_path):
+            await asyncio.sleep(0.01)
+        assert (await files.get("a")).status == 404
+
+
+async def test_13_13_a_large_upload_is_not_held_in_memory(tmp_path: Path) -> None:
+    piece = b"x" * (1 << 16)
+    store = Store(tmp_path)
+    with store.upload() as upload:
+        for _ in range(100):
+            await upload.write(piece)
+            assert upload.size - upload.path.stat().st_size <= 1 << 20
+        await upload.finish()
+        assert (upload.size, upload.path.stat().st_size) == (6_553_600, 6_553_600)

@@ -1,0 +1,111 @@
+"""Metadata of files and folders: shapes, pages, permissions."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.core_files import CoreFiles
+
+TREE = ("b.txt", "a/2.txt", "a/1.txt", "a/deep/3.txt", "c%20d/4.txt", "a%21.txt")
+
+
+async def planted(files: CoreFiles) -> None:
+    for path in TREE:
+        assert (await files.put(path)).status == 200
+
+
+async def test_13_14_a_files_metadata_is_its_item(files: CoreFiles) -> None:
+    uploaded = await files.put("dir/a.csv", b"1,2", type="text/csv")
+    answer = await files.metadata("dir/a.csv")
+    assert answer.status == 200
+    assert answer.json == uploaded.json
+
+
+async def test_13_14_a_folder_lists_its_files_and_folders(files: CoreFiles) -> None:
+    await planted(files)
+    folder = (await files.metadata("a/")).json
+    items = folder.pop("items")
+    about = {"bucket": files.bucket, "resourceType": "FILE"}
+    assert folder == about | {"name": "a", "url": files.url("a/"), "nodeType": "FOLDER"}
+    assert [node["url"] for node in items] == [files.url(path) for path in ("a/1.txt", "a/2.txt", "a/deep/")]
+    assert items[2] == about | {"name": "deep", "parentPath": "a", "url": files.url("a/deep/"), "nodeType": "FOLDER"}
+    assert (items[0]["parentPath"], items[0]["contentLength"], "etag" in items[0]) == ("a", 1, False)
+
+
+async def test_13_14_the_root_lists_in_order_and_names_folders_decoded(files: CoreFiles) -> None:
+    await planted(files)
+    root = (await files.metadata("")).json
+    assert (root["url"], root["nodeType"]) == (f"files/{files.bucket}/", "FOLDER")
+    assert [node["name"] for node in root["items"]] == ["a!.txt", "a", "b.txt", "c d"]
+    assert {node["nodeType"] for node in root["items"] if node["name"] in {"a", "c d"}} == {"FOLDER"}
+
+
+async def test_13_14_a_recursive_listing_has_files_only(files: CoreFiles) -> None:
+    await planted(files)
+    items = (await files.metadata("a/", "recursive=true")).json["items"]
+    assert [node["url"] for node in items] == [files.url(path) for path in ("a/1.txt", "a/2.txt", "a/deep/3.txt")]
+    assert {node["nodeType"] for node in items} == {"ITEM"}
+
+
+@pytest.mark.parametrize("recursive", ["true", "false"])
+async def test_13_14_pages_put_together_are_the_whole_listing(files: CoreFiles, recursive: str) -> None:
+    await planted(files)
+    whole = (await files.metadata("", f"recursive={recursive}")).json
+    assert "nextToken" not in whole
+    paged: list[str] = []
+    token = ""
+    for _ in range(len(TREE) + 1):
+        page = (await files.metadata("", f"recursive={recursive}&limit=1{token}")).json
+        paged += [node["url"] for node in page["items"]]
+        if "nextToken" not in page:
+            break
+        token = f"&token={page['nextToken'].replace('%', '%25').replace(' ', '%20')}"
+    assert paged == [node["url"] for node in whole["items"]]
+
+
+async def test_13_14_a_missing_folder_is_a_404_but_an_empty_root_is_not(files: CoreFiles) -> None:
+    for path in ("nothing/", "nothing.txt"):
+        answer = await files.metadata(path)
+        assert (answer.status, answer.body) == (404, b"")
+    root = await files.metadata("")
+    assert (root.status, root.json["items"]) == (200, [])
+    await files.put("dir/a")
+    await files.delete("dir/a")
+    assert (await files.metadata("dir/")).status == 404
+
+
+async def test_13_14_permissions_are_shown_when_asked_for(files: CoreFiles) -> None:
+    await files.put("dir/a")
+    both = ["READ", "WRITE"]
+    assert (await files.metadata("dir/a", "permissions=true")).json["permissions"] == both
+    folder = (await files.metadata("", "permissions=true")).json
+    assert [folder["permissions"], *(node["permissions"] for node in folder["items"])] == [both, both]
+    assert "permissions" not in (await files.metadata("dir/a")).json
+
+
+@pytest.mark.parametrize("limit", ["-1", "1001"])
+async def test_13_14_a_limit_out_of_range_is_named(files: CoreFiles, limit: str) -> None:
+    answer = await files.metadata("", f"limit={limit}")
+    assert (answer.status, answer.text) == (400, "Limit is out of allowed range: [0, 1000]")
+
+
+@pytest.mark.parametrize("query", ["limit=many", "limit=", "recursive=perhaps"])
+async def test_13_14_a_malformed_query_is_a_400(files: CoreFiles, query: str) -> None:
+    assert (await files.metadata("", query)).status == 400
+
+
+async def test_13_14_the_edges_of_the_limit_are_served(files: CoreFiles) -> None:
+    await planted(files)
+    assert (await files.metadata("", "limit=0")).json["items"] == []
+    assert len((await files.metadata("", "limit=1000")).json["items"]) == 4
+
+
+async def test_13_14_the_metadata_type_is_answered_when_accepted(files: CoreFiles) -> None:
+    kind = "application/vnd.dial.metadata+json"
+    answer = await files.call("GET", f"/v1/metadata/files/{files.bucket}/", headers={"Accept": kind})
+    assert answer.headers["Content-Type"].startswith(kind)
+
+
+@pytest.mark.parametrize("path", ["../", "a//b/", "%2e%2e/", "%7B%7D/"])
+async def test_13_13_metadata_of_a_bad_path_is_a_400(files: CoreFiles, path: str) -> None:
+    assert (await files.metadata(path)).status == 400

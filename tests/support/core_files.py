@@ -1,0 +1,120 @@
+"""A plain HTTP client for Core's files that shows every answer as it is, errors too."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from aiohttp import ClientSession, ClientTimeout, FormData, web
+from aiohttp.typedefs import Handler
+from yarl import URL
+
+from task.local_core.access import AccessRules
+from task.local_core.buckets import BucketIds
+from task.local_core.identity import IDENTITY, Identity
+from task.local_core.refusal import Refusal
+from task.local_core.resources import MAX_FILE_BYTES, register
+from task.local_core.storage import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def etag(self) -> str:
+        return self.headers["ETag"]
+
+
+@dataclass(frozen=True, slots=True)
+class CoreFiles:
+    """One caller of Core. Paths are sent exactly as they are given, without any normalisation."""
+
+    base_url: str
+    session: ClientSession
+    bucket: str
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, base_url: str, api_key: str) -> AsyncGenerator[Self]:
+        timeout = ClientTimeout(total=10)
+        async with ClientSession(headers={"Api-Key": api_key}, timeout=timeout) as session:
+            async with session.get(f"{base_url}/v1/bucket") as answer:
+                bucket = (await answer.json())["bucket"]
+            yield cls(base_url, session, bucket)
+
+    async def call(self, method: str, path: str, **options: Any) -> Answer:
+        url = URL(f"{self.base_url}{path}", encoded=True)
+        async with self.session.request(method, url, **options) as answer:
+            return Answer(answer.status, answer.headers, await answer.read())
+
+    async def put(
+        self, path: str, content: bytes = b"x", *, field: str = "file", type: str | None = "text/plain", **headers: str
+    ) -> Answer:
+        """Upload to `path` of the caller's bucket; headers in Python's spelling (`if_match`)."""
+        form = FormData()
+        form.add_field(field, io.BytesIO(content), filename="upload", content_type=type)
+        return await self.call("PUT", self.file(path), data=form, headers=_spelled(headers))
+
+    async def get(self, path: str, **headers: str) -> Answer:
+        return await self.call("GET", self.file(path), headers=_spelled(headers))
+
+    async def delete(self, path: str, **headers: str) -> Answer:
+        return await self.call("DELETE", self.file(path), headers=_spelled(headers))
+
+    async def metadata(self, path: str, query: str = "") -> Answer:
+        return await self.call("GET", f"/v1/metadata/files/{self.bucket}/{path}{query and '?' + query}")
+
+    async def move(self, source: str, destination: str, *, overwrite: bool = False, call: str = "move") -> Answer:
+        body = {"sourceUrl": self.url(source), "destinationUrl": self.url(destination), "overwrite": overwrite}
+        return await self.call("POST", f"/v1/ops/resource/{call}", json=body)
+
+    def url(self, path: str) -> str:
+        return path if path.startswith("files/") else f"files/{self.bucket}/{path}"
+
+    def file(self, path: str) -> str:
+        return f"/v1/{self.url(path)}"
+
+
+def _spelled(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+@asynccontextmanager
+async def serve_files(root: Path, *, max_file_size: int = MAX_FILE_BYTES) -> AsyncGenerator[str]:
+    """Only the file half of Core, on `root`; every API key is a project of its own. Yields the base URL."""
+
+    @web.middleware
+    async def identified(request: web.Request, handler: Handler) -> web.StreamResponse:
+        key = request.headers["Api-Key"]
+        request[IDENTITY] = Identity(f"Keys/{key}/", ("default",), key)
+        try:
+            return await handler(request)
+        except Refusal as refusal:
+            return refusal.answer()
+
+    app = web.Application(middlewares=[identified])
+    buckets = BucketIds(b"secret")
+    register(app, Store(root), AccessRules(buckets), buckets, max_file_size=max_file_size)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
