@@ -16,6 +16,7 @@ class PerRequestKey:
     """What Core remembers with the key it mints for one call of a deployment.
 
     `attached` maps canonical relative URLs (`files/{bucket}/{path}`, folders end in `/`) to the access they give.
+    `granted` holds, by receiving deployment, the access that the application grants to what it calls next.
     `expires_at` is in seconds of the application's clock.
     """
 
@@ -27,6 +28,7 @@ class PerRequestKey:
     conversation_id: str = ""
     job_title: str = ""
     attached: dict[str, Access] = field(default_factory=dict[str, Access])
+    granted: dict[str, dict[str, Access]] = field(default_factory=dict[str, dict[str, Access]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,125 @@
+"""Where Core's configuration comes from: files that are read again when they change, or a document given once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import ValidationError
+
+from task.errors import SettingsError
+from task.local_core.config import CoreConfig
+
+logger = logging.getLogger(__name__)
+
+KEY_VARIABLE = "DIAL_API_KEY"
+PUBLISHED_KEY = "dial_api_key"  # stands in DIAL's documentation and in shared configuration files: no secret
+
+_VARIABLE = re.compile(r"\$\{(?:env[:.])?([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class ConfigSource:
+    """The current configuration; `current` reads changed files again and keeps the last good one on an error."""
+
+    def __init__(
+        self, paths: Sequence[Path], document: Mapping[str, Any] | None, prepare: Callable[[Any], CoreConfig]
+    ) -> None:
+        self._paths = tuple(paths)
+        self._document = document
+        self._prepare = prepare
+        self._stamp = self._stamp_now()
+        self._config = self._load()
+
+    def current(self) -> CoreConfig:
+        stamp = self._stamp_now()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._reload()
+        return self._config
+
+    def _reload(self) -> None:
+        try:
+            self._config = self._load()
+        except SettingsError as error:
+            logger.warning("Core's configuration was not taken over: %s", error)
+
+    def _load(self) -> CoreConfig:
+        document: dict[str, Any] = _merged({}, self._document or {})
+        for path in self._paths:
+            document = _merged(document, _read(path))
+        try:
+            return self._prepare(document)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(step) for step in first["loc"])
+            raise SettingsError(f"Core's configuration: {place or 'the document'}: {first['msg']}") from None
+
+    def _stamp_now(self) -> tuple[tuple[int, int], ...]:
+        stats = [path.stat() if path.exists() else None for path in self._paths]
+        return tuple((stat.st_mtime_ns, stat.st_size) if stat else (0, 0) for stat in stats)
+
+
+def expanded(value: Any, environment: Mapping[str, str]) -> Any:
+    """The document with `${env:NAME}` in keys and values replaced; unknown names become empty."""
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda match: environment.get(match[1], ""), value)
+    if isinstance(value, list):
+        return [expanded(item, environment) for item in value]
+    if isinstance(value, dict):
+        return {expanded(key, environment): expanded(item, environment) for key, item in value.items()}
+    return value
+
+
+def with_installation_key(document: dict[str, Any], key: str) -> dict[str, Any]:
+    """The document whose published example key, or a new entry, is `key` and keeps its project and roles."""
+    entries = dict(document.get("keys") or {})
+    published = entries.pop(PUBLISHED_KEY, None)
+    entries.setdefault(key, published or {"project": "local", "role": "default"})
+    return {**document, "keys": entries}
+
+
+def with_hosts(value: Any, hosts: Mapping[str, str]) -> Any:
+    """The document whose addresses' host names are replaced by `hosts`; ports and paths stay."""
+    if isinstance(value, str):
+        return _rehosted(value, hosts)
+    if isinstance(value, list):
+        return [with_hosts(item, hosts) for item in value]
+    if isinstance(value, dict):
+        return {key: with_hosts(item, hosts) for key, item in value.items()}
+    return value
+
+
+def _rehosted(text: str, hosts: Mapping[str, str]) -> str:
+    if not text.startswith(("http://", "https://")):
+        return text
+    parts = urlsplit(text)
+    host = hosts.get(parts.hostname or "")
+    if host is None:
+        return text
+    port = f":{parts.port}" if parts.port else ""
+    return urlunsplit(parts._replace(netloc=f"{host}{port}"))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(f"Core's configuration {path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise SettingsError(f"Core's configuration {path} is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise SettingsError(f"Core's configuration {path} must be a JSON object")
+    return document
+
+
+def _merged(base: dict[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in update.items():
+        old = result.get(key)
+        result[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, Mapping) else value
+    return result

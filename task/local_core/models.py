@@ -1,0 +1,163 @@
+"""The one model that local Core serves itself: an OpenAI-compatible upstream, or the scripted demo."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiohttp import web
+from multidict import CIMultiDict
+
+from task.local_core.config import CoreConfig, Features, Model
+from task.local_core.refusal import Refusal
+from task.local_core.relay import Answering, Relay, Target
+from task.local_core.sharing import is_absolute
+from task.local_core.storage import Store
+from task.local_core.urls import canonical
+
+DEMO_NAME = "scripted-demo"
+DEMO_TITLE = "Scripted demo (not a real model)"
+
+_DIAL_ONLY = frozenset({"custom_content", "custom_fields", "custom_input", "addons", "max_prompt_tokens"})
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamModel:
+    """A model of an OpenAI-compatible server at `base_url` (which ends in `/v1` or the like), listed as `name`."""
+
+    base_url: str
+    name: str
+    api_key: str | None = None
+    input_attachment_types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedDemo:
+    """The demo that answers from a file and says so; it is listed under its own name only."""
+
+    path: Path
+    name: str = DEMO_NAME
+
+
+ModelChoice = UpstreamModel | ScriptedDemo
+
+
+def with_choice(config: CoreConfig, choice: ModelChoice | None) -> CoreConfig:
+    """The configuration whose chat models are replaced by the chosen one; None leaves it as it is.
+
+    No model is ever listed under another's name: an entry of the file is kept only where it describes the chosen one.
+    """
+    if choice is None:
+        return config
+    others = {name: model for name, model in config.models.items() if not model.is_chat}
+    return config.model_copy(update={"models": others | {choice.name: _listed(config, choice)}})
+
+
+def _listed(config: CoreConfig, choice: ModelChoice) -> Model:
+    features = Features(tools_supported=True, parallel_tool_calls_supported=True)
+    if isinstance(choice, ScriptedDemo):
+        return Model(name=choice.name, display_name=DEMO_TITLE, features=features)
+    described = config.models.get(choice.name)
+    if described is not None:
+        return described.model_copy(update={"endpoint": None, "upstreams": [], "override_name": None})
+    types = list(choice.input_attachment_types) or None
+    return Model(name=choice.name, display_name=choice.name, features=features, input_attachment_types=types)
+
+
+class UpstreamServed:
+    """Passes completions to the upstream: what only DIAL knows is taken out, stored images go along as data URLs."""
+
+    def __init__(self, choice: UpstreamModel, relay: Relay, store: Store) -> None:
+        self._choice = choice
+        self._relay = relay
+        self._store = store
+
+    @property
+    def name(self) -> str:
+        return self._choice.name
+
+    async def answer(
+        self, request: web.Request, document: Mapping[str, Any], answering: Answering
+    ) -> web.StreamResponse:
+        body = orjson.dumps(await self._translated(document))
+        headers = CIMultiDict({"Content-Type": "application/json", "Accept": request.headers.get("Accept", "*/*")})
+        if self._choice.api_key:
+            headers["Authorization"] = f"Bearer {self._choice.api_key}"
+        url = f"{self._choice.base_url.rstrip('/')}/chat/completions"
+        return await self._relay.send(request, [Target(self.name, url, headers)], body, answering)
+
+    async def _translated(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        upstream = _without_dial(document)
+        upstream["model"] = self.name
+        messages = document.get("messages")
+        if isinstance(messages, list):
+            upstream["messages"] = [await self._message(message) for message in messages]
+        tools = document.get("tools")
+        if isinstance(tools, list):
+            upstream["tools"] = [_without_dial(tool) if isinstance(tool, dict) else tool for tool in tools]
+        return upstream
+
+    async def _message(self, message: Any) -> Any:
+        if not isinstance(message, dict):
+            return message
+        plain = _without_dial(message)
+        content = message.get("content")
+        if isinstance(content, list):
+            plain["content"] = [await self._part(part) for part in content]
+        images = [await self._image(url) for url in _image_urls(message)]
+        if images:
+            plain["content"] = [*_parts(plain.get("content")), *images]
+        return plain
+
+    async def _part(self, part: Any) -> Any:
+        image = part.get("image_url") if isinstance(part, dict) else None
+        if not isinstance(image, dict) or not isinstance(image.get("url"), str):
+            return part
+        return part | {"image_url": image | {"url": await self._data_url(image["url"])}}
+
+    async def _image(self, url: str) -> dict[str, Any]:
+        return {"type": "image_url", "image_url": {"url": await self._data_url(url)}}
+
+    async def _data_url(self, url: str) -> str:
+        if is_absolute(url):
+            return url
+        opened = await self._store.open(canonical(url))
+        if opened is None:
+            raise Refusal(400, {"message": f"There is no file {url}", "type": "invalid_request_error", "code": "400"})
+        stored, file = opened
+        with file:
+            content = await asyncio.to_thread(file.read)
+        return f"data:{stored.content_type};base64,{base64.b64encode(content).decode()}"
+
+
+def _without_dial(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in _DIAL_ONLY}
+
+
+def _image_urls(message: Mapping[str, Any]) -> list[str]:
+    custom = message.get("custom_content")
+    attachments: Any = custom.get("attachments") if isinstance(custom, dict) else None
+    if message.get("role") != "user" or not isinstance(attachments, list):
+        return []
+    urls = [_image_url(attachment) for attachment in attachments if isinstance(attachment, dict)]
+    return [url for url in urls if url]
+
+
+def _image_url(attachment: Mapping[str, Any]) -> str | None:
+    kind, url, data = attachment.get("type"), attachment.get("url"), attachment.get("data")
+    if not isinstance(kind, str) or not kind.startswith("image/"):
+        return None
+    if isinstance(url, str):
+        return url
+    return f"data:{kind};base64,{data}" if isinstance(data, str) else None
+
+
+def _parts(content: Any) -> Sequence[Any]:
+    if isinstance(content, list):
+        return content
+    return [{"type": "text", "text": content}] if content else []

@@ -1,0 +1,219 @@
+"""Pass a request on to an application or model and its answer back, each piece as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from task.local_core.clock import Clock, IdleLimit
+from task.local_core.refusal import Refusal
+from task.local_core.sharing import AnswerWatch
+from task.local_core.testing_hooks import Injected
+
+IDLE_SECONDS = 300.0
+CONNECT_SECONDS = 10.0
+# uvicorn closes idle connections after 5 s; reusing one at that moment would lose the request.
+KEEP_ALIVE_SECONDS = 3.0
+
+NOT_PASSED = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "host",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "content-length",
+        "accept-encoding",
+    }
+)
+CORE_ONLY = frozenset({"api-key", "traceparent", "tracestate"})
+DIAL_ONLY = frozenset(
+    {
+        "x-dial-application-id",
+        "x-dial-application-properties",
+        "x-dial-deployment-features",
+        "x-dial-deployment-id",
+        "x-dial-override-name",
+    }
+)
+_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One address to try; `deployment` names it for the test hooks."""
+
+    deployment: str
+    url: str
+    headers: CIMultiDict[str]
+
+
+def _never(_: int) -> bool:
+    return False
+
+
+def _no_watch(_: str) -> AnswerWatch | None:
+    return None
+
+
+def _nothing(_: int) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """How an answer is treated: which statuses are kept from the caller, who reads along (by content type), and what
+    happens once it has ended and before the caller can see that."""
+
+    unreachable: Refusal = field(default_factory=lambda: Refusal(502, "connection error to origin"))
+    broken: Refusal = field(default_factory=lambda: Refusal(502, "connection error to origin"))
+    is_swallowed: Callable[[int], bool] = _never
+    watch: Callable[[str], AnswerWatch | None] = _no_watch
+    ended: Callable[[int], None] = _nothing
+
+
+class Relay:
+    """The one pooled client towards applications and models; `close` ends it."""
+
+    def __init__(self, clock: Clock, injected: Injected, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._clock = clock
+        self._injected = injected
+        self._idle_seconds = idle_seconds
+        self._client: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    async def send(
+        self, request: web.Request, targets: Sequence[Target], body: bytes, answering: Answering
+    ) -> web.StreamResponse:
+        """The answer of the first target that gives one. Raises: Refusal when none does."""
+        refusal = Refusal(503)
+        for attempt, target in enumerate(targets, 1):
+            outcome = await self._attempt(request, target, body, attempt, answering)
+            if isinstance(outcome, web.StreamResponse):
+                return outcome
+            refusal = outcome
+        raise refusal
+
+    async def _attempt(
+        self, request: web.Request, target: Target, body: bytes, attempt: int, answering: Answering
+    ) -> web.StreamResponse | Refusal:
+        if await self._injected.refuses(target.deployment, target.url, target.headers, body):
+            return answering.unreachable
+        response: web.StreamResponse | None = None
+        try:
+            async with (
+                IdleLimit(self._clock, self._idle_seconds) as idle,
+                self._session().request(
+                    request.method,
+                    URL(target.url, encoded=True),
+                    headers=target.headers,
+                    data=body or None,
+                    allow_redirects=False,
+                    skip_auto_headers=_AUTO_HEADERS,
+                ) as origin,
+            ):
+                if answering.is_swallowed(origin.status):
+                    return _swallowed(origin)
+                response = await _started(request, origin, attempt)
+                await _pump(origin, response, answering, idle)
+        except aiohttp.ClientConnectorError:
+            return answering.unreachable
+        except (aiohttp.ClientError, TimeoutError):
+            if response is None:
+                return answering.broken
+            hang_up(request)
+        return response
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._client is None:
+            self._client = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+            )
+        return self._client
+
+
+def hang_up(request: web.Request) -> None:
+    """Close the caller's connection, so that a half answer does not look complete."""
+    if request.transport is not None:
+        request.transport.close()
+
+
+def passed_headers(headers: Mapping[str, str], *, authorization: bool) -> CIMultiDict[str]:
+    """The caller's headers that an application may see, and a new span of the same trace."""
+    dropped = CORE_ONLY | DIAL_ONLY | (frozenset() if authorization else {"authorization"})
+    passed = _without(headers, dropped)
+    passed["traceparent"] = _next_span(headers.get("traceparent", ""))
+    return passed
+
+
+def with_query(endpoint: str, query: str) -> str:
+    """The endpoint with the caller's query string, byte for byte."""
+    if not query:
+        return endpoint
+    return f"{endpoint}{'&' if '?' in endpoint else '?'}{query}"
+
+
+def _without(headers: Mapping[str, str], dropped: frozenset[str] = frozenset()) -> CIMultiDict[str]:
+    unwanted = NOT_PASSED | dropped
+    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in unwanted)
+
+
+def _next_span(traceparent: str) -> str:
+    parts = traceparent.split("-")
+    if len(parts) >= 4 and len(parts[1]) == 32:
+        return f"{parts[0]}-{parts[1]}-{secrets.token_hex(8)}-{parts[3]}"
+    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
+
+
+def _swallowed(origin: aiohttp.ClientResponse) -> Refusal:
+    if origin.status != 429:
+        return Refusal(502, "No route")
+    retry_after = origin.headers.get("Retry-After")
+    return Refusal(503, "Service is not available", headers={"Retry-After": retry_after} if retry_after else None)
+
+
+async def _started(request: web.Request, origin: aiohttp.ClientResponse, attempt: int) -> web.StreamResponse:
+    response = web.StreamResponse(status=origin.status, reason=origin.reason, headers=_without(origin.headers))
+    response.headers["X-UPSTREAM-ATTEMPTS"] = str(attempt)
+    await response.prepare(request)
+    return response
+
+
+async def _pump(
+    origin: aiohttp.ClientResponse, response: web.StreamResponse, answering: Answering, idle: IdleLimit
+) -> None:
+    watch = answering.watch(origin.headers.get("Content-Type", ""))
+    async for data in origin.content.iter_any():
+        if watch is not None:
+            watch.feed(data)
+        await response.write(data)
+        idle.touch()
+    if watch is not None:
+        watch.finish()
+    answering.ended(origin.status)
+    await response.write_eof()
+
+
+async def read_body(request: web.Request) -> bytes:
+    """The whole body. Raises: Refusal 422 when it does not arrive."""
+    try:
+        return await request.read()
+    except (aiohttp.ClientError, ConnectionError, asyncio.IncompleteReadError, web.RequestPayloadError):
+        raise Refusal(422, "Failed to receive body") from None

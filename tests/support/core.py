@@ -1,0 +1,57 @@
+"""Start a real local Core on a free loopback port."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from task.local_core.app import CoreSettings, create_app, runner_options
+
+API_KEY = "installation-key-of-the-tests"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCore:
+    """A local Core at `url` (no slash at the end); `keys` are its project keys, `api_key` the installation's."""
+
+    url: str
+    api_key: str
+    keys: tuple[str, ...]
+    settings: CoreSettings
+
+    def headers(self, key: str | None = None) -> dict[str, str]:
+        """Credentials of a project key, the first one of the configuration unless told otherwise."""
+        return {"Api-Key": key or (self.keys or (self.api_key,))[0]}
+
+
+@asynccontextmanager
+async def local_core(config: Mapping[str, Any], tmp_path: Path, **switches: Any) -> AsyncIterator[RunningCore]:
+    """Local Core with a configuration document; its files are kept in `tmp_path/core`.
+
+    `switches` are fields of `CoreSettings`; unless told otherwise the key is `API_KEY`, the test hooks are open and
+    unsigned tokens count.
+    """
+    given: dict[str, Any] = {"api_key": API_KEY, "test_hooks": True, "unsigned_tokens": True} | switches
+    settings = CoreSettings(data_folder=tmp_path / "core", config=config, port=0, **given)
+    async with served(create_app(settings)) as url:
+        keys = tuple(config.get("keys", {}))
+        yield RunningCore(url, settings.api_key or "", keys, settings)
+
+
+@asynccontextmanager
+async def served(app: web.Application) -> AsyncIterator[str]:
+    """The address at which an aiohttp application is served on a free loopback port."""
+    runner = web.AppRunner(app, **runner_options())
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        yield f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()
