@@ -195,9 +195,12 @@ class Settings(BaseSettings):
 
 
 def load_settings(
-    config: Path | None = None, environ: Mapping[str, str] | None = None, directory: Path | None = None
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+    given: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """The settings of this process; environment beats `.env` beats the YAML file.
+    """The settings of this process; `given` (a command's options) beats environment beats `.env` beats the YAML file.
 
     The YAML file is `config`, else the one `AGENT_CONFIG` names, else `dial-agent.yaml` in `directory`, where `.env`
     is looked for as well; `directory` is the working directory unless given, `environ` the process's environment.
@@ -211,8 +214,13 @@ def load_settings(
     named = config or environment.get(CONFIG_VARIABLE) or dotenv.get(CONFIG_VARIABLE)
     document = folder / (named or DEFAULT_DOCUMENT)
     content = read_document(document) if named or document.is_file() else {}
-    sources = Sources(environment, dotenv, content, str(named or DEFAULT_DOCUMENT))
+    sources = Sources(given or {}, environment, dotenv, content, str(named or DEFAULT_DOCUMENT))
     return build(Settings, sources, PREFIX, _home(environment))
+
+
+def process_environment() -> dict[str, str]:
+    """A copy of this process's environment, for the processes it starts and the templates it fills."""
+    return dict(os.environ)
 
 
 def _home(environment: Mapping[str, str]) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class Setting:
 class Sources:
     """The raw values by their origin, strongest first."""
 
+    given: Mapping[str, Any]
     environment: Mapping[str, str]
     dotenv: Mapping[str, str]
     document: Mapping[str, Any]
@@ -51,6 +52,8 @@ class Sources:
 
     def where(self, setting: Setting) -> str:
         """The setting's name as its strongest source spells it, and that source."""
+        if setting.path[0] in self.given:
+            return f"{setting.variable} on the command line"
         if setting.variable in self.environment:
             return f"{setting.variable} in the environment"
         if setting.variable in self.dotenv:
@@ -116,6 +119,7 @@ def build(model: type[T], sources: Sources, prefix: str, extra: Mapping[str, Any
     merged = _merged(extra, sources.document)
     for variables in (sources.dotenv, sources.environment):
         merged = _merged(merged, _VariablesSource(model, variables)())
+    merged = _merged(merged, sources.given)
     try:
         return model(**merged)
     except ValidationError as error:

@@ -1,0 +1,143 @@
+"""`dial-agent`: read the settings, hand over to the command, turn what it raises into a line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from task.errors import InvalidRequest, SettingsError
+
+if TYPE_CHECKING:
+    from task.settings import Settings
+
+USAGE_EXIT = 2
+INTERRUPTED_EXIT = 130
+
+app = typer.Typer(
+    help="A general purpose agent for DIAL.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
+
+Config = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings file instead of dial-agent.yaml.")
+]
+Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
+Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the agent.")]
+CorePort = Annotated[int | None, typer.Option(min=0, max=65535, help="Port of local Core.")]
+
+
+@app.command()
+def up(
+    config: Config = None,
+    port: Port = None,
+    core_port: CorePort = None,
+    ready_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write addresses and processes there as JSON when ready.")
+    ] = None,
+) -> None:
+    """Run the whole local product until Ctrl-C: local DIAL Core, agent, model."""
+    from task.commands.up import run
+
+    settings = _settings(config, port=port, core_port=core_port)
+    raise typer.Exit(run(settings, config, ready_file))
+
+
+@app.command()
+def serve(config: Config = None, host: Host = None, port: Port = None) -> None:
+    """Run the agent alone."""
+    from task.commands.ports import require_free
+
+    settings = _settings(config, host=host, port=port)
+    require_free(settings.host, settings.port, "--port", "AGENT_PORT")
+    from task.server import run
+
+    run(settings)
+
+
+@app.command()
+def core(config: Config = None, port: CorePort = None) -> None:
+    """Run local Core alone: keys, files, applications and models of DIAL without an account."""
+    from task.commands.core import run
+
+    run(_settings(config, core_port=port))
+
+
+@app.command()
+def ask(
+    question: Annotated[str, typer.Argument(help="What to ask; `-` reads it from standard input.")],
+    file: Annotated[
+        list[Path] | None, typer.Option("--file", "-f", metavar="FILE", help="File to attach; may be repeated.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="Deployment to ask.")] = "general-purpose-agent",
+    save: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Keep the files of the answer there.")] = None,
+    endpoint: Annotated[str | None, typer.Option(metavar="URL", help="DIAL Core to ask.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")] = False,
+    config: Config = None,
+) -> None:
+    """Ask one question: the answer goes to standard output, the steps to standard error.
+
+    Exit codes: 0 answered, 1 the agent failed, 2 wrong usage or settings, 3 nothing is running, 130 interrupted.
+    """
+    from task.commands.ask import Question, run
+
+    text = sys.stdin.read() if question == "-" else question
+    asked = Question(text, tuple(file or ()), model, save, as_json)
+    settings = _settings(config, **({"dial_endpoint": endpoint} if endpoint else {}))
+    raise typer.Exit(run(settings, asked))
+
+
+@app.command()
+def doctor(
+    config: Config = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The rows as one JSON array.")] = False,
+) -> None:
+    """Check settings, ports, Core, model and tools, and say how to mend what is wrong."""
+    from task.commands.doctor import run
+
+    raise typer.Exit(run(config, as_json))
+
+
+@app.command()
+def tools(
+    config: Config = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The tools as one JSON array.")] = False,
+) -> None:
+    """List the agent's tools: name, effects, description."""
+    from task.commands.tools import show
+
+    show(_settings(config), as_json)
+
+
+@app.command()
+def core_config(
+    template: Annotated[Path | None, typer.Argument(help="A configuration other than the product's own.")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write there instead of printing.")] = None,
+    mode: Annotated[str, typer.Option(metavar="OCTAL", help="Who may read the written file; it holds keys.")] = "600",
+) -> None:
+    """Print Core's configuration for a real DIAL Core, with the environment's values filled in."""
+    from task.commands.core_config import run
+
+    try:
+        bits = int(mode, 8)
+    except ValueError:
+        raise typer.BadParameter(f"{mode!r} is not an octal file mode such as 644", param_hint="--mode") from None
+    run(template, output, bits)
+
+
+def _settings(config: Path | None, **given: Any) -> Settings:
+    from task.settings import load_settings
+
+    return load_settings(config, given={name: value for name, value in given.items() if value is not None})
+
+
+def main() -> None:
+    """Run the command line; a wrong setting or a wrong request is one line on standard error and exit code 2."""
+    try:
+        app()
+    except (SettingsError, InvalidRequest) as error:
+        print(error, file=sys.stderr)
+        sys.exit(USAGE_EXIT)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED_EXIT)

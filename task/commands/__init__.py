@@ -1,0 +1,1 @@
+"""What each `dial-agent` command does: the composition roots behind the command line."""

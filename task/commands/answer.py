@@ -1,0 +1,162 @@
+"""Turn the chunks of a DIAL answer into events: text, stages that open and close, attachments, the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from task.conversation.messages import Attachment
+from task.llm.sse import DONE
+
+
+class _Lenient(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Attachment(_Lenient):
+    type: str | None = None
+    title: str | None = None
+    data: str | None = None
+    url: str | None = None
+    reference_url: str | None = None
+    reference_type: str | None = None
+
+
+class _Stage(_Lenient):
+    index: int
+    parent_stage_index: int | None = None
+    name: str | None = None
+    status: str | None = None
+
+
+class _CustomContent(_Lenient):
+    attachments: list[_Attachment] | None = None
+    stages: list[_Stage] | None = None
+
+
+class _Delta(_Lenient):
+    content: str | None = None
+    custom_content: _CustomContent | None = None
+
+
+class _Choice(_Lenient):
+    delta: _Delta = _Delta()
+    finish_reason: str | None = None
+
+
+class _Error(_Lenient):
+    message: str | None = None
+    display_message: str | None = None
+
+
+class _Chunk(_Lenient):
+    choices: list[_Choice] = Field(default_factory=list[_Choice])
+    error: _Error | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageOpened:
+    index: int
+    name: str
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageClosed:
+    """`name` is the stage's whole title; `seconds` were measured here."""
+
+    index: int
+    name: str
+    depth: int
+    seconds: float
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFailed:
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEnded:
+    reason: str
+
+
+AnswerEvent = TextPiece | StageOpened | StageClosed | Attachment | AnswerFailed | AnswerEnded
+
+
+@dataclass(slots=True)
+class _Open:
+    name: str
+    depth: int
+    since: float
+    told: bool = False
+
+
+@dataclass(slots=True)
+class AnswerReader:
+    """Folds chunk after chunk; a stage is told when it has a name, and once more when it closes."""
+
+    clock: Callable[[], float] = time.monotonic
+    _stages: dict[int, _Open] = field(default_factory=dict[int, _Open])
+    _ended: bool = False
+
+    async def events(self, payloads: AsyncIterable[bytes]) -> AsyncIterator[AnswerEvent]:
+        """Every event of the answer; the last one is AnswerEnded or AnswerFailed."""
+        async for payload in payloads:
+            if payload == DONE:
+                break
+            for event in self.feed(payload):
+                yield event
+                if isinstance(event, AnswerFailed):
+                    return
+        if not self._ended:
+            yield AnswerFailed("The answer broke off before its end.")
+
+    def feed(self, payload: bytes) -> list[AnswerEvent]:
+        """The events of one chunk."""
+        try:
+            chunk = _Chunk.model_validate_json(payload)
+        except ValidationError:
+            return [AnswerFailed("What came is not a DIAL answer.")]
+        if chunk.error is not None:
+            told = chunk.error.display_message or chunk.error.message
+            return [AnswerFailed(told or "The answer failed without a reason.")]
+        return [event for choice in chunk.choices for event in self._choice(choice)]
+
+    def _choice(self, choice: _Choice) -> list[AnswerEvent]:
+        events: list[AnswerEvent] = []
+        custom = choice.delta.custom_content or _CustomContent()
+        for stage in custom.stages or ():
+            events.extend(self._stage(stage))
+        if choice.delta.content:
+            events.append(TextPiece(choice.delta.content))
+        events.extend(Attachment(**item.model_dump()) for item in custom.attachments or ())
+        if choice.finish_reason and not self._ended:
+            self._ended = True
+            events.append(AnswerEnded(choice.finish_reason))
+        return events
+
+    def _stage(self, stage: _Stage) -> list[AnswerEvent]:
+        opened = self._stages.get(stage.index)
+        if opened is None:
+            parent = self._stages.get(-1 if stage.parent_stage_index is None else stage.parent_stage_index)
+            opened = self._stages[stage.index] = _Open("", parent.depth + 1 if parent else 0, self.clock())
+        opened.name += stage.name or ""
+        events: list[AnswerEvent] = []
+        if opened.name and not opened.told:
+            opened.told = True
+            events.append(StageOpened(stage.index, opened.name, opened.depth))
+        if stage.status:
+            seconds = self.clock() - opened.since
+            failed = stage.status.lower() == "failed"
+            events.append(StageClosed(stage.index, opened.name, opened.depth, seconds, failed))
+        return events

@@ -1,0 +1,145 @@
+"""One question to the product, its answer streamed to the terminal, and an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import aiohttp
+
+from task.commands.addresses import core_address, key_for
+from task.commands.answer import AnswerFailed, AnswerReader
+from task.commands.answer_output import AnswerOutput, JsonOutput, TerminalOutput
+from task.commands.core_client import TIMEOUT, CoreClient, Refused, Unreachable, own_folder
+from task.conversation.messages import Attachment
+from task.errors import InvalidRequest
+from task.settings import Settings
+
+ANSWERED, FAILED, USAGE, UNREACHABLE = 0, 1, 2, 3
+START_IT = "start the product with `make run` or `dial-agent up`."
+BEHIND_CORE = (502, 503, 504)  # Core is there, the agent behind it is not
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to ask, of which deployment, with which files; answers' files go to the folder `save`."""
+
+    text: str
+    files: tuple[Path, ...] = ()
+    model: str = "general-purpose-agent"
+    save: Path | None = None
+    as_json: bool = False
+
+
+def run(settings: Settings, question: Question) -> int:
+    """Ask and show the answer.
+
+    Raises:
+        InvalidRequest: an empty question, or a file that cannot be read.
+        SettingsError: no key for this Core.
+    """
+    check(question)
+    address = core_address(settings)
+    return asyncio.run(_run(address, key_for(settings, address), question))
+
+
+def check(question: Question) -> None:
+    """Refuse what cannot be asked before anything is sent, and make the folder for saved files.
+
+    Raises:
+        InvalidRequest: which part is wrong and what to do about it.
+    """
+    if not question.text.strip():
+        raise InvalidRequest("The question is empty; write it in quotes after `ask`.")
+    for path in question.files:
+        if path.is_dir():
+            raise InvalidRequest(f"--file {path} is a folder; name the files in it one by one.")
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise InvalidRequest(f"--file {path} cannot be read: {error.strerror}.") from error
+    if question.save is not None:
+        try:
+            question.save.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidRequest(f"--save {question.save} cannot be used as a folder: {error.strerror}.") from error
+
+
+async def _run(address: str, api_key: str, question: Question) -> int:
+    output: AnswerOutput = JsonOutput() if question.as_json else TerminalOutput(saves=question.save is not None)
+    async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
+        client = CoreClient(session, address, api_key)
+        try:
+            return await _ask(client, question, output)
+        except Unreachable as error:
+            output.failed(f"{error}; {START_IT}")
+            return UNREACHABLE
+        except Refused as error:
+            message, code = _explained(error, address, question.model)
+            output.failed(message)
+            return code
+
+
+async def _ask(client: CoreClient, question: Question, output: AnswerOutput) -> int:
+    attachments: list[Attachment] = []
+    if question.files:
+        folder = own_folder(await client.bucket())
+        attachments = [await client.upload(path, f"{folder}/{n}") for n, path in enumerate(question.files, 1)]
+    received: list[Attachment] = []
+    failed = False
+    payloads = client.ask(question.model, question.text, attachments, uuid4().hex)
+    async for event in AnswerReader().events(payloads):
+        output.show(event)
+        failed = failed or isinstance(event, AnswerFailed)
+        if isinstance(event, Attachment):
+            received.append(event)
+    if question.save is not None:
+        await _save(client, received, question.save, output)
+    return FAILED if failed else ANSWERED
+
+
+async def _save(client: CoreClient, attachments: list[Attachment], folder: Path, output: AnswerOutput) -> None:
+    for attachment in attachments:
+        if attachment.url and attachment.url.startswith("files/"):
+            target = _free_name(folder, attachment.title or attachment.url)
+            await client.download(attachment.url, target)
+        elif attachment.data is not None and attachment.reference_url is None:
+            target = _free_name(folder, attachment.title or "attachment")
+            target.write_bytes(_content(attachment.data, attachment.type or ""))
+        else:
+            continue
+        output.saved(attachment, str(target))
+
+
+def _free_name(folder: Path, title: str) -> Path:
+    # A title is the model's words: only its last part may name a file, and nothing is written over.
+    name = "".join(c for c in title.replace("\\", "/").rsplit("/", 1)[-1] if c.isprintable()).strip(". ") or "file"
+    wanted = Path(name[-150:])
+    number, target = 1, folder / wanted
+    while target.exists():
+        number += 1
+        target = folder / f"{wanted.stem}-{number}{wanted.suffix}"
+    return target
+
+
+def _content(data: str, kind: str) -> bytes:
+    if kind.startswith("text/") or kind.endswith("json"):
+        return data.encode()
+    try:
+        return base64.b64decode(data, validate=True)
+    except binascii.Error:
+        return data.encode()
+
+
+def _explained(error: Refused, address: str, model: str) -> tuple[str, int]:
+    if error.status == 401:
+        return f"{address} refuses the key ({error}); set DIAL_API_KEY to the one it knows.", USAGE
+    if error.status == 404:
+        return f"{address} says: {error}; --model {model} is not deployed there.", USAGE
+    if error.status in BEHIND_CORE:
+        return f"{address} answers, but {model} behind it does not ({error}); {START_IT}", UNREACHABLE
+    return str(error), FAILED

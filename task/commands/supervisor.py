@@ -1,0 +1,147 @@
+"""Keep the product's processes running: in order, healthy, restarted when they die, ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import aiohttp
+
+from task.commands.processes import Child, Program, Write, ending
+from task.errors import AgentError
+
+POLL_SECONDS = 0.05
+PROBE_TIMEOUT = aiohttp.ClientTimeout(total=2)
+SETTINGS_EXIT = 2
+
+
+class ProgramFailed(AgentError):
+    """A program that did not start or was given up; `exit_code` is what the supervisor should end with."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class Restarts:
+    """How a dead program is started again: pauses double from `first_seconds`; a settled program starts afresh."""
+
+    first_seconds: float = 0.5
+    longest_seconds: float = 30
+    attempts: int = 6
+    settled_seconds: float = 60
+
+    def pause(self, failures: int) -> float:
+        """Seconds to wait after so many failures in a row."""
+        return min(self.first_seconds * 2 ** (failures - 1), self.longest_seconds)
+
+
+class Supervisor:
+    """Runs programs until told to stop. Leaving the `async with` ends all of them, in reverse order."""
+
+    def __init__(
+        self, programs: Sequence[Program], write: Write, *, restarts: Restarts | None = None, grace: float = 5
+    ) -> None:
+        self._programs = tuple(programs)
+        self._write = write
+        self._restarts = restarts or Restarts()
+        self._grace = grace
+        self._children: dict[str, Child] = {}
+
+    async def __aenter__(self) -> Supervisor:
+        self._session = aiohttp.ClientSession(timeout=PROBE_TIMEOUT)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            for child in reversed(self._children.values()):
+                await child.end(self._grace)
+        finally:
+            self.kill()
+            await self._session.close()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The process of each program that is running."""
+        return {name: child.pid for name, child in self._children.items() if child.alive}
+
+    def kill(self) -> None:
+        """End everything at once."""
+        for child in self._children.values():
+            child.kill()
+
+    async def start(self) -> None:
+        """Start every program, each when the one before it is healthy.
+
+        Raises:
+            ProgramFailed: one ended or did not become healthy in time.
+        """
+        for program in self._programs:
+            child = await self._launch(program)
+            if not await self._becomes_healthy(child):
+                raise _failed(child, "did not start")
+
+    async def keep(self) -> None:
+        """Restart what dies, until something has to be given up.
+
+        Raises:
+            ProgramFailed: a program kept dying, or ended because of a setting.
+        """
+        keepers = [asyncio.create_task(self._keep(child)) for child in self._children.values()]
+        try:
+            done, _ = await asyncio.wait(keepers, return_when=asyncio.FIRST_COMPLETED)
+            done.pop().result()
+        finally:
+            for keeper in keepers:
+                keeper.cancel()
+
+    async def _keep(self, child: Child) -> None:
+        program, failures = child.program, 0
+        while True:
+            code = await asyncio.shield(child.exited)
+            settled = time.monotonic() - child.started >= self._restarts.settled_seconds
+            failures = 1 if settled else failures + 1
+            if code == SETTINGS_EXIT or failures > self._restarts.attempts:
+                raise _failed(child, "is given up")
+            pause = self._restarts.pause(failures)
+            self._write(program.name, f"{ending(code)}; it is started again in {pause:g} s")
+            await asyncio.sleep(pause)
+            child = await self._launch(program)
+            if await self._becomes_healthy(child):
+                self._write(program.name, "runs again")
+            else:
+                await child.end(self._grace)
+
+    async def _launch(self, program: Program) -> Child:
+        child = self._children[program.name] = await Child.start(program, self._write)
+        return child
+
+    async def _becomes_healthy(self, child: Child) -> bool:
+        deadline = time.monotonic() + child.program.start_seconds
+        while child.alive and time.monotonic() < deadline:
+            if child.program.health_url is None or await self._answers(child.program.health_url):
+                return True
+            await asyncio.wait({child.exited}, timeout=POLL_SECONDS)
+        return False
+
+    async def _answers(self, url: str) -> bool:
+        try:
+            async with self._session.get(url) as response:
+                return response.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+
+def _failed(child: Child, consequence: str) -> ProgramFailed:
+    program = child.program
+    if child.alive:
+        return ProgramFailed(f"{program.name} was not ready within {program.start_seconds:g} s and {consequence}.")
+    code = child.exited.result()
+    told = f"{program.name} {ending(code)} and {consequence}; its lines above say why."
+    return ProgramFailed(told, SETTINGS_EXIT if code == SETTINGS_EXIT else 1)

@@ -1,0 +1,47 @@
+"""The one table that says what runs: addresses, model, tools, what is missing and how to get it."""
+
+from __future__ import annotations
+
+from rich.box import ROUNDED
+from rich.table import Table
+from rich.text import Text
+
+from task.commands.model_choice import ChosenModel
+from task.commands.tools import ListedTools
+
+EXAMPLE = 'dial-agent ask "What is the top sale for category A?" --file report.csv'
+ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
+NO_MODEL = (
+    "A real model. Set OPENAI_API_KEY (and OPENAI_BASE_URL for another provider), or start Ollama with a model, "
+    "or set DIAL_ENDPOINT and DIAL_API_KEY for a real DIAL Core; then start again."
+)
+
+
+def overview(
+    agent_url: str, core_url: str, model: ChosenModel, tools: ListedTools | None, ready_seconds: float
+) -> Table:
+    """The table that `dial-agent up` prints once."""
+    table = Table(box=ROUNDED, show_header=False, title=f"Ready in {ready_seconds:.1f} s", title_justify="left")
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("Agent", f"{agent_url}\n{agent_url}{ROUTE}")
+    table.add_row("DIAL Core", core_url if model.rule == "dial" else f"{core_url} (local, no account needed)")
+    label = " (a demo, not a real model)" if model.rule == "demo" else ""
+    table.add_row("Model", Text(f"{model.name}{label}\nbecause {model.reason}"))
+    table.add_row("Tools", Text(_names(tools)))
+    if model.rule == "demo":
+        table.add_row("Missing", Text(NO_MODEL))
+    table.add_row("Try", Text(_example(core_url)))
+    table.add_row("Stop", "Ctrl-C")
+    return table
+
+
+def _names(tools: ListedTools | None) -> str:
+    if tools is None:
+        return "could not be listed; `dial-agent tools` says why"
+    return ", ".join(tool.name for tool in tools)
+
+
+def _example(core_url: str) -> str:
+    usual = core_url in ("http://localhost:8080", "http://127.0.0.1:8080")
+    return EXAMPLE if usual else f"{EXAMPLE} --endpoint {core_url}"
