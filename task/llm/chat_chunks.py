@@ -1,0 +1,164 @@
+"""Read the chunks of an OpenAI-shaped chat completion as deltas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from typing import Any, cast
+
+import orjson
+
+from task.conversation.messages import Attachment
+from task.errors import ProviderError
+from task.llm.base import AttachmentDelta, Delta, Finish, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from task.llm.failures import INTERRUPTED, MALFORMED, stream_failure
+from task.llm.sse import DONE, EventTooLong, SseReader
+
+_WRONG_SHAPE = (orjson.JSONDecodeError, AttributeError, TypeError, KeyError, IndexError)
+_END_SECONDS = 0.25  # how long the connection may take to end after [DONE], to be used again
+
+
+async def chat_deltas(pieces: AsyncGenerator[bytes], secrets: Iterable[str] = ()) -> AsyncGenerator[Delta]:
+    """The deltas of an answer's bytes, then its usage where it was told, then its one `Finish`.
+
+    Raises:
+        ProviderError: the provider reports a failure in the stream, sends no chunks, or stops without a finish reason.
+    """
+    answer = _Answer(secrets)
+    async with aclosing(pieces):
+        async for piece in pieces:
+            for delta in answer.feed(piece):
+                yield delta
+            if answer.done:
+                break
+        for delta in answer.close():
+            yield delta
+        if answer.failure is not None:
+            raise answer.failure
+        await _drain(pieces)
+    if answer.usage is not None:
+        yield answer.usage
+    yield Finish(answer.finish_reason)
+
+
+class _Answer:
+    """What the chunks so far have told besides deltas."""
+
+    __slots__ = ("_reader", "_secrets", "_told", "done", "failure", "finish_reason", "usage")
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._reader = SseReader()
+        self._secrets = secrets
+        self._told = False
+        self.done = False
+        self.failure: ProviderError | None = None
+        self.finish_reason = ""
+        self.usage: Usage | None = None
+
+    def feed(self, piece: bytes) -> list[Delta]:
+        try:
+            payloads = self._reader.feed(piece)
+        except EventTooLong as error:
+            self._end(ProviderError("The model provider sent an endless chunk.", code=MALFORMED, text=str(error)))
+            return []
+        return self._read(payloads)
+
+    def close(self) -> list[Delta]:
+        """What the end of the stream completes; afterwards `failure` tells whether the answer is whole."""
+        if self.done:
+            return []
+        deltas = self._read(self._reader.close())
+        if self.finish_reason and (self.failure is None or self.failure.code == MALFORMED):
+            self.failure = None  # only a torn last line after the answer's end
+        elif self.failure is None or (self._told and self.failure.code == MALFORMED):
+            self.failure = _interrupted() if self._told else _malformed()
+        return deltas
+
+    def _read(self, payloads: list[bytes]) -> list[Delta]:
+        deltas: list[Delta] = []
+        for payload in payloads:
+            if payload == DONE:
+                self._end(None if self.finish_reason else _interrupted())
+                break
+            try:
+                self._read_chunk(orjson.loads(payload), deltas)
+            except _WRONG_SHAPE:
+                self._end(_malformed())
+            if self.done:
+                break
+        return deltas
+
+    def _read_chunk(self, chunk: dict[str, Any], deltas: list[Delta]) -> None:
+        if chunk.get("error") or chunk.get("object") == "error":
+            return self._end(stream_failure(chunk.get("error") or chunk, self._secrets))
+        self._told = True
+        if usage := chunk.get("usage"):
+            self.usage = Usage(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
+        if not (choices := chunk.get("choices")):
+            return None
+        choice = choices[0]
+        if delta := choice.get("delta") or choice.get("message"):
+            _read_delta(delta, deltas)
+        if reason := choice.get("finish_reason"):
+            self.finish_reason = reason
+            if reason == "error":
+                self._end(stream_failure("the provider gave no reason"))
+        return None
+
+    def _end(self, failure: ProviderError | None) -> None:
+        self.done = True
+        self.failure = failure
+
+
+def _read_delta(delta: dict[str, Any], deltas: list[Delta]) -> None:
+    if content := delta.get("content"):
+        deltas.append(TextDelta(content if isinstance(content, str) else _joined(content)))
+    if calls := delta.get("tool_calls"):
+        deltas.extend(_fragment(call) for call in calls)
+    if len(delta) == 1:
+        return  # nearly every chunk holds one of the two above and nothing else
+    if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
+        deltas.append(ReasoningDelta(str(reasoning)))
+    if refusal := delta.get("refusal"):
+        deltas.append(TextDelta(refusal))
+    if custom := delta.get("custom_content"):
+        deltas.extend(AttachmentDelta(_attachment(item)) for item in custom.get("attachments") or ())
+
+
+def _fragment(call: dict[str, Any]) -> ToolCallDelta:
+    function = call.get("function") or {}
+    index, call_id = call.get("index"), call.get("id")
+    return ToolCallDelta(
+        index if isinstance(index, int) else None,
+        str(call_id) if call_id else None,
+        function.get("name"),
+        function.get("arguments"),
+    )
+
+
+def _attachment(item: dict[str, Any]) -> Attachment:
+    names = ("type", "title", "data", "url", "reference_url", "reference_type")
+    return Attachment(**{name: item[name] for name in names if item.get(name) is not None})
+
+
+def _joined(parts: list[dict[str, Any]]) -> str:
+    return "".join(cast("str", part["text"]) for part in parts if part.get("type") == "text")
+
+
+def _interrupted() -> ProviderError:
+    return ProviderError("The model's answer was interrupted: it ended without a finish reason.", code=INTERRUPTED)
+
+
+def _malformed() -> ProviderError:
+    return ProviderError("The model provider sent something that is no chat completion.", code=MALFORMED)
+
+
+async def _drain(pieces: AsyncGenerator[bytes]) -> None:
+    """Read on to the connection's end, which is usually here already: only then can it be used again."""
+    try:
+        async with asyncio.timeout(_END_SECONDS):
+            async for _ in pieces:
+                pass
+    except (ProviderError, TimeoutError):
+        return

@@ -1,0 +1,55 @@
+"""Chat models behind an OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from task.conversation.messages import Message
+from task.llm.base import Delta, ModelOptions, ToolSchema
+from task.llm.chat_chunks import chat_deltas
+from task.llm.chat_request import request_body
+from task.llm.profiles import Profile, profile_for
+from task.llm.transport import RETRIES, Post, Retries, answer_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIChatModel:
+    """`model` at `base_url`, the part before `/chat/completions`; a query such as `?api-version=…` is kept.
+
+    Without `profile` the address and the model's name tell it.
+    """
+
+    session: aiohttp.ClientSession
+    base_url: str
+    api_key: str
+    model: str
+    profile: Profile | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    retries: Retries = RETRIES
+
+    @property
+    def name(self) -> str:
+        return self.model
+
+    def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> AsyncIterator[Delta]:
+        profile = self.profile or profile_for(self.model, self.base_url)
+        body = request_body(self.model, messages, tools, options, profile)
+        post = Post(completions_url(self.base_url, profile.api_version), body, self._headers(profile.key_header))
+        return chat_deltas(answer_bytes(self.session, post, self.retries), (self.api_key,))
+
+    def _headers(self, key_header: str) -> dict[str, str]:
+        key = f"Bearer {self.api_key}" if key_header == "Authorization" else self.api_key
+        return {**self.headers, key_header: key} if self.api_key else dict(self.headers)
+
+
+def completions_url(base_url: str, api_version: str | None = None) -> str:
+    """The address of the endpoint; `api_version` becomes a query parameter where there is none yet."""
+    address, _, query = base_url.partition("?")
+    if api_version and "api-version=" not in query and "/openai/v1" not in address:
+        query = f"{query}&api-version={api_version}".lstrip("&")
+    return f"{address.rstrip('/')}/chat/completions" + (f"?{query}" if query else "")

@@ -1,0 +1,159 @@
+"""POST a JSON request to a model provider and stream its answer's bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import aiohttp
+from yarl import URL
+
+from task.errors import ProviderError
+from task.llm.failures import CONNECTION_FAILED, INTERRUPTED, TIMEOUT, http_failure
+
+_RETRIED = frozenset({408, 409, 429})
+_ERROR_BODY_LIMIT = 64 * 1024
+_CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
+_LARGE_BODY = 2**20  # from here on aiohttp wants a file, so that writing does not hold the loop
+
+
+def new_session(read_seconds: float = 300.0) -> aiohttp.ClientSession:
+    """The connection pool that a composition root opens once and every model shares.
+
+    Call it inside the running loop. No bound on connections, since each stands for a running answer; `read_seconds`:
+    the longest silence within an answer.
+    """
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, limit_per_host=0, keepalive_timeout=30),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=read_seconds),
+        cookie_jar=aiohttp.DummyCookieJar(),  # the pool serves many callers
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """When a request is tried again: only before the answer's first byte, `attempts` times in all.
+
+    Tried again are connection errors, 408, 409, 429 and 5xx. A `Retry-After` up to `patience` seconds is waited for; a
+    longer one ends the trying at once.
+    """
+
+    attempts: int = 3
+    patience: float = 30.0
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    jitter: Callable[[], float] = random.random
+
+    def wait(self, attempt: int, error: ProviderError) -> float | None:
+        """Seconds until the next try; None: there is none."""
+        if attempt >= self.attempts or not _worth_another_try(error):
+            return None
+        if error.retry_after is not None:
+            return error.retry_after if error.retry_after <= self.patience else None
+        return min(0.5 * 2 ** (attempt - 1), 8.0) * (0.5 + self.jitter() / 2)
+
+
+RETRIES = Retries()
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """One POST of JSON; `url` is percent-encoded already, the key is among `headers`."""
+
+    url: str
+    body: bytes
+    headers: Mapping[str, str]
+
+
+async def answer_bytes(session: aiohttp.ClientSession, post: Post, retries: Retries) -> AsyncGenerator[bytes]:
+    """The answer's bytes as they arrive; closing or cancelling the generator closes the connection.
+
+    Raises:
+        ProviderError: the provider could not be reached, refused, failed or broke off.
+    """
+    response, piece = await _opened(session, post, retries)
+    try:
+        while piece:
+            yield piece
+            piece = await response.content.readany()
+    except _CONNECTION_ERRORS as error:
+        raise _failure(error) from error
+    finally:
+        _let_go(response)
+
+
+async def _opened(session: aiohttp.ClientSession, post: Post, retries: Retries) -> tuple[aiohttp.ClientResponse, bytes]:
+    attempt = 1
+    while True:
+        try:
+            return await _tried(session, post)
+        except ProviderError as error:
+            wait = retries.wait(attempt, error)
+            if wait is None:
+                raise
+        await retries.sleep(wait)
+        attempt += 1
+
+
+async def _tried(session: aiohttp.ClientSession, post: Post) -> tuple[aiohttp.ClientResponse, bytes]:
+    data = post.body if len(post.body) < _LARGE_BODY else io.BytesIO(post.body)
+    headers = {**_HEADERS, **post.headers}
+    try:
+        # A redirect is not followed: it would carry the key to another host.
+        response = await session.post(URL(post.url, encoded=True), data=data, headers=headers, allow_redirects=False)
+    except _CONNECTION_ERRORS as error:
+        raise _failure(error) from error
+    try:
+        if response.status != 200:
+            raise http_failure(response.status, await _start_of(response), response.headers, _secrets(post.headers))
+        return response, await response.content.readany()
+    except BaseException as error:
+        _let_go(response)
+        if isinstance(error, _CONNECTION_ERRORS):
+            raise _failure(error) from error
+        raise
+
+
+_HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
+
+
+def _worth_another_try(error: ProviderError) -> bool:
+    if error.status_code is None:
+        return error.code in (CONNECTION_FAILED, INTERRUPTED)
+    return (error.status_code in _RETRIED or error.status_code >= 500) and error.code != "insufficient_quota"
+
+
+def _secrets(headers: Mapping[str, str]) -> list[str]:
+    return [value.removeprefix("Bearer ") for name, value in headers.items() if name.lower() in _SECRET_HEADERS]
+
+
+_SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key"})
+
+
+def _let_go(response: aiohttp.ClientResponse) -> None:
+    """Put the connection back after an answer's end; in the middle of an answer close it, so that the peer stops."""
+    if response.content.at_eof():
+        response.release()
+    else:
+        response.close()
+
+
+async def _start_of(response: aiohttp.ClientResponse) -> bytes:
+    """As much of an error's body as is worth reading."""
+    body = b""
+    while len(body) < _ERROR_BODY_LIMIT and (piece := await response.content.readany()):
+        body += piece
+    return body
+
+
+def _failure(error: Exception) -> ProviderError:
+    """No address in the words: it may hold a key; the cause stays attached for the log."""
+    if isinstance(error, aiohttp.ConnectionTimeoutError | aiohttp.ClientConnectorError):
+        return ProviderError("The model provider cannot be reached.", code=CONNECTION_FAILED)
+    if isinstance(error, TimeoutError):
+        return ProviderError("The model provider has been silent for too long.", code=TIMEOUT)
+    if isinstance(error, aiohttp.InvalidURL):
+        return ProviderError("The model provider's address is not a valid URL.", code="invalid_url")
+    return ProviderError("The connection to the model provider broke off.", code=INTERRUPTED)
