@@ -90,13 +90,20 @@ class LocalCoreSettings(BaseModel):
         default=False, description="Let local Core listen on an address other machines can reach."
     )
     core025: bool = Field(default=False, description="Behave like Core 0.25 where it differs from today's.")
-    model: Literal["auto", "upstream", "demo"] = Field(
+    model: Literal["auto", "upstream", "demo", "config"] = Field(
         default="auto",
-        description="Model behind local Core: `auto` takes an upstream, else a running Ollama, else the demo.",
+        description="Models behind local Core: `auto` takes an upstream, else a running Ollama, else the demo; "
+        "`config` serves those of Core's configuration.",
     )
     host_map: TextMap = Field(
         default_factory=lambda: {"agent": "127.0.0.1"},
         description="Hosts of the configuration's endpoints and where they are when run locally.",
+    )
+    allowed_hosts: Texts = Field(
+        default_factory=list[str], description="Further names by which local Core may be called."
+    )
+    allowed_origins: Texts = Field(
+        default_factory=list[str], description="Web origins that may call local Core from a browser."
     )
     data_dir: Folder | None = Field(
         default=None, description="Folder of local Core's files; empty: `core` in `AGENT_DATA_DIR`."

@@ -16,7 +16,7 @@ OLLAMA_TIMEOUT = aiohttp.ClientTimeout(total=0.5)
 LISTING_TIMEOUT = aiohttp.ClientTimeout(total=2)
 EMBEDDERS = ("bert", "nomic-bert")  # families that cannot chat
 
-Rule = Literal["dial", "upstream", "ollama", "demo"]
+Rule = Literal["dial", "config", "upstream", "ollama", "demo"]
 Shape = TypeVar("Shape", bound=BaseModel)
 
 
@@ -58,6 +58,8 @@ async def choose_model(settings: Settings, *, behind_core: bool = False) -> Chos
         return ChosenModel("dial", settings.deployment_name, f"DIAL_ENDPOINT is set: {settings.dial_endpoint}")
     if settings.core.model == "demo":
         return _demo("AGENT_CORE__MODEL asks for it")
+    if settings.core.model == "config":
+        return ChosenModel("config", settings.deployment_name, "AGENT_CORE__MODEL takes Core's configuration")
     if settings.core.model == "upstream" or settings.openai_api_key or settings.openai_base_url:
         return await _upstream(settings)
     return await _ollama(settings) or _demo("no DIAL_ENDPOINT, no OPENAI_API_KEY or OPENAI_BASE_URL, no running Ollama")

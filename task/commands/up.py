@@ -102,7 +102,7 @@ def _local_core(settings: Settings, model: ChosenModel, agent_port: int) -> tupl
         "DIAL_ENDPOINT": core_url,
         "DIAL_API_KEY": local_core_key(settings),
         f"{PREFIX}CORE_PORT": str(core_port),
-        f"{PREFIX}CORE__MODEL": "demo" if model.rule == "demo" else "upstream",
+        f"{PREFIX}CORE__MODEL": model.rule if model.rule in ("demo", "config") else "upstream",
         f"{PREFIX}CORE__HOST_MAP": json.dumps({**settings.core.host_map, "agent": agent}),
     }
     if model.base_url:
