@@ -1,0 +1,170 @@
+"""Read and write files of DIAL Core with the key of whoever asks."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from urllib.parse import quote, unquote
+from uuid import uuid4
+
+import httpx
+from aidial_client import AsyncDial, AsyncDialClientPool, DialException
+from aidial_client.types.file import FileDownloadResponse
+
+from task.errors import ToolError
+from task.tools.files.dial_urls import file_url, shortened
+
+_SECONDS = 60.0
+_HTTP_TIMEOUT = httpx.Timeout(30, connect=5)
+_UNFIT_FOR_NAMES = re.compile(r"[\x00-\x1f/\\{}]+")
+_FAILURES = (DialException, httpx.HTTPError, httpx.StreamError, TimeoutError)
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadedFile:
+    """A file's content; `etag` is unquoted, None where Core gave none."""
+
+    name: str
+    content: bytes
+    content_type: str | None
+    etag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """What Core tells about a file without its content; `size` is in bytes."""
+
+    url: str
+    name: str
+    size: int | None
+    content_type: str | None
+    etag: str | None
+
+
+class DialFiles:
+    """Files of one DIAL Core, over the process's pool of connections; each call uses the key it is given.
+
+    A call lasts at most `seconds`. Keys go to `endpoint` only: URLs of other hosts are refused before anything is sent.
+
+    Raises:
+        ToolError: by every method, when something fails; the text tells the model what to do next.
+    """
+
+    def __init__(self, endpoint: str, pool: AsyncDialClientPool, *, seconds: float = _SECONDS) -> None:
+        self._endpoint = endpoint
+        self._pool = pool
+        self._seconds = seconds
+
+    async def download(self, url: str, api_key: str, max_size: int) -> DownloadedFile:
+        """The file at `files/{bucket}/{path}` or `{endpoint}/v1/files/...`, unless it is larger than `max_size` bytes.
+
+        No more than that is read.
+        """
+        relative = file_url(url, self._endpoint)
+        async with self._attempt(shortened(relative)), self._client(api_key).files.stream_download(relative) as answer:
+            content = await _read(answer, max_size)
+            return DownloadedFile(answer.filename, content, answer.content_type, _unquoted(answer.headers.get("etag")))
+
+    async def metadata(self, url: str, api_key: str) -> FileInfo:
+        """What Core knows about the file; proves that the key may read it."""
+        relative = file_url(url, self._endpoint)
+        async with self._attempt(shortened(relative)):
+            found = await self._client(api_key).files.get_metadata(relative)
+            name = found.name or unquote(PurePosixPath(relative).name)
+            return FileInfo(found.url, name, found.content_length, found.content_type, _unquoted(found.etag))
+
+    async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str:
+        """Store a new file under a unique name that keeps `name` readable; returns its relative URL.
+
+        The file goes where the user can read it: the application's folder in the user's bucket, or the bucket of the
+        key itself when the key is not one of a request to an application.
+        """
+        async with self._attempt(f"the new file {shortened(name)}"):
+            client = self._client(api_key)
+            home = await client.bucket.get_raw()
+            url = f"files/{home.appdata or home.bucket}/{quote(_unique(name), safe='')}"
+            item = await client.files.upload(url, (name, content, content_type), etag_if_none_match="*")
+            return item.url
+
+    async def principal(self, api_key: str) -> str:
+        """Who is behind the key, the same for every key of one user: the id of the user's bucket."""
+        async with self._attempt("the user's bucket"):
+            home = await self._client(api_key).bucket.get_raw()
+            return home.appdata.partition("/")[0] if home.appdata else home.bucket
+
+    async def close(self) -> None:
+        """Close the pool, for all who share it."""
+        await self._pool.aclose()
+
+    def _client(self, api_key: str) -> AsyncDial:
+        return self._pool.create_client(
+            base_url=self._endpoint, api_key=api_key, max_retries=1, timeout=_HTTP_TIMEOUT
+        )  # fmt: skip
+
+    @asynccontextmanager
+    async def _attempt(self, subject: str) -> AsyncGenerator[None]:
+        try:
+            async with asyncio.timeout(self._seconds):
+                yield
+        except _FAILURES as error:
+            raise ToolError(_explained(error, subject)) from error
+
+
+async def _read(answer: FileDownloadResponse, max_size: int) -> bytes:
+    content = bytearray()
+    too_large = int(answer.headers.get("content-length", 0)) > max_size
+    if not too_large:
+        async for chunk in answer:
+            content += chunk
+            if too_large := len(content) > max_size:
+                break
+    if too_large:
+        raise ToolError(f"The file is larger than {max_size:,} bytes, which is the most that can be read here.")
+    return bytes(content)
+
+
+def _explained(error: BaseException, subject: str) -> str:
+    chain = list(_chain(error))
+    if isinstance(error, TimeoutError) or any(isinstance(link, httpx.TimeoutException) for link in chain):
+        return f"DIAL Core took too long to answer about {subject}. Try again later or tell the user."
+    for link in chain:
+        if isinstance(link, httpx.HTTPStatusError):
+            return _refused(link.response.status_code, subject)
+        if isinstance(link, httpx.TransportError):
+            return f"DIAL Core could not be reached, or broke off, about {subject}. Try again later or tell the user."
+    return f"DIAL Core's answer about {subject} could not be understood. Try again later or tell the user."
+
+
+def _refused(status: int, subject: str) -> str:
+    match status:
+        case 404:
+            return f"There is no {subject}. Check the URL, or ask the user to attach the file again."
+        case 403:
+            return f"No access to {subject}. Ask the user to attach it to the message: only attached files can be read."
+        case 401:
+            return f"DIAL Core does not accept this request's key, so {subject} cannot be reached. Answer without it."
+        case 400:
+            return f"DIAL Core refuses {subject} as malformed. Use the URL exactly as it stands in the attachments."
+        case _:
+            return f"DIAL Core answered status {status} about {subject}. Try again later or tell the user."
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    # A refused stream_download of aidial-client ends in httpx.ResponseNotRead; the status is only in what led to it.
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _unique(name: str) -> str:
+    readable = PurePosixPath(_UNFIT_FOR_NAMES.sub("_", name).strip(" .") or "file")
+    return f"{readable.stem[:100]}_{uuid4().hex[:8]}{readable.suffix[:20]}"
+
+
+def _unquoted(etag: str | None) -> str | None:
+    return etag.strip('"') if etag else None

@@ -1,0 +1,60 @@
+"""Tell URLs of DIAL files from all others, before anything is sent anywhere."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from task.errors import ToolError
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f]")
+FORM = "files/{bucket}/{path}, as it stands in the message's attachments"
+
+
+def file_url(url: str, endpoint: str) -> str:
+    """The relative form, `files/{bucket}/{path}`, of a file's URL on this DIAL Core.
+
+    Accepts the relative form and `{endpoint}/v1/files/...`.
+
+    Raises:
+        ToolError: the URL names something else; the text tells the model what a file's URL looks like.
+    """
+    shown = shortened(url)
+    if "?" in url or "#" in url:
+        raise ToolError(f"{shown} has a '?' or '#' part, which file URLs have not. Use {FORM}.")
+    relative = _on_endpoint(url.strip(), endpoint) if "://" in url else url.strip()
+    if relative is None:
+        raise ToolError(f"{shown} is not on this DIAL Core; only its files can be read. Use {FORM}.")
+    segments = relative.split("/")
+    if len(segments) < 3 or segments[0] != "files" or not all(map(_is_name, segments)):
+        raise ToolError(f"{shown} is not the URL of a DIAL file. Use {FORM}.")
+    return relative
+
+
+def shortened(url: str) -> str:
+    """A URL in quotes, cut where it is too long to be shown."""
+    return repr(url if len(url) <= 200 else f"{url[:200]}…")
+
+
+def _on_endpoint(url: str, endpoint: str) -> str | None:
+    home = urlsplit(endpoint)
+    try:
+        parts = urlsplit(url)
+        same = _origin(parts) == _origin(home)
+    except ValueError:  # a malformed host or port
+        return None
+    prefix = f"{home.path.rstrip('/')}/v1/"
+    # "http://core:8080@evil/" starts like the endpoint, but its host is another.
+    if not same or "@" in parts.netloc or not parts.path.startswith(prefix):
+        return None
+    return parts.path.removeprefix(prefix)
+
+
+def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
+    return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS.get(parts.scheme)
+
+
+def _is_name(segment: str) -> bool:
+    name = unquote(segment)
+    return name not in {"", ".", ".."} and "/" not in name and not _CONTROL_CHARACTER.search(name)
