@@ -29,7 +29,7 @@ class Keys:
     ) -> PerRequestKey:
         """A key for one call of `deployment`; a nested call keeps the root caller and lengthens the path."""
         parent = caller.key
-        rights = dict(parent.granted.get(deployment, {})) if parent else {}
+        rights: dict[str, Access] = dict(parent.granted.get(deployment, {})) if parent else {}
         key = PerRequestKey(
             value=secrets.token_urlsafe(24),
             initiator=replace(caller, key=None),
@@ -38,7 +38,7 @@ class Keys:
             expires_at=self._clock.now() + self._ttl,
             conversation_id=parent.conversation_id if parent else headers.get("X-CONVERSATION-ID", ""),
             job_title=parent.job_title if parent else headers.get("X-JOB-TITLE", ""),
-            attached=rights | dict(attached or {}),
+            attached={**rights, **(attached or {})},
         )
         self._live[key.value] = key
         return key

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ class RunningCore:
 
 
 @asynccontextmanager
-async def local_core(config: Mapping[str, Any], tmp_path: Path, **switches: Any) -> AsyncIterator[RunningCore]:
+async def local_core(config: Mapping[str, Any], tmp_path: Path, **switches: Any) -> AsyncGenerator[RunningCore]:
     """Local Core with a configuration document; its files are kept in `tmp_path/core`.
 
     `switches` are fields of `CoreSettings`; unless told otherwise the key is `API_KEY`, the test hooks are open and
@@ -44,7 +44,7 @@ async def local_core(config: Mapping[str, Any], tmp_path: Path, **switches: Any)
 
 
 @asynccontextmanager
-async def served(app: web.Application) -> AsyncIterator[str]:
+async def served(app: web.Application) -> AsyncGenerator[str]:
     """The address at which an aiohttp application is served on a free loopback port."""
     runner = web.AppRunner(app, **runner_options())
     await runner.setup()
