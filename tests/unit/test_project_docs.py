@@ -1,0 +1,79 @@
+"""The documentation leads somewhere: links, commands, targets, settings and names that it mentions exist."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from task.settings import PREFIX, Settings
+from task.settings_sources import CONFIG_VARIABLE, settings_of
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+IDS = [str(page.relative_to(ROOT)) for page in PAGES]
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+\s+(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_link_leads_to_a_file_and_a_heading_that_exist(page: Path) -> None:
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.is_file(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_mentioned_command_and_target_exists(page: Path) -> None:
+    from task.cli import app
+
+    text = page.read_text(encoding="utf-8")
+    commands = {info.name or (info.callback.__name__.replace("_", "-") if info.callback else "")
+                for info in app.registered_commands}  # fmt: skip
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert set(re.findall(r"(?:`|bin/|^|\d )dial-agent ([a-z][a-z-]*)", text, re.MULTILINE)) <= commands
+    assert set(re.findall(r"(?:`|^)make (?:[A-Z]\S* )?([a-z-]+)", text, re.MULTILINE)) <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_mentioned_setting_exists(page: Path) -> None:
+    known = {CONFIG_VARIABLE, *(setting.variable for setting in settings_of(Settings, PREFIX))}
+    assert set(re.findall(rf"\b{PREFIX}[A-Z0-9_]*[A-Z0-9]\b", page.read_text(encoding="utf-8"))) <= known
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all(f"docs/{page.name}" in readme for page in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_decisions_form_one_chain() -> None:
+    decisions = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    for page, following in zip(decisions, decisions[1:], strict=False):
+        assert following.name in LINK.findall(page.read_text(encoding="utf-8"))
+
+
+def test_every_listed_deviation_stands_in_the_documentation() -> None:
+    listed = tomllib.loads((ROOT / "tests" / "contract" / "deviations.toml").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "deviations.md").read_text(encoding="utf-8")
+    for row in listed.get("deviation", []):
+        assert row["name"].rpartition(":")[2] in page
+
+
+def test_the_changelog_keeps_its_form() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    releases = re.findall(r"^## \[(.+?)\](?: - (\d{4}-\d\d-\d\d))?$", text, re.MULTILINE)
+    assert releases[0] == ("Unreleased", "")
+    assert all(date for _, date in releases[1:])
+    assert set(re.findall(r"^### (.+)$", text, re.MULTILINE)) <= {
+        "Added", "Changed", "Deprecated", "Removed", "Fixed", "Security",
+    }  # fmt: skip
