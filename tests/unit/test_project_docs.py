@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def test_the_readme_leads_to_every_page() -> None:
 
 def test_the_decisions_form_one_chain() -> None:
     decisions = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-    for page, following in zip(decisions, decisions[1:], strict=False):
+    for page, following in pairwise(decisions):
         assert following.name in LINK.findall(page.read_text(encoding="utf-8"))
 
 
