@@ -1,0 +1,97 @@
+"""Which model the local product uses: the first rule that applies, and never one under another's name."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from task.commands.model_choice import ChosenModel, choose_model
+from task.commands.ports import free_port
+from task.settings import load_settings
+
+NOWHERE = f"http://127.0.0.1:{free_port('127.0.0.1')}"
+LLAMA = {"models": [{"name": "nomic-embed-text", "details": {"family": "nomic-bert"}}, {"name": "llama3.2:3b"}]}
+
+
+@asynccontextmanager
+async def answering(path: str, body: Any, status: int = 200) -> AsyncGenerator[str]:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(body, status=status)
+
+    app = web.Application()
+    app.router.add_get(path, answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def chosen(folder: Path, environ: Mapping[str, str]) -> ChosenModel:
+    settings = load_settings(environ={"OLLAMA_LOCAL": NOWHERE, **environ}, directory=folder)
+    return await choose_model(settings)
+
+
+async def test_a_real_core_comes_first(tmp_path: Path) -> None:
+    environ = {"DIAL_ENDPOINT": "http://core:8080", "OPENAI_API_KEY": "k", "DEPLOYMENT_NAME": "claude"}
+    model = await chosen(tmp_path, environ)
+    assert (model.rule, model.name, model.base_url) == ("dial", "claude", None)
+
+
+async def test_a_real_core_named_in_dotenv_counts_as_set(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("DIAL_ENDPOINT=http://core:8080\n")
+    assert (await chosen(tmp_path, {})).rule == "dial"
+
+
+async def test_an_openai_key_alone_means_openai(tmp_path: Path) -> None:
+    model = await chosen(tmp_path, {"OPENAI_API_KEY": "k"})
+    assert (model.rule, model.name, model.base_url) == ("upstream", "gpt-4o", "https://api.openai.com/v1")
+    assert model.api_key == "k"
+
+
+async def test_an_upstream_that_does_not_have_the_default_model_is_asked_for_its_own(tmp_path: Path) -> None:
+    async with answering("/v1/models", {"data": [{"id": "qwen3"}, {"id": "phi"}]}) as url:
+        model = await chosen(tmp_path, {"OPENAI_BASE_URL": f"{url}/v1/"})
+        named = await chosen(tmp_path, {"OPENAI_BASE_URL": f"{url}/v1", "DEPLOYMENT_NAME": "hidden"})
+    assert (model.rule, model.name, model.base_url) == ("upstream", "qwen3", f"{url}/v1")
+    assert named.name == "hidden"
+
+
+async def test_an_upstream_comes_before_a_running_ollama(tmp_path: Path) -> None:
+    async with answering("/api/tags", LLAMA) as url:
+        assert (await chosen(tmp_path, {"OPENAI_API_KEY": "k", "OLLAMA_LOCAL": url})).rule == "upstream"
+
+
+async def test_a_running_ollama_serves_its_first_model_that_can_chat(tmp_path: Path) -> None:
+    async with answering("/api/tags", LLAMA) as url:
+        model = await chosen(tmp_path, {"OLLAMA_LOCAL": url})
+    assert (model.rule, model.name, model.base_url) == ("ollama", "llama3.2:3b", f"{url}/v1")
+
+
+@pytest.mark.parametrize(("body", "status"), [({"models": []}, 200), (["?"], 200), ({"models": [1]}, 200), ({}, 500)])
+async def test_an_ollama_without_models_or_something_else_on_its_port_is_no_model(
+    tmp_path: Path, body: Any, status: int
+) -> None:
+    async with answering("/api/tags", body, status) as url:
+        assert (await chosen(tmp_path, {"OLLAMA_LOCAL": url})).rule == "demo"
+
+
+async def test_nothing_at_all_means_the_demo_under_its_own_name(tmp_path: Path) -> None:
+    model = await chosen(tmp_path, {"DEPLOYMENT_NAME": "gpt-4o"})
+    assert (model.rule, model.name) == ("demo", "scripted-demo")
+    assert "no running Ollama" in model.reason
+
+
+async def test_local_core_itself_never_takes_another_core(tmp_path: Path) -> None:
+    settings = load_settings(environ={"DIAL_ENDPOINT": "http://core:8080", "OLLAMA_LOCAL": NOWHERE}, directory=tmp_path)
+    assert (await choose_model(settings, behind_core=True)).rule == "demo"
+
+
+@pytest.mark.parametrize(("asked", "rule"), [("demo", "demo"), ("config", "config"), ("upstream", "upstream")])
+async def test_the_setting_beats_what_is_found(tmp_path: Path, asked: str, rule: str) -> None:
+    assert (await chosen(tmp_path, {"OPENAI_API_KEY": "k", "AGENT_CORE__MODEL": asked})).rule == rule

@@ -1,0 +1,135 @@
+"""One tree of settings: where values come from, and what a wrong one says."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from task.errors import SettingsError
+from task.settings import Settings, load_settings
+from task.settings_sources import settings_of
+
+
+def refusal(folder: Path, environ: Mapping[str, str] | None = None, config: Path | None = None) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(config, environ or {}, folder)
+    return str(caught.value)
+
+
+def test_the_documented_defaults_hold_without_any_source(tmp_path: Path) -> None:
+    settings = load_settings(environ={"HOME": "/home/someone"}, directory=tmp_path)
+    assert (settings.dial_endpoint, settings.deployment_name) == ("http://localhost:8080", "gpt-4o")
+    assert (settings.host, settings.port, settings.core_port) == ("127.0.0.1", 5030, 8080)
+    assert (settings.limits.steps, settings.limits.tool_seconds, settings.limits.run_seconds) == (15, 300, 1500)
+    assert settings.data_dir == Path("/home/someone/.local/share/dial-agent")
+
+
+def test_the_data_folder_follows_xdg(tmp_path: Path) -> None:
+    settings = load_settings(environ={"HOME": "/home/someone", "XDG_DATA_HOME": "/data"}, directory=tmp_path)
+    assert settings.data_dir == Path("/data/dial-agent")
+
+
+def test_environment_beats_dotenv_beats_yaml(tmp_path: Path) -> None:
+    (tmp_path / "dial-agent.yaml").write_text("port: 1\ncore_port: 1\nlimits: {steps: 1, run_tokens: 1000}\n")
+    (tmp_path / ".env").write_text("AGENT_PORT=2\nAGENT_CORE_PORT=2\nPOSTGRES_PASSWORD=not-ours\n")
+    settings = load_settings(environ={"AGENT_PORT": "3", "AGENT_LIMITS__STEPS": "3"}, directory=tmp_path)
+    assert (settings.port, settings.core_port) == (3, 2)
+    assert (settings.limits.steps, settings.limits.run_tokens) == (3, 1000)
+
+
+def test_a_commands_option_beats_every_source(tmp_path: Path) -> None:
+    assert load_settings(environ={"AGENT_PORT": "3"}, directory=tmp_path, given={"port": 4}).port == 4
+
+
+def test_agent_config_names_the_yaml_file(tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("deployment_name: llama\ntool_paths: [tools.py]\n")
+    settings = load_settings(environ={"AGENT_CONFIG": "other.yaml"}, directory=tmp_path)
+    assert (settings.deployment_name, settings.tool_paths) == ("llama", ["tools.py"])
+
+
+def test_an_empty_variable_and_an_empty_key_mean_the_default(tmp_path: Path) -> None:
+    (tmp_path / "dial-agent.yaml").write_text("port:\nlimits:\n")
+    settings = load_settings(environ={"DIAL_API_KEY": "", "DIAL_ENDPOINT": ""}, directory=tmp_path)
+    assert (settings.dial_api_key, settings.port, settings.limits.steps) == (None, 5030, 15)
+    assert "dial_endpoint" not in settings.model_fields_set
+
+
+def test_lists_and_maps_are_written_with_commas_or_as_json(tmp_path: Path) -> None:
+    plain = {"AGENT_TOOL_PATHS": "a.py, pkg.mod:tool", "AGENT_CORE__HOST_MAP": "agent=127.0.0.1:5031, core=localhost"}
+    json = {"AGENT_TOOL_PATHS": '["a.py", "pkg.mod:tool"]',
+            "AGENT_CORE__HOST_MAP": '{"agent": "127.0.0.1:5031", "core": "localhost"}'}  # fmt: skip
+    settings, same = (load_settings(environ=environ, directory=tmp_path) for environ in (plain, json))
+    assert settings.tool_paths == same.tool_paths == ["a.py", "pkg.mod:tool"]
+    assert settings.core.host_map == same.core.host_map == {"agent": "127.0.0.1:5031", "core": "localhost"}
+
+
+def test_secrets_do_not_show(tmp_path: Path) -> None:
+    settings = load_settings(environ={"DIAL_API_KEY": "k-123", "AGENT_STATE_SECRET": "s-123"}, directory=tmp_path)
+    assert "-123" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("AGENT_LIMITS__STEPS", "many", "AGENT_LIMITS__STEPS in the environment: input should be a valid integer"),
+        ("AGENT_PORT", "70000", "AGENT_PORT in the environment: input should be less than or equal to 65535"),
+        ("AGENT_LOG_LEVEL", "loud", "'DEBUG', 'INFO', 'WARNING' or 'ERROR'"),
+        ("DIAL_ENDPOINT", "localhost:8080", "DIAL_ENDPOINT in the environment: it must be an address such as http"),
+        ("AGENT_CORE__HOST_MAP", "agent", "name=value pairs"),
+        ("AGENT_TOOL_PATHS", "[1", "AGENT_TOOL_PATHS in the environment"),
+        ("AGENT_LIMITS__STEP", "3", "is not a setting; the nearest is AGENT_LIMITS__STEPS"),
+        ("AGENT_DIAL_ENDPOINT", "http://core", "is not a setting; the nearest is DIAL_ENDPOINT"),
+    ],
+)
+def test_a_wrong_variable_is_one_line_with_its_name_and_the_mend(
+    tmp_path: Path, variable: str, value: str, says: str
+) -> None:
+    told = refusal(tmp_path, {variable: value})
+    assert says in told
+    assert variable in told
+    assert "\n" not in told
+    assert told.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("limits: {stepz: 3}", "limits.stepz in dial-agent.yaml is not a setting; the nearest is limits.steps"),
+        ("prot: 3", "prot in dial-agent.yaml is not a setting; the nearest is port"),
+        ("limits: 3", "limits in dial-agent.yaml must hold settings of its own"),
+        ("limits: {steps: x}", "limits.steps in dial-agent.yaml: input should be a valid integer"),
+        ("- a\n- b", "must hold `name: value` lines"),
+        ("a: [", "is not valid YAML"),
+    ],
+)
+def test_a_wrong_yaml_file_is_one_line_too(tmp_path: Path, content: str, says: str) -> None:
+    (tmp_path / "dial-agent.yaml").write_text(content)
+    told = refusal(tmp_path)
+    assert says in told
+    assert "\n" not in told
+
+
+def test_a_wrong_value_in_dotenv_names_dotenv(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("AGENT_PORT=x\n")
+    assert "AGENT_PORT in .env" in refusal(tmp_path)
+
+
+def test_a_dotenv_that_is_not_text_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_bytes(b"A=\xff\xfe\n")
+    assert ".env cannot be read" in refusal(tmp_path)
+
+
+def test_a_missing_settings_file_is_named(tmp_path: Path) -> None:
+    assert "nowhere.yaml cannot be read: No such file" in refusal(tmp_path, config=tmp_path / "nowhere.yaml")
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    told = refusal(tmp_path, {"DIAL_ENDPOINT": "http://core:8080@evil.example"})
+    assert "must not hold a user name" in told
+    assert "evil" not in told
+
+
+def test_every_setting_is_described() -> None:
+    settings = list(settings_of(Settings, "AGENT_"))
+    assert [setting.key for setting in settings if not setting.field.description] == []
+    assert {"DIAL_ENDPOINT", "OPENAI_API_KEY", "AGENT_LIMITS__STEPS"} <= {setting.variable for setting in settings}

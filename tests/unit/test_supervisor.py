@@ -1,0 +1,188 @@
+"""Real child processes: order, health, restarts, and that nothing survives."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from task.commands.ports import free_port
+from task.commands.processes import Program
+from task.commands.supervisor import ProgramFailed, Restarts, Supervisor
+
+SERVER = """
+import http.server, sys
+class Healthy(http.server.BaseHTTPRequestHandler):
+    def do_GET(self): self.send_response(200); self.end_headers()
+    def log_message(self, *_): pass
+print('listening', flush=True)
+http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), Healthy).serve_forever()
+"""
+QUICK = Restarts(first_seconds=0.02, attempts=3)
+
+
+class Lines:
+    """What the programs wrote; a test waits for a line instead of sleeping."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[str, str]] = []
+        self._more = asyncio.Condition()
+        self._news: set[asyncio.Task[None]] = set()
+
+    def __call__(self, name: str, line: str) -> None:
+        self.all.append((name, line))
+        task = asyncio.create_task(self._tell())
+        self._news.add(task)
+        task.add_done_callback(self._news.discard)
+
+    async def having(self, words: str, seconds: float = 10) -> str:
+        async with asyncio.timeout(seconds), self._more:
+            while not (found := [line for _, line in self.all if words in line]):
+                await self._more.wait()
+            return found[0]
+
+    async def _tell(self) -> None:
+        async with self._more:
+            self._more.notify_all()
+
+
+def server(name: str, port: int) -> Program:
+    return Program(name, (sys.executable, "-c", SERVER, str(port)), {}, f"http://127.0.0.1:{port}/health", 10)
+
+
+def script(name: str, code: str) -> Program:
+    return Program(name, (sys.executable, "-c", code))
+
+
+@asynccontextmanager
+async def kept(supervisor: Supervisor) -> AsyncGenerator[asyncio.Task[None]]:
+    async with supervisor:
+        await supervisor.start()
+        keeping = asyncio.create_task(supervisor.keep())
+        try:
+            yield keeping
+        finally:
+            keeping.cancel()
+            await asyncio.wait({keeping}, timeout=5)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+async def test_programs_start_in_order_each_when_the_one_before_is_healthy() -> None:
+    lines = Lines()
+    second = script("second", "print('second is up', flush=True); import time; time.sleep(60)")
+    async with Supervisor([server("first", free_port("127.0.0.1")), second], lines) as supervisor:
+        await supervisor.start()
+        await lines.having("second is up")
+    assert lines.all == [("first", "listening"), ("second", "second is up")]
+
+
+async def test_leaving_ends_every_process_and_frees_the_port() -> None:
+    port = free_port("127.0.0.1")
+    async with Supervisor([server("one", port), server("two", free_port("127.0.0.1"))], Lines()) as supervisor:
+        await supervisor.start()
+        pids = supervisor.pids
+    assert [pid for pid in pids.values() if psutil.pid_exists(pid)] == []
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_what_ignores_the_polite_signal_is_killed_after_the_grace() -> None:
+    stubborn = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    )
+    lines = Lines()
+    async with asyncio.timeout(10), Supervisor([script("stubborn", stubborn)], lines, grace=0.2) as supervisor:
+        await supervisor.start()
+        await lines.having("deaf")
+        pid = supervisor.pids["stubborn"]
+    assert not psutil.pid_exists(pid)
+
+
+async def test_grandchildren_end_with_their_group() -> None:
+    code = "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); "
+    lines = Lines()
+    async with Supervisor([script("parent", code + "print(p.pid, flush=True); time.sleep(60)")], lines) as supervisor:
+        await supervisor.start()
+        grandchild = int(await lines.having(""))
+    await until(lambda: not psutil.pid_exists(grandchild) or psutil.Process(grandchild).status() == "zombie")
+
+
+async def test_a_killed_program_is_started_again_and_reported() -> None:
+    lines = Lines()
+    supervisor = Supervisor([server("server", free_port("127.0.0.1"))], lines, restarts=QUICK)
+    async with kept(supervisor):
+        first = supervisor.pids["server"]
+        os.kill(first, signal.SIGKILL)
+        assert "was ended by SIGKILL; it is started again in 0.02 s" in await lines.having("SIGKILL")
+        await lines.having("runs again")
+        assert supervisor.pids["server"] != first
+
+
+async def test_a_program_that_keeps_dying_is_given_up_with_a_sentence() -> None:
+    lines = Lines()
+    async with kept(Supervisor([script("crasher", "raise SystemExit(7)")], lines, restarts=QUICK)) as keeping:
+        with pytest.raises(ProgramFailed, match=r"crasher ended with exit code 7 and is given up") as caught:
+            await asyncio.wait_for(keeping, 10)
+    assert caught.value.exit_code == 1
+    assert [line.rpartition(" in ")[2] for _, line in lines.all if "started again" in line] == [
+        "0.02 s",
+        "0.04 s",
+        "0.08 s",
+    ]
+
+
+async def test_a_program_that_stops_at_its_settings_fails_the_start_with_exit_code_2() -> None:
+    lines = Lines()
+    wrong = "import sys; print('AGENT_PORT is wrong', file=sys.stderr); sys.exit(2)"
+    program = Program("agent", (sys.executable, "-c", wrong), {}, "http://127.0.0.1:9/health", 10)
+    async with Supervisor([program], lines) as supervisor:
+        with pytest.raises(ProgramFailed, match="agent ended with exit code 2 and did not start") as caught:
+            await supervisor.start()
+    assert caught.value.exit_code == 2
+    assert ("agent", "AGENT_PORT is wrong") in lines.all
+
+
+async def test_a_program_that_never_gets_healthy_fails_the_start() -> None:
+    silent = Program("silent", (sys.executable, "-c", "import time; time.sleep(60)"), {}, "http://127.0.0.1:9/", 0.3)
+    async with Supervisor([silent], Lines()) as supervisor:
+        with pytest.raises(ProgramFailed, match=r"silent was not ready within 0\.3 s"):
+            await supervisor.start()
+
+
+async def test_a_line_without_an_end_and_foreign_bytes_pass_through() -> None:
+    lines = Lines()
+    code = "import sys; sys.stdout.buffer.write(b'x' * 100_000 + b'\\r\\n\\xff end')"
+    async with kept(Supervisor([script("loud", code)], lines, restarts=QUICK)):
+        await lines.having("\ufffd end")
+    assert sum(line.count("x") for _, line in lines.all[:10]) >= 100_000
+
+
+async def test_children_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    child = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid()) + '.'); time.sleep(60)"
+    parent = (
+        "import asyncio, sys\n"
+        "from task.commands.processes import Program\n"
+        "from task.commands.supervisor import Supervisor\n"
+        "async def main():\n"
+        f"    program = Program('child', (sys.executable, '-c', {child!r}))\n"
+        "    async with Supervisor([program], print) as supervisor:\n"
+        "        await supervisor.start(); await supervisor.keep()\n"
+        "asyncio.run(main())\n"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", parent)
+    await until(lambda: pid_file.exists() and pid_file.read_text().endswith("."))
+    orphan = int(pid_file.read_text()[:-1])
+    process.kill()
+    await asyncio.wait_for(process.wait(), 5)
+    await until(lambda: not psutil.pid_exists(orphan) or psutil.Process(orphan).status() == "zombie")
