@@ -1,0 +1,88 @@
+"""The file part of the `aidial-client` smoke list: the client that applications use understands every answer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from aidial_client import AsyncDial, DialException, EtagMismatchError, ResourceNotFoundError
+from aiohttp import web
+
+from tests.support.core import RunningCore, local_core
+from tests.support.core_peers import ask, calling, config, peer
+
+
+@pytest.fixture
+async def dial(core: RunningCore) -> AsyncGenerator[AsyncDial]:
+    client = AsyncDial(base_url=core.url, api_key=core.keys[0], max_retries=0)
+    yield client
+    await client.aclose()
+
+
+async def test_13_18_a_file_goes_up_and_comes_back(dial: AsyncDial) -> None:
+    home = await dial.my_files_home()
+    item = await dial.files.upload(f"{home}/my dir/отчёт #1 100%.csv", ("x.csv", b"1,2\n", "text/csv"))
+    assert (item.name, item.parent_path, item.content_length) == ("отчёт #1 100%.csv", "my dir", 4)
+    file = await dial.files.download(item.url)
+    assert (await file.aget_content(), file.filename, file.content_type) == (b"1,2\n", "отчёт #1 100%.csv", "text/csv")
+    async with dial.files.stream_download(item.url) as stream:
+        assert b"".join([chunk async for chunk in stream]) == b"1,2\n"
+
+
+async def test_13_18_metadata_of_a_file_and_of_the_home(dial: AsyncDial) -> None:
+    home = await dial.my_files_home()
+    item = await dial.files.upload(f"{home}/dir/a.csv", ("a.csv", b"1,2\n", "text/csv"))
+    about = await dial.files.get_metadata(item.url)
+    assert (about.name, about.etag, about.content_type) == ("a.csv", item.etag, "text/csv")
+    listing = await dial.metadata.get("files", f"{home}/", limit=10)
+    assert [(node.name, node.node_type) for node in listing.items or []] == [("dir", "FOLDER")]
+
+
+async def test_13_18_a_file_is_moved_copied_and_deleted(dial: AsyncDial) -> None:
+    home = await dial.my_files_home()
+    await dial.files.upload(f"{home}/a", b"content")
+    await dial.files.move_to(f"{home}/a", f"{home}/dir/b")
+    await dial.files.copy_to(f"{home}/dir/b", f"{home}/c d")
+    await dial.files.delete(f"{home}/dir/b")
+    with pytest.raises(ResourceNotFoundError):
+        await dial.files.delete(f"{home}/dir/b")
+    assert await (await dial.files.download(f"{home}/c d")).aget_content() == b"content"
+
+
+async def test_13_18_conditions_and_refusals_are_typed_errors(dial: AsyncDial) -> None:
+    home = await dial.my_files_home()
+    item = await dial.files.upload(f"{home}/a", b"one", etag_if_none_match="*")
+    with pytest.raises(EtagMismatchError):
+        await dial.files.upload(f"{home}/a", b"two", etag_if_none_match="*")
+    with pytest.raises(EtagMismatchError):
+        await dial.files.delete(f"{home}/a", etag_if_match="other")
+    await dial.files.delete(f"{home}/a", etag_if_match=item.etag)
+    with pytest.raises(DialException, match="Url has invalid bucket"):
+        await dial.files.download("files/nobody0/a")
+
+
+async def test_13_18_a_user_has_no_appdata(dial: AsyncDial) -> None:
+    assert await dial.my_appdata_home() is None
+
+
+@pytest.mark.local_core
+async def test_13_18_an_application_writes_into_its_appdata_home(tmp_path: Path) -> None:
+    cores: list[RunningCore] = []
+    urls: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        client = AsyncDial(base_url=cores[0].url, api_key=request.headers["Api-Key"], max_retries=0)
+        item = await client.files.upload(f"files/{await client.my_appdata_home()}/chart.png", b"png")
+        urls.append(item.url)
+        await client.aclose()
+        return web.json_response({"choices": []})
+
+    async with peer(answer) as app, local_core(config({"my agent": app.url}), tmp_path) as core:
+        cores.append(core)
+        async with calling(core) as session:
+            assert (await ask(session, "my%20agent")).status == 200
+        user = AsyncDial(base_url=core.url, api_key="key-one")
+        assert urls == [f"{await user.my_files_home()}/appdata/my%20agent/chart.png"]
+        assert await (await user.files.download(urls[0])).aget_content() == b"png"
+        await user.aclose()
