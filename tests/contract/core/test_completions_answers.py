@@ -1,0 +1,208 @@
+"""How an application's answer reaches the caller: at once, unchanged, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientPayloadError, web
+
+from tests.support.core import local_core
+from tests.support.core_peers import DONE, answers, ask, calling, chunk, completion, config, peer, streams
+
+HEARTBEAT = b": heartbeat\n\n"
+
+pytestmark = pytest.mark.local_core
+
+
+async def test_13_5_ten_chunks_arrive_spread_over_time(tmp_path: Path) -> None:
+    parts = [chunk({"content": str(number)}) for number in range(10)]
+    async with peer(streams(*parts, DONE, seconds=0.03)) as app:
+        async with local_core(config({"app": app.url}), tmp_path) as core, calling(core) as session:
+            async with completion(session) as answer:
+                times: list[float] = []
+                received = b""
+                async for data in answer.content.iter_any():
+                    times.append(time.monotonic())
+                    received += data
+    assert received == b"".join([*parts, DONE])
+    assert answer.headers["X-UPSTREAM-ATTEMPTS"] == "1"
+    assert answer.headers["Content-Type"] == "text/event-stream"
+    assert len(times) >= 10
+    assert times[-1] - times[0] > 0.2
+
+
+async def test_13_5_the_headers_come_before_the_first_chunk(tmp_path: Path) -> None:
+    first = asyncio.Event()
+
+    async def waits(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await first.wait()
+        await response.write(DONE)
+        return response
+
+    async with peer(waits) as app, local_core(config({"app": app.url}), tmp_path) as core, calling(core) as session:
+        async with completion(session) as answer:
+            first.set()
+            assert await answer.read() == DONE
+
+
+async def test_13_5_heartbeats_pass_and_done_comes_last(tmp_path: Path) -> None:
+    async with peer(streams(HEARTBEAT, chunk({"content": "a"}), HEARTBEAT, DONE)) as app:
+        async with local_core(config({"app": app.url}), tmp_path) as core, calling(core) as session:
+            body = (await ask(session)).body
+    assert body.count(HEARTBEAT) == 2
+    assert body.endswith(DONE)
+
+
+async def test_13_6_a_caller_that_leaves_cancels_the_application(tmp_path: Path) -> None:
+    async with peer(streams(*[chunk({"content": "a"})] * 1000, seconds=0.05)) as app:
+        async with local_core(config({"app": app.url}), tmp_path) as core, calling(core) as session:
+            async with completion(session) as answer:
+                await answer.content.readany()
+                answer.close()
+            async with asyncio.timeout(1):
+                await app.cancelled.wait()
+            async with calling(core, app.last.key) as dead, dead.get("/v1/bucket") as refused:
+                assert (refused.status, await refused.text()) == (401, "Unknown api key")
+
+
+async def test_13_6_a_caller_that_leaves_before_the_first_byte_cancels_too(tmp_path: Path) -> None:
+    arrived = asyncio.Event()
+
+    async def never(_: web.Request) -> web.StreamResponse:
+        arrived.set()
+        await asyncio.Event().wait()
+        return web.Response()
+
+    async with peer(never) as app, local_core(config({"app": app.url}), tmp_path) as core, calling(core) as session:
+        waiting = asyncio.create_task(ask(session))
+        async with asyncio.timeout(5):
+            await arrived.wait()
+        waiting.cancel()
+        async with asyncio.timeout(1):
+            await app.cancelled.wait()
+
+
+@pytest.mark.parametrize(
+    ("status", "seen", "text"),
+    [
+        (429, 503, "Service is not available"),
+        (502, 502, "No route"),
+        (503, 502, "No route"),
+        (504, 502, "No route"),
+        (418, 502, "No route"),
+        (400, 400, None),
+        (404, 404, None),
+        (500, 500, None),
+    ],
+)
+async def test_13_8_statuses_are_mapped(tmp_path: Path, status: int, seen: int, text: str | None) -> None:
+    error = {"error": {"message": "the application's own words"}}
+    async with peer(answers(status, error, Retry_After="9")) as app:
+        with_code = config({"app": app.url}, retriableErrorCodes=[418])
+        async with local_core(with_code, tmp_path) as core, calling(core) as session:
+            for _ in range(2):
+                answer = await ask(session)
+                assert answer.status == seen
+                assert answer.text == text if text is not None else answer.json == error
+            assert answer.headers.get("Retry-After") == ("9" if text is None or status == 429 else None)
+
+
+@pytest.mark.parametrize(("status", "then"), [(400, 502), (404, 502), (500, 500), (200, 200)])
+async def test_13_8_core_025_blocks_an_application_for_30_seconds_after_a_4xx(
+    tmp_path: Path, status: int, then: int
+) -> None:
+    async with peer(answers(status)) as app, local_core(config({"app": app.url}), tmp_path, core025=True) as core:
+        async with calling(core) as first, calling(core, "key-two") as second:
+            assert (await ask(first)).status == status
+            assert (await ask(second)).status == then
+            await first.post("/_test/clock", json={"advance": 31})
+            assert (await ask(second)).status == status
+
+
+@pytest.mark.parametrize("core025", [False, True])
+async def test_13_8_an_application_that_is_down_is_502(tmp_path: Path, core025: bool) -> None:
+    async with local_core(config({"app": "http://127.0.0.1:9/"}), tmp_path, core025=core025) as core:
+        async with calling(core) as session:
+            answer = await ask(session)
+    assert answer.status == 502
+    if core025:
+        assert answer.text == "Failed to connect to origin"
+    else:
+        assert answer.json["error"]["message"] == "Failed to connect to origin"
+
+
+async def test_13_8_an_application_that_breaks_before_its_headers_is_502(tmp_path: Path) -> None:
+    async def breaks(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    async with peer(breaks) as app, local_core(config({"app": app.url}), tmp_path) as core, calling(core) as session:
+        assert (await ask(session)).status == 502
+
+
+async def test_13_8_an_answer_that_breaks_off_does_not_look_complete(tmp_path: Path) -> None:
+    async def breaks(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(chunk({"content": "half"}))
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    async with peer(breaks) as app, local_core(config({"app": app.url}), tmp_path) as core, calling(core) as session:
+        async with completion(session) as answer:
+            assert b"half" in await answer.content.readany()
+            with pytest.raises(ClientPayloadError):
+                await answer.content.readany()
+        async with session.get("/_test/keys") as keys:
+            assert await keys.json() == []
+
+
+@pytest.mark.parametrize("started", [False, True])
+async def test_13_21_an_idle_application_is_cut_off_after_300_seconds(tmp_path: Path, started: bool) -> None:
+    waiting = asyncio.Event()
+
+    async def idles(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        if started:
+            await response.prepare(request)
+            await response.write(HEARTBEAT)
+        waiting.set()
+        await asyncio.Event().wait()
+        return response
+
+    async with peer(idles) as app, local_core(config({"app": app.url}), tmp_path) as core:
+        async with calling(core) as session, calling(core) as hooks:
+            asking = asyncio.create_task(ask(session))
+            async with asyncio.timeout(5):
+                await waiting.wait()
+            await hooks.post("/_test/clock", json={"advance": 299})
+            assert not app.cancelled.is_set()
+            await hooks.post("/_test/clock", json={"advance": 2})
+            async with asyncio.timeout(1):
+                await app.cancelled.wait()
+                if started:
+                    with pytest.raises(ClientPayloadError):
+                        await asking
+                else:
+                    assert (await asking).status == 502
+
+
+async def test_13_21_fifty_streams_at_once_do_not_mix(tmp_path: Path) -> None:
+    async def echoes(request: web.Request) -> web.StreamResponse:
+        marker = request.headers["X-Marker"]
+        return await streams(*[chunk({"content": f"<{marker}>"}, id=marker)] * 10, DONE, seconds=0.01)(request)
+
+    async with peer(echoes) as app, local_core(config({"app": app.url}), tmp_path) as core, calling(core) as session:
+        found = await asyncio.gather(*(ask(session, X_Marker=f"m{number}") for number in range(50)))
+    for number, answer in enumerate(found):
+        assert answer.body.count(f"<m{number}>".encode()) == 10
+        assert answer.body.count(b'"content"') == 10
+        assert answer.body.endswith(DONE)
+    assert len({seen.key for seen in app.requests}) == 50
