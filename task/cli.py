@@ -25,7 +25,8 @@ Config = Annotated[
 ]
 Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the agent.")]
-CorePort = Annotated[int | None, typer.Option(min=0, max=65535, help="Port of local Core.")]
+CorePort = Annotated[int | None, typer.Option("--core-port", min=0, max=65535, help="Port of local Core.")]
+OwnPort = Annotated[int | None, typer.Option("--port", "--core-port", min=0, max=65535, help="Port of local Core.")]
 
 
 @app.command()
@@ -57,7 +58,7 @@ def serve(config: Config = None, host: Host = None, port: Port = None) -> None:
 
 
 @app.command()
-def core(config: Config = None, port: CorePort = None) -> None:
+def core(config: Config = None, port: OwnPort = None) -> None:
     """Run local Core alone: keys, files, applications and models of DIAL without an account."""
     from task.commands.core import run
 

@@ -29,7 +29,7 @@ def run(settings: Settings) -> None:
     """
     from task.local_core.app import serve
 
-    ports.require_free(settings.core.host, settings.core_port, "--core-port", f"{PREFIX}CORE_PORT")
+    ports.require_free(settings.core.host, settings.core_port, "--port", f"{PREFIX}CORE_PORT")
     chosen = asyncio.run(choose_model(settings, behind_core=True))
     serve(core_settings(settings, chosen))
 
