@@ -86,8 +86,9 @@ class DialFiles:
         async with self._attempt(f"the new file {shortened(name)}"):
             client = self._client(api_key)
             home = await client.bucket.get_raw()
-            url = f"files/{home.appdata or home.bucket}/{quote(_unique(name), safe='')}"
-            item = await client.files.upload(url, (name, content, content_type), etag_if_none_match="*")
+            unique = _unique(name)
+            url = f"files/{home.appdata or home.bucket}/{quote(unique, safe='')}"
+            item = await client.files.upload(url, (unique, content, content_type), etag_if_none_match="*")
             return item.url
 
     async def principal(self, api_key: str) -> str:

@@ -1,0 +1,316 @@
+"""Files of DIAL for tools: what they get, and what they are told when they do not get it."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aidial_client import AsyncDialClientPool
+from aiohttp import web
+
+from task.errors import ToolError
+from task.tools.files.dial_files import DialFiles
+from tests.support.core import local_core, served
+from tests.support.core_files import CoreFiles
+from tests.support.core_peers import ask, calling, config, peer
+
+KEY, MEGABYTE = "key-one", 1 << 20
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@pytest.fixture
+async def pool() -> AsyncGenerator[AsyncDialClientPool]:
+    pool = AsyncDialClientPool()
+    yield pool
+    await pool.aclose()
+
+
+@pytest.fixture
+async def core(tmp_path: Path) -> AsyncGenerator[CoreFiles]:
+    async with local_core(config(), tmp_path) as running, CoreFiles.of(running.url, KEY) as files:
+        yield files
+
+
+@pytest.fixture
+def files(core: CoreFiles, pool: AsyncDialClientPool) -> DialFiles:
+    return DialFiles(core.base_url, pool)
+
+
+@asynccontextmanager
+async def answering(handler: Handler) -> AsyncGenerator[str]:
+    """A Core of which only the fault matters."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler)
+    async with served(app) as url:
+        yield url
+
+
+@pytest.mark.parametrize("prefix", ["", "{endpoint}/v1/", " "])
+async def test_a_file_is_downloaded_by_its_relative_and_by_its_absolute_url(
+    files: DialFiles, core: CoreFiles, prefix: str
+) -> None:
+    stored = await core.put("dir/my%20report%231.csv", b"1,2\n", type="text/csv")
+    url = prefix.format(endpoint=core.base_url) + core.url("dir/my%20report%231.csv")
+    file = await files.download(url, KEY, MEGABYTE)
+    assert (file.name, file.content, file.content_type, file.etag) == (
+        "my report#1.csv", b"1,2\n", "text/csv", stored.etag,
+    )  # fmt: skip
+
+
+async def test_a_name_may_be_given_decoded(files: DialFiles, core: CoreFiles) -> None:
+    await core.put("%D0%BE%D1%82%D1%87%D1%91%D1%82%20100%25.csv", b"x")
+    assert (await files.download(core.url("отчёт 100%.csv"), KEY, MEGABYTE)).content == b"x"
+
+
+async def test_metadata_tells_size_type_and_etag(files: DialFiles, core: CoreFiles) -> None:
+    stored = await core.put("a%20b.csv", b"1,2\n", type="text/csv")
+    about = await files.metadata(core.url("a%20b.csv"), KEY)
+    assert (about.name, about.size, about.content_type, about.etag) == ("a b.csv", 4, "text/csv", stored.etag)
+    assert about.url == core.url("a%20b.csv")
+
+
+async def test_an_upload_outside_a_request_goes_into_the_files_home_under_a_unique_name(
+    files: DialFiles, core: CoreFiles
+) -> None:
+    urls = [await files.upload("my chart #1.png", b"png", "image/png", KEY) for _ in range(2)]
+    assert urls[0] != urls[1]
+    for url in urls:
+        assert url.startswith(core.url("my%20chart%20%231_"))
+        file = await files.download(url, KEY, MEGABYTE)
+        assert (file.content, file.content_type, file.name[-4:]) == (b"png", "image/png", ".png")
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b\\c{d}\n.", "x" * 500 + ".txt", "." * 10, "отчёт.csv", "a?b#c%41.txt"])
+async def test_any_name_becomes_a_name_that_core_accepts(files: DialFiles, name: str) -> None:
+    url = await files.upload(name, b"content", "text/plain", KEY)
+    assert (await files.download(url, KEY, MEGABYTE)).content == b"content"
+
+
+async def test_inside_a_request_files_go_where_the_user_reads_them(tmp_path: Path, pool: AsyncDialClientPool) -> None:
+    endpoints: list[str] = []
+    results: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        files, key = DialFiles(endpoints[0], pool), request.headers["Api-Key"]
+        results.extend([await files.principal(key), await files.upload("chart.png", b"png", "image/png", key)])
+        return web.json_response({"choices": []})
+
+    async with peer(answer) as agent, local_core(config({"my agent": agent.url}), tmp_path) as core:
+        endpoints.append(core.url)
+        async with calling(core) as session:
+            assert (await ask(session, "my%20agent")).status == 200
+        files = DialFiles(core.url, pool)
+        principal, url = results
+        assert principal == await files.principal(KEY)
+        assert url.startswith(f"files/{principal}/appdata/my%20agent/chart_")
+        assert (await files.download(url, KEY, MEGABYTE)).content == b"png"
+
+
+async def test_the_principal_is_one_for_all_keys_of_a_user_and_another_for_another(files: DialFiles) -> None:
+    one, more, two = [await files.principal(key) for key in ("key-one", "key-one-more", "key-two")]
+    assert one == more != two
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "files/report.csv",
+        "report.csv",
+        "",
+        "/files/b/a.csv",
+        "v1/files/b/a.csv",
+        "conversations/b/a",
+        "metadata/files/b/dir/",
+        "files/b/",
+        "files/b/dir/",
+        "files/b/../c/a.csv",
+        "files/b/%2e%2e/a.csv",
+        "files/b/a%2Fb.csv",
+        "files/b/a%00.csv",
+        "files/b//a.csv",
+        "files/b/a.csv?x=1",
+        "files/b/a.csv#y",
+        "data:text/csv,1",
+        "file:///etc/passwd",
+        "http://[broken/v1/files/b/a.csv",
+        "http://127.0.0.1:notaport/v1/files/b/a.csv",
+    ],
+)
+async def test_what_is_not_a_dial_file_is_refused_with_the_valid_form(pool: AsyncDialClientPool, url: str) -> None:
+    files = DialFiles("http://127.0.0.1:9", pool)
+    for call in (files.download(url, KEY, MEGABYTE), files.metadata(url, KEY)):
+        with pytest.raises(ToolError, match=r"files/\{bucket\}/\{path\}"):
+            await call
+
+
+async def test_a_key_is_never_sent_to_another_host(files: DialFiles, core: CoreFiles) -> None:
+    reached: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        reached.append(request.path)
+        return web.Response(text="caught")
+
+    async with answering(answer) as evil:
+        host = evil.removeprefix("http://")
+        path = f"/v1/{core.url('a.csv')}"
+        for url in (
+            f"{evil}{path}",
+            f"{core.base_url}@{host}{path}",
+            f"http://user:password@{host}{path}",
+            f"{core.base_url}.{host}{path}",
+            f"//{host}{path}",
+            f"{core.base_url}\\@{host}{path}",
+            f"{core.base_url}/v1/files/b/../../..//{host}{path}",
+            f"{core.base_url}/other{path}",
+        ):
+            with pytest.raises(ToolError, match=r"files/\{bucket\}/\{path\}"):
+                await files.download(url, KEY, MEGABYTE)
+    assert reached == []
+
+
+async def test_an_endpoint_below_a_path_is_part_of_its_urls(pool: AsyncDialClientPool) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text=request.raw_path)
+
+    async with answering(answer) as url:
+        files = DialFiles(f"{url}/dial/", pool)
+        for given in ("files/b/a.txt", f"{url}/dial/v1/files/b/a.txt"):
+            assert (await files.download(given, KEY, MEGABYTE)).content == b"/dial/v1/files/b/a.txt"
+        with pytest.raises(ToolError, match="not on this DIAL Core"):
+            await files.download(f"{url}/v1/files/b/a.txt", KEY, MEGABYTE)
+
+
+async def test_a_missing_file_and_one_without_access_say_what_to_do(files: DialFiles, core: CoreFiles) -> None:
+    async with CoreFiles.of(core.base_url, "key-two") as other:
+        theirs = (await other.put("a.csv")).json["url"]
+    advice = {
+        core.url("missing.csv"): r"There is no .*attach the file again",
+        theirs: r"No access to .*attach it to the message",
+        "files/nobody0/a.csv": r"refuses .*exactly as it stands",
+    }
+    for url, sentence in advice.items():
+        with pytest.raises(ToolError, match=sentence):
+            await files.download(url, KEY, MEGABYTE)
+        with pytest.raises(ToolError, match=sentence):
+            await files.metadata(url, KEY)
+
+
+async def test_a_key_that_is_dead_is_explained_without_showing_it(files: DialFiles, core: CoreFiles) -> None:
+    dead = "dead-key-of-a-past-request"
+    calls = (
+        files.download(core.url("a"), dead, 1), files.metadata(core.url("a"), dead),
+        files.upload("a", b"", "text/plain", dead), files.principal(dead),
+    )  # fmt: skip
+    for call in calls:
+        with pytest.raises(ToolError, match="does not accept this request's key") as refused:
+            await call
+        assert dead not in str(refused.value)
+
+
+async def test_a_file_of_exactly_the_limit_is_read_and_a_larger_one_is_not(files: DialFiles, core: CoreFiles) -> None:
+    await core.put("a", b"x" * 1000)
+    assert len((await files.download(core.url("a"), KEY, 1000)).content) == 1000
+    with pytest.raises(ToolError, match="larger than 999 bytes"):
+        await files.download(core.url("a"), KEY, 999)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_reading_stops_when_the_limit_is_passed(pool: AsyncDialClientPool, packed: bool) -> None:
+    sent: list[int] = []
+    gone = asyncio.Event()
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Encoding": "gzip"} if packed else {})
+        await answer.prepare(request)
+        chunk = gzip.compress(b"x" * MEGABYTE) if packed else b"x" * 65536
+        try:
+            while True:
+                await answer.write(chunk)
+                sent.append(len(chunk))
+        finally:
+            gone.set()
+
+    async with answering(endless) as url, asyncio.timeout(10):
+        with pytest.raises(ToolError, match="larger than 1,000,000 bytes"):
+            await DialFiles(url, pool).download("files/b/a", KEY, 1_000_000)
+        await gone.wait()
+    assert sum(sent) < 64 * MEGABYTE
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(500, "status 500"), (503, "status 503"), (418, "status 418"), (412, "status 412")]
+)
+async def test_any_other_answer_of_core_is_named_by_its_status(
+    pool: AsyncDialClientPool, status: int, said: str
+) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=status, text="secret details")
+
+    async with answering(answer) as url:
+        files = DialFiles(url, pool)
+        for call in (files.download("files/b/a", KEY, 1), files.metadata("files/b/a", KEY), files.principal(KEY)):
+            with pytest.raises(ToolError, match=said) as refused:
+                await call
+            assert "secret" not in str(refused.value)
+
+
+async def test_a_core_that_talks_nonsense_is_explained(pool: AsyncDialClientPool) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text="<html>")
+
+    async with answering(answer) as url:
+        for call in (DialFiles(url, pool).metadata("files/b/a", KEY), DialFiles(url, pool).principal(KEY)):
+            with pytest.raises(ToolError, match="could not be understood"):
+                await call
+
+
+async def test_a_core_that_is_not_there_is_explained_soon(pool: AsyncDialClientPool, unused_tcp_port: int) -> None:
+    files = DialFiles(f"http://127.0.0.1:{unused_tcp_port}", pool)
+    async with asyncio.timeout(5):
+        for call in (files.download("files/b/a", KEY, 1), files.principal(KEY)):
+            with pytest.raises(ToolError, match="could not be reached"):
+                await call
+
+
+async def test_a_core_that_breaks_off_is_explained(pool: AsyncDialClientPool) -> None:
+    async def half(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Length": "1000"})
+        await answer.prepare(request)
+        await answer.write(b"x" * 10)
+        assert request.transport is not None
+        request.transport.close()
+        return answer
+
+    async with answering(half) as url:
+        with pytest.raises(ToolError, match="broke off"):
+            await DialFiles(url, pool).download("files/b/a", KEY, 10_000)
+
+
+async def test_a_core_that_never_answers_is_given_up(pool: AsyncDialClientPool) -> None:
+    async def silent(request: web.Request) -> web.Response:
+        await asyncio.Event().wait()
+        return web.Response()
+
+    async with answering(silent) as url, asyncio.timeout(5):
+        files = DialFiles(url, pool, seconds=0.1)
+        calls = (
+            files.download("files/b/a", KEY, 1), files.metadata("files/b/a", KEY),
+            files.upload("a", b"", "text/plain", KEY), files.principal(KEY),
+        )  # fmt: skip
+        for call in calls:
+            with pytest.raises(ToolError, match="took too long"):
+                await call
+
+
+async def test_the_pool_serves_many_requests_with_keys_of_their_own(files: DialFiles, core: CoreFiles) -> None:
+    await core.put("a", b"content")
+    url = core.url("a")
+    async with asyncio.timeout(10):
+        answers = await asyncio.gather(
+            *(files.download(url, key, 10) for key in ("key-one", "key-two") * 10), return_exceptions=True
+        )
+    assert [isinstance(answer, ToolError) for answer in answers] == [False, True] * 10
