@@ -1,0 +1,50 @@
+"""The text of a file in DIAL, for programs that want nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from task.errors import ToolError
+from task.utils.documents.extract import extract
+
+logger = logging.getLogger(__name__)
+
+MAX_SIZE = 10 * 2**20
+
+
+class DialFileContentExtractor:
+    """Reads files of one DIAL Core with one key. Source: API reference, DialFileContentExtractor."""
+
+    def __init__(self, endpoint: str, api_key: str) -> None:
+        self._endpoint = endpoint
+        self._api_key = api_key
+
+    async def extract_text(self, file_url: str, max_size: int | None = None) -> str:
+        """The file's text, tables as Markdown; an empty string, and a line in the log, when it cannot be had.
+
+        A file of more than `max_size` bytes (10 MiB by default) is not read.
+        """
+        try:
+            name, content, content_type = await self._download(file_url, MAX_SIZE if max_size is None else max_size)
+            return (await asyncio.to_thread(extract, name, content, content_type)).text
+        except ToolError as error:
+            logger.warning("no text extracted: %s", error)
+        except Exception as error:
+            # Errors of the HTTP client may carry the answer's text.
+            logger.warning("no text extracted: %s", type(error).__name__)
+        return ""
+
+    async def _download(self, url: str, max_size: int) -> tuple[str, bytes, str | None]:
+        from aidial_client import AsyncDial
+
+        content = bytearray()
+        async with (
+            AsyncDial(base_url=self._endpoint, api_key=self._api_key) as client,
+            client.files.stream_download(url) as answer,
+        ):
+            async for chunk in answer:
+                content += chunk
+                if len(content) > max_size:
+                    raise ToolError(f"the file is larger than {max_size:,} bytes")
+            return answer.filename, bytes(content), answer.content_type
