@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.core import RunningCore, local_core
-from tests.support.core_files import CoreFiles
+from tests.support.core_files import CoreFiles, new_home
 from tests.support.core_peers import config
 
 BASE_URL = os.environ.get("CORE_BASE_URL", "").rstrip("/")
@@ -42,13 +42,13 @@ async def core(tmp_path: Path) -> AsyncGenerator[RunningCore]:
 
 @pytest.fixture
 async def files(core: RunningCore) -> AsyncGenerator[CoreFiles]:
-    """The files of a project."""
-    async with CoreFiles.of(core.url, KEY) as mine:
+    """The files of a project, in a folder of the test's own."""
+    async with CoreFiles.of(core.url, KEY, new_home()) as mine:
         yield mine
 
 
 @pytest.fixture
 async def other(core: RunningCore) -> AsyncGenerator[CoreFiles]:
-    """The files of another project."""
-    async with CoreFiles.of(core.url, OTHER_KEY) as theirs:
+    """The files of another project, in a folder of the test's own."""
+    async with CoreFiles.of(core.url, OTHER_KEY, new_home()) as theirs:
         yield theirs

@@ -52,6 +52,7 @@ async def bucket_of(core: RunningCore, **headers: str) -> str:
         return body["bucket"]
 
 
+@pytest.mark.local_core
 async def test_13_12_keys_of_one_project_share_a_bucket_and_projects_do_not(core: RunningCore) -> None:
     keys = ("key-one", "key-one-more", "key-two")
     one, one_more, two = [await bucket_of(core, **{"Api-Key": key}) for key in keys]

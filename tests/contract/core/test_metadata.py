@@ -26,18 +26,28 @@ async def test_13_14_a_folder_lists_its_files_and_folders(files: CoreFiles) -> N
     folder = (await files.metadata("a/")).json
     items = folder.pop("items")
     about = {"bucket": files.bucket, "resourceType": "FILE"}
-    assert folder == about | {"name": "a", "url": files.url("a/"), "nodeType": "FOLDER"}
+    parent = files.home.removesuffix("/")
+    assert folder == about | {"name": "a", "parentPath": parent, "url": files.url("a/"), "nodeType": "FOLDER"}
     assert [node["url"] for node in items] == [files.url(path) for path in ("a/1.txt", "a/2.txt", "a/deep/")]
-    assert items[2] == about | {"name": "deep", "parentPath": "a", "url": files.url("a/deep/"), "nodeType": "FOLDER"}
-    assert (items[0]["parentPath"], items[0]["contentLength"], "etag" in items[0]) == ("a", 1, False)
+    inside = {"parentPath": f"{parent}/a", "nodeType": "FOLDER"}
+    assert items[2] == about | inside | {"name": "deep", "url": files.url("a/deep/")}
+    assert (items[0]["parentPath"], items[0]["contentLength"], "etag" in items[0]) == (f"{parent}/a", 1, False)
 
 
-async def test_13_14_the_root_lists_in_order_and_names_folders_decoded(files: CoreFiles) -> None:
+async def test_13_14_a_listing_is_in_order_and_names_folders_decoded(files: CoreFiles) -> None:
     await planted(files)
-    root = (await files.metadata("")).json
+    items = (await files.metadata("")).json["items"]
+    assert [node["name"] for node in items] == ["a!.txt", "a", "b.txt", "c d"]
+    assert {node["nodeType"] for node in items if node["name"] in {"a", "c d"}} == {"FOLDER"}
+
+
+async def test_13_14_the_root_is_a_folder_without_name_and_parent(files: CoreFiles) -> None:
+    await planted(files)
+    root = (await files.metadata(f"files/{files.bucket}/", "limit=1000")).json
     assert (root["url"], root["nodeType"]) == (f"files/{files.bucket}/", "FOLDER")
-    assert [node["name"] for node in root["items"]] == ["a!.txt", "a", "b.txt", "c d"]
-    assert {node["nodeType"] for node in root["items"] if node["name"] in {"a", "c d"}} == {"FOLDER"}
+    assert {"name", "parentPath"}.isdisjoint(root)
+    folder = next(node for node in root["items"] if node["url"] == files.url(""))
+    assert (folder["name"], "parentPath" in folder) == (files.home.removesuffix("/"), False)
 
 
 async def test_13_14_a_recursive_listing_has_files_only(files: CoreFiles) -> None:
@@ -63,15 +73,19 @@ async def test_13_14_pages_put_together_are_the_whole_listing(files: CoreFiles, 
     assert paged == [node["url"] for node in whole["items"]]
 
 
-async def test_13_14_a_missing_folder_is_a_404_but_an_empty_root_is_not(files: CoreFiles) -> None:
-    for path in ("nothing/", "nothing.txt"):
+async def test_13_14_a_missing_or_emptied_folder_is_a_404(files: CoreFiles) -> None:
+    for path in ("nothing/", "nothing.txt", ""):
         answer = await files.metadata(path)
         assert (answer.status, answer.body) == (404, b"")
-    root = await files.metadata("")
-    assert (root.status, root.json["items"]) == (200, [])
     await files.put("dir/a")
     await files.delete("dir/a")
     assert (await files.metadata("dir/")).status == 404
+
+
+@pytest.mark.local_core
+async def test_13_14_an_empty_root_is_an_empty_list(files: CoreFiles) -> None:
+    root = await files.metadata(f"files/{files.bucket}/")
+    assert (root.status, root.json["items"]) == (200, [])
 
 
 async def test_13_14_permissions_are_shown_when_asked_for(files: CoreFiles) -> None:
@@ -85,12 +99,14 @@ async def test_13_14_permissions_are_shown_when_asked_for(files: CoreFiles) -> N
 
 @pytest.mark.parametrize("limit", ["-1", "1001"])
 async def test_13_14_a_limit_out_of_range_is_named(files: CoreFiles, limit: str) -> None:
+    await files.put("a")
     answer = await files.metadata("", f"limit={limit}")
     assert (answer.status, answer.text) == (400, "Limit is out of allowed range: [0, 1000]")
 
 
 @pytest.mark.parametrize("query", ["limit=many", "limit=", "recursive=perhaps"])
 async def test_13_14_a_malformed_query_is_a_400(files: CoreFiles, query: str) -> None:
+    await files.put("a")
     assert (await files.metadata("", query)).status == 400
 
 
@@ -102,7 +118,8 @@ async def test_13_14_the_edges_of_the_limit_are_served(files: CoreFiles) -> None
 
 async def test_13_14_the_metadata_type_is_answered_when_accepted(files: CoreFiles) -> None:
     kind = "application/vnd.dial.metadata+json"
-    answer = await files.call("GET", f"/v1/metadata/files/{files.bucket}/", headers={"Accept": kind})
+    await files.put("a")
+    answer = await files.call("GET", f"/v1/metadata/{files.url('')}", headers={"Accept": kind})
     assert answer.headers["Content-Type"].startswith(kind)
 
 
