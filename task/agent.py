@@ -72,9 +72,9 @@ class GeneralPurposeAgent:
             options=ModelOptions(temperature=chosen, top_p=request.top_p, max_tokens=_max_tokens(request)),
         )
         outcome = await self._run(loop, messages, choice, caller)
-        response.set_usage(outcome.usage.prompt_tokens, outcome.usage.completion_tokens)
         if outcome.error is not None:
-            raise outcome.error
+            raise outcome.error  # without usage: the SDK would send it in a chunk that no client can parse
+        response.set_usage(outcome.usage.prompt_tokens, outcome.usage.completion_tokens)
         return outcome.answer
 
     async def _run(self, loop: ToolLoop, messages: list[Message], choice: Choice, caller: Caller) -> RunOutcome:

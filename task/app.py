@@ -15,8 +15,8 @@ from aidial_sdk.exceptions import InvalidRequestError
 from task.agent import GeneralPurposeAgent
 from task.connection import Connection, OpenAIUpstream, open_connection
 from task.dial_request import configuration_of, configuration_schema, incoming_of
-from task.errors import InvalidRequest, ProviderError, new_reference
-from task.llm.profiles import named_profile
+from task.errors import InvalidRequest, ProviderError, SettingsError, new_reference
+from task.llm.profiles import PROFILES, Profile
 from task.loop import Limits
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings, load_settings
@@ -109,9 +109,15 @@ def connect(settings: Settings) -> Connection:
         secret=sealing.encode(),
         limits=Limits(limits.steps, limits.tool_seconds, limits.run_seconds, limits.run_tokens),
         offload_chars=limits.offload_chars,
-        profile=named_profile(settings.profile) if settings.profile else None,
+        profile=_profile(settings.profile) if settings.profile else None,
         openai=_upstream(settings) if settings.backend == "openai" else None,
     )
+
+
+def _profile(name: str) -> Profile:
+    if name not in PROFILES:
+        raise SettingsError(f"AGENT_PROFILE: there is no profile {name!r}; there are {', '.join(PROFILES)}")
+    return PROFILES[name]
 
 
 def _upstream(settings: Settings) -> OpenAIUpstream:

@@ -9,6 +9,7 @@ from typing import Any
 from aidial_sdk.chat_completion import CustomContent as DialCustomContent
 from aidial_sdk.chat_completion import Message as DialMessage
 from aidial_sdk.chat_completion import Request
+from aidial_sdk.chat_completion import Role as DialRole
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from task.conversation.inputs import Incoming
@@ -117,7 +118,7 @@ def _loose_attachments(extra: Mapping[str, Any]) -> list[Attachment]:
 def _incoming(message: DialMessage) -> Incoming:
     custom = message.custom_content
     attachments = tuple(map(_attachment, (custom.attachments or ()) if custom else ()))
-    role = Role(message.role.value) if message.role.value in Role else Role.TOOL
+    role = Role.TOOL if message.role is DialRole.FUNCTION else Role(message.role.value)
     return Incoming(role, _content(message), attachments, custom.state if custom else None, _with_calls(message))
 
 
@@ -135,7 +136,7 @@ def _with_calls(message: DialMessage) -> Message | None:
         for call in message.tool_calls or ()
     ]
     return Message(
-        Role(message.role.value), _content(message), tool_calls=tuple(calls), tool_call_id=message.tool_call_id,
+        Role.ASSISTANT if calls else Role.TOOL, _content(message), tool_calls=tuple(calls), tool_call_id=message.tool_call_id,
         name=message.name,
     )  # fmt: skip
 

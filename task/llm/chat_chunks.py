@@ -114,10 +114,10 @@ class _Answer:
 def _read_delta(delta: dict[str, Any], deltas: list[Delta]) -> None:
     if content := delta.get("content"):
         deltas.append(TextDelta(content if isinstance(content, str) else _joined(content)))
+        if len(delta) == 1:
+            return  # nearly every chunk of a text is this and nothing else
     if calls := delta.get("tool_calls"):
-        deltas.extend(_fragment(call) for call in calls)
-    if len(delta) == 1:
-        return  # nearly every chunk holds one of the two above and nothing else
+        deltas.extend(tool_call_delta(call) for call in calls)
     if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
         deltas.append(ReasoningDelta(str(reasoning)))
     if refusal := delta.get("refusal"):
@@ -126,7 +126,8 @@ def _read_delta(delta: dict[str, Any], deltas: list[Delta]) -> None:
         deltas.extend(AttachmentDelta(_attachment(item)) for item in custom.get("attachments") or ())
 
 
-def _fragment(call: dict[str, Any]) -> ToolCallDelta:
+def tool_call_delta(call: dict[str, Any]) -> ToolCallDelta:
+    """One item of `delta.tool_calls`."""
     function = call.get("function") or {}
     index, call_id = call.get("index"), call.get("id")
     return ToolCallDelta(

@@ -57,16 +57,15 @@ def stream_failure(error: Any, secrets: Iterable[str] = ()) -> ProviderError:
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """Seconds that the provider asks to wait; the header holds seconds or a date."""
     value = headers.get("Retry-After", "").strip()
-    if not value:
-        return None
     try:
-        return max(float(value), 0.0)
-    except ValueError:
-        pass
-    try:
-        return max((parsedate_to_datetime(value) - now).total_seconds(), 0.0)
+        seconds = float(value) if value[:1].isdecimal() or value[:1] == "-" else _seconds_until(value, now)
     except (TypeError, ValueError):
         return None
+    return max(seconds, 0.0)
+
+
+def _seconds_until(date: str, now: datetime) -> float:
+    return (parsedate_to_datetime(date) - now).total_seconds()
 
 
 def _failure(status: int, error: Mapping[str, Any], secrets: Iterable[str]) -> ProviderError:

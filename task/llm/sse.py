@@ -39,6 +39,8 @@ class SseReader:
         """
         if not self._started:
             data = self._start(data)
+        elif not self._held and data[:6] == b"data: " and data.find(b"\n") == len(data) - 2 and data[-1:] == b"\n":
+            return [data[6:-2]]
         if self._is_json or (b"\n" not in data and b"\r" not in data):
             self._hold(data)
             return []

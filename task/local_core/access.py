@@ -58,7 +58,7 @@ def _attached(key: PerRequestKey, resource: ResourceUrl) -> Access | None:
     grants = {
         access
         for url, access in key.attached.items()
-        if url == wanted or (url.endswith("/") and wanted.startswith(url.removeprefix("metadata/")))
+        if url == wanted or (url.endswith("/") and wanted.startswith(url))
     }
     if "READ_WRITE" in grants:
         return "READ_WRITE"

@@ -79,12 +79,14 @@ def with_installation_key(document: dict[str, Any], key: str) -> dict[str, Any]:
     """The document whose published example key, or a new entry, is `key` and keeps its project and roles."""
     entries = dict(document.get("keys") or {})
     published = entries.pop(PUBLISHED_KEY, None)
+    entries.pop("", None)  # what an unset variable leaves behind must not become a key
     entries.setdefault(key, published or {"project": "local", "role": "default"})
     return {**document, "keys": entries}
 
 
 def with_hosts(value: Any, hosts: Mapping[str, str]) -> Any:
-    """The document whose addresses' host names are replaced by `hosts`; ports and paths stay."""
+    """The document whose addresses' host names are replaced by `hosts`; an address keeps its port where `hosts` names
+    none (`{"agent": "127.0.0.1"}`, `{"agent": "127.0.0.1:5031"}`)."""
     if isinstance(value, str):
         return _rehosted(value, hosts)
     if isinstance(value, list):
@@ -101,7 +103,7 @@ def _rehosted(text: str, hosts: Mapping[str, str]) -> str:
     host = hosts.get(parts.hostname or "")
     if host is None:
         return text
-    port = f":{parts.port}" if parts.port else ""
+    port = f":{parts.port}" if parts.port and urlsplit(f"//{host}").port is None else ""
     return urlunsplit(parts._replace(netloc=f"{host}{port}"))
 
 

@@ -43,7 +43,7 @@ def decode(content: bytes) -> Decoded:
     """
     encoding, mark = _encoding_of(content)
     raw = content[mark:].decode(encoding, errors="replace")
-    if encoding in _WIDE and sum(map(raw.count, _NOT_IN_TEXT)) > len(raw) * _MOST_CONTROLS:
+    if encoding in _WIDE and sum(map(raw.count, _NOT_IN_TEXT)) > max(2, len(raw) * _MOST_CONTROLS):
         raise NotText("this is binary data, not text")
     notes = [] if encoding == "utf-8" else [f"encoding {_name(encoding)}"]
     if lost := raw.count(_LOST):
@@ -68,7 +68,7 @@ def _encoding_of(content: bytes) -> tuple[str, int]:
 
 
 def _wide(sample: bytes) -> str | None:
-    if 0 not in sample:
+    if 0 not in sample or not any(sample):
         return None
     for encoding, zeros in (("utf-32-le", (2, 3)), ("utf-32-be", (0, 1))):
         if len(sample) >= 4 and not any(any(sample[place::4]) for place in zeros):

@@ -1,0 +1,361 @@
+"""The DIAL front door, through local Core, as a person's chat reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from task.conversation.state import TOOL_CALL_HISTORY_KEY
+from task.llm.base import Usage
+from task.llm.scripted import Reply, says, wants
+from tests.support.product import MODEL, product
+from tests.support.upstream import (
+    Item,
+    Received,
+    always,
+    broken_off,
+    cut_arguments,
+    error_in_stream,
+    hanging,
+    http_error,
+    malformed_chunk,
+    never_answering,
+    parallel_calls,
+    plain_error,
+)
+
+SUM = wants("calculator", expression="25*47")
+
+
+async def test_a_question_is_answered_with_a_tool_shown_as_a_stage(tmp_path: Path) -> None:
+    async with product(SUM, says("It is ", "1175."), tmp_path=tmp_path) as p:
+        answer = await p.reader.ask("25*47?")
+    [stage] = answer.stages.values()
+    assert (answer.content, answer.finish_reason, answer.done) == ("It is 1175.", "stop", True)
+    assert re.fullmatch(r"calculator: 25\*47 \[\d+\.\d\ds\]", stage.name)
+    assert (stage.status, stage.content) == (
+        "completed",
+        "## Request arguments:\n\n**Expression**: 25*47\n\n## Response:\n\n1175\n",
+    )
+
+
+async def test_the_answer_is_the_same_without_streaming(tmp_path: Path) -> None:
+    async with product(SUM, says("It is 1175."), tmp_path=tmp_path) as p:
+        answer = await p.reader.ask("25*47?", stream=False)
+    assert (answer.content, answer.finish_reason) == ("It is 1175.", "stop")
+    assert [stage.status for stage in answer.stages.values()] == ["completed"]
+    assert answer.state is not None
+
+
+async def test_the_next_turn_remembers_the_tools_of_the_last(tmp_path: Path) -> None:
+    async with product(says("Let me see.") & SUM, says("It is 1175."), says("1176."), tmp_path=tmp_path) as p:
+        first = await p.reader.ask("25*47?")
+        await p.reader.ask("And one more?")
+    assert first.content == "Let me see.\n\nIt is 1175."
+    told = [(message["role"], message.get("content")) for message in p.upstream.requests[2].messages[1:]]
+    assert told == [
+        ("user", "25*47?"),
+        ("assistant", "Let me see."),
+        ("tool", "1175"),
+        ("assistant", "It is 1175."),
+        ("user", "And one more?"),
+    ]
+    assert first.state is not None
+    assert '"index"' not in json.dumps(first.state)
+
+
+async def test_a_chat_without_tools_leaves_no_state(tmp_path: Path) -> None:
+    async with product(says("Hello."), tmp_path=tmp_path) as p:
+        assert (await p.reader.ask("Hi")).state is None
+
+
+def forged(state: dict[str, Any]) -> dict[str, Any]:
+    state[TOOL_CALL_HISTORY_KEY][1]["content"] = "9999"
+    return state
+
+
+async def test_a_tampered_state_is_dropped_and_the_chat_goes_on(tmp_path: Path) -> None:
+    async with product(SUM, says("It is 1175."), says("Yes."), tmp_path=tmp_path) as p:
+        await p.reader.ask("25*47?")
+        forged(p.reader.messages[-1]["custom_content"]["state"])
+        answer = await p.reader.ask("Sure?")
+    assert answer.content == "Yes."
+    assert [message["role"] for message in p.upstream.requests[2].messages] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+    ]
+
+
+async def test_another_persons_state_is_dropped(tmp_path: Path) -> None:
+    async with product(SUM, says("It is 1175."), says("Hello."), tmp_path=tmp_path) as p:
+        await p.reader.ask("25*47?")
+        p.other.messages = list(p.reader.messages)
+        await p.other.ask("What was the result?")
+    assert "1175" not in json.dumps([m for m in p.upstream.requests[2].messages if m["role"] == "tool"])
+
+
+async def test_the_first_word_leaves_before_the_model_has_ended(tmp_path: Path) -> None:
+    story = says(*[f"word{number} " for number in range(20)], pause=0.03)
+    async with product(story, tmp_path=tmp_path) as p:
+        answer = await p.reader.ask("Tell me a story about a robot")
+    assert len(answer.content_times) >= 10
+    assert answer.content_times[0] < 0.3
+    assert answer.content_times[-1] - answer.content_times[0] > 0.3
+
+
+async def test_usage_of_all_model_requests_is_reported(tmp_path: Path) -> None:
+    used = Usage(100, 7)
+    async with product(says("", usage=used) & SUM, says("1175", usage=used), tmp_path=tmp_path) as p:
+        answer = await p.reader.ask("25*47?")
+    assert answer.usage is not None
+    assert (answer.usage["prompt_tokens"], answer.usage["completion_tokens"]) == (200, 14)
+
+
+async def test_further_steps_are_grouped_so_that_three_stages_show(tmp_path: Path) -> None:
+    sums = [wants("calculator", expression=f"{number}+1") for number in range(4)]
+    async with product(*sums, says("Done."), tmp_path=tmp_path) as p:
+        answer = await p.reader.ask("Count")
+    top = [stage.name.split(" [")[0] for stage in answer.stages.values() if stage.parent is None]
+    assert top == ["calculator: 0+1", "calculator: 1+1", "Further steps"]
+    assert {stage.status for stage in answer.stages.values()} == {"completed"}
+
+
+async def test_a_model_that_never_stops_calling_ends_at_the_limit_with_an_explanation(tmp_path: Path) -> None:
+    async with product(then=always(SUM), tmp_path=tmp_path, limits={"steps": 4}) as p:
+        answer = await p.reader.ask("Keep generating random numbers until you find 123456789")
+    assert (len(p.upstream.requests), answer.error, answer.finish_reason) == (5, None, "stop")
+    assert "limit of 4 steps" in answer.content
+
+
+async def test_arguments_the_model_got_wrong_are_named_and_its_next_try_works(tmp_path: Path) -> None:
+    tries: list[Item] = [
+        wants("calculator", expression=2),
+        cut_arguments("calculator", '{"expression":'),
+        wants("compute", expression="25*47"),
+        SUM,
+        says("1175"),
+    ]
+    async with product(*tries, tmp_path=tmp_path) as p:
+        answer = await p.reader.ask("25*47?")
+    told = [request.messages[-1]["content"] for request in p.upstream.requests[1:]]
+    assert "2 is not of type 'string'" in told[0]
+    assert "cut off by the length limit" in told[1]
+    assert "There is no tool 'compute'" in told[2]
+    assert (told[3], answer.content) == ("1175", "1175")
+    assert [stage.status for stage in answer.stages.values() if stage.name != "Further steps"] == [
+        *["failed"] * 3,
+        "completed",
+    ]
+
+
+async def test_two_hundred_parallel_calls_are_all_answered(tmp_path: Path) -> None:
+    calls = parallel_calls("calculator", 200, expression="1+1")
+    async with product(calls, says("Done."), tmp_path=tmp_path) as p:
+        answer = await p.reader.ask("Go")
+    assert answer.content == "Done."
+    assert [message["role"] for message in p.upstream.requests[1].messages[-200:]] == ["tool"] * 200
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (http_error(401, "Incorrect API key provided: sk-secret", code="invalid_api_key"), "invalid_api_key"),
+        (http_error(400, "too long", code="context_length_exceeded"), "context_length_exceeded"),
+        (plain_error(404, "Unknown application: test-model"), "404"),
+        (error_in_stream(says("Half an answer")), None),
+        (malformed_chunk(says("Half an answer")), None),
+        (broken_off(says("Half", " an answer"), chunks=2), None),
+        (broken_off(says("Half", " an answer"), chunks=2, reset=False), None),
+    ],
+    ids=["401", "context", "404", "error-event", "malformed", "reset", "no-finish"],
+)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_failing_model_ends_in_a_sentence_never_in_a_swallowed_status(
+    fault: Item, code: str | None, stream: bool, tmp_path: Path
+) -> None:
+    async with product(SUM, fault, tmp_path=tmp_path) as p:
+        answer = await p.reader.ask("25*47?", stream=stream)
+    assert answer.error is not None
+    assert answer.status == (200 if stream else 500)
+    assert len(answer.error["display_message"]) > 20
+    assert "sk-secret" not in json.dumps(answer.error)
+    if code:
+        assert answer.error["code"] == code
+    if stream:
+        assert answer.state is not None, "what was done before the failure is kept"
+        assert answer.done
+        assert [stage.status for stage in answer.stages.values()] == ["completed"]
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_model_that_fails_once_is_asked_again_before_anything_was_shown(status: int, tmp_path: Path) -> None:
+    async with product(http_error(status, retry_after=0.01), says("Hello."), tmp_path=tmp_path) as p:
+        assert (await p.reader.ask("Hi")).content == "Hello."
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"messages": []}, "no messages"),
+        ({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}, "must be the user"),
+        (
+            {
+                "messages": [{"role": "user", "content": "Hi"}],
+                "custom_fields": {"configuration": {"temperature": 3}},
+            },
+            "temperature",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "Hi"}], "custom_fields": {"configuration": {"colour": 1}}},
+            "colour",
+        ),
+    ],
+    ids=["empty", "assistant-last", "range", "unknown-key"],
+)
+async def test_a_request_that_cannot_be_answered_is_refused_with_what_to_change(
+    body: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    async with product(tmp_path=tmp_path) as p, aiohttp.ClientSession() as session:
+        path = f"{p.agent_url}/openai/deployments/general-purpose-agent/chat/completions"
+        for stream in (True, False):
+            async with session.post(path, json={**body, "stream": stream}, headers={"Api-Key": "k"}) as response:
+                error = (await response.json())["error"]
+                assert (response.status, error["code"]) == (400, "400")
+                assert told in error["display_message"]
+
+
+async def test_behind_an_old_core_a_persons_mistake_is_told_inside_the_stream(tmp_path: Path) -> None:
+    async with product(tmp_path=tmp_path, errors_in_stream=True) as p:
+        p.reader.configuration = {"colour": "blue"}
+        answer = await p.reader.ask("Hi")
+    assert answer.status == 200
+    assert answer.error is not None
+    assert "colour" in answer.error["display_message"]
+
+
+async def test_a_missing_key_and_unknown_fields(tmp_path: Path) -> None:
+    body = {"messages": [{"role": "user", "content": "Hi"}], "addons": [], "unheard_of": {"a": 1}, "stream": False}
+    async with product(says("Hello."), tmp_path=tmp_path) as p, aiohttp.ClientSession() as session:
+        path = f"{p.agent_url}/openai/deployments/general-purpose-agent/chat/completions"
+        async with session.post(path, json=body) as response:
+            assert (response.status, "Api-Key" in await response.text()) == (400, True)
+        async with session.post(path, json=body, headers={"Authorization": "Bearer key-one"}) as response:
+            assert (await response.json())["choices"][0]["message"]["content"] == "Hello."
+
+
+async def test_attachments_beside_the_messages_belong_to_the_last_one(tmp_path: Path) -> None:
+    attachment = {"type": "text/csv", "title": "report.csv", "url": "files/b/report.csv"}
+    body = {"messages": [{"role": "user", "content": "?"}], "custom_content": {"attachments": [attachment]}}
+    async with product(says("Hello."), tmp_path=tmp_path) as p, aiohttp.ClientSession() as session:
+        path = f"{p.agent_url}/openai/deployments/general-purpose-agent/chat/completions"
+        async with session.post(path, json=body, headers={"Api-Key": "key-one"}) as response:
+            assert response.status == 200
+    assert p.upstream.requests[0].messages[-1]["content"].endswith("- report.csv (text/csv): files/b/report.csv")
+
+
+@pytest.mark.parametrize("phase", ["waiting", "writing", "tool"])
+async def test_a_person_who_leaves_stops_the_model_in_every_phase(phase: str, tmp_path: Path) -> None:
+    faults: dict[str, list[Item]] = {
+        "waiting": [never_answering()],
+        "writing": [hanging(says("Once ", "upon"), chunks=2)],
+        "tool": [SUM, never_answering()],
+    }
+    async with product(*faults[phase], tmp_path=tmp_path) as p:
+        watching = p.reader.watch("Tell me a story")
+        reading = asyncio.create_task(anext(watching))
+        await p.upstream.received(len(faults[phase]))
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        await watching.aclose()
+        await p.upstream.disconnected(1, within=1.0)
+        assert p.upstream.disconnects == 1
+
+
+async def test_a_quiet_stream_is_kept_alive(tmp_path: Path) -> None:
+    async with product(says("Slow ", "answer.", pause=0.25), tmp_path=tmp_path, heartbeat_seconds=0.05) as p:
+        answer = await p.reader.ask("Hi")
+    assert (answer.content, answer.comments > 0) == ("Slow answer.", True)
+
+
+async def test_headers_travel_on_to_the_model_but_not_the_callers_key(tmp_path: Path) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with product(says("Hello."), tmp_path=tmp_path) as p:
+        p.reader.headers = {"X-Team": "blue", "traceparent": trace}
+        await p.reader.ask("Hi")
+    headers = p.upstream.requests[0].headers
+    assert headers["x-team"] == "blue"
+    assert headers["traceparent"].split("-")[1] == trace.split("-")[1]
+    assert headers["x-conversation-id"] == "conversations%2Fbucket%2Fchat"
+    assert headers["api-key"] not in ("key-one", "key-two")
+
+
+async def test_the_configuration_offers_models_temperature_mode_and_starters(tmp_path: Path) -> None:
+    async with product(tmp_path=tmp_path) as p, aiohttp.ClientSession() as session:
+        path = f"{p.core.url}/v1/deployments/general-purpose-agent/configuration"
+        async with session.get(path, headers=p.core.headers()) as response:
+            properties = (await response.json())["properties"]
+    assert set(properties) == {"model", "temperature", "permission_mode", "starter"}
+    assert properties["model"]["enum"] == [MODEL]
+    assert properties["starter"]["dial:widget"] == "buttons"
+
+
+async def test_the_configuration_chooses_model_and_temperature(tmp_path: Path) -> None:
+    async with product(says("Hello."), tmp_path=tmp_path, deployment_name="another") as p:
+        p.reader.configuration = {"model": MODEL, "temperature": 0.5, "starter": 1}
+        answer = await p.reader.ask("Hi")
+    assert (answer.content, p.upstream.requests[0].body["temperature"]) == ("Hello.", 0.5)
+
+
+async def test_a_rating_is_taken(tmp_path: Path) -> None:
+    async with product(tmp_path=tmp_path) as p, aiohttp.ClientSession() as session:
+        path = f"{p.core.url}/v1/general-purpose-agent/rate"
+        body = {"rate": True, "responseId": "r1", "comment": "nice"}
+        async with session.post(path, json=body, headers=p.core.headers()) as response:
+            assert response.status == 200
+
+
+@pytest.mark.parametrize("sees", [True, False])
+async def test_a_picture_reaches_models_that_see_and_others_are_told(sees: bool, tmp_path: Path) -> None:
+    async with product(says("A cat."), tmp_path=tmp_path, sees=sees) as p:
+        picture = await p.reader.upload("cat.png", b"\x89PNG....", "image/png")
+        await p.reader.ask("What is this?", picture)
+    content = p.upstream.requests[0].messages[-1]["content"]
+    if sees:
+        assert content[-1] == {"type": "image_url", "image_url": {"url": picture["url"]}}
+    else:
+        assert "cannot see pictures" in content
+
+
+@pytest.mark.parametrize("people", [5, pytest.param(50, marks=pytest.mark.system)])
+async def test_people_who_ask_at_once_get_their_own_answers(people: int, tmp_path: Path) -> None:
+    def marked(received: Received) -> Reply:
+        return says("You said: ", received.messages[-1]["content"])
+
+    async def asked(number: int) -> str:
+        async with product_reader(p.core.url) as reader:
+            return (await reader.ask(f"marker {number}")).content
+
+    from tests.support.chat_reader import chat_reader as product_chat
+
+    def product_reader(url: str) -> Any:
+        return product_chat(url, "key-one")
+
+    async with product(then=marked, tmp_path=tmp_path) as p:
+        answers = await asyncio.gather(*(asked(number) for number in range(people)))
+    assert answers == [f"You said: marker {number}" for number in range(people)]
+
+
+async def test_health_and_readiness(tmp_path: Path) -> None:
+    async with product(tmp_path=tmp_path) as p, aiohttp.ClientSession() as session:
+        async with session.get(f"{p.agent_url}/health") as response:
+            assert await response.json() == {"status": "ok"}
+        async with session.get(f"{p.agent_url}/ready") as response:
+            assert (await response.json())["status"] == "ready"

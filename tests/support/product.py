@@ -1,0 +1,88 @@
+"""The product as people meet it: a model's upstream, local Core, the agent, and a person's chat, all on loopback."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from task.settings import Settings
+from tests.support.agent import running_agent
+from tests.support.chat_reader import ChatReader, chat_reader
+from tests.support.core import RunningCore, local_core
+from tests.support.upstream import Item, Upstream, openai_upstream
+
+MODEL = "test-model"
+DEPLOYMENT = "general-purpose-agent"
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    upstream: Upstream
+    core: RunningCore
+    agent_url: str
+    reader: ChatReader
+    other: ChatReader  # somebody of another project
+
+
+@asynccontextmanager
+async def product(
+    *items: Item, tmp_path: Path, then: Item | None = None, sees: bool = False, **settings: Any
+) -> AsyncGenerator[Product]:
+    """Everything started; `items` are the model's answers, `sees` whether its listing takes pictures, `settings` the
+    agent's."""
+    port = _free_port()
+    async with (
+        openai_upstream(*items, then=then) as upstream,
+        local_core(_config(port, upstream, sees), tmp_path) as core,
+        running_agent(_settings(core, upstream, tmp_path, settings), port=port) as agent_url,
+        chat_reader(core.url, "key-one") as reader,
+        chat_reader(core.url, "key-two") as other,
+    ):
+        yield Product(upstream, core, agent_url, reader, other)
+
+
+def _settings(core: RunningCore, upstream: Upstream, tmp_path: Path, more: dict[str, Any]) -> Settings:
+    values = {
+        "dial_endpoint": core.url,
+        "deployment_name": MODEL,
+        "data_dir": tmp_path / "agent",
+        "openai_base_url": upstream.url,
+        "openai_api_key": "sk-test",
+    }
+    return Settings.model_validate({**values, **more})
+
+
+def _config(port: int, upstream: Upstream, sees: bool) -> dict[str, Any]:
+    agent = f"http://127.0.0.1:{port}/openai/deployments/{DEPLOYMENT}"
+    model = {
+        "type": "chat",
+        "endpoint": f"{upstream.endpoint}/openai/deployments/{MODEL}/chat/completions",
+        **({"inputAttachmentTypes": ["image/png"]} if sees else {}),
+    }
+    return {
+        "models": {MODEL: model},
+        "applications": {
+            DEPLOYMENT: {
+                "endpoint": f"{agent}/chat/completions",
+                "displayName": "General Purpose Agent",
+                "inputAttachmentTypes": ["*/*"],
+                "maxInputAttachments": 10,
+                "features": {
+                    "configurationEndpoint": f"{agent}/configuration",
+                    "rateEndpoint": f"{agent}/rate",
+                },
+            }
+        },
+        "keys": {"key-one": {"project": "ONE", "role": "default"}, "key-two": {"project": "TWO", "role": "default"}},
+        "roles": {"default": {"limits": {}}},
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
