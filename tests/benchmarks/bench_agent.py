@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import statistics
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from typing import Any
 
 import aiohttp
 import psutil
+from aiohttp import web
 
 from task.llm.scripted import Reply, says, wants
 from tests.support.upstream import Received, openai_upstream
@@ -63,6 +65,10 @@ class Agent:
         return self._cpu() - before, wall, first
 
     def _cpu(self) -> float:
+        # Linux counts nanoseconds per thread here; the usual CPU times have steps of 10 ms.
+        threads = list(Path(f"/proc/{self.process.pid}/task").glob("*/schedstat"))
+        if threads:
+            return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
         times = self.process.cpu_times()
         return times.user + times.system
 
@@ -73,7 +79,7 @@ def answer(received: Received) -> Answer:
     results = sum(message["role"] == "tool" for message in received.messages)
     reply: Reply = says("Done.")
     if kind == "words":
-        reply = says("lorem " * count)
+        reply = says(*["lorem "] * count)
     elif kind == "chain" and results < count:
         reply = wants("calculator", expression=f"{results} + 1")
     elif kind == "parallel" and not results:
@@ -92,17 +98,43 @@ def _script(received: Received) -> tuple[str, int]:
 
 
 @asynccontextmanager
+async def bucket_server() -> AsyncGenerator[str]:
+    """As much of DIAL Core as an answer with tools needs: whose bucket it is."""
+
+    async def bucket(request: web.Request) -> web.Response:
+        return web.json_response({"bucket": "b1"})
+
+    app = web.Application()
+    app.router.add_get("/v1/bucket", bucket)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    port = _free_port()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    yield f"http://127.0.0.1:{port}"
+    await runner.cleanup()
+
+
+@asynccontextmanager
 async def running_agent() -> AsyncGenerator[Agent]:
     with tempfile.TemporaryDirectory() as folder:
         tools = Path(folder, "slow_tool.py")
         tools.write_text(SLOW_TOOL, encoding="utf-8")
-        async with openai_upstream(then=answer) as upstream, aiohttp.ClientSession() as session:
+        async with (
+            openai_upstream(then=answer) as upstream,
+            bucket_server() as core,
+            aiohttp.ClientSession() as session,
+        ):
             port = _free_port()
-            environment = {
-                **os.environ, "AGENT_BACKEND": "openai", "OPENAI_BASE_URL": upstream.url, "AGENT_PORT": str(port),
-                "AGENT_DATA_DIR": folder, "AGENT_LIMITS__STEPS": "100", "AGENT_TOOL_PATHS": str(tools),
+            environment = os.environ | {
+                "AGENT_BACKEND": "openai",
+                "AGENT_DATA_DIR": folder,
+                "AGENT_LIMITS__STEPS": "100",
                 "AGENT_LOG_LEVEL": "WARNING",
-            }  # fmt: skip
+                "AGENT_PORT": str(port),
+                "AGENT_TOOL_PATHS": str(tools),
+                "DIAL_ENDPOINT": core,
+                "OPENAI_BASE_URL": upstream.url,
+            }
             began = time.perf_counter()
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "task", "serve", cwd=ROOT, env=environment
@@ -117,8 +149,6 @@ async def running_agent() -> AsyncGenerator[Agent]:
 
 
 def _free_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
