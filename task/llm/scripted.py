@@ -103,12 +103,13 @@ class ScriptedModel:
         self._asked = 0
 
     @classmethod
-    def from_file(cls, path: Path) -> ScriptedModel:
+    def from_file(cls, path: Path, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> ScriptedModel:
         """The model that a YAML file describes; shape: `task.llm.script_file.ScriptFile`."""
         from task.llm.script_file import load_script
 
         script = load_script(path)
-        return cls(*script.first_replies(), name=script.name, then=script.reply, keep_requests=False)
+        replies = script.first_replies()
+        return cls(*replies, name=script.name, then=script.reply, keep_requests=False, sleep=sleep)
 
     @property
     def name(self) -> str:

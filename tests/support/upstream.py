@@ -5,6 +5,7 @@
         peer.endpoint       the same server as a DIAL endpoint ("http://127.0.0.1:PORT"):
                             POST /openai/deployments/{id}/chat/completions
         peer.requests       what arrived: Received(path, query, headers, body), with .messages, .tools, .last
+        peer.answered       answers written to their end
         peer.disconnects    requests whose client went away before the answer ended
         peer.connections    TCP connections opened to it
         await peer.disconnected(1)      waits until that many clients have gone (1 s)
@@ -70,6 +71,7 @@ class Upstream:
 
     def __init__(self, items: Sequence[Item], then: Item | None, framing: Framing, api_key: str | None, strict: bool):
         self.requests: list[Received] = []
+        self.answered = 0
         self.disconnects = 0
         self.connections = 0
         self.port = 0
@@ -115,11 +117,13 @@ class Upstream:
         self.requests.append(received)
         await self._notify()
         try:
-            return await self._write(request, self._answer(received))
+            response = await self._write(request, self._answer(received))
         except (asyncio.CancelledError, ConnectionResetError):
             self.disconnects += 1
             await asyncio.shield(self._notify())
             raise
+        self.answered += 1
+        return response
 
     def _answer(self, received: Received) -> Answer:
         key = received.headers.get("authorization", "").removeprefix("Bearer ") or received.headers.get("api-key")

@@ -1,0 +1,158 @@
+"""An OpenAI-compatible server's answer becomes deltas, whatever its stream looks like."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from random import Random
+from typing import Any
+
+import aiohttp
+import pytest
+
+from task.conversation.messages import user
+from task.llm.accumulator import Accumulator
+from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, Usage
+from task.llm.openai import OpenAIChatModel, completions_url
+from task.llm.profiles import AZURE
+from task.llm.scripted import Reply, says, wants
+from task.llm.transport import new_session
+from tests.support.streams import random_stream
+from tests.support.upstream import Answer, Framing, Upstream, dripping, fragments, framed, openai_upstream
+
+LOOKS = {
+    "openai": Framing(),
+    "crlf, comments, event lines, no space": Framing(newline=b"\r\n", comments=True, event_lines=True, space=False),
+    "multi-line data": Framing(multi_line=True),
+    "no [DONE]": Framing(done=False),
+    "usage on the last chunk": Framing(usage_apart=False),
+    "filter chunk first": Framing(filter_chunk_first=True),
+    "null content": Framing(null_content=True),
+    "three bytes at a time": Framing(bytes_per_write=3),
+    "JSON instead of events": Framing(as_json=True),
+}
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with new_session() as session:
+        yield session
+
+
+async def deltas(session: aiohttp.ClientSession, peer: Upstream) -> list[Delta]:
+    model = OpenAIChatModel(session, peer.url, "sk-test", "test-model")
+    return [delta async for delta in model.stream([user("25*47?")], [], ModelOptions())]
+
+
+def folded(answer: list[Delta]) -> Accumulator:
+    accumulator = Accumulator()
+    for delta in answer:
+        accumulator.add(delta)
+    return accumulator
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+async def test_every_look_of_a_stream_gives_the_same_answer(session: aiohttp.ClientSession, look: Framing) -> None:
+    reply = says("Größe ", "🙂: ", usage=Usage(12, 3)) & wants("calculator", expression="25*47") & wants("clock")
+    async with openai_upstream(framed(reply, look)) as peer:
+        answer = folded(await deltas(session, peer))
+    assert answer.text == "Größe 🙂: "
+    assert [(call.id, call.name, call.function.arguments) for call in answer.message().tool_calls] == [
+        ("call_1_0", "calculator", '{"expression": "25*47"}'), ("call_1_1", "clock", "{}")
+    ]  # fmt: skip
+    assert (answer.usage, answer.finish_reason) == (Usage(12, 3), "tool_calls")
+
+
+async def test_an_answer_ends_with_its_usage_and_exactly_one_finish(session: aiohttp.ClientSession) -> None:
+    async with openai_upstream(says("11", "75")) as peer:
+        assert await deltas(session, peer) == [TextDelta("11"), TextDelta("75"), Usage(10, 5), Finish("stop")]
+
+
+async def test_text_arrives_while_the_answer_is_still_being_made(session: aiohttp.ClientSession) -> None:
+    async with openai_upstream(dripping(says("11", "75"), seconds=0.0)) as peer:
+        model = OpenAIChatModel(session, peer.url, "sk-test", "test-model")
+        stream = aiter(model.stream([user("25*47?")], [], ModelOptions()))
+        assert await anext(stream) == TextDelta("11")
+        assert peer.answered == 0
+        assert [delta async for delta in stream][-1] == Finish("stop")
+
+
+async def test_the_request_carries_key_headers_model_and_messages(session: aiohttp.ClientSession) -> None:
+    async with openai_upstream(says("ok"), api_key="sk-test") as peer:
+        model = OpenAIChatModel(session, f"{peer.url}/", "sk-test", "test-model", headers={"X-Job-Title": "analyst"})
+        assert model.name == "test-model"
+        assert [delta async for delta in model.stream([user("hi")], [], ModelOptions(temperature=0.1))]
+    (request,) = peer.requests
+    assert request.path == "/v1/chat/completions"
+    assert request.headers["x-job-title"] == "analyst"
+    assert request.body == {
+        "model": "test-model", "messages": [{"role": "user", "content": "hi"}], "stream": True,
+        "stream_options": {"include_usage": True}, "temperature": 0.1,
+    }  # fmt: skip
+
+
+async def test_a_server_without_keys_gets_none(session: aiohttp.ClientSession) -> None:
+    async with openai_upstream(says("ok")) as peer:
+        assert [d async for d in OpenAIChatModel(session, peer.url, "", "m").stream([user("hi")], [], ModelOptions())]
+    assert "authorization" not in peer.requests[0].headers
+
+
+async def test_azure_gets_its_key_header_and_api_version(session: aiohttp.ClientSession) -> None:
+    async with openai_upstream(says("ok"), framing=Framing(filter_chunk_first=True)) as peer:
+        model = OpenAIChatModel(session, f"{peer.endpoint}/openai/deployments/gpt-4o", "k", "gpt-4o", profile=AZURE)
+        assert [delta async for delta in model.stream([user("hi")], [], ModelOptions())]
+    (request,) = peer.requests
+    assert (request.headers["api-key"], request.query) == ("k", {"api-version": "2024-10-21"})
+    assert "authorization" not in request.headers
+
+
+@pytest.mark.parametrize(
+    ("base_url", "version", "url"),
+    [
+        ("http://h/v1", None, "http://h/v1/chat/completions"),
+        ("http://h/v1/", None, "http://h/v1/chat/completions"),
+        ("http://h/d?api-version=1", "2", "http://h/d/chat/completions?api-version=1"),
+        ("http://h/d?a=b", "2", "http://h/d/chat/completions?a=b&api-version=2"),
+        ("http://h/d", "2", "http://h/d/chat/completions?api-version=2"),
+        ("http://h/openai/v1", "2", "http://h/openai/v1/chat/completions"),
+    ],
+)
+def test_the_address_of_completions_keeps_a_query(base_url: str, version: str | None, url: str) -> None:
+    assert completions_url(base_url, version) == url
+
+
+async def test_every_way_of_cutting_calls_survives_the_wire(session: aiohttp.ClientSession) -> None:
+    random = Random(3)
+    streams = [random_stream(random) for _ in range(60)]
+    async with openai_upstream(*(fragments(stream) for stream in streams)) as peer:
+        for stream in streams:
+            calls = folded(await deltas(session, peer)).message().tool_calls
+            assert [call.name for call in calls] == [call.name for call in stream.calls], stream.style
+
+
+CHUNKS = {
+    "reasoning_content": ({"reasoning_content": "hm"}, ReasoningDelta("hm")),
+    "reasoning": ({"content": "", "reasoning": "hm"}, ReasoningDelta("hm")),
+    "refusal": ({"content": None, "refusal": "I cannot"}, TextDelta("I cannot")),
+    "content parts": ({"content": [{"type": "text", "text": "a"}, {"type": "thinking"}]}, TextDelta("a")),
+}
+
+
+@pytest.mark.parametrize(("delta", "expected"), CHUNKS.values(), ids=CHUNKS)
+async def test_other_contents_of_a_delta_are_read(
+    session: aiohttp.ClientSession, delta: dict[str, Any], expected: Delta
+) -> None:
+    chunk = json.dumps({"choices": [{"index": 0, "delta": delta, "finish_reason": "stop"}]})
+    async with openai_upstream(Answer((f"data: {chunk}\n\n".encode(),))) as peer:
+        assert await deltas(session, peer) == [expected, Finish("stop")]
+
+
+async def test_a_torn_last_line_after_the_finish_does_no_harm(session: aiohttp.ClientSession) -> None:
+    chunk = b'data: {"choices": [{"delta": {"content": "ok"}, "finish_reason": "stop"}]}\n\ndata: {"usa'
+    async with openai_upstream(Answer((chunk,))) as peer:
+        assert await deltas(session, peer) == [TextDelta("ok"), Finish("stop")]
+
+
+async def test_a_reply_without_events_is_an_empty_answer(session: aiohttp.ClientSession) -> None:
+    async with openai_upstream(Reply(())) as peer:
+        assert await deltas(session, peer) == [Usage(10, 5), Finish("stop")]

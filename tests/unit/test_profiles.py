@@ -1,0 +1,140 @@
+"""Providers' differences are data, found by address and model name, and applied when a request is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import pytest
+
+from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, system, tool_message, user
+from task.llm.base import ModelOptions, ToolSchema
+from task.llm.chat_request import request_body
+from task.llm.profiles import DEEPSEEK, GENERIC, PROFILES, THINKING, Profile, profile_for
+
+CALL = ToolCall("call_1", FunctionCall("f", '{"x": 1}'))
+TOOL: ToolSchema = {"type": "function", "function": {"name": "f", "description": "", "parameters": {}}}
+PLAIN = ModelOptions()
+HISTORY = [system("Be brief."), user("Go"), assistant(None, [CALL]), tool_message(CALL, "ok")]
+
+
+def written(
+    profile: Profile = GENERIC,
+    messages: Sequence[Message] = HISTORY,
+    tools: Sequence[ToolSchema] = (TOOL,),
+    options: ModelOptions = PLAIN,
+) -> dict[str, Any]:
+    return orjson.loads(request_body("m", messages, tools, options, profile))
+
+
+@pytest.mark.parametrize(
+    ("model", "base_url", "name"),
+    [
+        ("gpt-4o", "https://api.openai.com/v1", "openai"),
+        ("o3-mini", "https://api.openai.com/v1", "reasoning"),
+        ("gpt-5.1", "https://api.openai.com/v1", "reasoning"),
+        ("gpt-5-chat-latest", "https://api.openai.com/v1", "openai"),
+        ("gpt-4o", "https://x.openai.azure.com/openai/deployments/gpt-4o", "azure"),
+        ("o1", "https://x.openai.azure.com/openai/v1", "azure-reasoning"),
+        ("gemini-3-pro", "https://generativelanguage.googleapis.com/v1beta/openai", "gemini"),
+        ("claude-opus-4-6", "https://api.anthropic.com/v1/", "anthropic"),
+        ("deepseek-chat", "https://api.deepseek.com", "deepseek"),
+        ("kimi-k2-thinking", "https://api.moonshot.ai/v1", "deepseek"),
+        ("deepseek-r1", "http://127.0.0.1:8000/v1", "thinking"),
+        ("qwen3", "http://127.0.0.1:11434/v1", "generic"),
+        ("gpt-4o", "https://api.openai.com.example.org/v1", "generic"),
+        ("gpt-4o", None, "generic"),
+        ("openai/o4-mini", None, "reasoning"),
+        ("claude-3o1", None, "generic"),
+    ],
+)
+def test_address_and_name_tell_the_profile(model: str, base_url: str | None, name: str) -> None:
+    assert profile_for(model, base_url).name == name
+
+
+def test_settings_can_name_every_profile() -> None:
+    assert all(PROFILES[name].name == name for name in PROFILES)
+    assert {"generic", "openai", "reasoning", "azure", "gemini", "anthropic", "deepseek"} <= set(PROFILES)
+
+
+def test_a_plain_request_asks_for_a_stream_with_usage_and_holds_no_nulls() -> None:
+    assert written() == {
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Go"},
+            {"role": "assistant", "tool_calls": [CALL.as_dict()]},
+            {"role": "tool", "content": "ok", "tool_call_id": "call_1", "name": "f"},
+        ],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "tools": [TOOL],
+    }
+
+
+def test_options_travel_under_their_names_and_extra_as_it_is() -> None:
+    options = ModelOptions(
+        temperature=0.0, top_p=0.9, max_tokens=7, stop=["x"], seed=1, tool_choice="auto", reasoning_effort="low",
+        extra={"user": "u", "response_format": {"type": "json_object"}, "logit_bias": None},
+    )  # fmt: skip
+    sent = written(options=options)
+    assert {name: sent[name] for name in sent.keys() - written().keys()} == {
+        "temperature": 0.0, "top_p": 0.9, "max_tokens": 7, "stop": ["x"], "seed": 1, "tool_choice": "auto",
+        "reasoning_effort": "low", "user": "u", "response_format": {"type": "json_object"},
+    }  # fmt: skip
+
+
+def test_without_tools_nothing_speaks_of_tools() -> None:
+    sent = written(tools=(), options=ModelOptions(tool_choice="none", extra={"parallel_tool_calls": False}))
+    assert not {"tools", "tool_choice", "parallel_tool_calls"} & sent.keys()
+
+
+def test_reasoning_models_get_their_own_names_and_no_sampling() -> None:
+    options = ModelOptions(temperature=0.3, top_p=0.5, max_tokens=7, stop=["x"], reasoning_effort="low")
+    profile = PROFILES["reasoning"]
+    sent = written(profile, options=options)
+    assert sent["messages"][0]["role"] == "developer"
+    assert (sent["max_completion_tokens"], sent["reasoning_effort"]) == (7, "low")
+    assert not {"temperature", "top_p", "max_tokens", "stop"} & sent.keys()
+    assert profile.dropped(options) == ("stop", "temperature", "top_p")
+
+
+def test_what_a_provider_would_refuse_or_ignore_is_dropped_and_named() -> None:
+    options = ModelOptions(temperature=0.3, seed=1, extra={"frequency_penalty": 0.1, "user": "u"})
+    assert PROFILES["gemini"].dropped(options) == ("frequency_penalty", "seed")
+    assert PROFILES["generic"].dropped(options) == ()
+    assert not {"seed", "frequency_penalty"} & written(PROFILES["gemini"], options=options).keys()
+
+
+def test_calls_for_gemini_carry_the_stand_in_for_its_signature() -> None:
+    (call,) = written(PROFILES["gemini"])["messages"][2]["tool_calls"]
+    assert call["extra_content"]["google"]["thought_signature"]
+    assert call["function"] == {"name": "f", "arguments": '{"x": 1}'}
+
+
+@pytest.mark.parametrize(
+    ("profile", "reasoning", "told"),
+    [
+        (GENERIC, "hm", None),
+        (THINKING, "hm", "hm"),
+        (THINKING, None, None),
+        (DEEPSEEK, "hm", "hm"),
+        (DEEPSEEK, None, ""),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_reasoning_is_sent_back_beside_calls_where_the_provider_needs_it(
+    profile: Profile, reasoning: str | None, told: str | None
+) -> None:
+    thought = Message(Role.ASSISTANT, None, tool_calls=(CALL,), reasoning_content=reasoning)
+    spoken = Message(Role.ASSISTANT, "Done.", reasoning_content="hm")
+    sent = written(profile, [user("Go"), thought, tool_message(CALL, "ok"), spoken])["messages"]
+    assert sent[1].get("reasoning_content") == told
+    assert "reasoning_content" not in sent[3]
+
+
+def test_missing_text_beside_calls_is_left_out_or_empty_as_the_provider_wants_it() -> None:
+    assert "content" not in written(PROFILES["openai"])["messages"][2]
+    assert written(PROFILES["basic"])["messages"][2]["content"] == ""
+    assert "stream_options" not in written(PROFILES["basic"])
