@@ -1,50 +1,15 @@
-"""Calls of one tool, with a stage that remembers what was written into it."""
+"""Calls of one tool, without a loop around them."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import Any
 
 from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.tools.base import BaseTool
 from task.tools.models import ToolCallParams
-
-
-@dataclass
-class RecordedStage:
-    """A stage or a choice: its text, attachments, sub-stages and state, as they were written."""
-
-    name: str | None = None
-    text: str = ""
-    status: str | None = None
-    attachments: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    stages: list[RecordedStage] = field(default_factory=list["RecordedStage"])
-    state: dict[str, Any] = field(default_factory=dict[str, Any])
-
-    def open(self) -> None: ...
-
-    def close(self, status: Any = "completed") -> None:
-        self.status = str(status)
-
-    def append_name(self, name: str) -> None:
-        self.name = (self.name or "") + name
-
-    def append_content(self, content: str) -> None:
-        self.text += content
-
-    def append_reasoning_content(self, content: str) -> None:
-        self.text += content
-
-    def add_attachment(self, **attachment: Any) -> None:
-        self.attachments.append(attachment)
-
-    def create_stage(self, name: str | None = None) -> RecordedStage:
-        self.stages.append(RecordedStage(name))
-        return self.stages[-1]
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self.state = state
+from task.utils.stage import StageProcessor
+from tests.support.choices import RecordingChoice
 
 
 def call_of(name: str, arguments: dict[str, Any] | str) -> ToolCall:
@@ -53,12 +18,14 @@ def call_of(name: str, arguments: dict[str, Any] | str) -> ToolCall:
     return ToolCall("call_1", FunctionCall(name, text))
 
 
-def params_of(call: ToolCall, *, api_key: str = "key", stage: RecordedStage | None = None) -> ToolCallParams:
-    return ToolCallParams(call, stage or RecordedStage(), RecordedStage(), api_key, "conversation")
+def params_of(call: ToolCall, *, api_key: str = "key", choice: RecordingChoice | None = None) -> ToolCallParams:
+    """What the toolbox would give the tool; the stage is the last one of the choice."""
+    choice = choice or RecordingChoice()
+    return ToolCallParams(call, StageProcessor.open_stage(choice), choice, api_key, "conversation")
 
 
 async def called(
-    tool: BaseTool, *, api_key: str = "key", stage: RecordedStage | None = None, **arguments: Any
+    tool: BaseTool, *, api_key: str = "key", choice: RecordingChoice | None = None, **arguments: Any
 ) -> Message:
     """The tool's answer to a call with these arguments."""
-    return await tool.execute(params_of(call_of(tool.name, arguments), api_key=api_key, stage=stage))
+    return await tool.execute(params_of(call_of(tool.name, arguments), api_key=api_key, choice=choice))

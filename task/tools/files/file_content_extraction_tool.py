@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from task.conversation.messages import Message
@@ -16,6 +16,9 @@ from task.tools.stage_text import request_arguments, response
 from task.utils.documents.extract import SUPPORTED
 from task.utils.documents.paging import PAGE_CHARS
 
+if TYPE_CHECKING:
+    from task.tools.files.dial_files import DialFiles
+
 MAX_SIZE = 10 * 2**20
 
 
@@ -23,13 +26,14 @@ class FileContentExtractionTool(BaseTool):
     """Text of files in DIAL, with tables as Markdown. Source: API reference, FileContentExtractionTool.
 
     `endpoint` is DIAL Core's address, `max_size` the largest file in bytes. Without `files` the tool opens its own
-    connections to the endpoint when it is first called.
+    connections to the endpoint when it is first called, and `close` closes them.
     """
 
     def __init__(self, endpoint: str, *, files: FileSource | None = None, max_size: int = MAX_SIZE) -> None:
         self._endpoint = endpoint
         self._files = files
         self._max_size = max_size
+        self._own_files: DialFiles | None = None
 
     @property
     def name(self) -> str:
@@ -75,9 +79,22 @@ class FileContentExtractionTool(BaseTool):
         tool_call_params.stage.append_content(response(text))
         return text
 
+    async def close(self) -> None:
+        """Close the connections the tool has opened itself."""
+        if self._own_files is not None:
+            await self._own_files.close()
+
     @cached_property
     def _documents(self) -> Documents:
-        return Documents(self._files or _own_files(self._endpoint), max_size=self._max_size)
+        return Documents(self._files or self._opened(), max_size=self._max_size)
+
+    def _opened(self) -> DialFiles:
+        from aidial_client import AsyncDialClientPool
+
+        from task.tools.files.dial_files import DialFiles
+
+        self._own_files = DialFiles(self._endpoint, AsyncDialClientPool())
+        return self._own_files
 
 
 def _page_of(pages: tuple[str, ...], page: int) -> str:
@@ -88,11 +105,3 @@ def _page_of(pages: tuple[str, ...], page: int) -> str:
         valid = f"its pages are 1 to {total}" if total > 1 else "its only page is 1"
         raise ToolError(f"The file has no page {page}: {valid}.")
     return pages[page - 1] if total == 1 else f"{pages[page - 1]}\n\n**Page #{page}. Total pages: {total}**"
-
-
-def _own_files(endpoint: str) -> FileSource:
-    from aidial_client import AsyncDialClientPool
-
-    from task.tools.files.dial_files import DialFiles
-
-    return DialFiles(endpoint, AsyncDialClientPool())

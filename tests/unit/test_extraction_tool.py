@@ -1,0 +1,187 @@
+"""The extraction tool: pages, stage, errors for the model, and a cache that knows no people."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
+from task.tools.toolbox import Toolbox
+from tests.support.choices import CALLER, RecordingChoice
+from tests.support.documents import SALES, MemoryFiles, csv_bytes, manual
+from tests.support.tool_calls import call_of, called, params_of
+
+REPORT = "files/bucket/report.csv"
+MANUAL = "files/bucket/my%20manual.txt"
+
+
+def tool_over(files: MemoryFiles, **options: int) -> FileContentExtractionTool:
+    return FileContentExtractionTool("http://core", files=files, **options)
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles({REPORT: csv_bytes(SALES), MANUAL: manual().encode()})
+
+
+async def test_a_table_reaches_the_model_and_the_stage(files: MemoryFiles) -> None:
+    choice = RecordingChoice()
+    answer = await called(tool_over(files), choice=choice, file_url=REPORT)
+    assert answer.text().startswith("**Report**: 10 rows, 4 columns\n\n| Date | Category | Sales | Profit |\n| --- |")
+    assert "| 2025-10-05 | A | 1700 | 425 |" in answer.text()
+    assert "Total pages" not in answer.text()
+    assert choice.stages[0].content == (
+        f"## Request arguments:\n\n**File URL**: {REPORT}\n\n## Response:\n\n{answer.text()}\n"
+    )
+
+
+async def test_the_first_page_of_three_says_so(files: MemoryFiles) -> None:
+    answer = await called(tool_over(files), file_url=MANUAL)
+    text, _, footer = answer.text().rpartition("\n\n")
+    assert footer == "**Page #1. Total pages: 3**"
+    assert manual().startswith(text)
+    assert len(text) <= 10_000
+
+
+async def test_the_pages_together_are_the_document(files: MemoryFiles) -> None:
+    tool = tool_over(files)
+    answers = [await called(tool, file_url=MANUAL, page=page) for page in (1, 2, 3)]
+    assert "".join(answer.text().rpartition("\n\n**Page #")[0] for answer in answers) == manual()
+    assert files.downloads == [MANUAL]
+
+
+async def test_another_page_is_named_in_stage_and_title(files: MemoryFiles) -> None:
+    choice = RecordingChoice()
+    await Toolbox([tool_over(files)]).call_all(
+        [call_of("file_content_extraction_tool", {"file_url": MANUAL, "page": 2})], choice, CALLER
+    )
+    assert choice.stages[0].name.startswith("file_content_extraction_tool: my manual.txt, page 2 [")
+    assert "**File URL**: files/bucket/my%20manual.txt\n\n**Page**: 2\n\n## Response:" in choice.stages[0].content
+
+
+@pytest.mark.parametrize("page", [0, -1, 4, 99])
+async def test_a_page_out_of_range_is_answered_with_the_range(files: MemoryFiles, page: int) -> None:
+    choice = RecordingChoice()
+    answer = await called(tool_over(files), choice=choice, file_url=MANUAL, page=page)
+    assert answer.failed
+    assert answer.text() == f"Error: The file has no page {page}: its pages are 1 to 3."
+    assert f"**Page**: {page}" in choice.stages[0].content
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ('{"file_url":"files/b/x","page":"two"}', "page: 'two' is not of type 'integer'"),
+        ('{"file_url":', "not valid JSON"),
+    ],
+)
+async def test_arguments_that_do_not_fit_are_explained(files: MemoryFiles, arguments: str, fault: str) -> None:
+    answer = await tool_over(files).execute(params_of(call_of("file_content_extraction_tool", arguments)))
+    assert answer.failed
+    assert fault in answer.text()
+
+
+async def test_a_program_is_not_supported_and_the_supported_types_are_listed() -> None:
+    tool = tool_over(MemoryFiles({"files/b/tool.exe": b"MZ\x90\0"}))
+    answer = await called(tool, file_url="files/b/tool.exe")
+    assert answer.failed
+    assert answer.text() == "Error: 'tool.exe' is not supported. Supported are TXT, MD, JSON, CSV, TSV."
+
+
+@pytest.mark.parametrize("content", [b"", b" \r\n\t\n"])
+async def test_an_empty_file_is_called_empty(content: bytes) -> None:
+    answer = await called(tool_over(MemoryFiles({REPORT: content})), file_url=REPORT)
+    assert not answer.failed
+    assert answer.text() == "The file is empty: it holds no text."
+
+
+async def test_a_file_above_the_limit_is_refused(files: MemoryFiles) -> None:
+    answer = await called(tool_over(files, max_size=100), file_url=MANUAL)
+    assert answer.failed
+    assert "larger than 100 bytes" in answer.text()
+
+
+async def test_a_page_in_letters_of_many_bytes_keeps_the_stage_short_and_the_answer_whole() -> None:
+    choice = RecordingChoice()
+    answer = await called(tool_over(MemoryFiles({MANUAL: ("漢字" * 5_000).encode()})), choice=choice, file_url=MANUAL)
+    assert answer.text() == "漢字" * 5_000
+    emoji = await called(tool_over(MemoryFiles({MANUAL: ("😀" * 10_000).encode()})), choice=choice, file_url=MANUAL)
+    assert emoji.text() == "😀" * 10_000
+    assert max(len(stage.content.encode()) for stage in choice.stages) < 40_000
+
+
+async def test_nothing_is_sent_to_the_model_above_a_page_and_its_footer() -> None:
+    tool = tool_over(MemoryFiles({MANUAL: b"Sample text line. \n" * 5_000}))
+    answers = [await called(tool, file_url=MANUAL, page=page) for page in range(1, 11)]
+    assert answers[9].text().endswith("**Page #10. Total pages: 10**")
+    assert max(len(answer.text()) for answer in answers) <= 10_000 + len("\n\n**Page #10. Total pages: 10**")
+
+
+async def test_a_cached_document_is_served_only_to_those_who_may_read_it(files: MemoryFiles) -> None:
+    files.readers[REPORT] = {"ann", "bob"}
+    tool = tool_over(files)
+    assert not (await called(tool, api_key="ann", file_url=REPORT)).failed
+    eve = await called(tool, api_key="eve", file_url=REPORT)
+    assert eve.failed
+    assert eve.text() == f"Error: No access to {REPORT}"
+    assert not (await called(tool, api_key="bob", file_url=REPORT)).failed
+    assert files.downloads == [REPORT]
+
+
+async def test_a_changed_file_is_read_again(files: MemoryFiles) -> None:
+    tool = tool_over(files)
+    await called(tool, file_url=REPORT)
+    files.contents[REPORT] = b"a,b\n1,2\n"
+    assert "| 1 | 2 |" in (await called(tool, file_url=REPORT)).text()
+    assert files.downloads == [REPORT, REPORT]
+
+
+async def test_calls_at_the_same_time_read_a_file_once(files: MemoryFiles) -> None:
+    tool = tool_over(files)
+    async with asyncio.timeout(10):
+        answers = await asyncio.gather(*(called(tool, file_url=MANUAL, page=page) for page in (1, 2, 3, 1, 2)))
+    assert not any(answer.failed for answer in answers)
+    assert files.downloads == [MANUAL]
+
+
+async def test_without_an_etag_nothing_is_kept(files: MemoryFiles) -> None:
+    files.has_etags = False
+    tool = tool_over(files)
+    for page in (1, 2):
+        assert not (await called(tool, file_url=MANUAL, page=page)).failed
+    assert files.downloads == [MANUAL, MANUAL]
+
+
+async def test_a_cancelled_reader_leaves_the_file_to_the_next() -> None:
+    class SlowFiles(MemoryFiles):
+        async def download(self, url: str, api_key: str, max_size: int):
+            started.set()
+            await go.wait()
+            return await super().download(url, api_key, max_size)
+
+    started, go = asyncio.Event(), asyncio.Event()
+    tool = tool_over(SlowFiles({REPORT: csv_bytes(SALES)}))
+    async with asyncio.timeout(10):
+        first = asyncio.create_task(called(tool, file_url=REPORT))
+        await started.wait()
+        second = asyncio.create_task(called(tool, file_url=REPORT))
+        first.cancel()
+        await asyncio.wait({first})
+        go.set()
+        assert not (await second).failed
+
+
+def test_the_schema_is_the_documented_one(files: MemoryFiles) -> None:
+    assert tool_over(files).parameters == {
+        "type": "object",
+        "properties": {
+            "file_url": {"type": "string", "description": "The URL of the file to extract content from"},
+            "page": {
+                "type": "integer",
+                "description": "Page number (default 1). Each page = 10,000 chars",
+                "default": 1,
+            },
+        },
+        "required": ["file_url"],
+    }

@@ -1,0 +1,149 @@
+"""Reading text and JSON: which reader, which encoding, and what is said about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from time import perf_counter
+
+import pytest
+
+from task.errors import ToolError
+from task.utils.documents.extract import READERS, extract
+from task.utils.documents.model import UnsupportedFile
+
+EUROPE = "Größe;Straße;naïve café\nKönigsallee;Ärger;Öl\n"
+RUSSIA = "Привет, мир! Это проверка.\nКак дела? 12 345 рублей.\n"
+JAPAN = "日付,カテゴリー,売上\n2025-10-01,本,1200\n2025-10-02,おもちゃ,900\n" * 3
+EXE = b"MZ\x90\x00\x03\x00\x00\x00" + bytes(range(256)) * 20
+
+
+@pytest.mark.parametrize(
+    ("name", "content_type"),
+    [("a.txt", None), ("a.TXT", "image/png"), ("a", "text/plain; charset=utf-8"), ("a", None), ("a.log", None)],
+)
+def test_text_is_told_by_extension_then_type_then_content(name: str, content_type: str | None) -> None:
+    found = extract(name, b"a,b\n1,2\n", content_type)
+    assert (found.text, found.notes) == ("a,b\n1,2\n", ())
+
+
+def test_a_type_stands_in_for_a_missing_extension() -> None:
+    assert extract("a", b"a,b\n1,2\n", "text/csv; charset=utf-8").text.startswith("| a | b |")
+    assert extract("a", b"[1]", "application/json").text == "[\n  1\n]"
+
+
+@pytest.mark.parametrize("name", ["tool.exe", "tool.txt", "tool.csv", "tool.json", "tool", "tool.pdf", "tool.zip"])
+def test_binary_data_is_not_supported_whatever_its_name(name: str) -> None:
+    with pytest.raises(UnsupportedFile, match=r"not supported.*TXT, MD, JSON, CSV, TSV"):
+        extract(name, EXE)
+
+
+@pytest.mark.parametrize("length", [1, 48, 50])
+def test_nothing_but_nul_bytes_is_binary_data(length: int) -> None:
+    with pytest.raises(UnsupportedFile):
+        extract("a.txt", bytes(length))
+
+
+def test_a_program_is_not_supported_whatever_it_holds() -> None:
+    with pytest.raises(ToolError, match=r"'tool\.exe' is not supported"):
+        extract("tool.exe", b"plain text")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_is_never_taken_for_text(seed: int) -> None:
+    with pytest.raises(UnsupportedFile):
+        extract("noise.txt", os.urandom(500 + seed * 500))
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "note"),
+    [
+        (EUROPE, "utf-8", None),
+        (EUROPE, "utf-8-sig", None),
+        (EUROPE, "utf-16", "encoding UTF-16 LE"),
+        (EUROPE, "utf-16-le", "encoding UTF-16 LE"),
+        (EUROPE, "utf-16-be", "encoding UTF-16 BE"),
+        (EUROPE, "utf-32", "encoding UTF-32 LE"),
+        (EUROPE, "utf-32-be", "encoding UTF-32 BE"),
+        (RUSSIA, "utf-16-le", "encoding UTF-16 LE"),
+        (RUSSIA, "utf-16-be", "encoding UTF-16 BE"),
+        (JAPAN, "utf-16", "encoding UTF-16 LE"),
+        (EUROPE, "cp1252", "encoding Windows-1252"),
+        ("name;price\nfoo;5 €\n", "cp1252", "encoding Windows-1252"),
+        (RUSSIA, "cp1251", "encoding Windows-1251"),
+        (RUSSIA, "koi8-r", "encoding koi8-r"),
+        (JAPAN, "shift_jis", "encoding cp932"),
+    ],
+)
+def test_the_encoding_is_found_and_reported(text: str, encoding: str, note: str | None) -> None:
+    found = extract("a.txt", text.encode(encoding))
+    assert found.text == text
+    assert found.notes == ((note,) if note else ())
+
+
+def test_one_broken_letter_does_not_change_the_alphabet_of_the_others() -> None:
+    found = extract("a.txt", EUROPE.encode() + RUSSIA.encode() + b"\xff!")
+    assert found.text == EUROPE + RUSSIA + "\N{REPLACEMENT CHARACTER}!"
+    assert found.notes == ("unreadable characters replaced: 1",)
+
+
+def test_a_cut_utf_16_file_loses_its_last_letter_only() -> None:
+    found = extract("a.txt", EUROPE.encode("utf-16")[:-1])
+    assert found.text == EUROPE[:-1] + "\N{REPLACEMENT CHARACTER}"
+
+
+def test_line_ends_become_one_kind_and_nuls_go() -> None:
+    found = extract("a.txt", b"one\r\ntwo\rthree\0\nfour")
+    assert found.text == "one\ntwo\nthree\nfour"
+    assert found.notes == ("NUL characters removed: 1", "mixed line ends")
+
+
+@pytest.mark.parametrize("content", [b"", b" \n\r\n\t ", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("suffix", sorted(READERS))
+def test_nothing_but_blanks_is_an_empty_document(content: bytes, suffix: str) -> None:
+    found = extract(f"a{suffix}", content)
+    assert found.is_empty
+    assert found.text == ""
+
+
+def test_json_is_indented_with_every_number_and_key_as_it_was() -> None:
+    found = extract(
+        "a.json", b'{"big":123456789012345678901234567890,"f":[1.0,2e5,{},[]],"f":null,"s":"a, {b}: \\"c\\""}'
+    )
+    assert found.text == (
+        '{\n  "big": 123456789012345678901234567890,\n  "f": [\n    1.0,\n    2e5,\n    {},\n    []\n  ],\n'
+        '  "f": null,\n  "s": "a, {b}: \\"c\\""\n}'
+    )
+
+
+def test_escaped_letters_become_readable_unless_they_are_half_a_letter() -> None:
+    assert extract("a.json", rb'["\u041f\u0440 \n", "\ud83d\ude00", "\ud800"]').text == (
+        '[\n  "Пр \\n",\n  "😀",\n  "\\ud800"\n]'
+    )
+
+
+@pytest.mark.parametrize("value", [{"a": [{"b": [1, 2.5, True, None, "x\ty"]}, {}], "c": ""}, [], "text", 5])
+def test_indented_json_means_what_it_meant(value: object) -> None:
+    assert json.loads(extract("a.json", json.dumps(value).encode()).text) == value
+
+
+@pytest.mark.parametrize("content", [b'{"a":', b"{'a': 1}", b"[" * 100_000, b"[1]\n[2]\n", b"1" * 5_000])
+def test_invalid_json_is_given_as_it_is_with_a_note(content: bytes) -> None:
+    found = extract("a.json", content)
+    assert found.text == content.decode()
+    assert found.notes[0].startswith("not valid JSON (")
+
+
+def test_json_that_would_grow_out_of_hand_is_not_indented() -> None:
+    nested = b"[" * 900 + b"]" * 900
+    content = b"[" + b",".join([nested] * 100) + b"]"
+    started = perf_counter()
+    assert extract("a.json", content).text == content.decode()
+    assert perf_counter() - started < 1
+
+
+def test_readers_can_be_sent_to_another_process() -> None:
+    found = extract("a.csv", b"a;b\n1;2\n")
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert pickle.loads(pickle.dumps(dict(READERS))).keys() == READERS.keys()
