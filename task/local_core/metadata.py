@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -11,6 +12,8 @@ from task.local_core.storage import StoredFile
 from task.local_core.urls import RESOURCE_TYPES, ResourceUrl, parse
 
 MAX_LIMIT = 1000
+
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 Node = dict[str, Any]
 Permissions = Callable[[str], list[str]]
@@ -29,7 +32,7 @@ class ListingQuery:
     def of(cls, query: Mapping[str, str]) -> Self:
         """Raises Refusal 400 when a parameter is out of its range."""
         limit, recursive = query.get("limit", "100"), query.get("recursive", "false").lower()
-        if recursive not in {"true", "false"} or not limit.removeprefix("-").isdecimal():
+        if recursive not in {"true", "false"} or not _WHOLE_NUMBER.fullmatch(limit):
             raise Refusal(
                 400, "Bad query parameters. Limit must be in [0, 1000] range. Recursive must be true/false"
             )  # fmt: skip

@@ -36,7 +36,8 @@ async def _receive(request: web.Request, upload: Upload, max_size: int) -> str |
             continue
         if content_types:
             raise Refusal(400, "Exactly one file is expected")
-        content_types.append(part.headers.get("Content-Type"))
+        given = part.headers.get("Content-Type", "")
+        content_types.append(given if given.isascii() else None)
         await _write(part, upload, max_size)
     if not content_types:
         raise Refusal(400, "No file is found in the request")

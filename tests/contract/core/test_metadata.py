@@ -104,7 +104,7 @@ async def test_13_14_a_limit_out_of_range_is_named(files: CoreFiles, limit: str)
     assert (answer.status, answer.text) == (400, "Limit is out of allowed range: [0, 1000]")
 
 
-@pytest.mark.parametrize("query", ["limit=many", "limit=", "recursive=perhaps"])
+@pytest.mark.parametrize("query", ["limit=many", "limit=", "limit=--1", f"limit={'9' * 5000}", "recursive=perhaps"])
 async def test_13_14_a_malformed_query_is_a_400(files: CoreFiles, query: str) -> None:
     await files.put("a")
     assert (await files.metadata("", query)).status == 400
