@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -56,17 +57,24 @@ def check(question: Question) -> None:
     if not question.text.strip():
         raise InvalidRequest("The question is empty; write it in quotes after `ask`.")
     for path in question.files:
-        if path.is_dir():
-            raise InvalidRequest(f"--file {path} is a folder; name the files in it one by one.")
-        try:
-            path.open("rb").close()
-        except OSError as error:
-            raise InvalidRequest(f"--file {path} cannot be read: {error.strerror}.") from error
+        _check_file(path)
     if question.save is not None:
         try:
             question.save.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidRequest(f"--save {question.save} cannot be used as a folder: {error.strerror}.") from error
+
+
+def _check_file(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise InvalidRequest(f"--file {path} is a folder; name the files in it one by one.")
+        if not stat.S_ISREG(mode):
+            raise InvalidRequest(f"--file {path} is not a file; save what it gives and attach that.")
+        path.open("rb").close()
+    except OSError as error:
+        raise InvalidRequest(f"--file {path} cannot be read: {error.strerror}.") from error
 
 
 async def _run(address: str, api_key: str, question: Question) -> int:

@@ -19,6 +19,7 @@ from task.settings import Settings
 
 OLDEST, TOO_NEW = (3, 11), (3, 14)
 SHORT_SECRET = 16
+HEALTH_TIMEOUT = aiohttp.ClientTimeout(total=1)
 AGENT = "general-purpose-agent"
 START = "Start it with `make run`."
 
@@ -150,7 +151,7 @@ async def _model(model: ChosenModel) -> Check:
 
 async def _healthy(session: aiohttp.ClientSession, address: str) -> bool:
     try:
-        async with session.get(f"{address}/health") as response:
+        async with session.get(f"{address}/health", timeout=HEALTH_TIMEOUT) as response:
             return response.status == 200
     except (aiohttp.ClientError, TimeoutError):
         return False

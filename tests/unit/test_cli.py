@@ -1,6 +1,7 @@
 """The command line: exit codes, one line for what is wrong, and a quick help."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -8,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from task.commands.addresses import key_for
+from task.commands.ask import Question, check
 from task.commands.core_config import OWN_CONFIG, rendered, write_private
-from task.commands.ports import free_port
-from task.errors import SettingsError
+from task.errors import InvalidRequest, SettingsError
+from task.settings import Settings
 
 
 def dial_agent(home: Path, *arguments: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
@@ -36,8 +39,8 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     assert shown.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("command", ["up", "serve", "core", "tools"])
-def test_a_wrong_setting_stops_every_command_with_one_line_and_exit_code_2(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize("command", ["up", "serve"])
+def test_a_wrong_setting_stops_a_command_with_one_line_and_exit_code_2(tmp_path: Path, command: str) -> None:
     shown = dial_agent(tmp_path, command, AGENT_LIMITS__STEP="3")
     assert shown.returncode == 2
     (line,) = shown.stderr.splitlines()
@@ -51,28 +54,36 @@ def test_an_unknown_command_is_a_usage_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("text", "file", "says"),
     [
-        (["  "], "The question is empty"),
-        (["-"], "The question is empty"),
-        (["Hi", "--file", "nowhere.csv"], "--file nowhere.csv cannot be read: No such file"),
-        (["Hi", "--file", "."], "--file . is a folder"),
-        (["Hi", "--endpoint", "core:8080"], "DIAL_ENDPOINT on the command line: it must be an address"),
-        (["Hi", "--endpoint", "https://dial.example"], "DIAL_API_KEY is not set"),
+        (" \n", None, "The question is empty"),
+        ("Hi", "nowhere.csv", "nowhere.csv cannot be read: No such file"),
+        ("Hi", "folder", "folder is a folder"),
+        ("Hi", "pipe", "pipe is not a file"),
+        ("Hi", "x" * 300, "cannot be read: File name too long"),
     ],
 )
-def test_what_cannot_be_asked_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], says: str) -> None:
-    shown = dial_agent(tmp_path, "ask", *arguments)
+def test_what_cannot_be_asked_is_refused_before_anything_is_sent(
+    tmp_path: Path, text: str, file: str | None, says: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidRequest) as caught:
+        check(Question(text, (tmp_path / file,) if file else ()))
+    assert says in str(caught.value)
+
+
+def test_an_empty_question_on_standard_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    shown = dial_agent(tmp_path, "ask", "-", stdin="\n")
     assert (shown.returncode, shown.stdout) == (2, "")
-    assert shown.stderr.startswith(says)
-    assert len(shown.stderr.splitlines()) == 1
+    assert shown.stderr.splitlines() == ["The question is empty; write it in quotes after `ask`."]
 
 
-def test_asking_a_product_that_does_not_run_says_how_to_start_it(tmp_path: Path) -> None:
-    shown = dial_agent(tmp_path, "ask", "Hi", AGENT_CORE_PORT=str(free_port("127.0.0.1")))
-    assert shown.returncode == 3
-    assert "start the product with `make run`" in shown.stderr
-    assert len(shown.stderr.splitlines()) == 1
+def test_this_installations_key_is_for_this_machine_only(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    assert key_for(settings, "http://127.0.0.1:8080") == key_for(settings, "http://localhost:9")
+    with pytest.raises(SettingsError, match="DIAL_API_KEY is not set"):
+        key_for(settings, "https://dial.example")
 
 
 def test_core_config_fills_in_the_environment_and_the_dotenv_file(tmp_path: Path) -> None:
