@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -164,6 +165,16 @@ class Route(_Part):
     upstreams: list[Upstream] = Field(default_factory=list[Upstream])
     order: int = 2**31 - 1
 
+    @field_validator("paths")
+    @classmethod
+    def _are_patterns(cls, paths: list[str]) -> list[str]:
+        for path in paths:
+            try:
+                re.compile(path)
+            except re.error as error:
+                raise ValueError(f"{path!r} is no pattern: {error}") from None
+        return paths
+
 
 class CoreConfig(_Part):
     """The whole file. References of applications and models are unique."""
@@ -181,9 +192,10 @@ class CoreConfig(_Part):
     def _entries_know_their_names(cls, document: Any) -> Any:
         named = dict(document)
         for section in ("applications", "models", "toolsets"):
-            entries: dict[str, Any] = named.get(section) or {}
-            named[section] = {name: {**entry, "name": name} for name, entry in entries.items()}
-        return named
+            entries: Any = named.get(section)
+            if isinstance(entries, dict):
+                named[section] = {name: _named(entry, name) for name, entry in entries.items()}
+        return {key: value for key, value in named.items() if value is not None}
 
     @model_validator(mode="after")
     def _references_are_unique(self) -> CoreConfig:
@@ -207,6 +219,10 @@ class CoreConfig(_Part):
     def _limit_of(self, role: str, deployment: str) -> Limit | None:
         entry = self.roles.get(role)
         return entry.limits.get(deployment) if entry else None
+
+
+def _named(entry: Any, name: str) -> Any:
+    return {**entry, "name": name} if isinstance(entry, dict) else entry
 
 
 def may_use(roles: tuple[str, ...], allowed: frozenset[str] | None) -> bool:

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from aidial_client import AsyncDial
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, web
 from yarl import URL
 
@@ -122,6 +123,11 @@ async def calling(core: RunningCore, key: str | None = "key-one") -> AsyncGenera
     headers = {"Api-Key": key} if key else {}
     async with ClientSession(core.url, headers=headers, timeout=ClientTimeout(total=10)) as session:
         yield session
+
+
+def dialling(core: RunningCore, key: str = "key-one") -> AsyncDial:
+    """aidial-client of one caller, without retries; to be entered with `async with`."""
+    return AsyncDial(base_url=core.url, api_key=key, max_retries=0)
 
 
 async def ask(

@@ -186,9 +186,12 @@ async def test_a_body_over_the_limit_that_hides_its_length_is_413_too(tmp_path: 
             yield b" " * 100
 
     limits = BodyLimits(upload=1000, other=1000)
-    async with local_core(config(), tmp_path, limits=limits) as core, calling(core) as session:
-        async with session.post("/v1/ops/resource/move", data=pieces()) as answer:
-            assert (answer.status, await answer.text()) == (413, "Request body is too large")
+    async with (
+        local_core(config(), tmp_path, limits=limits) as core,
+        calling(core) as session,
+        session.post("/v1/ops/resource/move", data=pieces()) as answer,
+    ):
+        assert (answer.status, await answer.text()) == (413, "Request body is too large")
 
 
 @pytest.mark.local_core

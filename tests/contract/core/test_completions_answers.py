@@ -19,14 +19,17 @@ pytestmark = pytest.mark.local_core
 
 async def test_13_5_ten_chunks_arrive_spread_over_time(tmp_path: Path) -> None:
     parts = [chunk({"content": str(number)}) for number in range(10)]
-    async with peer(streams(*parts, DONE, seconds=0.03)) as app:
-        async with local_core(config({"app": app.url}), tmp_path) as core, calling(core) as session:
-            async with completion(session) as answer:
-                times: list[float] = []
-                received = b""
-                async for data in answer.content.iter_any():
-                    times.append(time.monotonic())
-                    received += data
+    async with (
+        peer(streams(*parts, DONE, seconds=0.03)) as app,
+        local_core(config({"app": app.url}), tmp_path) as core,
+        calling(core) as session,
+        completion(session) as answer,
+    ):
+        times: list[float] = []
+        received = b""
+        async for data in answer.content.iter_any():
+            times.append(time.monotonic())
+            received += data
     assert received == b"".join([*parts, DONE])
     assert answer.headers["X-UPSTREAM-ATTEMPTS"] == "1"
     assert answer.headers["Content-Type"] == "text/event-stream"
@@ -44,30 +47,40 @@ async def test_13_5_the_headers_come_before_the_first_chunk(tmp_path: Path) -> N
         await response.write(DONE)
         return response
 
-    async with peer(waits) as app, local_core(config({"app": app.url}), tmp_path) as core, calling(core) as session:
-        async with completion(session) as answer:
-            first.set()
-            assert await answer.read() == DONE
+    async with (
+        peer(waits) as app,
+        local_core(config({"app": app.url}), tmp_path) as core,
+        calling(core) as session,
+        completion(session) as answer,
+    ):
+        first.set()
+        assert await answer.read() == DONE
 
 
 async def test_13_5_heartbeats_pass_and_done_comes_last(tmp_path: Path) -> None:
-    async with peer(streams(HEARTBEAT, chunk({"content": "a"}), HEARTBEAT, DONE)) as app:
-        async with local_core(config({"app": app.url}), tmp_path) as core, calling(core) as session:
-            body = (await ask(session)).body
+    async with (
+        peer(streams(HEARTBEAT, chunk({"content": "a"}), HEARTBEAT, DONE)) as app,
+        local_core(config({"app": app.url}), tmp_path) as core,
+        calling(core) as session,
+    ):
+        body = (await ask(session)).body
     assert body.count(HEARTBEAT) == 2
     assert body.endswith(DONE)
 
 
 async def test_13_6_a_caller_that_leaves_cancels_the_application(tmp_path: Path) -> None:
-    async with peer(streams(*[chunk({"content": "a"})] * 1000, seconds=0.05)) as app:
-        async with local_core(config({"app": app.url}), tmp_path) as core, calling(core) as session:
-            async with completion(session) as answer:
-                await answer.content.readany()
-                answer.close()
-            async with asyncio.timeout(1):
-                await app.cancelled.wait()
-            async with calling(core, app.last.key) as dead, dead.get("/v1/bucket") as refused:
-                assert (refused.status, await refused.text()) == (401, "Unknown api key")
+    async with (
+        peer(streams(*[chunk({"content": "a"})] * 1000, seconds=0.05)) as app,
+        local_core(config({"app": app.url}), tmp_path) as core,
+        calling(core) as session,
+    ):
+        async with completion(session) as answer:
+            await answer.content.readany()
+            answer.close()
+        async with asyncio.timeout(1):
+            await app.cancelled.wait()
+        async with calling(core, app.last.key) as dead, dead.get("/v1/bucket") as refused:
+            assert (refused.status, await refused.text()) == (401, "Unknown api key")
 
 
 async def test_13_6_a_caller_that_leaves_before_the_first_byte_cancels_too(tmp_path: Path) -> None:
@@ -105,30 +118,35 @@ async def test_13_8_statuses_are_mapped(tmp_path: Path, status: int, seen: int, 
     async with peer(answers(status, error, Retry_After="9")) as app:
         with_code = config({"app": app.url}, retriableErrorCodes=[418])
         async with local_core(with_code, tmp_path) as core, calling(core) as session:
-            for _ in range(2):
-                answer = await ask(session)
+            for answer in (await ask(session), await ask(session)):
                 assert answer.status == seen
                 assert answer.text == text if text is not None else answer.json == error
-            assert answer.headers.get("Retry-After") == ("9" if text is None or status == 429 else None)
+                assert answer.headers.get("Retry-After") == ("9" if text is None or status == 429 else None)
 
 
 @pytest.mark.parametrize(("status", "then"), [(400, 502), (404, 502), (500, 500), (200, 200)])
 async def test_13_8_core_025_blocks_an_application_for_30_seconds_after_a_4xx(
     tmp_path: Path, status: int, then: int
 ) -> None:
-    async with peer(answers(status)) as app, local_core(config({"app": app.url}), tmp_path, core025=True) as core:
-        async with calling(core) as first, calling(core, "key-two") as second:
-            assert (await ask(first)).status == status
-            assert (await ask(second)).status == then
-            await first.post("/_test/clock", json={"advance": 31})
-            assert (await ask(second)).status == status
+    async with (
+        peer(answers(status)) as app,
+        local_core(config({"app": app.url}), tmp_path, core025=True) as core,
+        calling(core) as first,
+        calling(core, "key-two") as second,
+    ):
+        assert (await ask(first)).status == status
+        assert (await ask(second)).status == then
+        await first.post("/_test/clock", json={"advance": 31})
+        assert (await ask(second)).status == status
 
 
 @pytest.mark.parametrize("core025", [False, True])
 async def test_13_8_an_application_that_is_down_is_502(tmp_path: Path, core025: bool) -> None:
-    async with local_core(config({"app": "http://127.0.0.1:9/"}), tmp_path, core025=core025) as core:
-        async with calling(core) as session:
-            answer = await ask(session)
+    async with (
+        local_core(config({"app": "http://127.0.0.1:9/"}), tmp_path, core025=core025) as core,
+        calling(core) as session,
+    ):
+        answer = await ask(session)
     assert answer.status == 502
     if core025:
         assert answer.text == "Failed to connect to origin"
@@ -177,21 +195,25 @@ async def test_13_21_an_idle_application_is_cut_off_after_300_seconds(tmp_path: 
         await asyncio.Event().wait()
         return response
 
-    async with peer(idles) as app, local_core(config({"app": app.url}), tmp_path) as core:
-        async with calling(core) as session, calling(core) as hooks:
-            asking = asyncio.create_task(ask(session))
-            async with asyncio.timeout(5):
-                await waiting.wait()
-            await hooks.post("/_test/clock", json={"advance": 299})
-            assert not app.cancelled.is_set()
-            await hooks.post("/_test/clock", json={"advance": 2})
-            async with asyncio.timeout(1):
-                await app.cancelled.wait()
-                if started:
-                    with pytest.raises(ClientPayloadError):
-                        await asking
-                else:
-                    assert (await asking).status == 502
+    async with (
+        peer(idles) as app,
+        local_core(config({"app": app.url}), tmp_path) as core,
+        calling(core) as session,
+        calling(core) as hooks,
+    ):
+        asking = asyncio.create_task(ask(session))
+        async with asyncio.timeout(5):
+            await waiting.wait()
+        await hooks.post("/_test/clock", json={"advance": 299})
+        assert not app.cancelled.is_set()
+        await hooks.post("/_test/clock", json={"advance": 2})
+        async with asyncio.timeout(1):
+            await app.cancelled.wait()
+            if started:
+                with pytest.raises(ClientPayloadError):
+                    await asking
+            else:
+                assert (await asking).status == 502
 
 
 async def test_13_21_fifty_streams_at_once_do_not_mix(tmp_path: Path) -> None:

@@ -190,19 +190,24 @@ async def test_an_application_may_be_closed_to_other_applications(tmp_path: Path
 
         async with peer(calls_inner) as outer:
             closed = {"endpoint": inner.url, "features": {"accessibleByPerRequestKey": False}}
-            async with local_core(config({"outer": outer.url, "inner": closed}), tmp_path) as core:
-                async with calling(core) as session:
-                    await ask(session, "outer")
-                    assert status == [(403, "Deployment inner is not accessible by outer")]
-                    assert (await ask(session, "inner")).status == 200
+            async with (
+                local_core(config({"outer": outer.url, "inner": closed}), tmp_path) as core,
+                calling(core) as session,
+            ):
+                await ask(session, "outer")
+                assert status == [(403, "Deployment inner is not accessible by outer")]
+                assert (await ask(session, "inner")).status == 200
 
 
 async def test_a_large_answer_passes_whole(tmp_path: Path) -> None:
     body = {"choices": [], "text": "x" * 3_000_000}
-    async with peer(answers(200, body, X_Own="kept", Connection="close")) as app:
-        async with local_core(config({"app": app.url}), tmp_path) as core, calling(core) as session:
-            async with completion(session) as answer:
-                assert await answer.json() == body
-                assert answer.headers["X-Own"] == "kept"
-                assert answer.headers["X-UPSTREAM-ATTEMPTS"] == "1"
-                assert "Content-Length" not in answer.headers
+    async with (
+        peer(answers(200, body, X_Own="kept", Connection="close")) as app,
+        local_core(config({"app": app.url}), tmp_path) as core,
+        calling(core) as session,
+        completion(session) as answer,
+    ):
+        assert await answer.json() == body
+        assert answer.headers["X-Own"] == "kept"
+        assert answer.headers["X-UPSTREAM-ATTEMPTS"] == "1"
+        assert "Content-Length" not in answer.headers

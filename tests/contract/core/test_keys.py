@@ -47,12 +47,15 @@ async def test_13_7_a_key_works_while_the_answer_lasts_and_not_after(tmp_path: P
         during.append(await status_of(core, request.headers["Api-Key"]))
         return web.json_response({})
 
-    async with peer(uses_its_key) as app, local_core(config({"app": app.url}), tmp_path) as core:
-        async with calling(core) as session:
-            await ask(session)
-            assert during == [200]
-            assert await status_of(core, app.last.key) == 401
-            assert await live_keys(session) == []
+    async with (
+        peer(uses_its_key) as app,
+        local_core(config({"app": app.url}), tmp_path) as core,
+        calling(core) as session,
+    ):
+        await ask(session)
+        assert during == [200]
+        assert await status_of(core, app.last.key) == 401
+        assert await live_keys(session) == []
 
 
 @pytest.mark.parametrize(("core025", "after"), [(False, 401), (True, 200)])
@@ -75,10 +78,13 @@ async def test_13_7_a_key_dies_inside_a_stream_once_its_time_is_over(tmp_path: P
 
 
 async def test_keys_are_32_characters_and_new_for_every_call(tmp_path: Path) -> None:
-    async with peer(answers()) as app, local_core(config({"app": app.url}), tmp_path) as core:
-        async with calling(core) as session:
-            for _ in range(5):
-                await ask(session)
+    async with (
+        peer(answers()) as app,
+        local_core(config({"app": app.url}), tmp_path) as core,
+        calling(core) as session,
+    ):
+        for _ in range(5):
+            await ask(session)
     keys = {seen.key for seen in app.requests}
     assert len(keys) == 5
     assert all(re.fullmatch(r"[0-9A-Za-z_-]{32}", key) for key in keys)
@@ -91,16 +97,21 @@ async def test_a_nested_call_keeps_the_root_caller_and_lengthens_the_path(tmp_pa
     async def looks(request: web.Request) -> web.Response:
         async with calling(running[0]) as session:
             live.extend(await live_keys(session))
-        async with calling(running[0], request.headers["Api-Key"]) as session:
-            async with session.get("/v1/user/info") as user:
-                return web.json_response(await user.json())
+        async with (
+            calling(running[0], request.headers["Api-Key"]) as session,
+            session.get("/v1/user/info") as user,
+        ):
+            return web.json_response(await user.json())
 
-    async with peer(looks) as inner, peer(nesting(running, "inner")) as outer:
-        async with local_core(config({"inner": inner.url, "outer": outer.url}), tmp_path) as core:
-            running.append(core)
-            async with calling(core) as session:
-                root = {"X-CONVERSATION-ID": "mine", "X-JOB-TITLE": "engineer"}
-                answer = await ask(session, "outer", **root)
+    async with (
+        peer(looks) as inner,
+        peer(nesting(running, "inner")) as outer,
+        local_core(config({"inner": inner.url, "outer": outer.url}), tmp_path) as core,
+    ):
+        running.append(core)
+        async with calling(core) as session:
+            root = {"X-CONVERSATION-ID": "mine", "X-JOB-TITLE": "engineer"}
+            answer = await ask(session, "outer", **root)
     assert answer.json == {"roles": ["basic"], "project": "One"}
     outer_key, inner_key = live
     assert outer_key["execution_path"] == ["outer"]
@@ -113,14 +124,19 @@ async def test_an_application_never_has_an_administrators_rights(tmp_path: Path)
     statuses: list[int] = []
 
     async def reloads(request: web.Request) -> web.Response:
-        async with calling(core, request.headers["Api-Key"]) as session:
-            async with session.post("/v1/ops/config/reload") as answer:
-                statuses.append(answer.status)
+        async with (
+            calling(core, request.headers["Api-Key"]) as session,
+            session.post("/v1/ops/config/reload") as answer,
+        ):
+            statuses.append(answer.status)
         return web.json_response({})
 
-    async with peer(reloads) as app, local_core(config({"app": app.url}), tmp_path) as core:
-        async with calling(core, "key-admin") as session:
-            await ask(session)
+    async with (
+        peer(reloads) as app,
+        local_core(config({"app": app.url}), tmp_path) as core,
+        calling(core, "key-admin") as session,
+    ):
+        await ask(session)
     assert statuses == [403]
 
 
@@ -129,9 +145,13 @@ async def test_13_12_an_application_has_its_own_bucket_and_its_folder_in_the_use
         async with calling(core, request.headers["Api-Key"]) as session, session.get("/v1/bucket") as bucket:
             return web.json_response(await bucket.json())
 
-    async with peer(looks) as app, local_core(config({"my app": app.url}), tmp_path) as core:
-        async with calling(core) as session, CoreFiles.of(core.url, "key-one") as files:
-            seen = (await ask(session, "my%20app")).json
+    async with (
+        peer(looks) as app,
+        local_core(config({"my app": app.url}), tmp_path) as core,
+        calling(core) as session,
+        CoreFiles.of(core.url, "key-one") as files,
+    ):
+        seen = (await ask(session, "my%20app")).json
     assert seen["appdata"] == f"{files.bucket}/appdata/my%20app"
     assert seen["bucket"] != files.bucket
 
@@ -155,14 +175,17 @@ async def test_a_granted_file_is_readable_by_what_is_called_next_until_revoked(t
                 found.append((await ask(session, "inner")).json)
             return web.json_response(found)
 
-    async with peer(reads) as inner, peer(grants) as outer:
-        async with local_core(config({"inner": inner.url, "outer": outer.url}), tmp_path) as core:
-            running.append(core)
-            async with CoreFiles.of(core.url, "key-one") as files, calling(core) as session:
-                url = files.url("a.csv")
-                await files.put("a.csv", b"1,2")
-                attached = {"role": "user", "content": "", "custom_content": {"attachments": [{"url": url}]}}
-                answer = await ask(session, "outer", {"messages": [attached]})
+    async with (
+        peer(reads) as inner,
+        peer(grants) as outer,
+        local_core(config({"inner": inner.url, "outer": outer.url}), tmp_path) as core,
+    ):
+        running.append(core)
+        async with CoreFiles.of(core.url, "key-one") as files, calling(core) as session:
+            url = files.url("a.csv")
+            await files.put("a.csv", b"1,2")
+            attached = {"role": "user", "content": "", "custom_content": {"attachments": [{"url": url}]}}
+            answer = await ask(session, "outer", {"messages": [attached]})
     assert answer.json == [403, 200, 403]
     assert listed == [[{"url": url, "permissions": ["READ"]}], []]
 
@@ -187,12 +210,16 @@ async def test_granting_needs_a_per_request_key_a_receiver_a_list_and_the_right_
             ]
         return web.json_response(statuses)
 
-    async with peer(tries) as app, local_core(config({"app": app.url}), tmp_path) as core:
-        async with calling(core) as session, CoreFiles.of(core.url, "key-one") as files:
-            bucket = files.bucket
-            entry = {"url": f"files/{bucket}/a.csv"}
-            assert await refused(session, {"resourcePermissions": [entry], "receiver": "inner"}) == 403
-            assert (await ask(session)).json == [400, 400, 400, 403, 400]
+    async with (
+        peer(tries) as app,
+        local_core(config({"app": app.url}), tmp_path) as core,
+        calling(core) as session,
+        CoreFiles.of(core.url, "key-one") as files,
+    ):
+        bucket = files.bucket
+        entry = {"url": f"files/{bucket}/a.csv"}
+        assert await refused(session, {"resourcePermissions": [entry], "receiver": "inner"}) == 403
+        assert (await ask(session)).json == [400, 400, 400, 403, 400]
 
 
 async def test_parallel_calls_of_one_application_do_not_share_rights(tmp_path: Path) -> None:
@@ -204,18 +231,22 @@ async def test_parallel_calls_of_one_application_do_not_share_rights(tmp_path: P
         key = request.headers["Api-Key"]
         return web.json_response({name: await status_of(core, key, f"/v1/{url}") for name, url in urls.items()})
 
-    async with peer(tries_everything) as app, local_core(config({"app": app.url}), tmp_path) as core:
-        async with CoreFiles.of(core.url, "key-one") as one, CoreFiles.of(core.url, "key-two") as two:
-            await one.put("a.csv")
-            await two.put("b.csv")
-            urls = {"key-one": one.url("a.csv"), "key-two": two.url("b.csv")}
+    async with (
+        peer(tries_everything) as app,
+        local_core(config({"app": app.url}), tmp_path) as core,
+        CoreFiles.of(core.url, "key-one") as one,
+        CoreFiles.of(core.url, "key-two") as two,
+    ):
+        await one.put("a.csv")
+        await two.put("b.csv")
+        urls = {"key-one": one.url("a.csv"), "key-two": two.url("b.csv")}
 
-            async def attach(caller: str) -> Any:
-                content = {"attachments": [{"url": urls[caller]}]}
-                async with calling(core, caller) as session:
-                    body = {"messages": [{"role": "user", "content": "", "custom_content": content}]}
-                    return (await ask(session, body=body)).json
+        async def attach(caller: str) -> Any:
+            content = {"attachments": [{"url": urls[caller]}]}
+            async with calling(core, caller) as session:
+                body = {"messages": [{"role": "user", "content": "", "custom_content": content}]}
+                return (await ask(session, body=body)).json
 
-            first, second = await asyncio.gather(attach("key-one"), attach("key-two"))
+        first, second = await asyncio.gather(attach("key-one"), attach("key-two"))
     assert first == {"key-one": 200, "key-two": 403}
     assert second == {"key-one": 403, "key-two": 200}

@@ -1,0 +1,109 @@
+"""The chat part of the `aidial-client` smoke list, with a real aidial-sdk application behind Core."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from aidial_client import Dial, DialException
+
+from tests.support.core import local_core
+from tests.support.core_peers import config, dialling
+
+os.environ.setdefault("PYDANTIC_V2", "True")
+
+from aidial_sdk import DIALApp
+from aidial_sdk.chat_completion import ChatCompletion, Request, Response
+from aidial_sdk.exceptions import InvalidRequestError
+
+MESSAGES: list[Any] = [{"role": "user", "content": "Hello"}]
+
+pytestmark = pytest.mark.local_core
+
+
+class Echo(ChatCompletion):
+    """Repeats the last message in two pieces, with a stage; `fail` makes it refuse."""
+
+    async def chat_completion(self, request: Request, response: Response) -> None:
+        text = request.messages[-1].text()
+        if text == "fail":
+            raise InvalidRequestError("developer's words", display_message="Say something else")
+        with response.create_single_choice() as choice:
+            with choice.create_stage("Listening") as stage:
+                stage.append_content(request.headers["X-Foo"])
+            choice.append_content("You said: ")
+            choice.append_content(text)
+
+
+@asynccontextmanager
+async def echo() -> AsyncGenerator[str]:
+    """The endpoint of a running SDK application."""
+    app = DIALApp()
+    app.add_chat_completion("echo", Echo())
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1))
+        serving = asyncio.create_task(server.serve([listener]))
+        try:
+            async with asyncio.timeout(10):
+                while not server.started:
+                    await asyncio.sleep(0.005)
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/openai/deployments/echo/chat/completions"
+        finally:
+            server.should_exit = True
+            await asyncio.wait_for(serving, 10)
+
+
+async def test_13_18_aidial_client_chats_streaming_and_not(tmp_path: Path) -> None:
+    async with (
+        echo() as endpoint,
+        local_core(config({"echo": endpoint}), tmp_path) as core,
+        dialling(core) as dial,
+    ):
+        create = dial.chat.completions.create
+        headers = {"X-Foo": "heard"}
+        block = await create(deployment_name="echo", messages=MESSAGES, stream=False, extra_headers=headers)
+        assert block.choices[0].message.content == "You said: Hello"
+        pieces: list[str] = []
+        stages: list[str] = []
+        async for chunk in await create(deployment_name="echo", messages=MESSAGES, stream=True, extra_headers=headers):
+            for choice in chunk.choices:
+                pieces.append(choice.delta.content or "")
+                custom = choice.delta.custom_content
+                stages += [stage.content or "" for stage in (custom.stages or [])] if custom else []
+        assert "".join(pieces) == "You said: Hello"
+        assert "".join(stages) == "heard"
+
+
+async def test_13_18_the_synchronous_client_gets_the_same(tmp_path: Path) -> None:
+    def chat(url: str) -> str | None:
+        with Dial(base_url=url, api_key="key-two", max_retries=0) as dial:
+            answer = dial.chat.completions.create(
+                deployment_name="echo", messages=MESSAGES, stream=False, extra_headers={"X-Foo": "x"}
+            )
+        return answer.choices[0].message.content
+
+    async with echo() as endpoint, local_core(config({"echo": endpoint}), tmp_path) as core:
+        assert await asyncio.to_thread(chat, core.url) == "You said: Hello"
+
+
+async def test_13_18_refusals_reach_the_client_in_the_applications_and_in_cores_words(tmp_path: Path) -> None:
+    async with (
+        echo() as endpoint,
+        local_core(config({"echo": endpoint}), tmp_path) as core,
+        dialling(core) as dial,
+    ):
+        create = dial.chat.completions.create
+        with pytest.raises(DialException) as own:
+            await create(deployment_name="echo", messages=[{"role": "user", "content": "fail"}], stream=False)
+        assert (own.value.status_code, own.value.display_message) == (400, "Say something else")
+        with pytest.raises(DialException) as cores:
+            await create(deployment_name="unheard-of", messages=MESSAGES, stream=False)
+        assert (cores.value.status_code, cores.value.message) == (404, "Unknown application: unheard-of")

@@ -1,0 +1,166 @@
+"""What Core lists, as DIAL Chat and aidial-client read it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.core import local_core
+from tests.support.core_files import Answer
+from tests.support.core_peers import calling, config, dialling
+
+ENTRIES: dict[str, Any] = {
+    "applications": {
+        "agent": {
+            "endpoint": "http://agent",
+            "displayName": "The Agent",
+            "iconUrl": "http://icons/a.svg",
+            "inputAttachmentTypes": ["text/csv"],
+            "maxInputAttachments": 10,
+            "features": {"configurationEndpoint": "http://agent/configuration", "url_attachments_supported": True},
+            "applicationProperties": {"tone": "kind"},
+        },
+        "secret": {"endpoint": "http://secret", "userRoles": ["other"]},
+    },
+    "models": {
+        "m": {
+            "type": "CHAT",
+            "endpoint": "http://m",
+            "limits": {"maxTotalTokens": 8000},
+            "pricing": {"unit": "token", "prompt": "0.1", "completion": "0.2"},
+            "features": {"toolsSupported": True},
+            "tokenizerModel": "gpt-4",
+            "displayVersion": "1",
+        },
+        "vectors": {"type": "embedding", "endpoint": "http://v"},
+    },
+    "toolsets": {"web": {"transport": "HTTP", "endpoint": "http://web/mcp", "allowedTools": ["search"]}},
+}
+
+pytestmark = pytest.mark.local_core
+
+
+async def listed(tmp_path: Path, path: str, key: str = "key-one", **switches: Any) -> Answer:
+    async with (
+        local_core(config(**ENTRIES), tmp_path, **switches) as core,
+        calling(core, key) as session,
+        session.get(path) as answer,
+    ):
+        return Answer(answer.status, answer.headers, await answer.read())
+
+
+async def test_13_16_a_model_is_listed_with_everything_chat_needs(tmp_path: Path) -> None:
+    document = (await listed(tmp_path, "/openai/models?api-version=2024-02-01")).json
+    assert document["object"] == "list"
+    model = document["data"][0]
+    features = model.pop("features")
+    assert model == {
+        "id": "m",
+        "model": "m",
+        "display_version": "1",
+        "reference": "m",
+        "owner": "organization-owner",
+        "object": "model",
+        "status": "succeeded",
+        "created_at": 1672534800,
+        "updated_at": 1672534800,
+        "max_input_attachments": 0,
+        "defaults": {},
+        "description_keywords": [],
+        "max_retry_attempts": 5,
+        "lifecycle_status": "generally-available",
+        "capabilities": {
+            "scale_types": ["standard"],
+            "completion": False,
+            "chat_completion": True,
+            "embeddings": False,
+            "fine_tune": False,
+            "inference": False,
+        },
+        "tokenizer_model": "gpt-4",
+        "limits": {"max_total_tokens": 8000},
+        "pricing": {"unit": "token", "prompt": "0.1", "completion": "0.2"},
+    }
+    assert features["tools"] is True
+    assert features["system_prompt"] is True
+    assert features["rate"] is False
+    assert features["reasoning_efforts"] == []
+
+
+async def test_13_16_an_application_is_listed_without_capabilities(tmp_path: Path) -> None:
+    (agent,) = (await listed(tmp_path, "/openai/applications")).json["data"]
+    assert (agent["id"], agent["application"], agent["object"]) == ("agent", "agent", "application")
+    assert agent["display_name"] == "The Agent"
+    assert agent["input_attachment_types"] == ["text/csv"]
+    assert agent["max_input_attachments"] == 10
+    assert agent["features"]["configuration"] is True
+    assert agent["features"]["url_attachments"] is True
+    assert agent["application_properties"] == {"tone": "kind"}
+    assert "capabilities" not in agent
+
+
+async def test_13_16_deployments_are_the_models_alone(tmp_path: Path) -> None:
+    assert [item["id"] for item in (await listed(tmp_path, "/openai/deployments")).json["data"]] == ["m", "vectors"]
+    assert (await listed(tmp_path, "/openai/deployments/m")).json["object"] == "model"
+
+
+async def test_13_16_only_what_the_callers_roles_may_use_is_listed(tmp_path: Path) -> None:
+    for_two = (await listed(tmp_path, "/openai/applications", "key-two")).json["data"]
+    assert [item["id"] for item in for_two] == ["agent", "secret"]
+    assert (await listed(tmp_path, "/openai/applications/secret", "key-two")).status == 200
+    assert (await listed(tmp_path, "/openai/applications/secret")).status == 403
+    missing = await listed(tmp_path, "/openai/applications/unheard-of")
+    assert (missing.status, missing.body) == (404, b"")
+
+
+@pytest.mark.parametrize("name", ["assistants", "addons"])
+async def test_13_16_old_chat_gets_empty_lists(tmp_path: Path, name: str) -> None:
+    assert (await listed(tmp_path, f"/openai/{name}")).json == {"data": [], "object": "list"}
+
+
+async def test_13_16_toolsets_and_names_are_todays(tmp_path: Path) -> None:
+    (toolset,) = (await listed(tmp_path, "/openai/toolsets")).json["data"]
+    assert (toolset["toolset"], toolset["transport"], toolset["allowed_tools"]) == ("web", "http", ["search"])
+    names = (await listed(tmp_path, "/v1/deployment-names?type=application,model")).json
+    assert names == [
+        {"id": "m", "object": "model"},
+        {"id": "vectors", "object": "model"},
+        {"id": "agent", "object": "application"},
+    ]
+    every = (await listed(tmp_path, "/v1/deployments")).json["data"]
+    assert [item["id"] for item in every] == ["m", "vectors", "agent"]
+    for path in ("/openai/toolsets", "/v1/deployment-names", "/v1/deployments"):
+        assert (await listed(tmp_path, path, core025=True)).text == "No route"
+
+
+async def test_13_16_aidial_client_reads_every_listing(tmp_path: Path) -> None:
+    async with local_core(config(**ENTRIES), tmp_path) as core, dialling(core) as dial:
+        model = await dial.model.get("m")
+        assert model.limits is not None
+        assert model.limits.max_total_tokens == 8000
+        assert [one.id for one in await dial.deployments.list()] == ["m", "vectors"]
+        assert (await dial.deployments.get("m")).model == "m"
+        assert (await dial.application.get("agent")).application == "agent"
+        assert [one.application for one in await dial.application.list()] == ["agent"]
+        assert (await dial.toolset.get("web")).toolset == "web"
+
+
+async def test_13_18_aidial_client_reads_user_and_names(tmp_path: Path) -> None:
+    async with local_core(config(**ENTRIES), tmp_path) as core, dialling(core) as dial:
+        user = await dial.user.info()
+        assert (user.roles, user.project) == (["basic"], "One")
+        names = await dial.deployments.list_names(["application"])
+        assert [(one.id, one.object) for one in names] == [("agent", "application")]
+
+
+async def test_a_long_listing_is_gzipped_for_who_asks(tmp_path: Path) -> None:
+    applications = {f"app-{number}": f"http://app-{number}" for number in range(20)}
+    async with local_core(config(applications), tmp_path) as core, calling(core) as session:
+        for accepted, encoding in (("gzip", "gzip"), ("identity", None)):
+            headers = {"Accept-Encoding": accepted}
+            async with session.get("/openai/applications", headers=headers) as answer:
+                assert answer.headers.get("Content-Encoding") == encoding
+                assert len(json.loads(await answer.read())["data"]) == 20

@@ -1,0 +1,184 @@
+"""Core's configuration file: read like the real Core reads it, again when it changes, with keys that are secrets."""
+
+from __future__ import annotations
+
+import json
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+
+from task.errors import SettingsError
+from task.local_core.app import CoreSettings, create_app, installation_key, serve
+from tests.support.core import API_KEY, RunningCore, local_core
+from tests.support.core_peers import KEYS, answers, ask, calling, config, peer
+
+pytestmark = pytest.mark.local_core
+
+
+async def ids(session: ClientSession) -> list[str]:
+    async with session.get("/openai/applications") as answer:
+        assert answer.status == 200
+        return [item["id"] for item in (await answer.json())["data"]]
+
+
+async def status(core: RunningCore, key: str) -> int:
+    async with calling(core, key) as session, session.get("/v1/bucket") as answer:
+        return answer.status
+
+
+def write(path: Path, document: Any) -> Path:
+    path.write_text(json.dumps(document))
+    return path
+
+
+async def test_files_are_merged_in_order_and_read_again_when_they_change(tmp_path: Path) -> None:
+    first = write(tmp_path / "first.json", {"keys": KEYS, "applications": {"a": {"displayName": "A"}}})
+    second = write(tmp_path / "second.json", {"applications": {"a": {"iconUrl": "x"}, "b": {}}})
+    async with local_core({}, tmp_path, config_files=(first, second)) as core, calling(core) as session:
+        async with session.get("/openai/applications/a") as answer:
+            merged = await answer.json()
+        assert (merged["display_name"], merged["icon_url"]) == ("A", "x")
+        assert await ids(session) == ["a", "b"]
+        write(second, {"applications": {"b": {}, "c": {}}})
+        assert await ids(session) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("broken", ["{", "[]", '{"applications": {"b": {"endpoint": 5}}}'])
+async def test_a_change_that_cannot_be_read_leaves_the_last_good_one(tmp_path: Path, broken: str) -> None:
+    path = write(tmp_path / "config.json", config({"a": "http://a"}))
+    async with local_core({}, tmp_path, config_files=(path,)) as core, calling(core) as session:
+        path.write_text(broken)
+        assert await ids(session) == ["a"]
+        path.unlink()
+        assert await ids(session) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("{", "not JSON"),
+        ("[]", "must be a JSON object"),
+        ('{"keys": {"k": {"project": "P"}}}', "a key needs a role"),
+        ('{"keys": {"k": {"role": "r"}}}', "keys.k.project"),
+        ('{"applications": {"a": {"endpoint": 5}}}', "applications.a.endpoint"),
+        ('{"applications": {"a": {"reference": "x"}}, "models": {"x": {}}}', "'a' and 'x' have one reference"),
+        ('{"applications": []}', "applications"),
+        ('{"applications": {"a": 5}}', "applications.a"),
+        ('{"routes": {"r": {"paths": ["("]}}}', "routes.r.paths"),
+    ],
+)
+def test_a_file_that_cannot_be_used_stops_the_start_with_one_line(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(SettingsError) as error:
+        create_app(CoreSettings(tmp_path, (path,)))
+    assert named in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"missing\.json"):
+        create_app(CoreSettings(tmp_path, (tmp_path / "missing.json",)))
+
+
+async def test_variables_are_expanded_in_keys_and_values_and_an_unset_one_is_no_key(tmp_path: Path) -> None:
+    document = {
+        "keys": {
+            "${env:DIAL_API_KEY}": {"project": "Installed", "role": "r"},
+            "${env:TEAM_KEY}": {"project": "Team", "role": "r"},
+            "${env:UNSET}": {"project": "Nobody", "role": "admin"},
+        },
+        "applications": {"a": {"displayName": "for ${env:WHO}"}},
+    }
+    environment = {"WHO": "everybody", "TEAM_KEY": "team-key"}
+    async with local_core(document, tmp_path, environment=environment) as core:
+        assert await status(core, "team-key") == 200
+        async with calling(core, API_KEY) as session, session.get("/v1/user/info") as answer:
+            assert (await answer.json())["project"] == "Installed"
+        async with calling(core, "team-key") as session, session.get("/openai/applications/a") as answer:
+            assert (await answer.json())["display_name"] == "for everybody"
+        async with calling(core, None) as session:
+            for bare in ("Bearer", "Bearer ", ""):
+                async with session.get("/v1/bucket", headers={"Authorization": bare, "Api-Key": ""}) as answer:
+                    assert answer.status == 401
+
+
+async def test_the_published_example_key_opens_nothing_and_gives_its_project_to_the_installations_key(
+    tmp_path: Path,
+) -> None:
+    published = {"keys": {"dial_api_key": {"project": "TEST-PROJECT", "role": "default"}}}
+    async with local_core(published, tmp_path) as core:
+        assert await status(core, "dial_api_key") == 401
+        async with calling(core, API_KEY) as session, session.get("/v1/user/info") as answer:
+            assert await answer.json() == {"roles": ["default"], "project": "TEST-PROJECT"}
+
+
+def test_the_installations_key_is_random_private_and_stays(tmp_path: Path) -> None:
+    key = installation_key(tmp_path / "one")
+    assert len(key) >= 32
+    assert installation_key(tmp_path / "one") == key
+    assert installation_key(tmp_path / "two") != key
+    assert installation_key(tmp_path / "one", "given") == "given"
+    assert stat.S_IMODE((tmp_path / "one" / "api_key").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("with_port", [False, True])
+async def test_hosts_of_the_file_are_where_the_map_says(tmp_path: Path, with_port: bool) -> None:
+    async with peer(answers(200, {"found": True})) as app:
+        port = app.url.rpartition(":")[2]
+        address = "http://agent:5030/chat" if with_port else f"http://agent:{port}/chat"
+        host_map = {"agent": f"127.0.0.1:{port}" if with_port else "127.0.0.1"}
+        async with (
+            local_core(config({"app": address}), tmp_path, host_map=host_map) as core,
+            calling(core) as session,
+        ):
+            assert (await ask(session)).json == {"found": True}
+    assert app.last.url == "/chat"
+
+
+async def test_routes_of_the_file_answer_or_pass_on(tmp_path: Path) -> None:
+    async with peer(answers(200, {"found": True})) as app:
+        routes = {
+            "fixed": {"paths": ["/v1/fixed"], "methods": ["GET"], "response": {"status": 201, "body": "OK"}},
+            "rewritten": {"paths": ["/v1/store(/[^/]+)*"], "rewritePath": True, "upstreams": [{"endpoint": app.url}]},
+            "plain": {"paths": ["/v1/plain"], "upstreams": [{"endpoint": f"{app.url}/there"}], "userRoles": ["basic"]},
+        }
+        async with local_core(config(routes=routes), tmp_path) as core, calling(core) as session:
+            for method, path, expected in (
+                ("GET", "/v1/fixed", 201),
+                ("POST", "/v1/fixed", 502),
+                ("POST", "/v1/store/a/b?x=1", 200),
+                ("GET", "/v1/plain", 200),
+                ("GET", "/v1/plain/more", 502),
+            ):
+                async with session.request(method, path) as answer:
+                    assert answer.status == expected
+            async with calling(core, "key-two") as other, other.get("/v1/plain") as answer:
+                assert answer.status == 403
+    assert [seen.url for seen in app.requests] == ["/v1/store/a/b?x=1", "/there"]
+    assert all(len(seen.key) == 32 for seen in app.requests)
+
+
+async def test_only_an_administrator_reloads_and_no_secret_is_shown(tmp_path: Path) -> None:
+    models = {"m": {"endpoint": "http://m", "upstreams": [{"endpoint": "http://u", "key": "provider-secret"}]}}
+    async with local_core(config(models=models), tmp_path) as core:
+        for key, expected in (("key-one", 403), ("key-admin", 200)):
+            async with calling(core, key) as session, session.post("/v1/ops/config/reload") as answer:
+                assert answer.status == expected
+                text = await answer.text()
+    assert json.loads(text)["models"]["m"]["endpoint"] == "http://m"
+    assert "secret" not in text
+    assert "key-one" not in text
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingsError, match=f"port {port} is in use"):
+            serve(CoreSettings(tmp_path, port=port))

@@ -1,0 +1,218 @@
+"""Automatic sharing: what a request attaches goes down to the application, what it made comes back up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, web
+
+from tests.support.core import RunningCore, local_core
+from tests.support.core_files import Answer, CoreFiles
+from tests.support.core_peers import DONE, Handler, answers, ask, calling, chunk, config, peer, streams
+
+FOLDER = "application/vnd.dial.metadata+json"
+
+pytestmark = pytest.mark.local_core
+
+
+def attaching(*attachments: dict[str, Any]) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "", "custom_content": {"attachments": list(attachments)}}]}
+
+
+def showing_image(url: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}
+
+
+@asynccontextmanager
+async def asking(
+    answer: Handler, tmp_path: Path, **switches: Any
+) -> AsyncGenerator[tuple[ClientSession, CoreFiles, CoreFiles]]:
+    """A caller of an application, the caller's files, and the files of somebody else."""
+    async with (
+        peer(answer) as app,
+        local_core(config({"app": app.url}), tmp_path, **switches) as core,
+        calling(core) as session,
+        CoreFiles.of(core.url, "key-one") as mine,
+        CoreFiles.of(core.url, "key-two") as theirs,
+    ):
+        yield session, mine, theirs
+
+
+@pytest.mark.parametrize("url", ["{mine}", "data:text/plain;base64,YQ==", "https://example.com/a.csv"])
+async def test_13_9_readable_and_foreign_urls_are_accepted(tmp_path: Path, url: str) -> None:
+    async with asking(answers(), tmp_path) as (session, mine, _):
+        await mine.put("a.csv")
+        assert (await ask(session, body=attaching({"url": url.format(mine=mine.url("a.csv"))}))).status == 200
+
+
+@pytest.mark.parametrize("shape", ["message", "image", "stage", "input"])
+async def test_13_9_an_unreadable_file_is_refused_wherever_it_is_attached(tmp_path: Path, shape: str) -> None:
+    async with asking(answers(), tmp_path) as (session, _, theirs):
+        url = theirs.url("secret%20plan.csv")
+        await theirs.put("secret%20plan.csv")
+        stage = {"custom_content": {"stages": [{"attachments": [{"url": url}]}]}}
+        body = {
+            "message": attaching({"url": url}),
+            "image": showing_image(url),
+            "stage": {"messages": [{"role": "assistant", "content": "", **stage}]},
+            "input": {"custom_input": [[{"url": url}], "text"]},
+        }[shape]
+        answer = await ask(session, body=body)
+        assert (answer.status, answer.text) == (403, f"Access denied to the file {url}")
+
+
+@pytest.mark.parametrize(
+    "attachment",
+    [
+        {"url": "files//x"},
+        {"url": "/files/{b}/a.csv"},
+        {"url": "v1/files/{b}/a.csv"},
+        {"url": "files/{b}/a.csv?x=1"},
+        {"url": "files/{b}/a.csv#x"},
+        {"url": "files/{b}/../a.csv"},
+        {"url": "files/{b}/%2e%2e/a.csv"},
+        {"url": "files/{b}/a%2Fb.csv"},
+        {"url": "a.csv"},
+        {"url": "files/{b}/dir/"},
+        {"url": "metadata/files/{b}/dir/"},
+        {"url": "files/{b}/dir/", "type": FOLDER},
+        {"url": "metadata/files/{b}/dir", "type": FOLDER},
+    ],
+)
+async def test_13_9_a_malformed_url_is_an_empty_400(tmp_path: Path, attachment: dict[str, str]) -> None:
+    async with asking(answers(), tmp_path) as (session, mine, _):
+        bad = attachment | {"url": attachment["url"].format(b=mine.bucket)}
+        answer = await ask(session, body=attaching(bad))
+        assert (answer.status, answer.text) == (400, "")
+
+
+async def test_13_9_a_folder_opens_what_is_below_it_and_not_what_is_beside_it(tmp_path: Path) -> None:
+    running: list[RunningCore] = []
+    names = ["dir/a.csv", "dir/sub/b.csv", "dir2/c.csv", "d.csv"]
+
+    async def reads_all(request: web.Request) -> web.Response:
+        async with CoreFiles.of(running[0].url, request.headers["Api-Key"]) as files:
+            return web.json_response([(await files.get(f"files/{mine.bucket}/{name}")).status for name in names])
+
+    async with (
+        peer(reads_all) as app,
+        local_core(config({"app": app.url}), tmp_path) as core,
+        calling(core) as session,
+        CoreFiles.of(core.url, "key-one") as mine,
+    ):
+        running.append(core)
+        for name in names:
+            await mine.put(name)
+        folder = {"type": FOLDER, "url": f"metadata/files/{mine.bucket}/dir/"}
+        assert (await ask(session, body=attaching(folder))).json == [200, 200, 403, 403]
+        assert (await ask(session)).json == [403, 403, 403, 403]
+
+
+@pytest.mark.parametrize("core025", [False, True])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [{"role": "user", "content": "", "custom_content": {"attachments": None}}]},
+        {"messages": [{"role": "user", "content": "", "custom_content": {"stages": None}}]},
+        attaching({"type": None, "url": "https://example.com/a"}),
+    ],
+)
+async def test_13_9_nulls_trip_core_025_only(tmp_path: Path, body: dict[str, Any], core025: bool) -> None:
+    async with asking(answers(), tmp_path, core025=core025) as (session, _, _):
+        assert (await ask(session, body=body)).status == (400 if core025 else 200)
+
+
+async def test_13_9_odd_shapes_are_left_to_the_application(tmp_path: Path) -> None:
+    odd = {
+        "messages": ["text", {"content": [None, {"type": "image_url", "image_url": "x"}], "custom_content": 1}, None]
+    }
+    async with asking(answers(), tmp_path) as (session, _, _):
+        assert (await ask(session, body=odd)).status == 200
+        assert (await ask(session, body={"messages": 5, "custom_input": "text"})).status == 200
+
+
+def nested(running: list[RunningCore], found: list[int], *, stream: bool) -> tuple[Handler, Handler]:
+    """An outer application that calls an inner one and then reads the file that the inner one attached."""
+
+    async def inner(request: web.Request) -> web.StreamResponse:
+        async with CoreFiles.of(running[0].url, request.headers["Api-Key"]) as files:
+            home = (await files.call("GET", "/v1/bucket")).json["appdata"]
+            await files.put(f"files/{home}/made%20here.md", b"result")
+        content = {"custom_content": {"attachments": [{"title": "x" * 500, "url": f"files/{home}/made%20here.md"}]}}
+        if not stream:
+            return web.json_response({"choices": [{"index": 0, "message": {"content": "", **content}}]}, dumps=pretty)
+        event = chunk(content)
+        return await streams(event[:30], event[30:600], event[600:], DONE, seconds=0.002)(request)
+
+    async def outer(request: web.Request) -> web.Response:
+        async with (
+            calling(running[0], request.headers["Api-Key"]) as session,
+            CoreFiles.of(running[0].url, request.headers["Api-Key"]) as files,
+        ):
+            url = attached_url(await ask(session, "inner"))
+            found.append((await files.get(url)).status)
+            found.append((await files.put(url, b"changed")).status)
+            return web.json_response(url)
+
+    return inner, outer
+
+
+def pretty(document: Any) -> str:
+    return json.dumps(document, indent=2)
+
+
+def attached_url(answer: Answer) -> str:
+    text = answer.text.partition("data: ")[2].partition("\n")[0] or answer.text
+    choice = json.loads(text)["choices"][0]
+    return (choice.get("delta") or choice["message"])["custom_content"]["attachments"][0]["url"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_13_11_what_the_inner_application_returns_is_open_to_the_outer_one_and_the_user(
+    tmp_path: Path, stream: bool
+) -> None:
+    running: list[RunningCore] = []
+    found: list[int] = []
+    inner, outer = nested(running, found, stream=stream)
+    async with (
+        peer(inner) as inner_app,
+        peer(outer) as outer_app,
+        local_core(config({"inner": inner_app.url, "outer": outer_app.url}), tmp_path) as core,
+        calling(core) as session,
+        CoreFiles.of(core.url, "key-one") as mine,
+    ):
+        running.append(core)
+        url = (await ask(session, "outer")).json
+        assert found == [200, 200]
+        assert url == mine.url("appdata/inner/made%20here.md")
+        assert (await mine.get(url)).body == b"changed"
+
+
+async def test_13_11_only_the_inner_applications_own_folder_comes_back(tmp_path: Path) -> None:
+    running: list[RunningCore] = []
+    async with local_core(config(), tmp_path) as core, CoreFiles.of(core.url, "key-one") as files:
+        private = files.url("private.csv")
+    claims = {"choices": [{"message": {"custom_content": {"attachments": [{"url": private}, {"url": "nonsense"}]}}}]}
+
+    async def outer(request: web.Request) -> web.Response:
+        key = request.headers["Api-Key"]
+        async with calling(running[0], key) as session, CoreFiles.of(running[0].url, key) as files:
+            await ask(session, "inner")
+            return web.json_response((await files.get(private)).status)
+
+    async with (
+        peer(answers(200, claims)) as inner_app,
+        peer(outer) as outer_app,
+        local_core(config({"inner": inner_app.url, "outer": outer_app.url}), tmp_path) as core,
+        calling(core) as session,
+        CoreFiles.of(core.url, "key-one") as mine,
+    ):
+        running.append(core)
+        await mine.put("private.csv")
+        assert (await mine.get(private)).status == 200
+        assert (await ask(session, "outer")).json == 403
