@@ -27,12 +27,11 @@ test-system: $(READY) ## run the tests that need Debian packages, and the full c
 	@$(BIN)/python -m pytest -m system --timeout 600 || [ $$? -eq 5 ]
 
 check: $(READY) ## format, lint, types, import contracts, fault map, generated pages
-	@$(BIN)/ruff format --check --quiet .
-	@$(BIN)/ruff check --quiet .
-	@$(BIN)/lint-imports --no-logo
-	@$(BIN)/pyright --warnings
-	@$(BIN)/python -m scripts.settings_table --check
-	@$(BIN)/python -m scripts.faults
+	@failed=0; \
+	for step in "ruff format --check --quiet ." "ruff check --quiet ." "lint-imports --no-logo" "pyright --warnings" \
+	  "python -m scripts.settings_table --check" "python -m scripts.faults"; do \
+	  $(BIN)/$$step || { echo "make check: $$step failed" >&2; failed=1; }; \
+	done; exit $$failed
 
 format: $(READY) ## format the code and mend what ruff can mend
 	@$(BIN)/ruff format --quiet .
