@@ -24,7 +24,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @pytest.fixture
 async def pool() -> AsyncGenerator[AsyncDialClientPool]:
-    pool = AsyncDialClientPool()
+    pool = AsyncDialClientPool(verify=False)  # no TLS on loopback, and its context takes 20 ms
     yield pool
     await pool.aclose()
 
@@ -84,10 +84,10 @@ async def test_an_upload_outside_a_request_goes_into_the_files_home_under_a_uniq
         assert (file.content, file.content_type, file.name[-4:]) == (b"png", "image/png", ".png")
 
 
-@pytest.mark.parametrize("name", ["", "..", "a/b\\c{d}\n.", "x" * 500 + ".txt", "." * 10, "отчёт.csv", "a?b#c%41.txt"])
-async def test_any_name_becomes_a_name_that_core_accepts(files: DialFiles, name: str) -> None:
-    url = await files.upload(name, b"content", "text/plain", KEY)
-    assert (await files.download(url, KEY, MEGABYTE)).content == b"content"
+async def test_any_name_becomes_a_name_that_core_accepts(files: DialFiles) -> None:
+    for name in ("", "..", "a/b\\c{d}\n.", "x" * 500 + ".txt", "." * 10, "отчёт.csv", "a?b#c%41.txt"):
+        url = await files.upload(name, name.encode(), "text/plain", KEY)
+        assert (await files.download(url, KEY, MEGABYTE)).content == name.encode()
 
 
 async def test_inside_a_request_files_go_where_the_user_reads_them(tmp_path: Path, pool: AsyncDialClientPool) -> None:
@@ -115,36 +115,36 @@ async def test_the_principal_is_one_for_all_keys_of_a_user_and_another_for_anoth
     assert one == more != two
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "files/report.csv",
-        "report.csv",
-        "",
-        "/files/b/a.csv",
-        "v1/files/b/a.csv",
-        "conversations/b/a",
-        "metadata/files/b/dir/",
-        "files/b/",
-        "files/b/dir/",
-        "files/b/../c/a.csv",
-        "files/b/%2e%2e/a.csv",
-        "files/b/a%2Fb.csv",
-        "files/b/a%00.csv",
-        "files/b//a.csv",
-        "files/b/a.csv?x=1",
-        "files/b/a.csv#y",
-        "data:text/csv,1",
-        "file:///etc/passwd",
-        "http://[broken/v1/files/b/a.csv",
-        "http://127.0.0.1:notaport/v1/files/b/a.csv",
-    ],
+NOT_FILES = (
+    "files/report.csv",
+    "report.csv",
+    "",
+    "/files/b/a.csv",
+    "v1/files/b/a.csv",
+    "conversations/b/a",
+    "metadata/files/b/dir/",
+    "files/b/",
+    "files/b/dir/",
+    "files/b/../c/a.csv",
+    "files/b/%2e%2e/a.csv",
+    "files/b/a%2Fb.csv",
+    "files/b/a%00.csv",
+    "files/b//a.csv",
+    "files/b/a.csv?x=1",
+    "files/b/a.csv#y",
+    "data:text/csv,1",
+    "file:///etc/passwd",
+    "http://[broken/v1/files/b/a.csv",
+    "http://127.0.0.1:notaport/v1/files/b/a.csv",
 )
-async def test_what_is_not_a_dial_file_is_refused_with_the_valid_form(pool: AsyncDialClientPool, url: str) -> None:
+
+
+async def test_what_is_not_a_dial_file_is_refused_with_the_valid_form(pool: AsyncDialClientPool) -> None:
     files = DialFiles("http://127.0.0.1:9", pool)
-    for call in (files.download(url, KEY, MEGABYTE), files.metadata(url, KEY)):
-        with pytest.raises(ToolError, match=r"files/\{bucket\}/\{path\}"):
-            await call
+    for url in NOT_FILES:
+        for call in (files.download(url, KEY, MEGABYTE), files.metadata(url, KEY)):
+            with pytest.raises(ToolError, match=r"files/\{bucket\}/\{path\}"):
+                await call
 
 
 async def test_a_key_is_never_sent_to_another_host(files: DialFiles, core: CoreFiles) -> None:

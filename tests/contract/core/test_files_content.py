@@ -105,28 +105,28 @@ async def test_13_13_an_empty_and_a_large_file_come_back_whole(files: CoreFiles)
     assert (await files.get("large")).body == large
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "%7Bid%7D.csv",
-        "a%00.csv",
-        "a%0A.csv",
-        "dir//a.csv",
-        "a%2Fb.csv",
-        "../x.csv",
-        "dir/../../x.csv",
-        "%2e%2e/x.csv",
-        "%2E%2E%2Fx.csv",
-        "a%ff.csv",
-        "a" * 901,
-        "%D1%8F" * 451,
-    ],
+BAD_PATHS = (
+    "%7Bid%7D.csv",
+    "a%00.csv",
+    "a%0A.csv",
+    "dir//a.csv",
+    "a%2Fb.csv",
+    "../x.csv",
+    "dir/../../x.csv",
+    "%2e%2e/x.csv",
+    "%2E%2E%2Fx.csv",
+    "a%ff.csv",
+    "a" * 901,
+    "%D1%8F" * 451,
 )
+
+
 @pytest.mark.parametrize("method", ["PUT", "GET", "DELETE"])
-async def test_13_13_a_bad_path_is_a_400(files: CoreFiles, method: str, path: str) -> None:
-    answer = await files.put(path) if method == "PUT" else await files.call(method, files.file(path))
-    assert answer.status == 400
-    assert "Invalid path provided" in answer.text or "900" in answer.text
+async def test_13_13_a_bad_path_is_a_400(files: CoreFiles, method: str) -> None:
+    for path in BAD_PATHS:
+        answer = await files.put(path) if method == "PUT" else await files.call(method, files.file(path))
+        assert answer.status == 400, path
+        assert "Invalid path provided" in answer.text or "900" in answer.text
 
 
 @pytest.mark.parametrize("path", ["a.", "dir./a.csv", "..."])
