@@ -104,6 +104,12 @@ def test_nul_bytes_are_removed_and_reported() -> None:
     assert found.notes[0] == "NUL characters removed: 1"
 
 
+def test_rows_without_text_are_no_rows() -> None:
+    found = extract("a.csv", b' \n, , , \na,b\n\n1,2\n , \n""\n3,4\n\t\n')
+    assert found.text == table("| a | b |", "| 1 | 2 |", "| 3 | 4 |")
+    assert found.notes == ("2 rows, 2 columns",)
+
+
 def test_a_header_without_rows_is_a_table() -> None:
     found = extract("a.csv", b"a,b,c\n")
     assert found.text == table("| a | b | c |")
@@ -131,6 +137,7 @@ def test_a_cell_too_long_for_a_table_leaves_the_text() -> None:
     assert found.notes == ("not readable as a table, given as it is",)
 
 
+@pytest.mark.system
 def test_a_hundred_thousand_rows_are_pages_in_under_a_second_of_work() -> None:
     rows = [
         f"{row},2025-10-{row % 28 + 1:02},A{row % 5},north,{row * 3},{row * 2.5},{row % 7},note {row}"

@@ -24,8 +24,12 @@ _QUOTING: tuple[tuple[Literal[0, 3], tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Cells of the widest row and of most rows, rows of one cell above the table, and the lines of ragged rows."""
+    """Cells of the widest row and of most rows, rows of one cell above the table, and the lines of ragged rows.
 
+    Rows without text do not count, but for `parsed`: the widest row that a parser will meet.
+    """
+
+    parsed: int
     width: int
     usual: int
     titles: int
@@ -46,7 +50,7 @@ def read_table(content: bytes, expected: str) -> Extraction:
     for quoting, remark in _QUOTING:
         try:
             shape = _shape_of(text, delimiter, quoting)
-            rows = _rows(text, delimiter, quoting, shape.width)
+            rows = _rows(text, delimiter, quoting, shape)
         except (csv.Error, ValueError):
             continue
         titles = Block("\n".join(row[0] for row in rows[: shape.titles]))
@@ -76,21 +80,32 @@ def _row(cells: Iterable[str]) -> str:
 
 def _shape_of(text: str, delimiter: str, quoting: Literal[0, 3]) -> _Shape:
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, quoting=quoting)
-    lines = [(len(row), reader.line_num) for row in reader if row]
+    every = [(len(row), reader.line_num, _has_text(row)) for row in reader]
+    lines = [(width, line) for width, line, has_text in every if has_text]
     usual = Counter(width for width, _ in lines).most_common(1)[0][0]
     titles = sum(1 for _ in takewhile(lambda line: line[0] == 1 < usual, lines))
-    ragged = tuple(line for width, line in lines[titles:] if width != usual)
-    return _Shape(max(width for width, _ in lines), usual, titles, ragged)
+    return _Shape(
+        parsed=max(width for width, *_ in every),
+        width=max(width for width, _ in lines),
+        usual=usual,
+        titles=titles,
+        ragged=tuple(line for width, line in lines[titles:] if width != usual),
+    )
 
 
-def _rows(text: str, delimiter: str, quoting: Literal[0, 3], width: int) -> list[list[str]]:
+def _rows(text: str, delimiter: str, quoting: Literal[0, 3], shape: _Shape) -> list[list[str]]:
     import pandas as pd
 
     frame = pd.read_csv(
-        io.StringIO(text), sep=delimiter, quoting=quoting, header=None, names=range(width), index_col=False,
+        io.StringIO(text), sep=delimiter, quoting=quoting, header=None, names=range(shape.parsed), index_col=False,
         dtype=str, keep_default_na=False, na_filter=False, engine="c",
+        skip_blank_lines=False,
     )  # fmt: skip
-    return frame.to_numpy().tolist()
+    return [row[: shape.width] for row in frame.to_numpy().tolist() if _has_text(row)]
+
+
+def _has_text(row: Iterable[str]) -> bool:
+    return bool("".join(row).strip())
 
 
 def _figures(rows: int, shape: _Shape) -> list[str]:
