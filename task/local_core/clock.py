@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from types import TracebackType
 
 
 class Timer:
@@ -73,10 +74,12 @@ class IdleLimit:
         self._watch()
         return self
 
-    async def __aexit__(self, *exc_info: object) -> bool | None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
         if self._timer is not None:
             self._timer.cancel()
-        return await self._timeout.__aexit__(*exc_info)  # type: ignore[arg-type]
+        return await self._timeout.__aexit__(kind, error, traceback)
 
     def touch(self) -> None:
         self._touched = self._clock.now()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from aiohttp import HttpVersion11, web
+from aiohttp.typedefs import Middleware
 
 from task.local_core.auth import Authenticator
 from task.local_core.identity import IDENTITY
 from task.local_core.refusal import PlainAnswer, Refusal
+
+logger = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -55,15 +60,14 @@ class Doorkeeper:
         self._methods = METHODS_025 if core025 else METHODS
         self._typed_errors = not core025
 
-    def middleware(self) -> web.middleware:  # type: ignore[valid-type]
+    def middleware(self) -> Middleware:
         @web.middleware
         async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-            try:
-                return await self._admit(request, handler)
-            except Refusal as refusal:
-                return refusal.answer(typed=self._typed_errors)
-            except web.HTTPRequestEntityTooLarge:
-                return PlainAnswer(413, TOO_LARGE)
+            started = time.monotonic()
+            answer = await self._answer(request, handler)
+            seconds = time.monotonic() - started
+            logger.info("%s %s %d %.3f s", request.method, _route_name(request), answer.status, seconds)
+            return answer
 
         return check
 
@@ -79,6 +83,14 @@ class Doorkeeper:
             if value is not None:
                 response.headers[f"Access-Control-Allow-{allowed}"] = value
 
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await self._admit(request, handler)
+        except Refusal as refusal:
+            return refusal.answer(typed=self._typed_errors)
+        except web.HTTPRequestEntityTooLarge:
+            return PlainAnswer(413, TOO_LARGE)
+
     async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._check_transport(request)
         if request.method == "OPTIONS":
@@ -93,7 +105,7 @@ class Doorkeeper:
     def _check_transport(self, request: web.Request) -> None:
         if request.version != HttpVersion11:
             raise Refusal(505)
-        if not self._host_is_allowed(request.host):
+        if not self._host_is_allowed(request.headers.get("Host", "")):
             raise Refusal(403, "Host is not allowed")
         if not self._origin_is_allowed(request):
             raise Refusal(403, "Origin is not allowed")
@@ -107,15 +119,27 @@ class Doorkeeper:
             raise Refusal(413, TOO_LARGE)
 
     def _host_is_allowed(self, netloc: str) -> bool:
-        host = urlsplit(f"//{netloc}").hostname or ""
+        host = _hostname(f"//{netloc}")
         return host in self._hosts or is_loopback(host)
 
     def _origin_is_allowed(self, request: web.Request) -> bool:
         origin = request.headers.get("Origin")
         if origin is None or origin in self._origins:
             return True
-        host = urlsplit(origin).hostname or ""
+        host = _hostname(origin)
         return host == "localhost" or is_loopback(host)
+
+
+def _route_name(request: web.Request) -> str:
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else "(no route)"
+
+
+def _hostname(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def is_loopback(host: str) -> bool:

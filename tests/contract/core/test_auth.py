@@ -196,7 +196,7 @@ async def test_a_body_over_the_limit_that_hides_its_length_is_413_too(tmp_path: 
 
 @pytest.mark.local_core
 @pytest.mark.parametrize(
-    "origin", ["https://evil.example", "http://localhost.evil.example", "null", "http://core.evil"]
+    "origin", ["https://evil.example", "http://localhost.evil.example", "null", "http://core.evil", "http://["]
 )
 async def test_a_foreign_web_origin_gets_nothing(core: RunningCore, origin: str) -> None:
     async with calling(core) as session:
@@ -224,6 +224,8 @@ async def test_local_and_configured_origins_are_let_in(tmp_path: Path) -> None:
         ("mine.example", 200),
         ("evil.example", 403),
         ("127.0.0.1.evil.example", 403),
+        ("[", 403),
+        ("", 403),
     ],
 )
 async def test_a_name_that_was_rebound_to_this_machine_opens_nothing(tmp_path: Path, host: str, status: int) -> None:

@@ -250,3 +250,12 @@ async def test_parallel_calls_of_one_application_do_not_share_rights(tmp_path: P
         first, second = await asyncio.gather(attach("key-one"), attach("key-two"))
     assert first == {"key-one": 200, "key-two": 403}
     assert second == {"key-one": 403, "key-two": 200}
+
+
+async def test_core_025_knows_no_per_request_permissions(tmp_path: Path) -> None:
+    async with (
+        local_core(config(), tmp_path, core025=True) as core,
+        calling(core) as session,
+        session.post(f"{GRANT}/grant", json={}) as answer,
+    ):
+        assert (answer.status, await answer.text()) == (502, "No route")
