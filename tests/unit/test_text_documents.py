@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import random
-from time import perf_counter
 
 import pytest
 
@@ -136,11 +135,10 @@ def test_invalid_json_is_given_as_it_is_with_a_note(content: bytes) -> None:
 
 
 def test_json_that_would_grow_out_of_hand_is_not_indented() -> None:
-    nested = b"[" * 900 + b"]" * 900
+    nested = b"[" * 500 + b"]" * 500
     content = b"[" + b",".join([nested] * 100) + b"]"
-    started = perf_counter()
-    assert extract("a.json", content).text == content.decode()
-    assert perf_counter() - started < 1
+    found = extract("a.json", content)
+    assert (found.text, found.notes) == (content.decode(), ())
 
 
 def test_readers_can_be_sent_to_another_process() -> None:
