@@ -1,16 +1,17 @@
 """`dial-agent ask` through local Core, agent and an OpenAI-compatible upstream that works with what reached it."""
 
+import asyncio
 import random
 import re
+import signal
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from task.llm.scripted import Reply, says, wants
-from tests.support.up import RunningProduct, dial_agent, running_product
-from tests.support.upstream import Received, Upstream, http_error, openai_upstream
+from tests.support.up import RunningProduct, dial_agent, environment, running_product
+from tests.support.upstream import Item, Received, Upstream, http_error, never_answering, openai_upstream
 
 REPORTS = {
     "report.csv": ("Date,Category,Sales,Profit", ","),
@@ -45,17 +46,29 @@ def made_report(folder: Path, name: str) -> tuple[Path, str]:
 
 
 @asynccontextmanager
-async def connected(home: Path, *items: object) -> AsyncGenerator[tuple[RunningProduct, Upstream]]:
-    async with openai_upstream(*items, api_key="sk-test") as upstream:  # pyright: ignore[reportArgumentType]
+async def connected(home: Path, *items: Item) -> AsyncGenerator[tuple[RunningProduct, Upstream]]:
+    async with openai_upstream(*items, api_key="sk-test") as upstream:
         environ = {"OPENAI_BASE_URL": upstream.url, "OPENAI_API_KEY": "sk-test", "DEPLOYMENT_NAME": "gpt-4o-mini"}
         async with running_product(home, **environ) as product:
             yield product, upstream
 
 
-@pytest.mark.timeout(60)
+async def interrupted(product: RunningProduct, upstream: Upstream) -> int | None:
+    """Ctrl-C while the model thinks; the exit code."""
+    arguments = (sys.executable, "-m", "task", "ask", "Hi")
+    environ = environment(product.home, DIAL_ENDPOINT=product.ready["core"])
+    process = await asyncio.create_subprocess_exec(*arguments, cwd=product.home, env=environ)
+    await upstream.received(len(upstream.requests) + 1)
+    process.send_signal(signal.SIGINT)
+    return await asyncio.wait_for(process.wait(), 5)
+
+
 async def test_the_right_row_comes_back_from_three_files_and_failures_have_their_exit_codes(tmp_path: Path) -> None:
     steps = [first_step, second_step] * 3
-    async with connected(tmp_path, *steps, http_error(400), says("Fine.")) as (product, upstream):
+    async with connected(tmp_path, *steps, http_error(400), says("Fine."), never_answering()) as (
+        product,
+        upstream,
+    ):
         assert (product.ready["rule"], product.ready["model"]) == ("upstream", "gpt-4o-mini")
         for name in REPORTS:
             path, right = made_report(tmp_path, name)
@@ -73,6 +86,9 @@ async def test_the_right_row_comes_back_from_three_files_and_failures_have_their
         unknown = await product.ask("Hi", "--model", "nobody")
         assert (unknown.code, unknown.out) == (2, "")
         assert "--model nobody is not deployed there" in unknown.err
+
+        assert await interrupted(product, upstream) == 130
+        await upstream.disconnected(1)
     assert {request.body["model"] for request in upstream.requests} == {"gpt-4o-mini"}
 
 

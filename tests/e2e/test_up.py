@@ -1,30 +1,96 @@
-"""`dial-agent up` in an empty home: ready, used, hurt, ended."""
+"""`dial-agent up` in an empty home, with no model anywhere: ready, used, hurt, ended."""
 
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import aiohttp
 import psutil
-import pytest
-import pytest_asyncio
 
-from tests.support.up import RunningProduct, dial_agent, running_product
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+from task.commands.checks import service_checks
+from task.settings import load_settings
+from tests.support.up import NO_OLLAMA, RunningProduct, dial_agent, running_product
 
 REPORT = "Date,Category,Sales\n2025-10-01,A,1200\n2025-10-05,A,1700\n2025-10-05,B,1200\n"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def demo(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RunningProduct]:
-    """The product with no model anywhere."""
-    home = tmp_path_factory.mktemp("home")
-    (home / "report.csv").write_text(REPORT)
-    async with running_product(home) as product:
-        yield product
+async def test_the_demo_product_from_its_start_to_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "report.csv").write_text(REPORT)
+    async with running_product(tmp_path) as product:
+        await one_table_says_everything(product)
+        await the_demo_shows_what_the_tool_gave_back(product)
+        await the_key_is_random_and_its_owners_alone(product)
+        await doctor_finds_everything_answering(product)
+        await a_second_product_is_told_who_holds_the_port(product)
+        await killed_processes_come_back(product)
+        await ctrl_c_leaves_no_process_and_no_port(product)
+
+
+async def one_table_says_everything(product: RunningProduct) -> None:
+    await product.having("Ctrl-C")
+    table = "\n".join(product.lines)
+    for part in (product.ready["agent"], product.ready["core"], "scripted-demo (a demo, not a real model)",
+                 "calculator", "file_content_extraction_tool", "OPENAI_API_KEY", 'dial-agent ask "'):  # fmt: skip
+        assert part in table
+    assert "gpt-4o" not in table
+    assert "\x1b" not in table
+
+
+async def the_demo_shows_what_the_tool_gave_back(product: RunningProduct) -> None:
+    answer = await product.ask("What is the top sale for category A?", "--file", "report.csv")
+    assert answer.code == 0, answer.err
+    assert "✓ file_content_extraction_tool" in answer.err
+    assert "| 2025-10-05 | A | 1700 |" in answer.out
+    assert "scripted demo, not a real model" in answer.out
+
+
+async def the_key_is_random_and_its_owners_alone(product: RunningProduct) -> None:
+    key = product.home / ".local/share/dial-agent/core.key"
+    assert len(key.read_text()) >= 32
+    assert key.stat().st_mode & 0o777 == 0o600
+    refused = await dial_agent(product.home, "ask", "Hi", DIAL_ENDPOINT=product.ready["core"], DIAL_API_KEY="guess")
+    assert refused.code == 2
+    assert "refuses the key" in refused.err
+
+
+async def doctor_finds_everything_answering(product: RunningProduct) -> None:
+    ports = {name: str(urlsplit(product.ready[name]).port) for name in ("agent", "core")}
+    environ = {"HOME": str(product.home), "OLLAMA_LOCAL": NO_OLLAMA}
+    environ |= {"AGENT_PORT": ports["agent"], "AGENT_CORE_PORT": ports["core"]}
+    async with aiohttp.ClientSession() as session:
+        rows = await service_checks(load_settings(environ=environ, directory=product.home), session)
+    assert {row.name: row.state for row in rows} == {
+        "agent": "ok", "core": "ok", "core key": "ok", "deployments": "ok", "model": "note",
+    }  # fmt: skip
+    assert "general-purpose-agent, scripted-demo" in {row.found for row in rows}
+
+
+async def a_second_product_is_told_who_holds_the_port(product: RunningProduct) -> None:
+    port = urlsplit(product.ready["agent"]).port
+    refused = await dial_agent(product.home, "up", "--port", str(port), "--core-port", "0")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.startswith(f"Port {port} is in use by python")
+    assert refused.err.endswith("choose another with --port or AGENT_PORT.\n")
+
+
+async def killed_processes_come_back(product: RunningProduct) -> None:
+    for name in ("core", "agent"):
+        os.kill(product.ready["processes"][name], signal.SIGKILL)
+        await product.having(f"{name:<5} │ was ended by SIGKILL; it is started again")
+    for name in ("core", "agent"):
+        await product.having(f"{name:<5} │ runs again")
+    assert (await product.ask("Hi")).code == 0
+
+
+async def ctrl_c_leaves_no_process_and_no_port(product: RunningProduct) -> None:
+    processes = psutil.Process(product.process.pid).children(recursive=True)
+    assert len(processes) == 2
+    assert await product.stop(signal.SIGINT) == 0
+    assert [process for process in processes if process.is_running()] == []
+    assert not await connects(product.ready["agent"])
+    assert not await connects(product.ready["core"])
 
 
 async def connects(url: str) -> bool:
@@ -34,56 +100,3 @@ async def connects(url: str) -> bool:
         return False
     writer.close()
     return True
-
-
-async def test_one_table_names_addresses_model_tools_and_what_is_missing(demo: RunningProduct) -> None:
-    await demo.having("Ctrl-C")
-    table = "\n".join(demo.lines)
-    for part in (demo.ready["agent"], demo.ready["core"], "scripted-demo (a demo, not a real model)", "calculator",
-                 "file_content_extraction_tool", "OPENAI_API_KEY", 'dial-agent ask "'):  # fmt: skip
-        assert part in table
-    assert "gpt-4o" not in table
-    assert "\x1b" not in table
-
-
-async def test_the_demo_calls_the_tool_shows_what_came_back_and_says_that_it_is_a_demo(demo: RunningProduct) -> None:
-    answer = await demo.ask("What is the top sale for category A?", "--file", "report.csv")
-    assert answer.code == 0, answer.err
-    assert "✓ file_content_extraction_tool" in answer.err
-    assert "| 2025-10-05 | A | 1700 |" in answer.out
-    assert "scripted demo, not a real model" in answer.out
-
-
-async def test_the_key_is_random_and_its_owners_alone(demo: RunningProduct) -> None:
-    key = demo.home / ".local/share/dial-agent/core.key"
-    assert len(key.read_text()) >= 32
-    assert key.stat().st_mode & 0o777 == 0o600
-    refused = await dial_agent(demo.home, "ask", "Hi", DIAL_ENDPOINT=demo.ready["core"], DIAL_API_KEY="guess")
-    assert refused.code == 2
-    assert "refuses the key" in refused.err
-
-
-async def test_killed_processes_are_reported_and_come_back(demo: RunningProduct) -> None:
-    for name in ("core", "agent"):
-        os.kill(demo.ready["processes"][name], signal.SIGKILL)
-        await demo.having(f"{name:<5} │ was ended by SIGKILL; it is started again")
-    for name in ("core", "agent"):
-        await demo.having(f"{name:<5} │ runs again")
-    assert (await demo.ask("Hi")).code == 0
-
-
-async def test_a_second_product_on_the_same_port_is_told_who_holds_it(demo: RunningProduct) -> None:
-    port = str(urlsplit(demo.ready["agent"]).port)
-    refused = await dial_agent(demo.home, "up", "--port", port, "--core-port", "0")
-    assert refused.code == 2
-    assert f"Port {port} is in use by python" in refused.err
-    assert "--port or AGENT_PORT" in refused.err
-
-
-async def test_ctrl_c_leaves_no_process_and_no_port(tmp_path: Path) -> None:
-    async with running_product(tmp_path) as product:
-        processes = [psutil.Process(pid) for pid in product.ready["processes"].values()]
-        assert await product.stop(signal.SIGINT) == 0
-        assert [process for process in processes if process.is_running()] == []
-        assert not await connects(product.ready["agent"])
-        assert not await connects(product.ready["core"])
