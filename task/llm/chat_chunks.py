@@ -13,19 +13,21 @@ from task.conversation.messages import Attachment
 from task.errors import ProviderError
 from task.llm.base import AttachmentDelta, Delta, Finish, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from task.llm.failures import INTERRUPTED, MALFORMED, stream_failure
-from task.llm.sse import DONE, EventTooLong, SseReader
+from task.llm.sse import DONE, EVENT_LIMIT, EventTooLong, SseReader
 
 _WRONG_SHAPE = (orjson.JSONDecodeError, AttributeError, TypeError, KeyError, IndexError)
 _END_SECONDS = 0.25  # how long the connection may take to end after [DONE], to be used again
 
 
-async def chat_deltas(pieces: AsyncGenerator[bytes], secrets: Iterable[str] = ()) -> AsyncGenerator[Delta]:
+async def chat_deltas(
+    pieces: AsyncGenerator[bytes], secrets: Iterable[str] = (), event_limit: int = EVENT_LIMIT
+) -> AsyncGenerator[Delta]:
     """The deltas of an answer's bytes, then its usage where it was told, then its one `Finish`.
 
     Raises:
         ProviderError: the provider reports a failure in the stream, sends no chunks, or stops without a finish reason.
     """
-    answer = _Answer(secrets)
+    answer = _Answer(secrets, event_limit)
     async with aclosing(pieces):
         async for piece in pieces:
             for delta in answer.feed(piece):
@@ -47,8 +49,8 @@ class _Answer:
 
     __slots__ = ("_reader", "_secrets", "_told", "done", "failure", "finish_reason", "usage")
 
-    def __init__(self, secrets: Iterable[str]) -> None:
-        self._reader = SseReader()
+    def __init__(self, secrets: Iterable[str], event_limit: int) -> None:
+        self._reader = SseReader(event_limit)
         self._secrets = secrets
         self._told = False
         self.done = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 DONE = b"[DONE]"
+EVENT_LIMIT = 64 * 2**20  # bytes; a picture may come inside one event
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _BOM = b"\xef\xbb\xbf"
@@ -24,7 +25,7 @@ class SseReader:
 
     __slots__ = ("_held", "_is_json", "_length", "_limit", "_started")
 
-    def __init__(self, limit: int = 64 * 2**20) -> None:
+    def __init__(self, limit: int = EVENT_LIMIT) -> None:
         self._limit = limit
         self._held: list[bytes] = []
         self._length = 0

@@ -15,8 +15,11 @@ from task.errors import ProviderError
 from task.llm.failures import CONNECTION_FAILED, INTERRUPTED, TIMEOUT, http_failure
 
 _RETRIED = frozenset({408, 409, 429})
+_HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
+_SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key"})
 _ERROR_BODY_LIMIT = 64 * 1024
 _CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
+_UNSENDABLE = (aiohttp.NonHttpUrlClientError, ValueError)  # aiohttp.InvalidURL is a ValueError too
 _LARGE_BODY = 2**20  # from here on aiohttp wants a file, so that writing does not hold the loop
 
 
@@ -103,6 +106,8 @@ async def _tried(session: aiohttp.ClientSession, post: Post) -> tuple[aiohttp.Cl
     try:
         # A redirect is not followed: it would carry the key to another host.
         response = await session.post(URL(post.url, encoded=True), data=data, headers=headers, allow_redirects=False)
+    except _UNSENDABLE as error:
+        raise ProviderError("The model provider's address, key or a header is not valid.", code="unsendable") from error
     except _CONNECTION_ERRORS as error:
         raise _failure(error) from error
     try:
@@ -116,9 +121,6 @@ async def _tried(session: aiohttp.ClientSession, post: Post) -> tuple[aiohttp.Cl
         raise
 
 
-_HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
-
-
 def _worth_another_try(error: ProviderError) -> bool:
     if error.status_code is None:
         return error.code in (CONNECTION_FAILED, INTERRUPTED)
@@ -127,9 +129,6 @@ def _worth_another_try(error: ProviderError) -> bool:
 
 def _secrets(headers: Mapping[str, str]) -> list[str]:
     return [value.removeprefix("Bearer ") for name, value in headers.items() if name.lower() in _SECRET_HEADERS]
-
-
-_SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key"})
 
 
 def _let_go(response: aiohttp.ClientResponse) -> None:
@@ -154,6 +153,4 @@ def _failure(error: Exception) -> ProviderError:
         return ProviderError("The model provider cannot be reached.", code=CONNECTION_FAILED)
     if isinstance(error, TimeoutError):
         return ProviderError("The model provider has been silent for too long.", code=TIMEOUT)
-    if isinstance(error, aiohttp.InvalidURL):
-        return ProviderError("The model provider's address is not a valid URL.", code="invalid_url")
     return ProviderError("The connection to the model provider broke off.", code=INTERRUPTED)

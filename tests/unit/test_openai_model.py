@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from random import Random
 from typing import Any
 
@@ -11,14 +12,18 @@ import aiohttp
 import pytest
 
 from task.conversation.messages import user
+from task.errors import ProviderError
 from task.llm.accumulator import Accumulator
 from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, Usage
+from task.llm.chat_chunks import chat_deltas
+from task.llm.failures import INTERRUPTED, MALFORMED
 from task.llm.openai import OpenAIChatModel, completions_url
 from task.llm.profiles import AZURE
 from task.llm.scripted import Reply, says, wants
 from task.llm.transport import new_session
 from tests.support.streams import random_stream
-from tests.support.upstream import Answer, Framing, Upstream, dripping, fragments, framed, openai_upstream
+from tests.support.upstream import HANG, RESET, Answer, Framing, Upstream, dripping, fragments, framed, openai_upstream
+from tests.support.upstream_wire import Part
 
 LOOKS = {
     "openai": Framing(),
@@ -156,3 +161,69 @@ async def test_a_torn_last_line_after_the_finish_does_no_harm(session: aiohttp.C
 async def test_a_reply_without_events_is_an_empty_answer(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(Reply(())) as peer:
         assert await deltas(session, peer) == [Usage(10, 5), Finish("stop")]
+
+
+STOP = b'data: {"choices": [{"delta": {"content": "ok"}, "finish_reason": "stop"}]}\n\n'
+OPEN = b'data: {"choices": [{"delta": {"content": "ok"}, "finish_reason": null}]}\n\n'
+FAILED = b'data: {"choices": [{"delta": {"content": "ok"}, "finish_reason": "error"}]}\n\n'
+SAID = b'data: {"object": "error", "message": "too many tokens", "code": 400}\n\n'
+
+
+@pytest.mark.parametrize("after", [HANG, RESET])
+async def test_what_happens_after_done_does_no_harm(session: aiohttp.ClientSession, after: Part) -> None:
+    async with openai_upstream(Answer((STOP, b"data: [DONE]\n\n", STOP, after))) as peer:
+        assert await deltas(session, peer) == [TextDelta("ok"), Finish("stop")]
+
+
+ENDS = {
+    "done without a finish reason": (OPEN + b"data: [DONE]\n\n", INTERRUPTED, None),
+    "a failed finish": (FAILED + b"data: [DONE]\n\n", None, 500),
+    "an error without its own field": (SAID, "400", 400),
+    "a web page": (b"<html>\n\n<h1>Sign in</h1>\n\n</html>", MALFORMED, None),
+    "other JSON": (b'{"models": []}', INTERRUPTED, None),
+    "a list": (b"data: []\n\n", MALFORMED, None),
+    "a delta of another shape": (b'data: {"choices": [{"delta": "ok"}]}\n\n', MALFORMED, None),
+    "nothing": (b"", MALFORMED, None),
+}
+
+
+@pytest.mark.parametrize(("body", "code", "status"), ENDS.values(), ids=ENDS)
+async def test_what_is_no_whole_answer_is_an_error(
+    session: aiohttp.ClientSession, body: bytes, code: str | None, status: int | None
+) -> None:
+    async with openai_upstream(Answer((body,))) as peer:
+        with pytest.raises(ProviderError) as caught:
+            await deltas(session, peer)
+    assert (caught.value.code, caught.value.status_code) == (code, status)
+
+
+async def test_an_endless_event_is_an_error_and_closes_the_answer() -> None:
+    closed = asyncio.Event()
+
+    async def endless() -> AsyncGenerator[bytes]:
+        try:
+            while True:
+                yield b"data: xxxxxxxx"
+        finally:
+            closed.set()
+
+    with pytest.raises(ProviderError, match="endless"):
+        assert [delta async for delta in chat_deltas(endless(), event_limit=1000)]
+    assert closed.is_set()
+
+
+@pytest.mark.parametrize(
+    "address", ["localhost:8080/v1", "example", "http:///v1", "http://127.0.0.1:99999/v1", "ftp://h"]
+)
+async def test_an_address_that_is_none_is_named_as_such(session: aiohttp.ClientSession, address: str) -> None:
+    model = OpenAIChatModel(session, address, "sk-test", "m")
+    with pytest.raises(ProviderError, match="address, key or a header is not valid"):
+        assert [delta async for delta in model.stream([user("hi")], [], ModelOptions())]
+
+
+async def test_a_key_with_a_line_end_is_not_sent(session: aiohttp.ClientSession) -> None:
+    async with openai_upstream(says("never")) as peer:
+        model = OpenAIChatModel(session, peer.url, "sk-test\r\nX-Evil: 1", "m")
+        with pytest.raises(ProviderError, match="address, key or a header is not valid"):
+            assert [delta async for delta in model.stream([user("hi")], [], ModelOptions())]
+    assert peer.requests == []
