@@ -70,6 +70,7 @@ def run(settings: Settings) -> None:
     """
     default_tools(settings)
     logging.basicConfig(level=settings.log_level, format="%(levelname)s %(name)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for every file request
     uvicorn.run(
         create_app(settings),
         host=settings.host,
