@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+from pathlib import Path
+
 from rich.box import ROUNDED
 from rich.table import Table
 from rich.text import Text
@@ -9,8 +14,9 @@ from rich.text import Text
 from task.commands.model_choice import ChosenModel
 from task.commands.tools import ListedTools
 
-EXAMPLE = 'dial-agent ask "What is the top sale for category A?" --file report.csv'
+QUESTION = 'ask "What is the top sale for category A?" --file report.csv'
 ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
+REGISTER = "`dial-agent core-config` prints what to add to its configuration; `dial-agent doctor` checks it."
 NO_MODEL = (
     "A real model. Set OPENAI_API_KEY (and OPENAI_BASE_URL for another provider), or start Ollama with a model, "
     "or set DIAL_ENDPOINT and DIAL_API_KEY for a real DIAL Core; then start again."
@@ -31,7 +37,9 @@ def overview(
     table.add_row("Tools", Text(_names(tools)))
     if model.rule == "demo":
         table.add_row("Missing", Text(NO_MODEL))
-    table.add_row("Try", Text(_example(core_url)))
+    if model.rule == "dial":
+        table.add_row("Needed", Text(f"{core_url} must know this agent: {REGISTER}"))
+    table.add_row("Try", Text(_example(None if model.rule == "dial" else core_url)))
     table.add_row("Stop", "Ctrl-C")
     return table
 
@@ -42,6 +50,13 @@ def _names(tools: ListedTools | None) -> str:
     return ", ".join(tool.name for tool in tools)
 
 
-def _example(core_url: str) -> str:
-    usual = core_url in ("http://localhost:8080", "http://127.0.0.1:8080")
-    return EXAMPLE if usual else f"{EXAMPLE} --endpoint {core_url}"
+def _example(local_core: str | None) -> str:
+    usual = local_core in (None, "http://127.0.0.1:8080")
+    return f"{_command()} {QUESTION}" if usual else f"{_command()} {QUESTION} --endpoint {local_core}"
+
+
+def _command() -> str:
+    beside = Path(sys.executable).with_name("dial-agent")
+    if shutil.which("dial-agent") or not beside.exists():
+        return "dial-agent"
+    return os.path.relpath(beside) if beside.is_relative_to(Path.cwd()) else str(beside)

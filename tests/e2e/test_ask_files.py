@@ -20,9 +20,12 @@ def application(seen: list[dict[str, Any]]) -> web.Application:
         message = (await request.json())["messages"][-1]
         seen.append(message)
         [sent] = message["custom_content"]["attachments"]
-        back = [{"index": 0, "title": "../../report.csv", "url": sent["url"]},
-                {"index": 1, "title": "pixel.png", "type": "image/png", "data": base64.b64encode(PIXEL).decode()},
-                {"index": 2, "title": "[1] source", "data": "quote", "reference_url": "https://example.org"}]  # fmt: skip
+        picture = base64.b64encode(PIXEL).decode()
+        back = [
+            {"index": 0, "title": "../../report.csv", "url": sent["url"]},
+            {"index": 1, "title": "pixel.png", "type": "image/png", "data": picture},
+            {"index": 2, "title": "[1] source", "data": "quote", "reference_url": "https://example.org"},
+        ]
         delta = {"content": "Here.", "custom_content": {"attachments": back}}
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
