@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 from aidial_sdk.chat_completion import Choice, Request, Response
@@ -61,7 +62,7 @@ class GeneralPurposeAgent:
         """
         connection = self._connected()
         incoming, configuration = incoming_of(request.messages, request.model_extra), configuration_of(request)
-        caller = caller_of(request, _once(lambda: connection.files.principal(request.api_key)))
+        caller = caller_of(request, self._principal_of(request.api_key))
         principal = await caller.principal() if any(item.state for item in incoming) else ""
         messages = self._conversation(incoming, principal, await self._pictures(incoming, deployment_name, caller))
         chosen = configuration.temperature if configuration.temperature is not None else request.temperature
@@ -141,9 +142,19 @@ class GeneralPurposeAgent:
         self, tool_call: ToolCall, choice: Choice, api_key: str, conversation_id: str
     ) -> Message:
         """Run one call in a stage of its own. Source: API reference, GeneralPurposeAgent."""
-        caller = Caller(api_key, _once(lambda: self._connected().files.principal(api_key)), conversation_id)
+        caller = Caller(api_key, self._principal_of(api_key), conversation_id)
         [result] = await self._toolbox().call_all([tool_call], choice, caller)
         return result if isinstance(result, Message) else tool_message(tool_call, result.reason, failed=True)
+
+    def _principal_of(self, api_key: str) -> Callable[[], Awaitable[str]]:
+        async def principal() -> str:
+            try:
+                return await self._connected().files.principal(api_key)
+            except ToolError as error:  # no Core, or one that does not tell: the key itself is the identity
+                logger.warning("the caller's bucket is unknown: %s", error)
+                return f"key:{sha256(api_key.encode()).hexdigest()[:32]}"
+
+        return _once(principal)
 
     def _connected(self) -> Connection:
         if self._connection is None:

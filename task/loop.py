@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from time import monotonic, perf_counter
@@ -205,7 +206,9 @@ class _Run:
         started = perf_counter()
         request = [*repaired(self._messages), *note]
         try:
-            await self._listen(self._loop.model.stream(request, tools, self._loop.options), heard)
+            # Closed here: an answer that cannot be written must not leave the model's connection open.
+            async with aclosing(self._loop.model.stream(request, tools, self._loop.options)) as deltas:
+                await self._listen(deltas, heard)
         except BaseException:
             if heard.text:  # what a person has read stays in the conversation
                 self._add(Message(Role.ASSISTANT, heard.text))
@@ -218,7 +221,7 @@ class _Run:
         self._loop.observer.model_answered(message, heard.usage or Usage(), perf_counter() - started)
         return message
 
-    async def _listen(self, deltas: AsyncIterator[Delta], heard: Accumulator) -> None:
+    async def _listen(self, deltas: AsyncGenerator[Delta], heard: Accumulator) -> None:
         first = True
         async for delta in deltas:
             heard.add(delta)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -87,4 +87,4 @@ class ChatModel(Protocol):
 
     def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
-    ) -> AsyncIterator[Delta]: ...
+    ) -> AsyncGenerator[Delta]: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -38,7 +38,7 @@ class DialChatModel:
 
     def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
-    ) -> AsyncIterator[Delta]:
+    ) -> AsyncGenerator[Delta]:
         profile = self.profile or profile_for(self.deployment)
         body = request_body(self.deployment, messages, tools, options, profile)
         post = Post(self._url(), body, {**self.headers, "Api-Key": self.api_key})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -36,7 +36,7 @@ class OpenAIChatModel:
 
     def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
-    ) -> AsyncIterator[Delta]:
+    ) -> AsyncGenerator[Delta]:
         profile = self.profile or profile_for(self.model, self.base_url)
         body = request_body(self.model, messages, tools, options, profile)
         post = Post(completions_url(self.base_url, profile.api_version), body, self._headers(profile.key_header))

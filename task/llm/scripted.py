@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,7 @@ class ScriptedModel:
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
-    ) -> AsyncIterator[Delta]:
+    ) -> AsyncGenerator[Delta]:
         if self._keep_requests:
             self.requests.append(list(messages))
             self.tools.append(list(tools))

@@ -14,6 +14,9 @@ import pytest
 from task.conversation.state import TOOL_CALL_HISTORY_KEY
 from task.llm.base import Usage
 from task.llm.scripted import Reply, says, wants
+from task.settings import Settings
+from tests.support.agent import running_agent
+from tests.support.chat_reader import chat_reader
 from tests.support.product import MODEL, product
 from tests.support.upstream import (
     Item,
@@ -26,6 +29,7 @@ from tests.support.upstream import (
     http_error,
     malformed_chunk,
     never_answering,
+    openai_upstream,
     parallel_calls,
     plain_error,
 )
@@ -100,6 +104,26 @@ async def test_another_persons_state_is_dropped(tmp_path: Path) -> None:
         p.other.messages = list(p.reader.messages)
         await p.other.ask("What was the result?")
     assert "1175" not in json.dumps([m for m in p.upstream.requests[2].messages if m["role"] == "tool"])
+
+
+async def test_without_a_core_the_key_is_the_identity_and_tools_are_remembered(tmp_path: Path) -> None:
+    nobody = {"dial_endpoint": "http://127.0.0.1:9", "deployment_name": MODEL, "data_dir": tmp_path}
+    async with openai_upstream(SUM, says("It is 1175."), says("Yes."), says("Who?")) as upstream:
+        own_model = {"backend": "openai", "openai_base_url": upstream.url, "openai_api_key": "sk-test"}
+        async with (
+            running_agent(Settings.model_validate({**nobody, **own_model})) as url,
+            chat_reader(url, "key-of-mine") as mine,
+            chat_reader(url, "another-key") as theirs,
+        ):
+            await mine.ask("25*47?")
+            theirs.messages = list(mine.messages)
+            await mine.ask("Sure?")
+            await theirs.ask("Sure?")
+    roles = [[message["role"] for message in request.messages] for request in upstream.requests[2:]]
+    assert roles == [
+        ["system", "user", "assistant", "tool", "assistant", "user"],
+        ["system", "user", "assistant", "user"],
+    ]
 
 
 async def test_the_first_word_leaves_before_the_model_has_ended(tmp_path: Path) -> None:
@@ -340,13 +364,8 @@ async def test_people_who_ask_at_once_get_their_own_answers(people: int, tmp_pat
         return says("You said: ", received.messages[-1]["content"])
 
     async def asked(number: int) -> str:
-        async with product_reader(p.core.url) as reader:
+        async with chat_reader(p.core.url, "key-one") as reader:
             return (await reader.ask(f"marker {number}")).content
-
-    from tests.support.chat_reader import chat_reader as product_chat
-
-    def product_reader(url: str) -> Any:
-        return product_chat(url, "key-one")
 
     async with product(then=marked, tmp_path=tmp_path) as p:
         answers = await asyncio.gather(*(asked(number) for number in range(people)))
