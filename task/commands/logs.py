@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from collections.abc import Sequence
 
 from rich.console import Console
 from rich.text import Text
 
+LOG_WIDTH = 120
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue")
+
+
+class LogConsole(Console):
+    """A terminal or a log; when nobody reads it any more, the process is told to end as by Ctrl-C."""
+
+    def __init__(self) -> None:
+        super().__init__(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 class PrefixedLines:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from task.commands import ports
 from task.commands.addresses import base_url, local_core_key
-from task.commands.logs import PrefixedLines
+from task.commands.logs import LogConsole, PrefixedLines
 from task.commands.model_choice import ChosenModel, choose_model
 from task.commands.processes import Program
 from task.commands.supervisor import ProgramFailed, Supervisor
@@ -27,7 +27,6 @@ from task.settings import PREFIX, Settings, process_environment
 from task.settings_sources import CONFIG_VARIABLE
 
 COMMAND = (sys.executable, "-m", "task")
-LOG_WIDTH = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ def run(settings: Settings, config: Path | None, ready_file: Path | None) -> int
 async def _run(settings: Settings, config: Path | None, ready_file: Path | None) -> int:
     began = time.monotonic()
     product = await plan(settings, config)
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+    console = LogConsole()
     programs = product.programs()
     lines = PrefixedLines(console, [program.name for program in programs])
     async with Supervisor(programs, lines) as supervisor:
