@@ -8,6 +8,7 @@ import pytest
 
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
 from task.tools.toolbox import Toolbox
+from task.utils.documents.extract import SUPPORTED
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.documents import SALES, MemoryFiles, csv_bytes, manual
 from tests.support.tool_calls import call_of, called, params_of
@@ -86,7 +87,7 @@ async def test_a_program_is_not_supported_and_the_supported_types_are_listed() -
     tool = tool_over(MemoryFiles({"files/b/tool.exe": b"MZ\x90\0"}))
     answer = await called(tool, file_url="files/b/tool.exe")
     assert answer.failed
-    assert answer.text() == "Error: 'tool.exe' is not supported. Supported are TXT, MD, JSON, CSV, TSV."
+    assert answer.text() == f"Error: 'tool.exe' is not supported. Supported are {SUPPORTED}."
 
 
 @pytest.mark.parametrize("content", [b"", b" \r\n\t\n"])

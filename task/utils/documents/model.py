@@ -15,12 +15,20 @@ class NotText(ToolError):
     """Bytes that are not text in any encoding."""
 
 
+class Unreadable(ToolError):
+    """A file of a known format that gives nothing: encrypted, or damaged; the text says which and what would help."""
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A piece of a document; `heading` (a table's header row) is repeated where the block is cut into pages."""
+    """A piece of a document; `heading` (a table's header row) is repeated where the block is cut into pages.
+
+    `page` is the number of the document's own page, sheet or slide it stands on, counted from 1, where there is one.
+    """
 
     text: str
     heading: str = ""
+    page: int | None = None
 
     @property
     def whole(self) -> str:

@@ -36,7 +36,7 @@ class _Shape:
     ragged: tuple[int, ...]
 
 
-def read_table(content: bytes, expected: str) -> Extraction:
+def read_table(content: bytes, content_type: str = "", *, expected: str) -> Extraction:
     """A Markdown table whose first row is the header; text with a note where no table can be made of it."""
     decoded = decode(content)
     if not decoded.text.strip():

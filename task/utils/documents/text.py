@@ -14,12 +14,12 @@ _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _LINE = re.compile(rf"(?:({_STRING})\s*:\s*)?({_STRING}|[{{}}\[\]]|[^\s{{}}\[\],:\"]+)\s*(,?)")
 
 
-def read_text(content: bytes) -> Extraction:
+def read_text(content: bytes, content_type: str = "") -> Extraction:
     decoded = decode(content)
     return Extraction((Block(decoded.text),), decoded.notes)
 
 
-def read_json(content: bytes) -> Extraction:
+def read_json(content: bytes, content_type: str = "") -> Extraction:
     """JSON indented by two spaces, its numbers and keys exactly as they were; text with a note where it is invalid."""
     decoded = decode(content)
     if not decoded.text.strip():
