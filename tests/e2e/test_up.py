@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,9 +24,17 @@ async def test_the_demo_product_from_its_start_to_ctrl_c(tmp_path: Path) -> None
         await the_demo_shows_what_the_tool_gave_back(product)
         await the_key_is_random_and_its_owners_alone(product)
         await doctor_finds_everything_answering(product)
-        await a_second_product_is_told_who_holds_the_port(product)
         await a_killed_process_comes_back(product)
         await ctrl_c_leaves_no_process_and_no_port(product)
+
+
+async def test_a_second_product_on_the_same_port_is_told_who_holds_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        port = first.getsockname()[1]
+        refused = await dial_agent(tmp_path, "up", "--port", str(port), "--core-port", "0")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.startswith(f"Port {port} is in use by ")
+    assert refused.err.endswith(f"(process {os.getpid()}); choose another with --port or AGENT_PORT.\n")
 
 
 async def one_table_says_everything(product: RunningProduct) -> None:
@@ -65,14 +74,6 @@ async def doctor_finds_everything_answering(product: RunningProduct) -> None:
         "agent": "ok", "core": "ok", "core key": "ok", "deployments": "ok", "model": "note",
     }  # fmt: skip
     assert "general-purpose-agent, scripted-demo" in {row.found for row in rows}
-
-
-async def a_second_product_is_told_who_holds_the_port(product: RunningProduct) -> None:
-    port = urlsplit(product.ready["agent"]).port
-    refused = await dial_agent(product.home, "up", "--port", str(port), "--core-port", "0")
-    assert (refused.code, refused.out) == (2, "")
-    assert refused.err.startswith(f"Port {port} is in use by python")
-    assert refused.err.endswith("choose another with --port or AGENT_PORT.\n")
 
 
 async def a_killed_process_comes_back(product: RunningProduct) -> None:
