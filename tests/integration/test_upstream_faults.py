@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from typing import cast
 
 import aiohttp
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from task.conversation.messages import user
 from task.errors import ProviderError
 from task.llm.accumulator import Accumulator
-from task.llm.base import ChatModel, Delta, ModelOptions, TextDelta, Usage
+from task.llm.base import ChatModel, ModelOptions, TextDelta, Usage
 from task.llm.dial import DialChatModel
 from task.llm.openai import OpenAIChatModel
 from task.llm.scripted import says, wants
@@ -217,7 +216,7 @@ async def test_a_cancelled_run_closes_the_upstream_connection_at_once(backend: B
 async def test_a_reader_that_leaves_early_closes_the_upstream_connection(backend: Build) -> None:
     async with new_session() as session, openai_upstream(hanging(TEXT, chunks=3)) as peer:
         stream = backend(session, peer).stream([user("25*47?")], [], ModelOptions())
-        async with aclosing(cast("AsyncGenerator[Delta]", stream)) as deltas:
+        async with aclosing(stream) as deltas:
             assert await anext(deltas) == TextDelta("The ")
         await peer.disconnected(1, within=1.0)
 
