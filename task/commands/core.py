@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from task.commands import ports
 from task.commands.addresses import local_core_key
-from task.commands.core_config import config_files, write_private
+from task.commands.core_config import config_files
 from task.commands.model_choice import ChosenModel, choose_model
 from task.settings import PREFIX, Settings, process_environment
 from task.settings_sources import read_dotenv
@@ -40,17 +38,15 @@ def core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
 
     core = settings.core
     folder = core.data_dir or settings.data_dir / "core"
-    moved = {host: target for host, target in core.host_map.items() if ":" in target}
-    configs = [_moved(path, moved, folder / f"config-{settings.core_port}") for path in config_files(settings)]
     return CoreSettings(
         data_folder=folder,
-        config_files=tuple(configs),
+        config_files=tuple(config_files(settings)),
         host=core.host,
         port=settings.core_port,
         allow_public=core.allow_public,
         api_key=local_core_key(settings),
         model=_model_choice(chosen),
-        host_map={host: target for host, target in core.host_map.items() if host not in moved},
+        host_map=core.host_map,
         allowed_hosts=frozenset(core.allowed_hosts),
         allowed_origins=frozenset(core.allowed_origins),
         environment={**read_dotenv(Path(".env")), **process_environment()},
@@ -66,15 +62,3 @@ def _model_choice(chosen: ChosenModel) -> ModelChoice | None:
     if chosen.base_url is None:
         return None
     return UpstreamModel(chosen.base_url, chosen.name, chosen.api_key or None)
-
-
-def _moved(path: Path, hosts: Mapping[str, str], folder: Path) -> Path:
-    # Local Core's own host map keeps ports; an agent on another port needs its address written out.
-    if not hosts:
-        return path
-    text = path.read_text(encoding="utf-8")
-    for host, target in hosts.items():
-        text = re.sub(rf"(https?://){re.escape(host)}(:\d+)?(?=[/\"])", rf"\g<1>{target}", text)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_private(folder / path.name, text)
-    return folder / path.name
