@@ -136,9 +136,12 @@ def _with_calls(message: DialMessage) -> Message | None:
         for call in message.tool_calls or ()
     ]
     return Message(
-        Role.ASSISTANT if calls else Role.TOOL, _content(message), tool_calls=tuple(calls), tool_call_id=message.tool_call_id,
+        Role.ASSISTANT if calls else Role.TOOL,
+        _content(message),
+        tool_calls=tuple(calls),
+        tool_call_id=message.tool_call_id,
         name=message.name,
-    )  # fmt: skip
+    )
 
 
 def _attachment(item: Any) -> Attachment:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import uvicorn
 from aidial_sdk import DIALApp
-from fastapi import FastAPI, Response
+from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from task.app import GeneralPurposeAgentApplication, default_tools
@@ -54,9 +55,9 @@ def create_app(settings: Settings) -> DIALApp:
     app.add_chat_completion(DEPLOYMENT, application, heartbeat_interval=settings.heartbeat_seconds)
     app.add_middleware(BearerAsApiKey)
 
-    async def ready(response: Response) -> dict[str, str | int]:
+    async def ready() -> dict[str, Any]:
         tools = await application.ready_tools()
-        return {"status": "ready", "model": settings.deployment_name, "tools": len(tools)}
+        return {"status": "ready", "model": settings.deployment_name, "tools": [tool.name for tool in tools]}
 
     app.add_api_route("/ready", ready, methods=["GET"])
     return app

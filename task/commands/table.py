@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from task.commands.model_choice import ChosenModel
-from task.commands.tools import ListedTools
 
 QUESTION = 'ask "What is the top sale for category A?" --file report.csv'
 ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
@@ -23,9 +22,7 @@ NO_MODEL = (
 )
 
 
-def overview(
-    agent_url: str, core_url: str, model: ChosenModel, tools: ListedTools | None, ready_seconds: float
-) -> Table:
+def overview(agent_url: str, core_url: str, model: ChosenModel, tools: list[str] | None, ready_seconds: float) -> Table:
     """The table that `dial-agent up` prints once."""
     table = Table(box=ROUNDED, show_header=False, title=f"Ready in {ready_seconds:.1f} s", title_justify="left")
     table.add_column(style="bold", no_wrap=True)
@@ -44,10 +41,10 @@ def overview(
     return table
 
 
-def _names(tools: ListedTools | None) -> str:
+def _names(tools: list[str] | None) -> str:
     if tools is None:
         return "could not be listed; `dial-agent tools` says why"
-    return ", ".join(tool.name for tool in tools)
+    return ", ".join(tools)
 
 
 def _example(local_core: str | None) -> str:

@@ -1,12 +1,8 @@
-"""List the agent's tools: here, or in a process of its own so that this one stays small."""
+"""List the agent's tools: the ones its settings give, and the ones a running agent offers."""
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
-from collections.abc import Mapping, Sequence
-
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -27,6 +23,7 @@ class ListedTool(BaseModel):
 
 ListedTools = list[ListedTool]
 _LISTING = TypeAdapter(ListedTools)
+_NAMES = TypeAdapter(list[str])
 
 
 def listed(settings: Settings) -> ListedTools:
@@ -57,20 +54,16 @@ def show(settings: Settings, as_json: bool) -> None:
     Console(highlight=False).print(table)
 
 
-async def list_in_own_process(command: Sequence[str], environment: Mapping[str, str]) -> ListedTools | None:
-    """What `dial-agent tools --json` prints; None when it fails, the agent's own lines then tell why."""
-    process = await asyncio.create_subprocess_exec(
-        *command, "tools", "--json", env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
+async def offered(agent_url: str) -> list[str] | None:
+    """The names of the tools that the running agent offers; None when it does not tell."""
+    import aiohttp
+
+    timeout = aiohttp.ClientTimeout(LISTING_SECONDS)
     try:
-        output, _ = await asyncio.wait_for(process.communicate(), LISTING_SECONDS)
-        return _LISTING.validate_json(output)
-    except (TimeoutError, ValidationError):
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"{agent_url}/ready") as response:
+            return _NAMES.validate_python((await response.json())["tools"])
+    except (aiohttp.ClientError, TimeoutError, ValueError, KeyError):
         return None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 def _first_paragraph(text: str) -> str:

@@ -21,7 +21,7 @@ from task.commands.model_choice import ChosenModel, choose_model
 from task.commands.processes import Program
 from task.commands.supervisor import ProgramFailed, Supervisor
 from task.commands.table import overview
-from task.commands.tools import list_in_own_process
+from task.commands.tools import offered
 from task.errors import SettingsError
 from task.settings import PREFIX, Settings, process_environment
 from task.settings_sources import CONFIG_VARIABLE
@@ -112,16 +112,13 @@ def _local_core(settings: Settings, model: ChosenModel, agent_port: int) -> tupl
 async def _serve(
     supervisor: Supervisor, product: Product, console: Console, began: float, ready_file: Path | None
 ) -> None:
-    listing = asyncio.create_task(list_in_own_process(COMMAND, product.environment))
-    try:
-        await supervisor.start()
-        seconds = time.monotonic() - began
-        if ready_file is not None:
-            _write_ready(ready_file, product, supervisor, seconds)
-        console.print(overview(product.agent_url, product.core_url, product.model, await listing, seconds))
-        await supervisor.keep()
-    finally:
-        listing.cancel()
+    await supervisor.start()
+    seconds = time.monotonic() - began
+    if ready_file is not None:
+        _write_ready(ready_file, product, supervisor, seconds)
+    tools = await offered(product.agent_url)
+    console.print(overview(product.agent_url, product.core_url, product.model, tools, seconds))
+    await supervisor.keep()
 
 
 def _outcome(work: asyncio.Task[None], console: Console) -> int:
