@@ -1,0 +1,228 @@
+"""The connections to one MCP server: a client per call for today's protocol, one owned session for the older one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, TypeVar
+
+from task.tools.mcp.failures import Fault, MCPFailure, failure_of
+
+if TYPE_CHECKING:
+    import httpx2
+    from mcp import Client
+
+T = TypeVar("T")
+Use = Callable[["Client"], Awaitable[T]]
+
+MAX_EVENT_BYTES = 16 * 2**20
+CONNECT_SECONDS = 5.0
+PROBE_SECONDS = 5.0
+GRACE = 2.0  # what the SDK gets to report its own time-out before ours ends the call
+KEEP_ERA = frozenset({Fault.TIMEOUT, Fault.REFUSED, Fault.TOO_LARGE})
+CONNECTIONS = 64
+
+_headers: ContextVar[Mapping[str, str]] = ContextVar("mcp_headers")
+_statuses: ContextVar[list[int]] = ContextVar("mcp_statuses")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """For whom a server is called: headers of this one request, and what separates whose lists may be shared."""
+
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    partition: str = "service"
+    own: bool = False  # the headers carry somebody's own key: nothing made with them may be shared
+
+
+SERVICE = Identity()
+
+
+class ServerConnection:
+    """Calls one server, whatever protocol it speaks, and says in `MCPFailure` how a call failed."""
+
+    def __init__(self, url: str, server: str, headers: Mapping[str, str], parallel: int) -> None:
+        self._url = url
+        self._server = server
+        self._fixed = dict(headers)
+        self._slots = asyncio.Semaphore(parallel)
+        self._probing = asyncio.Lock()
+        self._version: str | None = None
+        self._http: httpx2.AsyncClient | None = None
+        self._lists: object | None = None
+        self._session = OwnedSession(lambda: self._client("legacy", SERVICE))
+
+    async def run(self, use: Use[T], seconds: float, identity: Identity, *, repeatable: bool) -> T:
+        """What `use` makes of a connected client; tried a second time where that can do no harm.
+
+        Raises:
+            MCPFailure: the server did not answer.
+        """
+        try:
+            return await self._attempt(use, seconds, identity)
+        except MCPFailure as failure:
+            again = failure.fault is Fault.SESSION_GONE or (failure.fault is Fault.LOST and repeatable)
+            if not again:
+                raise
+        return await self._attempt(use, seconds, identity)
+
+    async def close(self) -> None:
+        await self._session.close()
+        if self._http is not None:
+            await self._http.aclose()
+
+    async def _attempt(self, use: Use[T], seconds: float, identity: Identity) -> T:
+        statuses: list[int] = []
+        _headers.set(identity.headers)
+        _statuses.set(statuses)
+        session = False
+        try:
+            async with self._slots:
+                modern = await self._modern(identity)
+                session = not modern
+                async with asyncio.timeout(seconds + GRACE):
+                    return await self._used(use, modern, identity)
+        except MCPFailure:
+            raise
+        except BaseException as error:
+            failure = failure_of(error, self._server, seconds, statuses, session=session)
+            if failure is None:
+                raise
+            if failure.fault not in KEEP_ERA:
+                self._version = None  # it may come back as another server
+            raise failure from error
+
+    async def _used(self, use: Use[T], modern: str | None, identity: Identity) -> T:
+        if modern or identity.own:
+            async with self._client(modern or "legacy", identity) as client:
+                return await use(client)
+        client, generation = await self._session.client()
+        try:
+            return await use(client)
+        except BaseException as error:
+            if not isinstance(error, asyncio.CancelledError) or not _asked_to_stop():
+                await self._session.drop(generation)
+            raise
+
+    async def _modern(self, identity: Identity) -> str | None:
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        if self._version is None:
+            async with self._probing:
+                if self._version is None:
+                    self._version = await self._probe(identity)
+        return self._version if self._version in MODERN_PROTOCOL_VERSIONS else None
+
+    async def _probe(self, identity: Identity) -> str:
+        async with asyncio.timeout(PROBE_SECONDS), self._client("auto", identity) as client:
+            return client.protocol_version
+
+    def _client(self, mode: str, identity: Identity) -> AbstractAsyncContextManager[Client]:
+        from mcp import Client
+        from mcp.client.caching import CacheConfig, InMemoryResponseCacheStore
+        from mcp.client.streamable_http import streamable_http_client
+
+        if self._http is None:
+            self._http = _http_client(self._url, self._fixed)
+        if self._lists is None:
+            self._lists = InMemoryResponseCacheStore()
+        assert isinstance(self._lists, InMemoryResponseCacheStore)
+        partition = sha256(identity.partition.encode()).hexdigest()
+        transport = streamable_http_client(self._url, http_client=self._http, max_sse_event_size=MAX_EVENT_BYTES)
+        return Client(
+            transport, mode=mode, cache=CacheConfig(self._lists, partition=partition, target_id=self._url)
+        )  # fmt: skip
+
+
+class OwnedSession:
+    """A session of the older protocol: opened once, by a task of its own, however many calls need it.
+
+    The SDK's client must be left by the task that entered it, so request tasks only borrow it.
+    """
+
+    def __init__(self, opening: Callable[[], AbstractAsyncContextManager[Client]]) -> None:
+        self._opening = opening
+        self._lock = asyncio.Lock()
+        self._generation = 0
+        self._owner: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._client: Client | None = None
+
+    async def client(self) -> tuple[Client, int]:
+        """The open client, and which opening it is of."""
+        async with self._lock:
+            if self._owner is None or self._owner.done() or self._client is None:
+                await self._end()
+                await self._open()
+            assert self._client is not None
+            return self._client, self._generation
+
+    async def drop(self, generation: int) -> None:
+        """Forget the client of that opening; the first of many failed calls does it for all."""
+        async with self._lock:
+            if generation == self._generation:
+                await self._end()
+
+    async def close(self) -> None:
+        async with self._lock:
+            await self._end()
+
+    async def _open(self) -> None:
+        opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._stop = asyncio.Event()
+        self._owner = asyncio.create_task(self._own(opened, self._stop))
+        async with asyncio.timeout(PROBE_SECONDS):
+            self._client = await opened
+        self._generation += 1
+
+    async def _own(self, opened: asyncio.Future[Client], stop: asyncio.Event) -> None:
+        _headers.set({})
+        try:
+            async with self._opening() as client:
+                opened.set_result(client)
+                await stop.wait()
+        except BaseException as error:
+            if not opened.done():
+                opened.set_exception(error if isinstance(error, Exception) else ConnectionError("not opened"))
+            elif _asked_to_stop():
+                raise
+
+    async def _end(self) -> None:
+        owner, self._owner, self._client = self._owner, None, None
+        if owner is None:
+            return
+        self._stop.set()
+        done, _ = await asyncio.wait({owner}, timeout=GRACE)
+        if not done:
+            owner.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await owner
+
+
+def _http_client(url: str, headers: Mapping[str, str]) -> httpx2.AsyncClient:
+    import httpx2
+
+    async def add_headers(request: httpx2.Request) -> None:
+        request.headers.update(_headers.get({}))
+
+    async def remember_status(response: httpx2.Response) -> None:
+        if response.status_code >= 400:
+            _statuses.get([]).append(response.status_code)
+
+    return httpx2.AsyncClient(
+        headers=dict(headers),
+        verify=url.startswith("https:"),  # a TLS context costs 40 ms, and plain HTTP needs none
+        trust_env=False,
+        timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),  # every call has its own limit
+        limits=httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
+        event_hooks={"request": [add_headers], "response": [remember_status]},
+    )
+
+
+def _asked_to_stop() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,122 @@
+"""What can go wrong with an MCP server, told apart and put into sentences."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+
+from task.errors import ToolError
+
+
+class Fault(StrEnum):
+    UNAVAILABLE = "unavailable"
+    LOST = "lost"
+    SESSION_GONE = "session_gone"  # the server refused before it did anything
+    TIMEOUT = "timeout"
+    CREDENTIAL = "credential"
+    ADDRESS = "address"
+    TOO_LARGE = "too_large"
+    REFUSED = "refused"
+    BROKEN = "broken"
+
+
+class MCPFailure(ToolError):
+    """A call that an MCP server did not answer; `fault` says in which way."""
+
+    def __init__(self, fault: Fault, text: str) -> None:
+        super().__init__(text)
+        self.fault = fault
+
+
+_TELL = "Tell the user, and answer without it or suggest another way."
+_WORDS = {
+    Fault.UNAVAILABLE: f"The server {{server}} cannot be reached. {_TELL}",
+    Fault.LOST: f"The connection to the server {{server}} broke off; the call may or may not have been done. {_TELL}",
+    Fault.SESSION_GONE: "The server {server} was restarted and forgot this session. Call again.",
+    Fault.TIMEOUT: "The server {server} did not answer within {seconds:g} s. Try a smaller request, or tell the user.",
+    Fault.CREDENTIAL: "The server {server} refused the credentials (status {status}). An operator has to look at its "
+    "token; do not call it again, and tell the user.",
+    Fault.ADDRESS: "The server {server} does not accept this address (status {status}). An operator has to check its "
+    "URL and its allowed hosts; do not call it again, and tell the user.",
+    Fault.TOO_LARGE: "The server {server} refused the request as too large (status 413). Send less at once.",
+    Fault.BROKEN: f"The server {{server}} answered in a way that cannot be understood{{status_words}}. {_TELL}",
+}
+_BY_STATUS = {
+    401: Fault.CREDENTIAL, 403: Fault.CREDENTIAL, 421: Fault.ADDRESS, 404: Fault.ADDRESS, 405: Fault.ADDRESS,
+    413: Fault.TOO_LARGE, 408: Fault.TIMEOUT, 502: Fault.UNAVAILABLE, 503: Fault.UNAVAILABLE, 504: Fault.UNAVAILABLE,
+}  # fmt: skip
+_SESSION_GONE = (-32600, 32600)  # the second is what servers of the 1.x SDK send
+_BY_CODE = {-32000: Fault.LOST, -32001: Fault.TIMEOUT, -32601: Fault.REFUSED, -32602: Fault.REFUSED}
+# When one cause has several leaves, the most telling of them counts.
+_ORDER = (
+    Fault.CREDENTIAL, Fault.ADDRESS, Fault.TOO_LARGE, Fault.UNAVAILABLE, Fault.TIMEOUT, Fault.SESSION_GONE,
+    Fault.REFUSED, Fault.LOST, Fault.BROKEN,
+)  # fmt: skip
+
+
+def failure_of(
+    error: BaseException, server: str, seconds: float, statuses: Sequence[int], *, session: bool
+) -> MCPFailure | None:
+    """`error` in our words, or None where it is none of the server's: the user stopped, or the process ends.
+
+    `statuses` are the HTTP refusals seen meanwhile, which the SDK hides; `session` tells that the call went through a
+    session of the older protocol.
+    """
+    leaves = list(_leaves(error))
+    if any(isinstance(leaf, KeyboardInterrupt | SystemExit) for leaf in leaves) or _stopped(leaves):
+        return None
+    status = statuses[-1] if statuses else None
+    faults = {_fault(leaf, status, session) for leaf in leaves}
+    fault = next(known for known in _ORDER if known in faults)
+    if fault is Fault.REFUSED:
+        return MCPFailure(fault, _refusal(leaves, server))
+    words = f" (status {status})" if status else ""
+    return MCPFailure(fault, _WORDS[fault].format(server=server, seconds=seconds, status=status, status_words=words))
+
+
+def _stopped(leaves: Sequence[BaseException]) -> bool:
+    task = asyncio.current_task()
+    # A broken transport of the SDK cancels the task that uses it, without anybody having asked for a stop.
+    asked = task is not None and task.cancelling() > 0
+    return asked and any(isinstance(leaf, asyncio.CancelledError) for leaf in leaves)
+
+
+def _fault(leaf: BaseException, status: int | None, session: bool) -> Fault:
+    import httpx2
+    from mcp.shared.exceptions import MCPError
+
+    match leaf:
+        case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout():
+            return Fault.UNAVAILABLE
+        case TimeoutError() | httpx2.TimeoutException():
+            return Fault.TIMEOUT
+        case asyncio.CancelledError() | httpx2.TransportError() | ConnectionError():
+            return Fault.LOST
+        case MCPError():
+            return _of_code(leaf.code, status, session)
+        case _:
+            return Fault.BROKEN
+
+
+def _of_code(code: int, status: int | None, session: bool) -> Fault:
+    if session and (status == 404 or code in _SESSION_GONE):
+        return Fault.SESSION_GONE
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    return _BY_CODE.get(code, Fault.BROKEN)
+
+
+def _refusal(leaves: Sequence[BaseException], server: str) -> str:
+    from mcp.shared.exceptions import MCPError
+
+    said = next(leaf.message for leaf in leaves if isinstance(leaf, MCPError))
+    return f"The server {server} refused the call: {said[:1000]}"
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+        return
+    yield error

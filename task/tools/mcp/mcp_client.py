@@ -1,0 +1,191 @@
+"""MCPClient: the tools of one MCP server, called in a way that survives the server's death."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from task.errors import ToolError
+from task.tools.mcp.connection import SERVICE, Identity, ServerConnection
+from task.tools.mcp.failures import Fault, MCPFailure
+from task.tools.mcp.mcp_tool_model import MCPToolModel
+from task.tools.mcp.results import MCPFile, MCPResult, files_of, result_of
+
+if TYPE_CHECKING:
+    import mcp.types as wire
+    from mcp import Client
+
+Progress = Callable[[float, float | None, str | None], None]  # done, of how many, in words
+
+TOOL_SECONDS = 300.0
+LISTING_SECONDS = 5.0
+PAGES = 50
+PARALLEL = 16
+
+
+class MCPClient:
+    """One MCP server's tools. Source: API reference, MCPClient.
+
+    Nothing is sent before the first call, so a dead server stops nobody; the server may restart, change its protocol
+    or come back at any time. `name` is what people read in messages.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = TOOL_SECONDS,
+        name: str | None = None,
+        parallel: int = PARALLEL,
+    ) -> None:
+        self.url = url
+        self.name = name or url
+        self.failure: MCPFailure | None = None
+        self._timeout = timeout
+        self._tools: dict[str, MCPToolModel] = {}
+        bearer = {"Authorization": f"Bearer {token}"} if token else {}
+        self._connection = ServerConnection(url, self.name, {**bearer, **(headers or {})}, parallel)
+
+    @staticmethod
+    def create(
+        url: str,
+        *,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = TOOL_SECONDS,
+        name: str | None = None,
+        parallel: int = PARALLEL,
+    ) -> Opening:
+        """A client for `await` or for `async with`, which closes it."""
+        return Opening(MCPClient(url, token=token, headers=headers, timeout=timeout, name=name, parallel=parallel))
+
+    async def get_tools(self, *, identity: Identity = SERVICE) -> list[MCPToolModel]:
+        """The server's tools, all pages of them.
+
+        Raises:
+            MCPFailure: the server cannot be asked.
+        """
+        tools = await self._run(_all_tools, LISTING_SECONDS, identity, repeatable=True)
+        self._tools.update((tool.name, tool) for tool in tools)
+        return tools
+
+    async def call_tool(self, tool_name: str, arguments: dict[str, Any]) -> str:
+        """The text of the tool's result.
+
+        Raises:
+            ToolError: the tool failed, or the server did not answer (`MCPFailure`).
+        """
+        result = await self.call(tool_name, arguments)
+        if result.is_error:
+            raise ToolError(result.text or f"{tool_name} failed without saying why.")
+        return result.text
+
+    async def call(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        meta: Mapping[str, Any] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - the server has to be told, and may be cancelled for it
+        on_progress: Progress | None = None,
+        identity: Identity = SERVICE,
+    ) -> MCPResult:
+        """The tool's result, also one with `is_error`; a cancelled call is cancelled on the server as well.
+
+        `timeout` is in seconds; `meta` travels as `_meta`, unseen by the model.
+
+        Raises:
+            MCPFailure: the server did not answer.
+        """
+        seconds = timeout or self._timeout
+        tool = self._tools.get(name)
+
+        async def progressed(progress: float, total: float | None, message: str | None) -> None:
+            if on_progress:
+                on_progress(progress, total, message)
+
+        async def use(client: Client) -> MCPResult:
+            await client.list_tools()  # from the shared cache; without it the SDK lists again after every call
+            answer = await client.call_tool(
+                name, arguments, seconds, progressed if on_progress else None, meta=cast("Any", dict(meta or {}))
+            )
+            return result_of(answer)
+
+        return await self._run(use, seconds, identity, repeatable=tool is not None and tool.repeatable)
+
+    async def read(self, uri: str, *, max_bytes: int, identity: Identity = SERVICE) -> list[MCPFile]:
+        """The files behind a resource link of this server.
+
+        Raises:
+            ToolError: they are larger than `max_bytes`, or the server did not answer (`MCPFailure`).
+        """
+
+        async def use(client: Client) -> list[MCPFile]:
+            return files_of((await client.read_resource(uri, cache_mode="bypass")).contents)
+
+        files = await self._run(use, self._timeout, identity, repeatable=True)
+        if sum(len(file.content or b"") for file in files) > max_bytes:
+            raise ToolError(f"The file is larger than {max_bytes:,} bytes, which is the most that can be kept.")
+        return files
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def __aenter__(self) -> MCPClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _run(self, use: Any, seconds: float, identity: Identity, *, repeatable: bool) -> Any:
+        try:
+            result = await self._connection.run(use, seconds, identity, repeatable=repeatable)
+        except MCPFailure as failure:
+            if failure.fault is not Fault.REFUSED:
+                self.failure = failure
+            raise
+        self.failure = None
+        return result
+
+
+class Opening:
+    """What `MCPClient.create` returns: `await` gives the client, `async with` closes it at the end as well."""
+
+    def __init__(self, client: MCPClient) -> None:
+        self._client = client
+
+    def __await__(self) -> Generator[Any, None, MCPClient]:
+        return self._given().__await__()
+
+    async def __aenter__(self) -> MCPClient:
+        return self._client
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def _given(self) -> MCPClient:
+        return self._client
+
+
+async def _all_tools(client: Client) -> list[MCPToolModel]:
+    page = await client.list_tools(cache_mode="refresh")
+    tools = list(page.tools)
+    for _ in range(PAGES):
+        if not page.next_cursor:
+            break
+        page = await client.list_tools(cursor=page.next_cursor)
+        tools += page.tools
+    return [_model(tool) for tool in tools]
+
+
+def _model(tool: wire.Tool) -> MCPToolModel:
+    hints = tool.annotations
+    return MCPToolModel(
+        tool.name,
+        tool.description or tool.title or tool.name,
+        tool.input_schema,
+        read_only=bool(hints and hints.read_only_hint),
+        idempotent=bool(hints and hints.idempotent_hint),
+    )
