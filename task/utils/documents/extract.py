@@ -47,6 +47,7 @@ FORMATS = (
     Format("PDF", "pdf:read_pdf", (".pdf",), ("application/pdf", "application/x-pdf"), b"%PDF-"),
     Format("TXT", "text:read_text", (".txt",), ("text/plain",)),
     Format("MD", "text:read_text", (".md", ".markdown"), ("text/markdown",)),
+    Format("HTML", "html:read_html", (".html", ".htm", ".xhtml"), ("text/html", "application/xhtml+xml")),
     Format("JSON", "text:read_json", (".json",), ("application/json", "text/json")),
     Format("CSV", "tables:read_csv", (".csv",), ("text/csv", "application/csv")),
     Format("TSV", "tables:read_tsv", (".tsv", ".tab"), ("text/tab-separated-values",)),
