@@ -1,0 +1,148 @@
+"""MCPTool: one tool of an MCP server, as a tool of the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.errors import ToolError
+from task.tools.base import BaseTool
+from task.tools.mcp.connection import SERVICE, Identity
+from task.tools.mcp.mcp_client import MCPClient
+from task.tools.mcp.mcp_tool_model import MCPToolModel
+from task.tools.mcp.meta import conversation_meta
+from task.tools.mcp.results import MCPFile, MCPResult
+from task.tools.models import Caller, Effect, ToolCallParams
+
+MAX_FILE_BYTES = 20 * 2**20
+MAX_FILES = 20
+MAX_PROGRESS_LINES = 40
+_TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
+
+
+class FileStore(Protocol):
+    """Keeps a file where its user can read it, and tells the URL."""
+
+    async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str: ...
+
+
+class MCPTool(BaseTool):
+    """A tool of an MCP server. Source: API reference, MCPTool.
+
+    `name` is what the model calls it, where the server's own name does not fit; `files` keeps the pictures and files
+    of results; `forward_key` lets the caller's own key and headers travel to the server.
+    """
+
+    def __init__(
+        self,
+        client: MCPClient,
+        mcp_tool_model: MCPToolModel,
+        *,
+        name: str | None = None,
+        files: FileStore | None = None,
+        forward_key: bool = False,
+    ) -> None:
+        self.client = client
+        self.mcp_tool_model = mcp_tool_model
+        self._name = name or mcp_tool_model.name
+        self._files = files
+        self._forward_key = forward_key
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def description(self) -> str:
+        return self.mcp_tool_model.description
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return self.mcp_tool_model.parameters
+
+    @property
+    def effects(self) -> frozenset[Effect]:
+        known = frozenset({Effect.READ, Effect.NETWORK})
+        return known if self.mcp_tool_model.read_only else known | {Effect.WRITE}
+
+    async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
+        caller = tool_call_params.caller
+        identity = await identity_of(caller, forward_key=self._forward_key)
+        result = await self.client.call(
+            self.mcp_tool_model.name,
+            tool_call_params.arguments or {},
+            meta=await _meta(caller),
+            on_progress=_Progress(tool_call_params),
+            identity=identity,
+        )
+        if result.is_error:
+            raise ToolError(result.text or f"{self.name} failed without saying why.")
+        return await self._message(result, tool_call_params.api_key, identity)
+
+    async def _message(self, result: MCPResult, api_key: str, identity: Identity) -> Message:
+        attachments, notes = await self._kept(result.files, api_key, identity)
+        text = "\n\n".join(filter(None, (result.text, "\n".join(notes)))) or "The tool gave no result."
+        return Message(Role.TOOL, text, custom_content=CustomContent(tuple(attachments)))
+
+    async def _kept(
+        self, files: Sequence[MCPFile], api_key: str, identity: Identity
+    ) -> tuple[list[Attachment], list[str]]:
+        attachments: list[Attachment] = []
+        notes: list[str] = []
+        for file in files[:MAX_FILES]:
+            try:
+                attachment = await self._attachment(file, api_key, identity)
+            except ToolError as error:
+                notes.append(f"{file.name} ({file.mime_type}) could not be attached: {error}")
+                continue
+            attachments.append(attachment)
+            notes.append(f"Attached for the user: {file.name} ({file.mime_type}) {attachment.url or file.uri or ''}")
+        if len(files) > MAX_FILES:
+            notes.append(f"{len(files) - MAX_FILES} further files of the result were left out.")
+        return attachments, notes
+
+    async def _attachment(self, file: MCPFile, api_key: str, identity: Identity) -> Attachment:
+        if file.uri is not None and file.uri.startswith(("http://", "https://")):
+            return Attachment("text/markdown", file.name, data=file.name, reference_url=file.uri)
+        content = file.content if file.uri is None else await self._read(file.uri, identity)
+        if not content:
+            raise ToolError("the server sent no readable content for it")
+        if len(content) > MAX_FILE_BYTES:
+            raise ToolError(f"it is larger than {MAX_FILE_BYTES:,} bytes")
+        if self._files is None:
+            raise ToolError("there is nowhere to keep files")
+        url = await self._files.upload(file.name, content, file.mime_type, api_key)
+        return Attachment(file.mime_type, file.name, url=url)
+
+    async def _read(self, uri: str, identity: Identity) -> bytes:
+        found = await self.client.read(uri, max_bytes=MAX_FILE_BYTES, identity=identity)
+        return b"".join(file.content or b"" for file in found)
+
+
+class _Progress:
+    """Writes what a running call tells into its stage, so much of it as a person reads."""
+
+    def __init__(self, params: ToolCallParams) -> None:
+        self._stage = params.stage
+        self._lines = 0
+
+    def __call__(self, done: float, total: float | None, message: str | None) -> None:
+        if self._lines >= MAX_PROGRESS_LINES:
+            return
+        self._lines += 1
+        share = f"{done:g}/{total:g}" if total else f"{done:g}"
+        self._stage.append_content(f"- {share} {(message or '')[:200]}\n")
+
+
+async def identity_of(caller: Caller | None, *, forward_key: bool) -> Identity:
+    """What of the caller a server gets to see: the trace, and where it is trusted with it, key and headers."""
+    if caller is None:
+        return SERVICE
+    if not forward_key:
+        return Identity({name: value for name, value in caller.headers.items() if name.lower() in _TRACE_HEADERS})
+    return Identity({**caller.headers, "Api-Key": caller.api_key}, await caller.principal(), own=True)
+
+
+async def _meta(caller: Caller | None) -> dict[str, str]:
+    return conversation_meta(caller.conversation_id, await caller.principal()) if caller else {}
