@@ -10,6 +10,9 @@ READY   := $(VENV)/.ready
 VERSION  = $(shell $(PYTHON) -c 'import sys; v = sys.version_info[:2]; print("ok" if (3, 11) <= v < (3, 14) else "%d.%d" % v)' 2>/dev/null)
 REFUSAL  = This project needs Python 3.11, 3.12 or 3.13, but "$(PYTHON)" is $(or $(VERSION),missing): run make with PYTHON=python3.11 or another that you have
 
+# Without byte code every run would compile, and rewrite the assertions of, all tests again before the first one starts.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help run test test-system check format docs bench clean
 .DEFAULT_GOAL := help
 
