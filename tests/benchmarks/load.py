@@ -1,0 +1,92 @@
+"""Ask for answers over bare sockets, so that reading them costs the load's core next to nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, cast
+
+import orjson
+
+from tests.benchmarks.upstream import WORD
+
+_WORD = WORD.encode()
+_TAIL = b"0\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds to the end and to the first word of one answer, and how many words it had."""
+
+    seconds: float
+    first: float
+    words: int
+
+
+def request(path: str, script: str, history: Sequence[dict[str, Any]] = ()) -> bytes:
+    """The bytes of a streaming chat completion request whose last message is `script`."""
+    body = orjson.dumps({"stream": True, "messages": [*history, {"role": "user", "content": script}]})
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nApi-Key: key\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+class _Answers(asyncio.Protocol):
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._first = 0.0
+        self._done: asyncio.Future[float] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._first and _WORD in data:
+            self._first = perf_counter()
+        self._pieces.append(data)
+        end = data if len(data) >= len(_TAIL) else b"".join(self._pieces[-len(_TAIL) :])
+        if end.endswith(_TAIL) and self._done is not None:
+            self._done.set_result(perf_counter())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(exc or ConnectionResetError("the connection ended within an answer"))
+
+    async def ask(self, request: bytes) -> Timing:
+        self._pieces, self._first = [], 0.0
+        self._done = asyncio.get_running_loop().create_future()
+        begun = perf_counter()
+        self.transport.write(request)
+        ended = await asyncio.wait_for(self._done, 60)
+        answer = b"".join(self._pieces)
+        assert answer.startswith(b"HTTP/1.1 200"), answer[:500]
+        return Timing(ended - begun, self._first - begun, answer.count(_WORD))
+
+
+@dataclass(slots=True)
+class Load:
+    """Connections to one server, kept between answers."""
+
+    port: int
+    _idle: list[_Answers] = field(default_factory=list[_Answers])
+
+    async def ask(self, request: bytes) -> Timing:
+        connection = self._idle.pop() if self._idle else await self._connected()
+        timing = await connection.ask(request)
+        self._idle.append(connection)
+        return timing
+
+    async def ask_at_once(self, request: bytes, people: int) -> list[Timing]:
+        return await asyncio.gather(*(self.ask(request) for _ in range(people)))
+
+    def close(self) -> None:
+        for connection in self._idle:
+            connection.transport.close()
+
+    async def _connected(self) -> _Answers:
+        _, connection = await asyncio.get_running_loop().create_connection(_Answers, "127.0.0.1", self.port)
+        return connection

@@ -1,0 +1,149 @@
+"""The processes of a benchmark: application and bare loop on one core, load and upstream on another."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import orjson
+import psutil
+
+ROOT = Path(__file__).parent.parent.parent
+START_SECONDS = 20
+CORES = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+SLOW_TOOLS = '''
+import asyncio
+from task.tools.declare import tool
+
+@tool
+async def noop(x: int) -> str:
+    """Give the number back."""
+    return str(x)
+
+@tool
+async def slow(x: int) -> str:
+    """Give the number back after a tenth of a second."""
+    await asyncio.sleep(0.1)
+    return str(x)
+'''
+
+
+def keep_to(core: int) -> None:
+    """Keep this process to the first or the last of its cores, where the system can."""
+    if CORES:
+        os.sched_setaffinity(0, {CORES[core]})
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def process(
+    *command: str, core: int, environment: Mapping[str, str] | None = None, log: Path | None = None
+) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """`python COMMAND`, ended with the block; its standard input and, without `log`, its output are pipes."""
+    output = log.open("ab") if log else subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, *command, cwd=ROOT, env={**os.environ, **(environment or {})},
+        stdin=subprocess.PIPE, stdout=output, stderr=output if log else None, preexec_fn=partial(keep_to, core),
+    )  # fmt: skip
+    try:
+        yield child
+    finally:
+        child.terminate()
+        await asyncio.wait_for(child.wait(), 15)
+
+
+async def port_open(port: int) -> float:
+    """The moment at which somebody accepts connections there."""
+    async with asyncio.timeout(START_SECONDS):
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return perf_counter()
+            await asyncio.sleep(0.002)
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """The running agent, seen from outside; `start_seconds` until its port was open."""
+
+    port: int
+    pid: int
+    start_seconds: float
+
+    def cpu(self) -> float:
+        """CPU seconds so far, of all threads."""
+        if not CORES:
+            times = psutil.Process(self.pid).cpu_times()
+            return times.user + times.system
+        return self._scheduled(0)  # in nanoseconds; the usual CPU times have steps of 10 ms
+
+    def waited(self) -> float:
+        """Seconds in which it had work but not its core: other programs, or none where the system does not tell."""
+        return self._scheduled(1) if CORES else 0.0
+
+    def megabytes(self) -> float:
+        return psutil.Process(self.pid).memory_info().rss / 2**20
+
+    def _scheduled(self, column: int) -> float:
+        threads = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        return sum(int(thread.read_text().split()[column]) for thread in threads) / 1e9
+
+
+@asynccontextmanager
+async def application(upstream: int, folder: Path) -> AsyncGenerator[Application]:
+    """The whole agent as it is shipped, in front of that upstream."""
+    tools, port = folder / "slow_tools.py", free_port()
+    tools.write_text(SLOW_TOOLS, encoding="utf-8")
+    environment = {
+        "AGENT_DATA_DIR": str(folder), "AGENT_LIMITS__STEPS": "100", "AGENT_PORT": str(port),
+        "AGENT_TOOL_PATHS": str(tools), "DIAL_ENDPOINT": f"http://127.0.0.1:{upstream}",
+    }  # fmt: skip
+    begun = perf_counter()
+    async with process("-m", "task", "serve", core=0, environment=environment, log=folder / "agent.log") as child:
+        yield Application(port, child.pid, await port_open(port) - begun)
+
+
+@asynccontextmanager
+async def upstream() -> AsyncGenerator[int]:
+    port = free_port()
+    async with process("-m", "tests.benchmarks.upstream", str(port), core=-1):
+        await port_open(port)
+        yield port
+
+
+@dataclass(frozen=True, slots=True)
+class BareLoop:
+    """The bare loop's process."""
+
+    child: asyncio.subprocess.Process
+
+    async def run(
+        self, script: str, history: Sequence[dict[str, Any]] = (), people: int = 1
+    ) -> tuple[float, list[tuple[float, float]]]:
+        """CPU seconds of all, and for each conversation the seconds to its end and to its first word."""
+        assert self.child.stdin is not None
+        assert self.child.stdout is not None
+        self.child.stdin.write(orjson.dumps({"scripts": [script] * people, "history": history}) + b"\n")
+        result = orjson.loads(await asyncio.wait_for(self.child.stdout.readline(), 60))
+        return result["cpu"], [(end, first) for end, first in result["times"]]
+
+
+@asynccontextmanager
+async def bare_loop(upstream: int) -> AsyncGenerator[BareLoop]:
+    async with process("-m", "tests.benchmarks.bare", str(upstream), core=0) as child:
+        yield BareLoop(child)

@@ -1,0 +1,127 @@
+"""A deterministic model upstream that costs next to nothing: prepared bytes, one process.
+
+The last user message is the script: `words 2000` (that many chunks at once), `paced 50 20` (chunks 20 ms apart),
+`chain 5` (five turns with one call of `noop`, then an answer) or `parallel 8` (eight calls of `slow` in one turn, then
+an answer). How far a script has come shows in the tool messages after that user message, so no state is kept. As DIAL
+Core it also tells everybody's bucket. `python -m tests.benchmarks.upstream PORT`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, cast
+
+import httptools
+import orjson
+import uvloop
+
+WORD = "lorem "
+ANSWER_WORDS = 20
+_STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+_JSON_HEAD = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+_END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+
+
+def frame(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
+    """One chunk of an answer as one HTTP chunk."""
+    chunk = {
+        "id": "chatcmpl-bench", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": "bench",
+        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+    }  # fmt: skip
+    event = b"data: " + orjson.dumps(chunk) + b"\n\n"
+    return b"%x\r\n%s\r\n" % (len(event), event)
+
+
+@cache
+def words(count: int) -> tuple[bytes, ...]:
+    return (frame({"role": "assistant", "content": ""}), *[frame({"content": WORD})] * count, frame({}, "stop"))
+
+
+@cache
+def calls(tool: str, turn: int, count: int) -> tuple[bytes, ...]:
+    """Each call as providers send it: id and name first, the arguments in two pieces."""
+    frames = [frame({"role": "assistant", "content": ""})]
+    for index in range(count):
+        told = {"id": f"call_{turn}_{index}", "type": "function", "function": {"name": tool, "arguments": ""}}
+        frames.append(frame({"tool_calls": [{"index": index, **told}]}))
+        pieces = ('{"x": ', f"{turn + index}}}")
+        frames += [frame({"tool_calls": [{"index": index, "function": {"arguments": piece}}]}) for piece in pieces]
+    return (*frames, frame({}, "tool_calls"))
+
+
+def reply(messages: Sequence[Mapping[str, Any]]) -> tuple[tuple[bytes, ...], float]:
+    """The frames of the answer, and the seconds between them."""
+    asked = max(place for place, message in enumerate(messages) if message["role"] == "user")
+    results = sum(message["role"] == "tool" for message in messages[asked + 1 :])
+    match str(messages[asked]["content"]).split():
+        case ["words", count]:
+            return words(int(count)), 0.0
+        case ["paced", count, milliseconds]:
+            return words(int(count)), int(milliseconds) / 1000
+        case ["chain", turns] if results < int(turns):
+            return calls("noop", results, 1), 0.0
+        case ["parallel", count] if not results:
+            return calls("slow", 0, int(count)), 0.0
+        case _:
+            return words(ANSWER_WORDS), 0.0
+
+
+class Peer(asyncio.Protocol):
+    """One connection; a request at a time."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._parser = httptools.HttpRequestParser(self)
+        self._pacing: asyncio.Task[None] | None = None
+        self._url = b""
+        self._body: list[bytes] = []
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._pacing is not None:
+            self._pacing.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_message_begin(self) -> None:
+        self._url, self._body = b"", []
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        if b"/chat/completions" not in self._url:
+            known = self._url.startswith(b"/v1/bucket")
+            body = b'{"bucket":"b1"}' if known else b"{}"
+            self._transport.write(_JSON_HEAD % (b"200 OK" if known else b"404 Not Found", len(body), body))
+            return
+        frames, pause = reply(orjson.loads(b"".join(self._body))["messages"])
+        if pause:
+            self._pacing = asyncio.ensure_future(self._paced(frames, pause))
+        else:
+            self._transport.write(b"".join((_STREAM_HEAD, *frames, _END)))
+
+    async def _paced(self, frames: Sequence[bytes], pause: float) -> None:
+        """Word number i leaves at i × pause after the first one, whatever the others took."""
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        self._transport.write(b"".join((_STREAM_HEAD, *frames[:2])))
+        for number, word in enumerate(frames[2:-1], 1):
+            await asyncio.sleep(max(begin + number * pause - loop.time(), 0))
+            self._transport.write(word)
+        self._transport.write(frames[-1] + _END)
+
+
+async def serve(port: int) -> None:
+    server = await asyncio.get_running_loop().create_server(Peer, "127.0.0.1", port, backlog=2048)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(int(sys.argv[1])))
