@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from hashlib import sha256
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
 from task.tools.mcp.failures import Fault, MCPFailure, failure_of
@@ -82,6 +84,7 @@ class ServerConnection:
         session = False
         try:
             async with self._slots:
+                await _sdk_loaded()
                 modern = await self._modern(identity)
                 session = not modern
                 async with asyncio.timeout(seconds + GRACE):
@@ -221,6 +224,11 @@ def _http_client(url: str, headers: Mapping[str, str]) -> httpx2.AsyncClient:
         limits=httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
         event_hooks={"request": [add_headers], "response": [remember_status]},
     )
+
+
+async def _sdk_loaded() -> None:
+    if "mcp" not in sys.modules:  # most of a second, which the other requests shall not wait for
+        await asyncio.to_thread(import_module, "mcp")
 
 
 def _asked_to_stop() -> bool:
