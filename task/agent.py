@@ -64,11 +64,14 @@ class GeneralPurposeAgent:
         incoming, configuration = incoming_of(request.messages, request.model_extra), configuration_of(request)
         caller = caller_of(request, self._principal_of(request.api_key))
         principal = await caller.principal() if any(item.state for item in incoming) else ""
-        messages = self._conversation(incoming, principal, await self._pictures(incoming, deployment_name, caller))
+        found = await connection.mcp.discover(caller, self._tools_dict)
+        found.show(choice)
+        pictures = await self._pictures(incoming, deployment_name, caller)
+        messages = self._conversation(incoming, principal, pictures, found.note())
         chosen = configuration.temperature if configuration.temperature is not None else request.temperature
         loop = ToolLoop(
             connection.chat_model(deployment_name, caller),
-            self._toolbox(ModeGate(configuration.permission_mode)),
+            self._toolbox(ModeGate(configuration.permission_mode), found.tools),
             connection.limits,
             options=ModelOptions(temperature=chosen, top_p=request.top_p, max_tokens=_max_tokens(request)),
         )
@@ -103,7 +106,9 @@ class GeneralPurposeAgent:
         """The messages in OpenAI's format: system prompt, attachments as text, tool history sealed for `principal`."""
         return [message.as_dict() for message in self._conversation(incoming_of(messages), principal, {})]
 
-    def _conversation(self, incoming: Sequence[Incoming], principal: str, pictures: Pictures | None) -> list[Message]:
+    def _conversation(
+        self, incoming: Sequence[Incoming], principal: str, pictures: Pictures | None, note: str = ""
+    ) -> list[Message]:
         def history(state: Mapping[str, Any]) -> Sequence[Message]:
             if TOOL_CALL_HISTORY_KEY not in state:
                 return ()
@@ -113,7 +118,7 @@ class GeneralPurposeAgent:
                 logger.warning("a saved state was dropped: %s", reason)
                 return ()
 
-        return conversation(self.system_prompt, incoming, history, pictures)
+        return conversation(self.system_prompt + note, incoming, history, pictures)
 
     async def _pictures(self, incoming: Sequence[Incoming], deployment: str, caller: Caller) -> Pictures | None:
         images = [
@@ -134,9 +139,10 @@ class GeneralPurposeAgent:
             urls.setdefault(place, []).extend([url] if url else [])
         return urls
 
-    def _toolbox(self, gate: Gate | None = None) -> Toolbox:
+    def _toolbox(self, gate: Gate | None = None, further: Sequence[BaseTool] = ()) -> Toolbox:
         connection = self._connected()
-        return Toolbox(self.tools, gate or ModeGate(), connection.offloader, connection.limits.tool_seconds)
+        tools = [*self.tools, *further]
+        return Toolbox(tools, gate or ModeGate(), connection.offloader, connection.limits.tool_seconds)
 
     async def _process_tool_call(
         self, tool_call: ToolCall, choice: Choice, api_key: str, conversation_id: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import Any
+from urllib.parse import quote
 
 from aidial_sdk import HTTPException
 from aidial_sdk.chat_completion import ChatCompletion, Request, Response
@@ -19,11 +20,12 @@ from task.errors import InvalidRequest, ProviderError, SettingsError, new_refere
 from task.llm.profiles import PROFILES, Profile
 from task.loop import Limits
 from task.prompts import SYSTEM_PROMPT
-from task.settings import Settings, load_settings
+from task.settings import McpServerSettings, Settings, load_settings
 from task.tools.base import BaseTool
 from task.tools.calculator.calculator_tool import CalculatorTool
 from task.tools.declare import load_tools
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
+from task.tools.mcp.hub import ServerSpec
 from task.tools.offload import ReadFileLinesTool, SearchInFileTool
 from task.tools.toolbox import named
 from task.utils.installation import installation_secret
@@ -94,6 +96,16 @@ class GeneralPurposeAgentApplication(ChatCompletion):
     async def _create_tools(self) -> list[BaseTool]:
         return default_tools(self.settings, self.connection())
 
+    async def _get_mcp_tools(self, url: str) -> list[BaseTool]:
+        """The tools of the MCP server at `url`. Source: API reference, GeneralPurposeAgentApplication.
+
+        Requests get the tools of all servers of the settings through the connection's hub, anew each time.
+
+        Raises:
+            ToolError: the server cannot be asked.
+        """
+        return await self.connection().mcp.tools_at(url)
+
 
 def connect(settings: Settings) -> Connection:
     """The models and files that the settings name; must run in the event loop.
@@ -111,6 +123,30 @@ def connect(settings: Settings) -> Connection:
         offload_chars=limits.offload_chars,
         profile=_profile(settings.profile) if settings.profile else None,
         openai=_upstream(settings) if settings.backend == "openai" else None,
+        mcp_servers=_mcp_servers(settings),
+    )
+
+
+def _mcp_servers(settings: Settings) -> list[ServerSpec]:
+    ours = settings.mcp_token.get_secret_value() if settings.mcp_token else None
+    search = [ServerSpec("search", settings.ddg_mcp_url, token=ours)] if settings.ddg_mcp_url else []
+    servers = [*search, *(_mcp_server(server, settings.dial_endpoint) for server in settings.mcp_servers)]
+    names = [server.name for server in servers]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise SettingsError(f"AGENT_MCP_SERVERS: there are two servers called {twice[0]!r}; rename one of them")
+    return servers
+
+
+def _mcp_server(server: McpServerSettings, dial_endpoint: str) -> ServerSpec:
+    toolset = server.url.removeprefix("toolset:") if server.url.startswith("toolset:") else None
+    return ServerSpec(
+        server.name,
+        f"{dial_endpoint}/v1/toolset/{quote(toolset)}/mcp" if toolset else server.url,
+        server.token.get_secret_value() if server.token else None,
+        server.headers,
+        frozenset(server.tools) if server.tools is not None else None,
+        server.forward_key or toolset is not None,
+        server.seconds,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -21,6 +21,7 @@ from task.llm.transport import new_session
 from task.loop import Limits
 from task.tools.files.dial_files import DialFiles
 from task.tools.files.result_store import DialResultStore
+from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.models import Caller
 from task.tools.offload import Offloader
 
@@ -49,6 +50,7 @@ class Connection:
     limits: Limits = field(default_factory=Limits)
     offloader: Offloader = field(default_factory=lambda: Offloader(None))
     inline_images: bool = False
+    mcp: MCPHub = field(default_factory=lambda: MCPHub(()))
 
     async def image_url(self, image: Attachment, api_key: str) -> str | None:
         """The picture's URL as the model can use it, or None when it has none."""
@@ -62,6 +64,7 @@ class Connection:
         return f"data:{image.type};base64,{base64.b64encode(file.content).decode()}"
 
     async def close(self) -> None:
+        await self.mcp.close()
         await self.session.close()
         await self.files.close()
 
@@ -74,6 +77,7 @@ def open_connection(
     offload_chars: int = 40_000,
     profile: Profile | None = None,
     openai: OpenAIUpstream | None = None,
+    mcp_servers: Sequence[ServerSpec] = (),
 ) -> Connection:
     """Models and files of one DIAL Core, or with `openai` the models of that upstream; must run in the event loop.
 
@@ -95,4 +99,5 @@ def open_connection(
         limits or Limits(),
         Offloader(DialResultStore(files), offload_chars),
         inline_images=openai is not None,
+        mcp=MCPHub(mcp_servers, files),
     )

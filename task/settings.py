@@ -30,6 +30,14 @@ def _http_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def _server_url(text: str) -> str:
+    if not text.startswith("toolset:"):
+        return _http_url(text)
+    if not text.removeprefix("toolset:").strip("/"):
+        raise ValueError("a toolset has a name: toolset:NAME")
+    return text
+
+
 def _list(value: Any) -> Any:
     if not isinstance(value, str):
         return value
@@ -59,6 +67,7 @@ Paths = Annotated[list[Path], BeforeValidator(_list)]
 TextMap = Annotated[dict[str, str], BeforeValidator(_mapping)]
 Folder = Annotated[Path, AfterValidator(Path.expanduser)]
 Port = Annotated[int, Field(ge=0, le=65535)]
+ServerUrl = Annotated[str, AfterValidator(_server_url)]
 LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
 
 
@@ -78,6 +87,23 @@ class LimitSettings(BaseModel):
     )
     max_upload_bytes: int = Field(default=50 * 2**20, ge=1, description="Largest file the agent uploads.")
     max_download_bytes: int = Field(default=10 * 2**20, ge=1, description="Largest file the agent downloads.")
+
+
+class McpServerSettings(BaseModel):
+    """One MCP server whose tools the agent offers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,32}$")
+    url: ServerUrl
+    token: SecretStr | None = None
+    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    tools: list[str] | None = None
+    forward_key: bool = False
+    seconds: float = Field(default=120, gt=0, le=3600)
+
+
+McpServers = Annotated[list[McpServerSettings], BeforeValidator(_list)]
 
 
 class LocalCoreSettings(BaseModel):
@@ -150,7 +176,17 @@ class Settings(BaseSettings):
         description="MCP address of a Python interpreter server.",
     )
     ddg_mcp_url: HttpUrl | None = Field(
-        default=None, validation_alias="ddg_mcp_url", description="MCP address of a search server."
+        default=None,
+        validation_alias="ddg_mcp_url",
+        description="MCP address of a search server; `dial-agent up` starts its own when empty.",
+    )
+    mcp_token: SecretStr | None = Field(
+        default=None,
+        description="Bearer token of the interpreter and the search server; `dial-agent up` makes one.",
+    )
+    mcp_servers: McpServers = Field(
+        default_factory=list[McpServerSettings],
+        description="Further MCP servers, as a list of mappings; see [MCP servers](mcp.md).",
     )
     host: str = Field(default="127.0.0.1", min_length=1, description="Address the agent listens on.")
     port: Port = Field(default=5030, description="Port the agent listens on; 0: any free one.")
