@@ -303,6 +303,42 @@ async def test_a_person_who_leaves_stops_the_model_in_every_phase(phase: str, tm
         assert p.upstream.disconnects == 1
 
 
+SLOW_TOOL = """
+import asyncio
+from pathlib import Path
+
+from task.tools.declare import tool
+
+
+@tool
+async def dig(folder: str) -> str:
+    \"\"\"Dig until told to stop.\"\"\"
+    Path(folder, "digging").touch()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        Path(folder, "stopped").touch()
+    return "never"
+"""
+
+
+async def test_a_person_who_leaves_stops_a_running_tool(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW_TOOL)
+    dig = wants("dig", folder=str(tmp_path))
+    async with product(dig, tmp_path=tmp_path, tool_paths=[str(tmp_path / "slow.py")]) as p:
+        reading = asyncio.create_task(p.reader.ask("Dig"))
+        await appears(tmp_path / "digging", within=10)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        await appears(tmp_path / "stopped", within=1)
+
+
+async def appears(file: Path, within: float) -> None:
+    async with asyncio.timeout(within):
+        while not file.exists():
+            await asyncio.sleep(0.01)
+
+
 async def test_a_quiet_stream_is_kept_alive(tmp_path: Path) -> None:
     async with product(says("Slow ", "answer.", pause=0.25), tmp_path=tmp_path, heartbeat_seconds=0.05) as p:
         answer = await p.reader.ask("Hi")
