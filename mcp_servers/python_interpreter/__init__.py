@@ -1,0 +1,1 @@
+"""The Python interpreter server: one sandboxed IPython kernel per conversation, over MCP."""

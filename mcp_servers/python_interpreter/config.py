@@ -1,0 +1,48 @@
+"""What one interpreter server is told: where it listens, where it works, and how far code may go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one call and of one session; times in seconds, sizes in bytes."""
+
+    seconds: float = 30
+    grace_seconds: float = 2
+    idle_seconds: float = 30 * 60
+    lifetime_seconds: float = 8 * 3600
+    sessions: int = 24
+    waiting_calls: int = 8
+    spares: int = 1
+    text_head: int = 64 * 1024
+    text_tail: int = 16 * 1024
+    output_bytes: int = 16 * MIB
+    shown_files: int = 20
+    new_files: int = 50
+    file_bytes: int = 50 * MIB
+    work_bytes: int = 512 * MIB
+    work_entries: int = 20_000
+    memory_bytes: int = 2048 * MIB
+    processes: int = 256
+    start_seconds: float = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One server. `python` is the interpreter of the kernels' own environment, `tier` the sandbox to use."""
+
+    token: str
+    data_dir: Path
+    python: Path
+    host: str = "127.0.0.1"
+    port: int = 8050
+    allowed_hosts: tuple[str, ...] = ()
+    unsafe: bool = False
+    tier: str = "auto"
+    preload: bool = True
+    limits: Limits = field(default_factory=Limits)

@@ -1,0 +1,159 @@
+"""Files of a kernel's working directory, read and written without following anything its code may have laid there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from mcp_servers.python_interpreter.places import Place
+
+DEPTH = 8
+SKIPPED = frozenset({"__pycache__"})
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class NoSuchFile(Exception):
+    """The name leads to nothing that may be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What tells one state of a file from another; `size` in bytes."""
+
+    size: int
+    changed: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The regular files below a folder by relative path; `complete` is False when there were too many to look at.
+
+    `size` is what all of them take together, in bytes.
+    """
+
+    files: Mapping[str, Stamp]
+    size: int
+    complete: bool
+
+    def since(self, before: Snapshot) -> list[str]:
+        """The files that are new or changed, oldest change first."""
+        new = [path for path, stamp in self.files.items() if before.files.get(path) != stamp]
+        return sorted(new, key=lambda path: (self.files[path].changed, path))
+
+
+def snapshot(root: Path, entries: int) -> Snapshot:
+    """What lies in `root` now; hidden folders, links, sockets, pipes, devices and hard links are left out."""
+    files: dict[str, Stamp] = {}
+    seen = size = 0
+    try:
+        top = os.open(root, _FOLDER)
+    except OSError:
+        return Snapshot({}, 0, True)
+    try:
+        for path, found in _walk(top, "", DEPTH):
+            seen += 1
+            if seen > entries:
+                return Snapshot(files, size, False)
+            if stat.S_ISREG(found.st_mode):
+                size += found.st_blocks * 512
+                if found.st_nlink == 1:
+                    files[path] = Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+    finally:
+        os.close(top)
+    return Snapshot(files, size, True)
+
+
+def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            path = f"{prefix}{entry.name}"
+            yield path, found
+            hidden = entry.name.startswith(".") or entry.name in SKIPPED
+            if stat.S_ISDIR(found.st_mode) and depth and not hidden:
+                try:
+                    inner = os.open(entry.name, _FOLDER, dir_fd=folder)
+                except OSError:
+                    continue
+                try:
+                    yield from _walk(inner, f"{path}/", depth - 1)
+                finally:
+                    os.close(inner)
+
+
+@contextmanager
+def opened(root: Path, path: str) -> Iterator[int]:
+    """The file at `path` below `root`, open for reading; never anything but a regular file with one name.
+
+    Raises:
+        NoSuchFile: there is none.
+    """
+    parts = PurePosixPath(path).parts
+    if not parts or any(part in ("..", "/", ".") for part in parts) or "\0" in path:
+        raise NoSuchFile(path)
+    descriptor = -1
+    try:
+        descriptor = os.open(root, _FOLDER)
+        for part in parts[:-1]:
+            outer, descriptor = descriptor, os.open(part, _FOLDER, dir_fd=descriptor)
+            os.close(outer)
+        outer, descriptor = descriptor, os.open(parts[-1], _FILE, dir_fd=descriptor)
+        os.close(outer)
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+            raise NoSuchFile(path)
+    except OSError as error:
+        if descriptor >= 0:
+            os.close(descriptor)
+        raise NoSuchFile(path) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+class NewFile:
+    """A file on its way into the working directory; it appears whole, under its name, or not at all."""
+
+    def __init__(self, place: Place, name: str) -> None:
+        self._place, self._name = place, name
+        self._unfinished = f".{secrets.token_hex(8)}.part"
+
+    def __enter__(self) -> NewFile:
+        self._folder = os.open(self._place.work, _FOLDER)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = os.open(self._unfinished, flags, 0o600, dir_fd=self._folder)
+        return self
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._file, view) :]
+
+    def finish(self) -> None:
+        """Give the file to the kernel and its name to the file.
+
+        Raises:
+            OSError: a folder has that name.
+        """
+        self._place.give(self._file)
+        os.replace(self._unfinished, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+        try:
+            os.unlink(self._unfinished, dir_fd=self._folder)
+        except OSError:
+            pass
+        finally:
+            os.close(self._folder)

@@ -1,0 +1,56 @@
+"""The folders of one kernel, and the files in them that code could turn against the server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one kernel lives.
+
+    `work` is its working directory, `home` holds its caches and temporary files, `run` its sockets (short, because a
+    socket's path may have about 100 bytes). `shown` holds pictures taken from its output, out of its reach. The folders
+    that contain them belong to the server, so that code can neither rename nor replace them. `uid` owns the first
+    three; None: the server's own.
+    """
+
+    root: Path
+    run: Path
+    uid: int | None
+
+    @property
+    def work(self) -> Path:
+        return self.root / "work"
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def shown(self) -> Path:
+        return self.root / "shown"
+
+    def make(self) -> None:
+        """Create what is missing."""
+        self.root.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self.root.chmod(0o711)
+        self.shown.mkdir(mode=0o700, exist_ok=True)
+        for folder in (self.work, self.home, self.run):
+            if folder.is_symlink() or not folder.is_dir():
+                folder.unlink(missing_ok=True)
+                folder.mkdir(mode=0o700)
+                self.give(folder)
+
+    def give(self, target: Path | int) -> None:
+        """Make the kernel the owner of a path or an open file."""
+        if self.uid is not None:
+            os.chown(target, self.uid, self.uid)
+
+    def remove(self) -> None:
+        """Delete everything; only when no process of the kernel is left."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        shutil.rmtree(self.run, ignore_errors=True)
