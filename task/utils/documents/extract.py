@@ -48,6 +48,17 @@ FORMATS = (
     Format("TXT", "text:read_text", (".txt",), ("text/plain",)),
     Format("MD", "text:read_text", (".md", ".markdown"), ("text/markdown",)),
     Format("HTML", "html:read_html", (".html", ".htm", ".xhtml"), ("text/html", "application/xhtml+xml")),
+    Format(
+        "DOCX",
+        "docx:read_docx",
+        (".docx", ".docm", ".dotx", ".dotm"),
+        (
+            "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+            "application/vnd.openxmlformats-officedocument.wordprocessingml.template",
+            "application/vnd.ms-word.document.macroenabled.12",
+            "application/vnd.ms-word.template.macroenabled.12",
+        ),
+    ),
     Format("JSON", "text:read_json", (".json",), ("application/json", "text/json")),
     Format("CSV", "tables:read_csv", (".csv",), ("text/csv", "application/csv")),
     Format("TSV", "tables:read_tsv", (".tsv", ".tab"), ("text/tab-separated-values",)),
