@@ -24,6 +24,8 @@ from task.settings import McpServerSettings, Settings, load_settings
 from task.tools.base import BaseTool
 from task.tools.calculator.calculator_tool import CalculatorTool
 from task.tools.declare import load_tools
+from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentSpec, DeploymentTool
+from task.tools.deployment.image_generation_tool import ImageGenerationTool
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
 from task.tools.mcp.hub import ServerSpec
 from task.tools.offload import ReadFileLinesTool, SearchInFileTool
@@ -174,11 +176,24 @@ def default_tools(settings: Settings, connection: Connection | None = None) -> l
             endpoint, files=connection.files if connection else None, max_size=settings.limits.max_download_bytes
         ),
         CalculatorTool(),
+        *_deployment_tools(settings, connection),
         *([ReadFileLinesTool(store), SearchInFileTool(store)] if store else []),
         *load_tools(settings.tool_paths),
     ]
     named(tools)
     return tools
+
+
+def _deployment_tools(settings: Settings, connection: Connection | None) -> list[DeploymentTool]:
+    endpoint, chosen, max_bytes = settings.dial_endpoint, settings.deployments, settings.limits.max_upload_bytes
+    access = DeploymentAccess(connection.session, connection.files, max_bytes) if connection else DeploymentAccess()
+    tools = [DeploymentTool(endpoint, DeploymentSpec(**tool.model_dump()), access=access) for tool in chosen.tools]
+    if chosen.image == "off":
+        return tools
+    return [
+        ImageGenerationTool(endpoint, deployment=chosen.image, seconds=chosen.image_seconds, access=access),
+        *tools,
+    ]
 
 
 def _provider_failure(error: ProviderError, deployment: str) -> HTTPException:

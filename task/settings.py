@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from task.settings_sources import CONFIG_VARIABLE, Sources, build, read_document, read_dotenv
@@ -57,6 +57,15 @@ def _mapping(value: Any) -> Any:
     return {name.strip(): item.strip() for name, _, item in pairs}
 
 
+def _check_schema(schema: dict[str, Any]) -> None:
+    from jsonschema import Draft202012Validator, SchemaError
+
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        raise ValueError(f"{error.json_path} is no JSON Schema: {error.message}") from None
+
+
 def _upper(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
@@ -87,6 +96,49 @@ class LimitSettings(BaseModel):
     )
     max_upload_bytes: int = Field(default=50 * 2**20, ge=1, description="Largest file the agent uploads.")
     max_download_bytes: int = Field(default=10 * 2**20, ge=1, description="Largest file the agent downloads.")
+
+
+class DeploymentToolSettings(BaseModel):
+    """One DIAL deployment that the agent's model may call as a tool."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
+    description: str = Field(min_length=1)
+    deployment: str = Field(min_length=1)
+    prompt: str = Field(default="prompt", pattern=r"^[a-zA-Z0-9_-]{1,64}$")
+    arguments: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
+    configuration: dict[str, Any] = Field(default_factory=dict[str, Any])
+    attachments: list[str] = Field(default_factory=list[str])
+    seconds: float = Field(default=120, gt=0, le=3600)
+
+    @model_validator(mode="after")
+    def _arguments_are_schemas(self) -> DeploymentToolSettings:
+        if taken := {self.prompt, "file_urls"} & self.arguments.keys():
+            raise ValueError(f"{self.name}: the argument {min(taken)} has another meaning already")
+        if self.arguments:
+            _check_schema({"type": "object", "properties": self.arguments})
+        return self
+
+
+DeploymentTools = Annotated[list[DeploymentToolSettings], BeforeValidator(_list)]
+
+
+class DeploymentSettings(BaseModel):
+    """DIAL deployments that serve the agent as tools."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    image: str = Field(
+        default="dall-e-3",
+        min_length=1,
+        description="Deployment behind `image_generation_tool`; `off`: the agent makes no pictures.",
+    )
+    image_seconds: float = Field(default=180, gt=0, le=3600, description="Seconds one picture may take.")
+    tools: DeploymentTools = Field(
+        default_factory=list[DeploymentToolSettings],
+        description="Further deployments as tools, as a list of mappings; see [Tools](tools.md#deployments-as-tools).",
+    )
 
 
 class McpServerSettings(BaseModel):
@@ -223,6 +275,7 @@ class Settings(BaseSettings):
         default=False, description="Report a caller's mistakes inside the stream (Core <= 0.25)."
     )
     limits: LimitSettings = LimitSettings()
+    deployments: DeploymentSettings = DeploymentSettings()
     core: LocalCoreSettings = LocalCoreSettings()
 
     @classmethod

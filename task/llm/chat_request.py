@@ -45,6 +45,9 @@ def _wire_message(message: Message, profile: Profile) -> dict[str, Any]:
         _dress_calls(wire, message, profile)
     elif message.role is Role.SYSTEM:
         wire["role"] = profile.system_role.value
+    elif message.role is Role.USER and message.custom_content:
+        # Only a DIAL deployment is asked with files beside the text.
+        wire["custom_content"] = {"attachments": [item.as_dict() for item in message.custom_content.attachments]}
     return wire
 
 

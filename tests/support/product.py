@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,14 +30,19 @@ class Product:
 
 @asynccontextmanager
 async def product(
-    *items: Item, tmp_path: Path, then: Item | None = None, sees: bool = False, **settings: Any
+    *items: Item,
+    tmp_path: Path,
+    then: Item | None = None,
+    sees: bool = False,
+    models: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> AsyncGenerator[Product]:
-    """Everything started; `items` are the model's answers, `sees` whether its listing takes pictures, `settings` the
-    agent's."""
+    """Everything started; `items` are the model's answers, `sees` whether its listing takes pictures, `models` further
+    entries of Core's configuration, `settings` the agent's."""
     port = _free_port()
     async with (
         openai_upstream(*items, then=then) as upstream,
-        local_core(_config(port, upstream, sees), tmp_path) as core,
+        local_core(_config(port, upstream, sees, models or {}), tmp_path) as core,
         running_agent(_settings(core, upstream, tmp_path, settings), port=port) as agent_url,
         chat_reader(core.url, "key-one") as reader,
         chat_reader(core.url, "key-two") as other,
@@ -56,7 +61,7 @@ def _settings(core: RunningCore, upstream: Upstream, tmp_path: Path, more: dict[
     return Settings.model_validate({**values, **more})
 
 
-def _config(port: int, upstream: Upstream, sees: bool) -> dict[str, Any]:
+def _config(port: int, upstream: Upstream, sees: bool, models: Mapping[str, Any]) -> dict[str, Any]:
     agent = f"http://127.0.0.1:{port}/openai/deployments/{DEPLOYMENT}"
     model = {
         "type": "chat",
@@ -64,7 +69,7 @@ def _config(port: int, upstream: Upstream, sees: bool) -> dict[str, Any]:
         **({"inputAttachmentTypes": ["image/png"]} if sees else {}),
     }
     return {
-        "models": {MODEL: model},
+        "models": {MODEL: model, **models},
         "applications": {
             DEPLOYMENT: {
                 "endpoint": f"{agent}/chat/completions",

@@ -1,0 +1,1 @@
+"""Tools behind which a DIAL deployment does the work."""

@@ -1,0 +1,91 @@
+"""Pictures made by an image deployment, attached to the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+from task.conversation.inputs import is_image
+from task.conversation.messages import Attachment, Message
+from task.errors import ToolError
+from task.tools.deployment.deployment_tool import (
+    DeploymentAccess,
+    DeploymentAnswer,
+    DeploymentSpec,
+    DeploymentTool,
+    result,
+)
+from task.tools.models import ToolCallParams
+
+DEPLOYMENT = "dall-e-3"
+SECONDS = 180.0
+MADE = "The picture was made as asked and is attached to the answer, where the user sees it."
+TITLE = "Generated Image"
+_REVISED = "revised prompt"  # the title under which DIAL's image adapters tell it
+_SAID_CHARS = 500
+_LINKED = (
+    "The deployment {} answered with a link to another host instead of a picture, and such links are not followed. "
+    "Tell the user that its operator has to let it store pictures in DIAL."
+)
+_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "size": {"type": "string", "description": "Width and height: 1024x1024 (default), 1792x1024 or 1024x1792"},
+    "quality": {"type": "string", "description": "standard (default) or hd"},
+    "style": {"type": "string", "description": "vivid (default) or natural"},
+}
+
+
+class ImageGenerationTool(DeploymentTool):
+    """Makes a picture of a description. Source: API reference, ImageGenerationTool.
+
+    `endpoint` is DIAL Core's address, `deployment` what makes the pictures there.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        deployment: str = DEPLOYMENT,
+        seconds: float = SECONDS,
+        access: DeploymentAccess | None = None,
+    ) -> None:
+        spec = DeploymentSpec(
+            "image_generation_tool",
+            "Generate a picture from a description. The picture is attached to the answer and shown to the user; do "
+            "not repeat its URL. Put everything the picture needs into the prompt: the generator sees nothing else.",
+            deployment,
+            prompt_description="Description of the image to generate",
+            arguments=_ARGUMENTS,
+            seconds=seconds,
+        )
+        super().__init__(endpoint, spec, access=access)
+
+    @property
+    def show_in_stage(self) -> bool:
+        return True
+
+    async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
+        arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
+        answer = await self._ask(arguments, tool_call_params)
+        pictures = _titled([item for item in answer.attachments if is_image(item)])
+        if not pictures:
+            raise ToolError(_without_picture(answer, self._spec.deployment))
+        if not all((item.url or "").startswith("files/") for item in pictures):
+            raise ToolError(_LINKED.format(self._spec.deployment))
+        revised = [f"**Revised Prompt**: {item.data}" for item in answer.attachments if _tells_prompt(item)]
+        return result("\n\n".join([*revised, answer.text or MADE]), pictures)
+
+
+def _titled(pictures: Sequence[Attachment]) -> tuple[Attachment, ...]:
+    # DIAL Chat tells the attachments of a message apart by their titles.
+    return tuple(replace(item, title=f"{TITLE} {uuid4().hex[:6]}") for item in pictures)
+
+
+def _tells_prompt(item: Attachment) -> bool:
+    return bool(item.data) and (item.title or "").strip().casefold() == _REVISED
+
+
+def _without_picture(answer: DeploymentAnswer, deployment: str) -> str:
+    said = f" It said: {answer.text[:_SAID_CHARS]}" if answer.text else ""
+    return f"The deployment {deployment} made no picture. Ask in other words, or tell the user.{said}"

@@ -1,0 +1,252 @@
+"""Deployments as tools: what reaches them, what comes back, and every fault as a sentence for the model."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from task.conversation.messages import Message
+from task.tools.base import BaseTool
+from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentSpec, DeploymentTool
+from task.tools.deployment.image_generation_tool import MADE, ImageGenerationTool
+from task.tools.toolbox import Toolbox
+from tests.support.choices import CALLER, RecordingChoice
+from tests.support.core_peers import DONE, Handler, Peer, answers, chunk, peer, streams
+from tests.support.image_deployment import PNG, attaching
+from tests.support.tool_calls import call_of
+
+BASE64 = base64.b64encode(PNG).decode()
+PICTURE = {"title": "Image", "type": "image/png", "url": "files/user/appdata/dall-e-3/a.png"}
+TRANSLATOR = DeploymentSpec("translate", "Translates.", "translator", prompt="text")
+
+
+@dataclass
+class MemoryUploads:
+    """Files that were stored, by their URL."""
+
+    files: dict[str, tuple[bytes, str]] = field(default_factory=dict[str, tuple[bytes, str]])
+
+    async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str:
+        assert api_key == CALLER.api_key
+        url = f"files/user/appdata/agent/{len(self.files)}-{name}"
+        self.files[url] = (content, content_type)
+        return url
+
+
+@dataclass
+class Asked:
+    """One call of a tool, made by the toolbox: its message, its stage, and what the deployment saw."""
+
+    message: Message
+    choice: RecordingChoice
+    peer: Peer
+    uploads: MemoryUploads
+
+    @property
+    def stage(self) -> str:
+        return self.choice.stages[0].content
+
+
+async def call(handler: Handler, spec: DeploymentSpec | None = None, max_bytes: int = 2**20, **arguments: Any) -> Asked:
+    """The image tool's answer, or that of a tool with `spec`, to a call with these arguments."""
+    uploads, choice = MemoryUploads(), RecordingChoice()
+    async with peer(handler) as deployment:
+        access = DeploymentAccess(files=uploads, max_bytes=max_bytes)
+        tool: BaseTool = (
+            ImageGenerationTool(deployment.url, access=access)
+            if spec is None
+            else DeploymentTool(deployment.url, spec, access=access)
+        )
+        given = arguments or {"prompt" if spec is None else spec.prompt: "A cat"}
+        [message] = await Toolbox([tool]).call_all([call_of(tool.name, given)], choice, CALLER)
+    assert isinstance(message, Message)
+    return Asked(message, choice, deployment, uploads)
+
+
+async def test_the_text_appears_in_the_stage_piece_by_piece_and_goes_to_the_model() -> None:
+    parts = [chunk({"content": piece}) for piece in ("Guten ", "Tag")]
+    asked = await call(streams(*parts, chunk({}, "stop") + DONE), TRANSLATOR, text="Good day")
+    assert asked.message.text() == "Guten Tag"
+    assert asked.stage == "## Request arguments:\n\n**Text**: Good day\n\n## Response:\n\nGuten Tag"
+    assert asked.peer.last.json == {
+        "model": "translator",
+        "messages": [{"role": "user", "content": "Good day"}],
+        "stream": True,
+    }
+    assert asked.peer.last.url == "/openai/deployments/translator/chat/completions"
+    assert asked.peer.last.key == CALLER.api_key
+
+
+async def test_a_whole_answer_in_place_of_a_stream_is_taken_too() -> None:
+    whole = {"choices": [{"index": 0, "message": {"content": "Guten Tag"}, "finish_reason": "stop"}]}
+    assert (await call(answers(body=whole), TRANSLATOR)).message.text() == "Guten Tag"
+
+
+async def test_arguments_and_fixed_values_are_the_deployments_configuration() -> None:
+    spec = DeploymentSpec(
+        "translate", "Translates.", "translator", prompt="text",
+        arguments={"language": {"type": "string"}}, configuration={"language": "en", "formal": True},
+    )  # fmt: skip
+    asked = await call(attaching(text="Ja"), spec, text="Yes", language="de")
+    assert asked.peer.last.json["custom_fields"] == {"configuration": {"language": "de", "formal": True}}
+
+
+async def test_files_of_the_conversation_are_passed_along_by_their_address() -> None:
+    spec = DeploymentSpec("see", "Looks at pictures.", "vision", attachments=("image/*",))
+    url = "files/user/my%20cat.png"
+    asked = await call(attaching(text="A cat"), spec, prompt="What is it?", file_urls=[url, url])
+    passed = [{"type": "image/png", "title": "my cat.png", "url": url}]
+    assert asked.peer.last.json["messages"][0]["custom_content"] == {"attachments": passed}
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("https://evil.example/files/b/a.png", "is no file of this conversation"),
+        ("metadata/files/b/", "is no file of this conversation"),
+        ("files/b/a.png?x=1", "is no file of this conversation"),
+        ("files/b/report.csv", "only image/* can"),
+    ],
+)
+async def test_other_addresses_and_types_are_not_passed_along(url: str, sentence: str) -> None:
+    spec = DeploymentSpec("see", "Looks at pictures.", "vision", attachments=("image/*",))
+    asked = await call(attaching(text="A cat"), spec, prompt="What is it?", file_urls=[url])
+    assert asked.message.failed
+    assert sentence in asked.message.text()
+    assert asked.peer.requests == []
+
+
+async def test_files_of_the_answer_go_to_the_person_as_they_are_and_the_model_learns_their_addresses() -> None:
+    citation = {"title": "[1] a.pdf", "type": "text/markdown", "data": "quoted", "reference_url": "files/b/a.pdf"}
+    asked = await call(attaching(PICTURE, citation, text="Two things"), TRANSLATOR)
+    assert [item.as_dict() for item in asked.choice.attachments] == [PICTURE, citation]
+    assert asked.message.text() == f"Two things\n\nAttached files:\n- Image (image/png): {PICTURE['url']}"
+
+
+@pytest.mark.parametrize(
+    ("attachment", "content", "kind"),
+    [
+        ({"title": "Image", "type": "image/png", "data": BASE64}, PNG, "image/png"),
+        ({"title": "Image", "url": f"data:image/png;base64,{BASE64}"}, PNG, "image/png"),
+        ({"title": "a/b", "type": "application/vnd.plotly.v1+json", "data": '{"data":[]}'}, b'{"data":[]}', None),
+        ({"title": "Long", "type": "text/markdown", "data": "word " * 9_000}, None, "text/markdown"),
+    ],
+)
+async def test_content_becomes_a_file_of_the_caller(attachment: Any, content: bytes | None, kind: str | None) -> None:
+    asked = await call(attaching(attachment, text="Made"), TRANSLATOR)
+    [(url, (stored, stored_kind))] = asked.uploads.files.items()
+    assert stored == content or content is None
+    assert stored_kind == (kind or attachment["type"])
+    [shown] = asked.choice.attachments
+    assert (shown.url, shown.data) == (url, None)
+    assert BASE64[:40] not in asked.message.text() + asked.stage
+
+
+async def test_an_answer_without_text_or_files_is_a_failure() -> None:
+    asked = await call(attaching(), TRANSLATOR)
+    assert asked.message.failed
+    assert "answered with nothing" in asked.message.text()
+
+
+async def test_a_long_text_does_not_flood_the_stage() -> None:
+    asked = await call(attaching(text="word " * 20_000), TRANSLATOR)
+    assert len(asked.stage) < 40_000
+    assert "more bytes" in asked.stage
+
+
+async def test_a_picture_without_any_text_gets_a_sentence() -> None:
+    asked = await call(attaching(PICTURE))
+    assert asked.message.text().startswith(MADE)
+    [picture] = asked.choice.attachments
+    assert (picture.type, picture.url) == ("image/png", PICTURE["url"])
+    assert asked.choice.stages[0].attachments == [picture]
+
+
+async def test_a_picture_named_by_cores_full_address_is_shown_by_its_short_one() -> None:
+    @asynccontextmanager
+    async def running() -> AsyncGenerator[Peer]:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            full = {**PICTURE, "url": f"http://{request.host}/v1/{PICTURE['url']}"}
+            return await attaching(full)(request)
+
+        async with peer(answer) as deployment:
+            yield deployment
+
+    choice = RecordingChoice()
+    async with running() as deployment:
+        tool = ImageGenerationTool(deployment.url)
+        await Toolbox([tool]).call_all([call_of(tool.name, {"prompt": "A cat"})], choice, CALLER)
+    assert [item.url for item in choice.attachments] == [PICTURE["url"]]
+
+
+async def test_an_empty_prompt_is_not_sent() -> None:
+    asked = await call(attaching(PICTURE), prompt="  ")
+    assert asked.message.failed
+    assert "prompt is empty" in asked.message.text()
+    assert asked.peer.requests == []
+
+
+def refused(status: int, code: str, message: str) -> Handler:
+    return answers(status, {"error": {"message": message, "code": code, "type": "invalid_request_error"}})
+
+
+def broken_off() -> Handler:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(chunk({"role": "assistant", "content": "I am pai"}))
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    return answer
+
+
+LINK = {"title": "Image", "type": "image/png", "url": "https://pictures.example/cat.png?sig=secret"}
+FAULTS: dict[str, tuple[Handler, str]] = {
+    "refused": (
+        refused(400, "content_policy_violation", "Rejected by our safety system."),
+        "refused this by its content",
+    ),
+    "filtered": (attaching(finish="content_filter"), "refused this by its content rules"),
+    "explained": (attaching(text="I cannot draw this person."), "made no picture"),
+    "nothing": (attaching(), "made no picture"),
+    "other-file": (attaching({"title": "a", "type": "application/pdf", "url": "files/b/a.pdf"}), "made no picture"),
+    "link": (attaching(LINK), "link to another host"),
+    "damaged": (attaching({"title": "Image", "type": "image/png", "data": "no base64!"}), "damaged file"),
+    "large": (attaching({"title": "Image", "type": "image/png", "data": "A" * 4000}), "more than 1,000 bytes"),
+    "size": (refused(400, "invalid_size", "The size must be 1024x1024."), "The size must be 1024x1024."),
+    "gone": (answers(404, {"error": {"message": "no such model"}}), "There is no deployment dall-e-3"),
+    "down": (answers(500, {"error": {"message": "internal: host 10.0.0.7"}}), "did not answer properly"),
+    "broken-off": (broken_off(), "did not answer properly"),
+    "error-event": (streams(b'data: {"error": {"message": "boom", "code": "500"}}\n\n'), "did not answer properly"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_picture_that_was_not_made_is_a_sentence_for_the_model_and_a_failed_stage(fault: str) -> None:
+    handler, sentence = FAULTS[fault]
+    asked = await call(handler, max_bytes=1000)
+    text = asked.message.text()
+    assert asked.message.failed
+    assert sentence in text
+    assert "10.0.0.7" not in text
+    assert "secret" not in text
+    assert (asked.choice.stages[0].status, asked.choice.attachments) == ("failed", [])
+
+
+async def test_nothing_of_a_file_that_cannot_be_stored_reaches_the_model() -> None:
+    choice = RecordingChoice()
+    async with peer(attaching({"title": "Image", "type": "image/png", "data": BASE64})) as deployment:
+        tool = ImageGenerationTool(deployment.url)  # the same peer answers the question for the bucket with a stream
+        [message] = await Toolbox([tool]).call_all([call_of(tool.name, {"prompt": "A cat"})], choice, CALLER)
+    assert isinstance(message, Message)
+    assert message.failed
+    assert BASE64[:40] not in json.dumps(message.as_dict())
