@@ -1,0 +1,88 @@
+"""`python -m mcp_servers.sandbox`: read the command line, then become the program or say what was asked."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__" and not __package__:
+    # Started by its path, without site packages: half the time of `-m`.
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from mcp_servers.sandbox.errors import SandboxError
+from mcp_servers.sandbox.launch import NOT_EXECUTABLE_EXIT, NOT_FOUND_EXIT, REFUSED_EXIT, launch
+from mcp_servers.sandbox.policy import Policy, parse
+
+USAGE = """usage: python -m mcp_servers.sandbox --policy FILE|JSON -- PROGRAM [ARGUMENT …]
+       python -m mcp_servers.sandbox --probe
+       python -m mcp_servers.sandbox --kill MARK | --kill-uid UID"""
+USAGE_EXIT = 2
+
+
+def main(arguments: list[str]) -> int:
+    """Do what the command line asks; a run never returns."""
+    try:
+        match arguments:
+            case ["--policy", text, "--", *argv] if argv:
+                launch(_policy(text), argv, os.getppid())
+            case ["--probe"]:
+                return _probe()
+            case ["--kill", mark] if mark.isdigit():
+                return _kill(int(mark))
+            case ["--kill-uid", uid] if uid.isdigit():
+                return _kill_uid(int(uid))
+            case _:
+                print(USAGE, file=sys.stderr)
+                return USAGE_EXIT
+    except SandboxError as error:
+        return _refused(str(error), REFUSED_EXIT)
+    except FileNotFoundError as error:
+        return _refused(str(error), NOT_FOUND_EXIT)
+    except OSError as error:
+        return _refused(str(error), NOT_EXECUTABLE_EXIT)
+
+
+def _refused(reason: str, code: int) -> int:
+    print(f"sandbox: {reason}", file=sys.stderr)
+    return code
+
+
+def _policy(text: str) -> Policy:
+    if text.lstrip().startswith("{"):
+        return parse(text)
+    try:
+        with open(text, encoding="utf-8") as file:
+            return parse(file.read())
+    except (OSError, UnicodeDecodeError) as error:
+        raise SandboxError(f"the policy cannot be read: {error}") from None
+
+
+def _probe() -> int:
+    import json
+    from dataclasses import asdict
+
+    from mcp_servers.sandbox.tiers import find_tier
+
+    print(json.dumps(asdict(find_tier())))
+    return 0
+
+
+def _kill(mark: int) -> int:
+    from mcp_servers.sandbox.marks import kill_marked
+
+    print(kill_marked(mark))
+    return 0
+
+
+def _kill_uid(uid: int) -> int:
+    from mcp_servers.sandbox.marks import end_all_of
+    from mcp_servers.sandbox.policy import LOWEST_UID
+
+    if uid < LOWEST_UID:
+        raise SandboxError(f"uid {uid} is not one that runs have; they start at {LOWEST_UID}")
+    end_all_of(uid)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

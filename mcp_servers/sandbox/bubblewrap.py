@@ -1,0 +1,70 @@
+"""The bubblewrap command of a policy: own mounts, processes, network and IPC."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from mcp_servers.sandbox.errors import SandboxError
+from mcp_servers.sandbox.policy import MIB, Policy
+
+PLACES = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
+PRLIMIT = "/usr/bin/prlimit"
+SCRATCH_BYTES = 256 * MIB
+ISOLATION = (
+    "--unshare-all", "--new-session", "--cap-drop", "ALL", "--clearenv",
+    "--proc", "/proc",
+    "--dev", "/dev", "--size", str(SCRATCH_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev",  # noqa: S108
+    "--size", str(SCRATCH_BYTES), "--tmpfs", "/tmp",  # noqa: S108
+)  # fmt: skip
+
+
+def program() -> str | None:
+    """Where bubblewrap is; only fixed places count, never the caller's PATH."""
+    return next((place for place in PLACES if os.access(place, os.X_OK)), None)
+
+
+def command(policy: Policy, argv: list[str], filter_descriptor: int) -> list[str]:
+    """The whole command line.
+
+    Raises:
+        SandboxError: bubblewrap or a path is missing.
+    """
+    place = program()
+    if place is None:
+        raise SandboxError("bubblewrap is not installed; install it, or use tier 'landlock'")
+    return [
+        place,
+        *ISOLATION,
+        *(["--die-with-parent"] if policy.die_with_parent else []),
+        *_mounts(policy),
+        # Last: mounting needs a root that can be written.
+        *("--remount-ro", "/"),
+        *(word for pair in (policy.environment or {}).items() for word in ("--setenv", *pair)),
+        *("--chdir", policy.workdir, "--seccomp", str(filter_descriptor), "--"),
+        *_counted(policy),
+        *argv,
+    ]
+
+
+def _mounts(policy: Policy) -> Iterator[str]:
+    # A parent comes before what lies in it, or it would cover it.
+    binds = dict.fromkeys(policy.readable(), "--ro-bind") | dict.fromkeys(policy.read_write, "--bind")
+    for path in sorted(binds, key=lambda path: (path.count("/"), path)):
+        if binds[path] == "--ro-bind" and os.path.islink(path):
+            yield from _link(path)
+        else:
+            yield from (binds[path], path, path)
+
+
+def _link(path: str) -> Iterator[str]:
+    target = os.readlink(path)
+    inside_usr = os.path.realpath(path).startswith("/usr/")
+    yield from ("--symlink", target, path) if inside_usr else ("--ro-bind", os.path.realpath(path), path)
+
+
+def _counted(policy: Policy) -> list[str]:
+    # Without a uid of its own the run is counted in its user namespace, which only a program inside can limit.
+    if policy.uid is not None or policy.limits.processes is None or not os.access(PRLIMIT, os.X_OK):
+        return []
+    return [PRLIMIT, f"--nproc={policy.limits.processes}:{policy.limits.processes}", "--"]

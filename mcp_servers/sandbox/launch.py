@@ -1,0 +1,124 @@
+"""Put this process into a sandbox and become the program: signals and process groups stay simple."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NoReturn
+
+from mcp_servers.sandbox import bpf, bubblewrap, filters, landlock, process
+from mcp_servers.sandbox.errors import SandboxError
+from mcp_servers.sandbox.policy import Policy, TierName
+
+REFUSED_EXIT, NOT_EXECUTABLE_EXIT, NOT_FOUND_EXIT = 125, 126, 127
+SAFE_TIERS: tuple[TierName, ...] = ("bubblewrap", "landlock")
+NOTHING = "/bin/true"
+
+
+def launch(policy: Policy, argv: list[str], parent: int) -> NoReturn:
+    """Become the program under the policy; this process is replaced.
+
+    Raises:
+        SandboxError: the policy cannot be enforced here.
+        OSError: the program cannot be executed.
+    """
+    process.close_descriptors()
+    match policy.tier:
+        case "bubblewrap":
+            _in_bubblewrap(policy, argv, parent)
+        case "landlock":
+            _in_landlock(policy, argv, parent)
+        case "none":
+            _unprotected(policy, argv, parent)
+        case "auto":
+            launch(replace(policy, tier=best_tier(policy)), argv, parent)
+
+
+def best_tier(policy: Policy) -> TierName:
+    """The first tier that starts a program under this policy here.
+
+    Raises:
+        SandboxError: none does, and the policy does not allow an unsafe run.
+    """
+    reasons: list[str] = []
+    for tier in SAFE_TIERS:
+        reason = failure(replace(policy, tier=tier))
+        if reason is None:
+            return tier
+        reasons.append(f"{tier}: {reason}")
+    if policy.allow_unsafe:
+        return "none"
+    raise SandboxError(f"no sandbox works here ({'; '.join(reasons)})")
+
+
+def failure(policy: Policy) -> str | None:
+    """Why a program that does nothing cannot be run under the policy; None when it can."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _try(policy, writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as said:
+        words = said.read(4096).decode(errors="replace").strip()
+    if os.waitpid(child, 0)[1] == 0:
+        return None
+    return words or "the trial run failed"
+
+
+def _try(policy: Policy, writer: int) -> NoReturn:
+    os.dup2(writer, 1)
+    os.dup2(writer, 2)
+    try:
+        launch(replace(policy, mark=None), [NOTHING], os.getppid())
+    except (SandboxError, OSError) as error:
+        print(error, file=sys.stderr, flush=True)
+    os._exit(REFUSED_EXIT)
+
+
+def _in_bubblewrap(policy: Policy, argv: list[str], parent: int) -> NoReturn:
+    filter_ = os.memfd_create("filter", 0)
+    os.write(filter_, filters.bubblewrap_filter())
+    os.lseek(filter_, 0, os.SEEK_SET)
+    command = bubblewrap.command(policy, argv, filter_)
+    # Since Linux 5.12 only who holds this capability may map root into a user namespace.
+    _shrink(policy, parent, keep=1 << process.CAP_SETFCAP if policy.uid is None and os.geteuid() == 0 else 0)
+    os.execve(command[0], command, {})  # noqa: S606
+
+
+def _in_landlock(policy: Policy, argv: list[str], parent: int) -> NoReturn:
+    version, own_uid = landlock.abi(), policy.uid is not None
+    if version == 0:
+        raise SandboxError("this kernel has no Landlock (Linux 5.13 and newer have it)")
+    rules = landlock.ruleset(version, policy.readable(), policy.read_write, own_uid)
+    filter_ = filters.landlock_filter(filters.Gaps(own_uid, version), os.getpid())
+    _shrink(policy, parent)
+    os.chdir(policy.workdir)
+    landlock.restrict(rules)
+    bpf.install(filter_)
+    _become(argv, policy.environment or {})
+
+
+def _unprotected(policy: Policy, argv: list[str], parent: int) -> NoReturn:
+    if not policy.allow_unsafe:
+        raise SandboxError("tier 'none' protects nothing; allow_unsafe must say that this is wanted")
+    _shrink(policy, parent)
+    os.chdir(policy.workdir)
+    _become(argv, policy.environment or {})
+
+
+def _shrink(policy: Policy, parent: int, keep: int = 0) -> None:
+    process.apply_limits(policy.limits, policy.mark, counts_processes=policy.uid is not None)
+    process.become(policy.uid, keep)
+    process.no_new_privileges()
+    if policy.die_with_parent:
+        process.die_with(parent)
+
+
+def _become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
+    program = shutil.which(argv[0], path=environment.get("PATH", os.defpath))
+    if program is None:
+        raise FileNotFoundError(f"there is no program {argv[0]!r} that this run may execute")
+    os.execve(program, argv, dict(environment))  # noqa: S606

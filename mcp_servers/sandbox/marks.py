@@ -1,0 +1,90 @@
+"""Find and end every process of a run, also those that left its process group, session or parent."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import time
+
+from mcp_servers.sandbox.errors import SandboxError
+
+GIVE_UP_SECONDS = 10.0
+PAUSE_SECONDS = 0.002
+
+
+def new_mark() -> int:
+    """A number for `Policy.mark` that no other run has."""
+    return secrets.randbelow(2**61) + 2**61
+
+
+def marked(mark: int) -> list[int]:
+    """The process ids that carry the mark and are not dead yet, newest first."""
+    # "Max file locks  SOFT  HARD  locks": the kernel ignores the limit and a run cannot change it.
+    wanted = str(mark).encode()
+    return [pid for pid in _processes() if _mark_of(pid) == wanted and not _is_dead(pid)]
+
+
+def kill_marked(mark: int) -> int:
+    """End every process of the run and wait until none is left; how many were ended.
+
+    Raises:
+        SandboxError: some could not be ended.
+    """
+    ended: set[int] = set()
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    while found := marked(mark):
+        for pid in found:
+            _kill(pid)
+        ended.update(found)
+        if time.monotonic() > deadline:
+            raise SandboxError(f"{len(found)} processes of the run could not be ended")
+        time.sleep(0 if set(found) - ended else PAUSE_SECONDS)
+    return len(ended)
+
+
+def end_all_of(uid: int) -> None:
+    """Become the uid and end every process it has, in one call that no fork can outrun; for a process of its own.
+
+    Raises:
+        SandboxError: they did not end.
+    """
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            os.kill(-1, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        time.sleep(PAUSE_SECONDS)
+    raise SandboxError(f"processes of uid {uid} could not be ended")
+
+
+def _processes() -> list[int]:
+    return sorted((int(name) for name in os.listdir("/proc") if name.isdigit()), reverse=True)
+
+
+def _mark_of(pid: int) -> bytes | None:
+    try:
+        with open(f"/proc/{pid}/limits", "rb") as limits:
+            line = next((line for line in limits if line.startswith(b"Max file locks")), b"")
+    except OSError:
+        return None
+    return line.split()[4] if line else None
+
+
+def _is_dead(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as figures:
+            return figures.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
+    except OSError:
+        return True
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

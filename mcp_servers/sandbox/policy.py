@@ -1,0 +1,171 @@
+"""The policy of one run: what a sandboxed program may read, write and use, read from documented JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from mcp_servers.sandbox.errors import SandboxError
+
+TierName = Literal["auto", "bubblewrap", "landlock", "none"]
+TIERS: tuple[TierName, ...] = ("auto", "bubblewrap", "landlock", "none")
+LOWEST_UID = 1000
+HIGHEST_UID = 2**31 - 1
+MIB = 1024 * 1024
+
+# What programs need to start at all. Never the whole of /etc: it holds secrets, and root's programs own them.
+SYSTEM_PATHS = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+    "/etc/alternatives", "/etc/fonts", "/etc/group", "/etc/host.conf", "/etc/inputrc", "/etc/ld.so.cache",
+    "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/locale.alias", "/etc/locale.gen", "/etc/localtime", "/etc/magic",
+    "/etc/mime.types", "/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd", "/etc/python3", "/etc/python3.11",
+    "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/timezone",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Resource limits of every process of the run; bytes, seconds and counts; None leaves the launcher's own."""
+
+    memory: int | None = 1024 * MIB
+    data: int | None = None
+    cpu_seconds: int | None = None
+    file_bytes: int | None = 512 * MIB
+    open_files: int | None = 512
+    # Counted per uid, threads included: it holds only with a uid or a user namespace of its own.
+    processes: int | None = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What one run may do; everything not named is denied, and there is never a network.
+
+    `environment` is complete: nothing is inherited. `mark` (from `new_mark()`) names every process of the run for
+    `kill_marked`. `uid` is applied or the run is refused.
+    """
+
+    workdir: str
+    read_write: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
+    system: bool = True
+    environment: Mapping[str, str] | None = None
+    uid: int | None = None
+    limits: Limits = Limits()
+    tier: TierName = "auto"
+    allow_unsafe: bool = False
+    die_with_parent: bool = True
+    mark: int | None = None
+
+    def to_json(self) -> str:
+        """The policy as the launcher reads it."""
+        return json.dumps(asdict(self))
+
+    def readable(self) -> tuple[str, ...]:
+        """Every read-only path that exists; one that was asked for and is missing is an error."""
+        missing = [path for path in self.read_only if not os.path.exists(path)]
+        if missing:
+            raise SandboxError(f"read_only: there is no {missing[0]!r}")
+        system = [path for path in SYSTEM_PATHS if os.path.exists(path)] if self.system else []
+        return (*system, *self.read_only)
+
+
+def parse(text: str) -> Policy:
+    """The policy in JSON text.
+
+    Raises:
+        SandboxError: an unknown name, a wrong type, or paths that cannot be enforced.
+    """
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise SandboxError(f"the policy is not JSON: {error}") from None
+    values = _object("policy", values, {field.name for field in fields(Policy)} | {"network"})
+    if values.pop("network", "none") != "none":
+        raise SandboxError("network: only 'none' can be enforced")
+    limits = Limits(**_numbers(_object("limits", values.pop("limits", {}), {field.name for field in fields(Limits)})))
+    policy = Policy(
+        workdir=_path("workdir", values.get("workdir")),
+        read_write=_paths("read_write", values.get("read_write", [])),
+        read_only=_paths("read_only", values.get("read_only", [])),
+        environment=_environment(values.get("environment")),
+        uid=_integer("uid", values.get("uid"), LOWEST_UID, HIGHEST_UID),
+        limits=limits,
+        tier=_tier(values.get("tier", "auto")),
+        mark=_integer("mark", values.get("mark"), 1, 2**62),
+        **{name: _flag(name, values[name]) for name in ("system", "allow_unsafe", "die_with_parent") if name in values},
+    )
+    _refuse_contradictions(policy)
+    return policy
+
+
+def _refuse_contradictions(policy: Policy) -> None:
+    for path in policy.read_write:
+        if not os.path.isdir(path):
+            raise SandboxError(f"read_write: {path!r} is not a folder")
+        if os.path.realpath(path) == "/":
+            raise SandboxError("read_write: the whole file system is not a sandbox")
+    writable = [os.path.realpath(path) for path in policy.read_write]
+    for path in policy.read_only:
+        if any(_inside(os.path.realpath(path), folder) for folder in writable):
+            raise SandboxError(f"read_only: {path!r} lies in a read_write folder; this cannot be enforced")
+
+
+def _inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
+
+
+def _object(name: str, value: Any, known: set[str]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise SandboxError(f"{name}: expected a JSON object")
+    unknown = sorted(set(value) - known)
+    if unknown:
+        raise SandboxError(f"{name}: unknown name {unknown[0]!r}; known: {', '.join(sorted(known))}")
+    return dict(value)
+
+
+def _numbers(values: dict[str, Any]) -> dict[str, int | None]:
+    return {name: _integer(f"limits.{name}", value, 1, 2**62) for name, value in values.items()}
+
+
+def _integer(name: str, value: Any, least: int, most: int) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise SandboxError(f"{name}: expected a whole number from {least} to {most}, not {value!r}")
+    return value
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise SandboxError(f"{name}: expected true or false, not {value!r}")
+    return value
+
+
+def _tier(value: Any) -> TierName:
+    for tier in TIERS:
+        if value == tier:
+            return tier
+    raise SandboxError(f"tier: expected one of {', '.join(TIERS)}, not {value!r}")
+
+
+def _path(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.startswith("/") or "\0" in value:
+        raise SandboxError(f"{name}: expected an absolute path, not {value!r}")
+    return os.path.normpath(value)
+
+
+def _paths(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise SandboxError(f"{name}: expected a list of absolute paths")
+    return tuple(_path(name, item) for item in value)
+
+
+def _environment(value: Any) -> dict[str, str]:
+    pairs = {"PATH": "/usr/local/bin:/usr/bin:/bin"} if value is None else value
+    if not isinstance(pairs, dict) or not all(isinstance(item, str) for pair in pairs.items() for item in pair):
+        raise SandboxError("environment: expected an object of strings")
+    # A kernel that finds this name in a new pid namespace believes that its parent has died, and ends.
+    return {name: text for name, text in pairs.items() if name != "JPY_PARENT_PID"}
