@@ -1,0 +1,85 @@
+"""The reading order of what stands on a page of a PDF: columns one after the other."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any, Generic, TypeVar
+
+from task.utils.documents.pdf_frame import Box, Frame
+
+_FEWEST_LINES = 4
+_FEWEST_LETTERS = 20  # in most lines of a column of prose; shorter ones are a table without lines, read row by row
+_GUTTER = 9.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece(Generic[T]):
+    """Something on a page: its place, the number of its line, how many letters it has."""
+
+    box: Box
+    line: int
+    letters: int
+    content: T
+
+
+def may_have_columns(textpage: Any, frame: Frame) -> bool:
+    """Whether the page draws pieces side by side again and again: columns line by line, or a table. Cheap."""
+    import pypdfium2.raw as c
+
+    raw = textpage.raw
+    corners = left, top, right, bottom = tuple(ctypes.c_double() for _ in range(4))
+    side_by_side, last = 0, Box(0, 0, 0, 0)
+    for index in range(c.FPDFText_CountRects(raw, 0, -1)):
+        c.FPDFText_GetRect(raw, index, *corners)
+        box = frame.box(left.value, bottom.value, right.value, top.value)
+        side_by_side += box.x0 - last.x1 > _GUTTER and last.top < (box.top + box.bottom) / 2 < last.bottom
+        last = box
+    return side_by_side >= _FEWEST_LINES
+
+
+def in_reading_order(pieces: Sequence[Piece[T]]) -> list[Piece[T]]:
+    """The pieces, columns of prose one after the other between what reaches over them; else as they were."""
+    gutter = _gutter(pieces)
+    if gutter is None:
+        return list(pieces)
+    ordered: list[Piece[T]] = []
+    left: list[Piece[T]] = []
+    right: list[Piece[T]] = []
+    for piece in _from_the_top(pieces):
+        if piece.box.x1 <= gutter + 1:
+            left.append(piece)
+        elif piece.box.x0 >= gutter - 1:
+            right.append(piece)
+        else:
+            ordered += [*in_reading_order(left), *in_reading_order(right), piece]
+            left, right = [], []
+    return [*ordered, *in_reading_order(left), *in_reading_order(right)]
+
+
+def _from_the_top(pieces: Sequence[Piece[T]]) -> list[Piece[T]]:
+    tops: dict[int, float] = {}
+    for piece in pieces:
+        tops[piece.line] = min(piece.box.top, tops.get(piece.line, piece.box.top))
+    return sorted(pieces, key=lambda piece: (tops[piece.line], piece.line, piece.box.x0))
+
+
+def _gutter(pieces: Sequence[Piece[T]]) -> float | None:
+    pairs = [(one, two) for one, two in pairwise(pieces) if one.line == two.line and two.box.x0 - one.box.x1 > _GUTTER]
+    if len(pairs) < _FEWEST_LINES:
+        return None
+    place = max((one.box.x1 + 1 for one, _ in pairs), key=lambda x: sum(_spans(pair, x) for pair in pairs))
+    beside = [pair for pair in pairs if _spans(pair, place)]
+    # Sentences wrap in columns: both sides of the gutter are lines of prose.
+    is_prose = all(median(pair[side].letters for pair in beside) >= _FEWEST_LETTERS for side in (0, 1))
+    crossing = sum(piece.box.x0 < place < piece.box.x1 for piece in pieces)
+    return place if len(beside) >= max(_FEWEST_LINES, crossing) and is_prose else None
+
+
+def _spans(pair: tuple[Piece[T], Piece[T]], x: float) -> bool:
+    return pair[0].box.x1 < x < pair[1].box.x0
