@@ -59,6 +59,17 @@ FORMATS = (
             "application/vnd.ms-word.template.macroenabled.12",
         ),
     ),
+    Format(
+        "XLSX",
+        "xlsx:read_xlsx",
+        (".xlsx", ".xlsm", ".xltx", ".xltm"),
+        (
+            "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+            "application/vnd.openxmlformats-officedocument.spreadsheetml.template",
+            "application/vnd.ms-excel.sheet.macroenabled.12",
+            "application/vnd.ms-excel.template.macroenabled.12",
+        ),
+    ),
     Format("JSON", "text:read_json", (".json",), ("application/json", "text/json")),
     Format("CSV", "tables:read_csv", (".csv",), ("text/csv", "application/csv")),
     Format("TSV", "tables:read_tsv", (".tsv", ".tab"), ("text/tab-separated-values",)),

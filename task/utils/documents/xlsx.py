@@ -1,0 +1,149 @@
+"""Reader of Excel workbooks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from task.utils.documents.markdown import Piece, blocks_of, heading, table
+from task.utils.documents.model import Block, Extraction
+from task.utils.documents.office_xml import attribute, local
+from task.utils.documents.office_zip import Package, open_package
+from task.utils.documents.xlsx_cells import Cells, column_of, formats_of, is_1904, strings_of
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element as Element
+
+MOST_ROWS = 100_000
+"""Rows read of one workbook; the rest is counted and named."""
+_MOST_FILLED = 1_000_000
+_CHUNK = 2**20
+_ROW = re.compile(rb"<(?:\w+:)?row[\s/>]")
+_RANGE = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sheet:
+    name: str
+    part: str
+    is_hidden: bool
+
+
+def read_xlsx(content: bytes, content_type: str = "") -> Extraction:
+    """Every sheet under its name as a Markdown table: numbers, dates and percentages as Excel shows them.
+
+    Merged cells repeat their text, formulas give the value saved with them.
+    """
+    package = open_package(content)
+    workbook = package.xml(package.main)
+    parts = {relation.kind: relation.target for relation in package.relations(package.main).values()}
+    styles = package.xml(parts["styles"]) if parts.get("styles", "") in package else None
+    strings = strings_of(package, parts["sharedStrings"] if parts.get("sharedStrings", "") in package else None)
+    cells = Cells(strings, formats_of(styles, from_1904=is_1904(workbook)))
+    blocks: list[Block] = []
+    notes = package.notes()
+    room = MOST_ROWS
+    sheets = list(_sheets(package, workbook))
+    for number, sheet in enumerate(sheets, 1):
+        read = _Rows(package, sheet.part, cells, room)
+        room -= len(read.rows)
+        blocks += blocks_of(read.pieces(sheet), number)
+        notes += read.notes(sheet)
+    if cells.uncalculated:
+        notes.append(f"formulas without a saved value, shown as they are: {cells.uncalculated}")
+    hidden = [sheet.name for sheet in sheets if sheet.is_hidden]
+    if hidden:
+        notes.append(f"hidden sheets: {', '.join(hidden)}")
+    return Extraction(tuple(blocks), tuple(notes))
+
+
+def _sheets(package: Package, workbook: Element) -> Iterator[_Sheet]:
+    relations = package.relations(package.main)
+    for element in workbook.iterfind("{*}sheets/{*}sheet"):
+        relation = relations.get(attribute(element, "id"))
+        if relation is not None and relation.kind == "worksheet" and relation.target in package:
+            is_hidden = attribute(element, "state") in ("hidden", "veryHidden")
+            yield _Sheet(attribute(element, "name"), relation.target, is_hidden)
+
+
+class _Rows:
+    """The rows of one sheet, at most `room` of them, merged cells filled."""
+
+    def __init__(self, package: Package, part: str, cells: Cells, room: int) -> None:
+        self.rows: list[list[str]] = []
+        self.total = 0
+        self._numbers: list[int] = []
+        self._merged: list[str] = []
+        self._read(package, part, cells, room)
+        self.titles = self._titles()
+        self._fill()
+
+    def pieces(self, sheet: _Sheet) -> list[Piece]:
+        named = heading(f"Sheet: {sheet.name}{' (hidden)' if sheet.is_hidden else ''}", 2)
+        titles = [Piece("text", " ".join(filter(None, row))) for row in self.rows[: self.titles]]
+        made = table(_trimmed(self.rows[self.titles :]))
+        return [named, *titles, *([made] if made else [])] if self.rows else [named, Piece("text", "(empty)")]
+
+    def notes(self, sheet: _Sheet) -> list[str]:
+        left = self.total - len(self.rows)
+        return [f"sheet {sheet.name}: {left:,} of {self.total:,} rows left out after {len(self.rows):,}"] * (left > 0)
+
+    def _read(self, package: Package, part: str, cells: Cells, room: int) -> None:
+        for element in package.elements(part, ("row", "mergeCell")):
+            if local(element) == "mergeCell":
+                self._merged.append(attribute(element, "ref"))
+                continue
+            row = cells.row(element)
+            number = element.get("r", "")
+            if any(row):
+                if len(self.rows) == room:
+                    self.total = _count_rows(package, part)
+                    return
+                self.rows.append(row)
+                self._numbers.append(int(number) if number.isdigit() else len(self._numbers) + 1)
+        self.total = len(self.rows)
+
+    def _titles(self) -> int:
+        widths = [sum(map(bool, row)) for row in self.rows[:20]]
+        return len(list(takewhile(lambda width: width == 1, widths))) if max(widths, default=0) > 1 else 0
+
+    def _fill(self) -> None:
+        places = {number: index for index, number in enumerate(self._numbers) if index >= self.titles}
+        width = max(map(len, self.rows), default=0)
+        room = _MOST_FILLED
+        for reference in self._merged:
+            match = _RANGE.fullmatch(reference)
+            if match is None or int(match[2]) not in places:
+                continue
+            left, right = column_of(match[1]), min(column_of(match[3]), width - 1)
+            rows = [places[n] for n in range(int(match[2]), min(int(match[4]), self._numbers[-1]) + 1) if n in places]
+            room -= len(rows) * (right - left + 1)
+            if room < 0:
+                return
+            self._fill_range(rows, left, right)
+
+    def _fill_range(self, rows: list[int], left: int, right: int) -> None:
+        first = self.rows[rows[0]]
+        text = first[left] if left < len(first) else ""
+        for index in rows:
+            row = self.rows[index]
+            row += [""] * (right + 1 - len(row))
+            row[left : right + 1] = [text] * (right + 1 - left)
+
+
+def _trimmed(rows: list[list[str]]) -> list[list[str]]:
+    first = min((next((place for place, cell in enumerate(row) if cell), len(row)) for row in rows), default=0)
+    last = max((next((place for place in range(len(row), 0, -1) if row[place - 1]), 0) for row in rows), default=0)
+    return [row[first:last] for row in rows]
+
+
+def _count_rows(package: Package, part: str) -> int:
+    count, rest = 0, b""
+    with package.stream(part) as stream:
+        while chunk := stream.read(_CHUNK):
+            whole, bracket, rest = (rest + chunk).rpartition(b">")
+            count += len(_ROW.findall(whole + bracket))
+    return count

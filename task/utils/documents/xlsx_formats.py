@@ -1,0 +1,180 @@
+"""Show a number as Excel shows it: decimals, thousands, percent, currency, dates, times. Source: ECMA-376 18.8.31."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+
+Shown = Callable[[float], str]
+
+DATE = "yyyy-mm-dd"
+_BUILT_IN = {
+    1: "0", 2: "0.00", 3: "#,##0", 4: "#,##0.00", 9: "0%", 10: "0.00%", 11: "0.00E+00",
+    14: DATE, 15: "d-mmm-yy", 16: "d-mmm", 17: "mmm-yy", 18: "h:mm AM/PM", 19: "h:mm:ss AM/PM", 20: "h:mm",
+    21: "h:mm:ss", 22: f"{DATE} h:mm", 37: "#,##0;(#,##0)", 38: "#,##0;(#,##0)", 39: "#,##0.00;(#,##0.00)",
+    40: "#,##0.00;(#,##0.00)", 41: "#,##0", 42: "#,##0", 43: "#,##0.00", 44: "#,##0.00", 45: "mm:ss",
+    46: "[h]:mm:ss", 47: "mm:ss.0", 48: "0.0E+00",
+    **dict.fromkeys((*range(27, 37), *range(50, 59)), DATE),
+}  # fmt: skip
+"""What the numbers stand for that files do not spell out; dates that follow the reader's country are ISO dates."""
+
+_TOKEN = re.compile(
+    r'"(?P<quoted>[^"]*)"|\\(?P<escaped>.)|[_*].|\[\$(?P<currency>[^\]-]*)[^\]]*\]|\[(?P<elapsed>h+|m+|s+)\]|\[[^\]]*\]'
+    r"|(?P<half>AM/PM|A/P)|(?P<date>y+|m+|d+|h+|s+(?:\.0+)?|e+)|(?P<power>E[+-]0+)|(?P<digits>[0#?][0#?,]*(?:\.[0#?]*)?|\.[0#?]+)"
+    r"|(?P<percent>%)|(?P<other>.)",
+    re.IGNORECASE,
+)
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_EPOCHS = {False: datetime(1899, 12, 30), True: datetime(1904, 1, 1)}
+_LAST_DAY = 2_958_465
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+
+
+def built_in(number: int) -> str:
+    return _BUILT_IN.get(number, "General")
+
+
+def shown_as(code: str, *, from_1904: bool = False) -> Shown:
+    """The function that writes a number under the format code, as English Excel does."""
+    sections = [_tokens(section) for section in _sections(code)]
+    if any(token.kind in ("date", "elapsed") for token in sections[0]):
+        return lambda number: _date(number, sections[0], from_1904)
+    if not any(token.kind == "digits" for tokens in sections for token in tokens):
+        return general
+    return lambda number: _number(number, sections)
+
+
+def general(number: float) -> str:
+    """A number with the fifteen digits that Excel keeps, without those that say nothing."""
+    if number == int(number) and abs(number) < 1e15:
+        return str(int(number))
+    return f"{number:.15g}"
+
+
+def _sections(code: str) -> list[str]:
+    parts = [""]
+    for piece in re.findall(r'"[^"]*"|\\.|;|[^";\\]+|.', code):
+        if piece == ";":
+            parts.append("")
+        else:
+            parts[-1] += piece
+    return parts
+
+
+def _tokens(section: str) -> list[_Token]:
+    tokens: list[_Token] = []
+    for match in _TOKEN.finditer(section):
+        kind = match.lastgroup
+        if kind is None:
+            continue
+        text = match[kind]
+        tokens.append(_Token("literal" if kind in ("quoted", "escaped", "currency", "other") else kind, text))
+    return tokens
+
+
+def _number(number: float, sections: Sequence[list[_Token]]) -> str:
+    tokens, size = sections[0], number
+    if number < 0 and len(sections) > 1:
+        tokens, size = sections[1], -number
+    elif number == 0 and len(sections) > 2:
+        tokens = sections[2]
+    runs = sum(token.kind == "digits" for token in tokens)
+    if runs > 1:  # fractions, telephone numbers
+        return general(number)
+    size *= 100 ** sum(token.kind == "percent" for token in tokens)
+    power = any(token.kind == "power" for token in tokens)
+    texts = [_part(token, abs(size), power) for token in tokens]
+    return "-" * (size < 0) + "".join(texts).strip()
+
+
+def _part(token: _Token, size: float, power: bool) -> str:
+    if token.kind == "digits":
+        return _power(size, token.text) if power else _digits(size, token.text)
+    return "" if token.kind == "power" else token.text
+
+
+def _power(size: float, mask: str) -> str:
+    digits, _, exponent = f"{size:.{len(mask.partition('.')[2])}E}".partition("E")
+    return f"{digits}E{exponent[0]}{exponent[1:]:0>2}"
+
+
+def _digits(size: float, mask: str) -> str:
+    whole, point, decimals = mask.partition(".")
+    thousands = "," in whole.rstrip(",")
+    scaled = Decimal(repr(size)).scaleb(-3 * (len(whole) - len(whole.rstrip(","))))
+    try:
+        rounded = scaled.quantize(Decimal(1).scaleb(-len(decimals)), ROUND_HALF_UP)
+    except ArithmeticError:  # more digits than a decimal keeps
+        return general(size)
+    left, _, right = f"{rounded:,f}".partition(".") if thousands else f"{rounded:f}".partition(".")
+    least = sum(mark in "0?" for mark in whole)
+    left = "" if left == "0" and not least else left.zfill(least)
+    kept = len(decimals.rstrip("#"))
+    right = right[:kept] + right[kept:].rstrip("0")
+    return f"{left}{point}{right}" if right else left
+
+
+def _date(number: float, tokens: Sequence[_Token], from_1904: bool) -> str:
+    if not 0 <= number <= _LAST_DAY:
+        return general(number)
+    early = not from_1904 and number < 60  # Excel believes that 1900 had a 29 February
+    moment = _EPOCHS[from_1904] + timedelta(days=number + early, milliseconds=0.5)
+    kinds = [token.text[0].lower() if token.kind in ("date", "elapsed") else "" for token in tokens]
+    halves = any(token.kind == "half" for token in tokens)
+    texts: list[str] = []
+    for index, token in enumerate(tokens):
+        if token.kind == "elapsed":
+            texts.append(_elapsed(number, token.text))
+        elif token.kind == "half":
+            texts.append("AM" if moment.hour < 12 else "PM")
+        elif token.kind == "date":
+            texts.append(_moment(moment, token.text.lower(), halves, _is_minute(kinds, index)))
+        else:
+            texts.append(token.text)
+    return "".join(texts).strip()
+
+
+def _is_minute(kinds: Sequence[str], index: int) -> bool:
+    before = next(filter(None, reversed(kinds[:index])), "")
+    after = next(filter(None, kinds[index + 1 :]), "")
+    return before == "h" or after == "s"
+
+
+def _elapsed(number: float, text: str) -> str:
+    parts = {"h": 24, "m": 24 * 60, "s": 24 * 3600}[text[0].lower()]
+    return str(int(number * parts + 1e-6)).zfill(len(text))
+
+
+def _moment(moment: datetime, text: str, halves: bool, is_minute: bool) -> str:
+    letter, length = text[0], len(text)
+    if letter in "ye":
+        return f"{moment.year % 100:02d}" if length < 3 and letter == "y" else str(moment.year)
+    if letter == "m" and not is_minute:
+        return _named(_MONTHS, moment.month - 1, moment.month, length)
+    if letter == "d":
+        return _named(_DAYS, moment.weekday(), moment.day, length)
+    if letter == "s":
+        seconds, _, fraction = text.partition(".")
+        return f"{moment.second:0{len(seconds)}d}" + (
+            f".{moment.microsecond:06d}"[: len(fraction) + 1] if fraction else ""
+        )
+    hour = (moment.hour - 1) % 12 + 1 if halves else moment.hour
+    return str(moment.minute if letter == "m" else hour).zfill(min(length, 2))
+
+
+def _named(names: Sequence[str], index: int, number: int, length: int) -> str:
+    if length <= 2:
+        return str(number).zfill(length)
+    return names[index][:3] if length == 3 else names[index][: 1 if length == 5 else None]
