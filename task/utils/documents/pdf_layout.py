@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Generic, TypeVar
 
-from task.utils.documents.pdf_frame import Box, Frame
+from task.utils.documents.pdf_frame import Box
 
 _FEWEST_LINES = 4
 _FEWEST_LETTERS = 20  # in most lines of a column of prose; shorter ones are a table without lines, read row by row
@@ -28,18 +28,22 @@ class Piece(Generic[T]):
     content: T
 
 
-def may_have_columns(textpage: Any, frame: Frame) -> bool:
+def may_have_columns(textpage: Any, *, is_lying: bool) -> bool:
     """Whether the page draws pieces side by side again and again: columns line by line, or a table. Cheap."""
     import pypdfium2.raw as c
 
-    raw = textpage.raw
+    raw, read = textpage.raw, c.FPDFText_GetRect
     corners = left, top, right, bottom = tuple(ctypes.c_double() for _ in range(4))
-    side_by_side, last = 0, Box(0, 0, 0, 0)
+    # Every page is looked at: its own coordinates do, with the two axes exchanged where it is shown lying.
+    start, end, low, high = (bottom, top, left, right) if is_lying else (left, right, bottom, top)
+    side_by_side, last_start, last_end, last_low, last_high = 0, 0.0, 0.0, 0.0, 0.0
     for index in range(c.FPDFText_CountRects(raw, 0, -1)):
-        c.FPDFText_GetRect(raw, index, *corners)
-        box = frame.box(left.value, bottom.value, right.value, top.value)
-        side_by_side += box.x0 - last.x1 > _GUTTER and last.top < (box.top + box.bottom) / 2 < last.bottom
-        last = box
+        read(raw, index, *corners)
+        middle = (low.value + high.value) / 2
+        if last_low < middle < last_high:
+            gap = max(start.value - last_end, last_start - end.value)
+            side_by_side += gap > _GUTTER
+        last_start, last_end, last_low, last_high = start.value, end.value, low.value, high.value
     return side_by_side >= _FEWEST_LINES
 
 

@@ -51,7 +51,7 @@ def read_page(page: Any, number: int, *, with_tables: bool = True) -> PageConten
     grids, left = _grids(marks.edges, with_tables)
     textpage = page.get_textpage()
     try:
-        if grids or may_have_columns(textpage, frame):
+        if grids or may_have_columns(textpage, is_lying=page.get_rotation() in (90, 270)):
             blocks = _laid_out(textpage, frame, grids, number)
         else:
             blocks = (Block(_plain(textpage.get_text_range()), page=number),)

@@ -36,19 +36,20 @@ class _Scan:
     def __init__(self, frame: Frame, edges: list[Box], pictures: float) -> None:
         import pypdfium2.raw as pdfium
 
-        self.c = pdfium
+        self.c, self._text = pdfium, pdfium.FPDF_PAGEOBJ_TEXT
         self.frame, self.edges, self.pictures = frame, edges, pictures
         self._corners = tuple(ctypes.c_float() for _ in range(4))
 
     def page(self, page: Any) -> None:
-        c, raw = self.c, page.raw
-        for index in range(c.FPDFPage_CountObjects(raw)):
-            self._object(c.FPDFPage_GetObject(raw, index), _IDENTITY, 0)
+        raw, item_at, kind_of, text = page.raw, self.c.FPDFPage_GetObject, self.c.FPDFPageObj_GetType, self._text
+        for index in range(self.c.FPDFPage_CountObjects(raw)):
+            item = item_at(raw, index)
+            if (kind := kind_of(item)) != text:
+                self._object(item, kind, _IDENTITY, 0)
 
-    def _object(self, item: Any, matrix: _Matrix, depth: int) -> None:
+    def _object(self, item: Any, kind: int, matrix: _Matrix, depth: int) -> None:
         c = self.c
-        kind = c.FPDFPageObj_GetType(item)
-        if kind == c.FPDF_PAGEOBJ_TEXT or len(self.edges) > MOST_EDGES:
+        if len(self.edges) > MOST_EDGES:
             return
         if kind == c.FPDF_PAGEOBJ_PATH:
             self.edges += self._path(item, matrix)
@@ -58,7 +59,8 @@ class _Scan:
         elif kind == c.FPDF_PAGEOBJ_FORM and depth < _DEEPEST:
             inner = _product(self._matrix(item), matrix)
             for index in range(c.FPDFFormObj_CountObjects(item)):
-                self._object(c.FPDFFormObj_GetObject(item, index), inner, depth + 1)
+                child = c.FPDFFormObj_GetObject(item, index)
+                self._object(child, c.FPDFPageObj_GetType(child), inner, depth + 1)
 
     def _path(self, item: Any, matrix: _Matrix) -> Iterator[Box]:
         box = self._bounds(item, matrix)
