@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, cast
 
 from task.errors import ToolError
@@ -184,7 +185,7 @@ def _model(tool: wire.Tool) -> MCPToolModel:
     hints = tool.annotations
     return MCPToolModel(
         tool.name,
-        tool.description or tool.title or tool.name,
+        cleandoc(tool.description or tool.title or tool.name),
         tool.input_schema,
         read_only=bool(hints and hints.read_only_hint),
         idempotent=bool(hints and hints.idempotent_hint),

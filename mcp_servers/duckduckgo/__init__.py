@@ -1,0 +1,1 @@
+"""The search server: DuckDuckGo results and the text of web pages, over MCP."""

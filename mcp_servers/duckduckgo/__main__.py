@@ -1,0 +1,5 @@
+"""`python -m mcp_servers.duckduckgo`."""
+
+from mcp_servers.duckduckgo.server import main
+
+main()

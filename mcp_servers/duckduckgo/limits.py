@@ -1,0 +1,98 @@
+"""What keeps the server polite: results kept for a while, equal requests joined, a rate, and a pause when blocked."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from cachetools import TTLCache
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+
+
+class Busy(Exception):
+    """Too many requests in this minute; `seconds` until the next may come."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = math.ceil(seconds)
+
+
+@dataclass
+class RateLimit:
+    """So many requests a minute."""
+
+    per_minute: int
+    clock: Clock = time.monotonic
+    _times: deque[float] = field(default_factory=deque[float])
+
+    def take(self) -> None:
+        """Count one request.
+
+        Raises:
+            Busy: this minute's are used up.
+        """
+        now = self.clock()
+        while self._times and now - self._times[0] >= 60:
+            self._times.popleft()
+        if len(self._times) >= self.per_minute:
+            raise Busy(60 - (now - self._times[0]))
+        self._times.append(now)
+
+
+@dataclass
+class Breaker:
+    """A pause after being blocked; DuckDuckGo blocks an address for tens of minutes, and asking on prolongs it."""
+
+    seconds: float = 600
+    clock: Clock = time.monotonic
+    _until: float = 0
+
+    def trip(self) -> None:
+        self._until = self.clock() + self.seconds
+
+    def left(self) -> int:
+        """Seconds until the next attempt; 0 when one may be made."""
+        return max(0, math.ceil(self._until - self.clock()))
+
+
+class Kept(Generic[T]):
+    """Results by key for a while; a key that is being worked on is not worked on twice."""
+
+    def __init__(self, entries: int, seconds: float, clock: Clock = time.monotonic) -> None:
+        self._done: TTLCache[Hashable, T] = TTLCache(entries, seconds, timer=clock)
+        self._under_way: dict[Hashable, asyncio.Task[T]] = {}
+
+    async def get(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
+        """The kept result, or what `make` gives; failures are told to all who wait and are not kept."""
+        if key in self._done:
+            return self._done[key]
+        task = self._under_way.get(key)
+        if task is None:
+            task = asyncio.create_task(self._made(key, make))
+            task.add_done_callback(_heard)
+            self._under_way[key] = task
+        # Shielded: the one who asked first may leave while others wait.
+        return await asyncio.shield(task)
+
+    def __len__(self) -> int:
+        return len(self._done)
+
+    async def _made(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
+        try:
+            result = await make()
+            self._done[key] = result
+            return result
+        finally:
+            del self._under_way[key]
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()  # all who waited may have left
