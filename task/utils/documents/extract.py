@@ -70,6 +70,17 @@ FORMATS = (
             "application/vnd.ms-excel.template.macroenabled.12",
         ),
     ),
+    Format(
+        "PPTX",
+        "pptx:read_pptx",
+        (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"),
+        (
+            "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+            "application/vnd.openxmlformats-officedocument.presentationml.slideshow",
+            "application/vnd.openxmlformats-officedocument.presentationml.template",
+            "application/vnd.ms-powerpoint.presentation.macroenabled.12",
+        ),
+    ),
     Format("JSON", "text:read_json", (".json",), ("application/json", "text/json")),
     Format("CSV", "tables:read_csv", (".csv",), ("text/csv", "application/csv")),
     Format("TSV", "tables:read_tsv", (".tsv", ".tab"), ("text/tab-separated-values",)),
