@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from task.app import GeneralPurposeAgentApplication, default_tools
+from task.fast_chunks import dial_app, sdk_version
 from task.settings import Settings
 
 DEPLOYMENT = "general-purpose-agent"
@@ -43,7 +44,9 @@ def create_app(settings: Settings) -> DIALApp:
         yield
         await application.close()
 
-    app = DIALApp(
+    app = dial_app(
+        fast=settings.fast_chunks,
+        sdk=sdk_version(),
         dial_url=settings.dial_endpoint,
         add_healthcheck=True,
         allow_extra_request_fields=True,

@@ -258,6 +258,10 @@ class Settings(BaseSettings):
         default="dial",
         description="How the agent reaches its model: through DIAL Core, or an OpenAI-compatible upstream.",
     )
+    fast_chunks: bool = Field(
+        default=True,
+        description="Write answers with less work per chunk than the DIAL SDK's own route; off: the SDK's route.",
+    )
     profile: str | None = Field(
         default=None, description="Name of the model's profile; empty: found from the model's name."
     )
