@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 100_000
 """Rows read of one workbook; the rest is counted and named."""
+_MOST_CELLS = 5_000_000
 _MOST_FILLED = 1_000_000
 _CHUNK = 2**20
-_ROW = re.compile(rb"<(?:\w+:)?row[\s/>]")
+_ROW_STARTS = (b"<row ", b"<row>", b"<row/", b":row ", b":row/")
 _RANGE = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
 
 
@@ -80,11 +82,15 @@ class _Rows:
         self._read(package, part, cells, room)
         self.titles = self._titles()
         self._fill()
+        self._table = _without_empty_columns(self.rows[self.titles :])
+        # Rows become as wide as the widest: one wide row must not make all of them so.
+        del self._table[_MOST_CELLS // max(map(len, self._table), default=1) :]
+        del self.rows[self.titles + len(self._table) :]
 
     def pieces(self, sheet: _Sheet) -> list[Piece]:
         named = heading(f"Sheet: {sheet.name}{' (hidden)' if sheet.is_hidden else ''}", 2)
         titles = [Piece("text", " ".join(filter(None, row))) for row in self.rows[: self.titles]]
-        made = table(_trimmed(self.rows[self.titles :]))
+        made = table(self._table)
         return [named, *titles, *([made] if made else [])] if self.rows else [named, Piece("text", "(empty)")]
 
     def notes(self, sheet: _Sheet) -> list[str]:
@@ -92,6 +98,7 @@ class _Rows:
         return [f"sheet {sheet.name}: {left:,} of {self.total:,} rows left out after {len(self.rows):,}"] * (left > 0)
 
     def _read(self, package: Package, part: str, cells: Cells, room: int) -> None:
+        places = 0
         for element in package.elements(part, ("row", "mergeCell")):
             if local(element) == "mergeCell":
                 self._merged.append(attribute(element, "ref"))
@@ -99,7 +106,8 @@ class _Rows:
             row = cells.row(element)
             number = element.get("r", "")
             if any(row):
-                if len(self.rows) == room:
+                places += len(row)
+                if len(self.rows) == room or places > _MOST_CELLS:
                     self.total = _count_rows(package, part)
                     return
                 self.rows.append(row)
@@ -134,10 +142,11 @@ class _Rows:
             row[left : right + 1] = [text] * (right + 1 - left)
 
 
-def _trimmed(rows: list[list[str]]) -> list[list[str]]:
-    first = min((next((place for place, cell in enumerate(row) if cell), len(row)) for row in rows), default=0)
-    last = max((next((place for place in range(len(row), 0, -1) if row[place - 1]), 0) for row in rows), default=0)
-    return [row[first:last] for row in rows]
+def _without_empty_columns(rows: list[list[str]]) -> list[list[str]]:
+    used = sorted({column for row in rows for column, cell in enumerate(row) if cell})
+    if used == list(range(max(map(len, rows), default=0))):
+        return rows
+    return [[row[column] for column in used[: bisect_left(used, len(row))]] for row in rows]
 
 
 def _count_rows(package: Package, part: str) -> int:
@@ -145,5 +154,5 @@ def _count_rows(package: Package, part: str) -> int:
     with package.stream(part) as stream:
         while chunk := stream.read(_CHUNK):
             whole, bracket, rest = (rest + chunk).rpartition(b">")
-            count += len(_ROW.findall(whole + bracket))
+            count += sum(map((whole + bracket).count, _ROW_STARTS))
     return count

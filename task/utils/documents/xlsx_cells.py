@@ -15,7 +15,7 @@ from task.utils.documents.xlsx_formats import Shown, built_in, general, shown_as
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
 
-_COLUMN = re.compile(r"\$?([A-Z]{1,3})")
+_COLUMNS = 16_384
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}")
 _HEX = re.compile(r"_x([0-9A-Fa-f]{4})_")  # ECMA-376 22.9.2.19: how a workbook writes control characters
 
@@ -105,12 +105,16 @@ def string_of(element: Element) -> str:
 
 
 def column_of(reference: str) -> int:
-    """The column of a reference like `AB12`, counted from 0."""
-    match = _COLUMN.match(reference)
+    """The column of a reference like `AB12`, counted from 0 and at most the last one that Excel has."""
+    return _column(reference.rstrip("0123456789"))
+
+
+@cache
+def _column(letters: str) -> int:
     column = 0
-    for letter in match.group(1) if match else "A":
-        column = column * 26 + ord(letter) - 64
-    return column - 1
+    for letter in letters[:3]:
+        column = column * 26 + ord(letter) % 32
+    return min(max(column, 1), _COLUMNS) - 1
 
 
 def is_1904(workbook: Element) -> bool:
