@@ -34,7 +34,7 @@ from aidial_sdk.utils.errors import RUNTIME_ERROR_MESSAGE
 from aidial_sdk.utils.merge_chunks import merge
 from aidial_sdk.utils.streaming import ResponseStream, to_block_response
 from fastapi import Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 FITTING = "0.46."
@@ -70,7 +70,8 @@ class FastDialApp(DIALApp):
                 events = response.events(impl.chat_completion, heartbeat_interval)
                 answer: Response = EventStream(await anext(events), events)
             else:
-                answer = JSONResponse(await to_block_response(response._generate_stream(impl.chat_completion)))
+                block = await to_block_response(response._generate_stream(impl.chat_completion))
+                answer = Response(_json(block), media_type="application/json")
             for name, value in response.headers:
                 answer.headers.append(name, value)
             return answer
@@ -220,7 +221,11 @@ async def _running(work: Coroutine[Any, Any, Any]) -> AsyncGenerator[None]:
 
 
 def _event(data: Mapping[str, Any]) -> bytes:
+    return b"data: %b\n\n" % _json(data)
+
+
+def _json(data: Mapping[str, Any]) -> bytes:
     try:
-        return b"data: %b\n\n" % orjson.dumps(data)
+        return orjson.dumps(data)
     except TypeError:  # half a character, a number above 64 bits, or keys that are no text
-        return f"data: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
+        return json.dumps(data, separators=(",", ":")).encode()

@@ -1,0 +1,274 @@
+"""The fast route says what the DIAL SDK's own route says, in the same order, and keeps quiet streams alive."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import httpx
+import pytest
+from aidial_sdk import DIALApp, HTTPException
+from aidial_sdk.chat_completion import ChatCompletion, Choice, FinishReason, Request, Response, Status
+
+from task.fast_chunks import FastDialApp, dial_app, sdk_version
+from task.settings import Settings
+
+Write = Callable[[Request, Response], Coroutine[Any, Any, None]]
+ODD_TEXTS = (
+    "",
+    'quotes " and \\ slashes',
+    "line\nbreak\r\t\x00\x7f",
+    "é 漢 🙂 \u2028",
+    "</s>",
+)
+
+
+class Answers(ChatCompletion):
+    def __init__(self, write: Write) -> None:
+        self._write = write
+
+    async def chat_completion(self, request: Request, response: Response) -> None:
+        await self._write(request, response)
+
+
+async def text(request: Request, response: Response) -> None:
+    with response.create_single_choice() as choice:
+        for piece in ODD_TEXTS:
+            choice.append_content(piece)
+            await asyncio.sleep(0)
+        choice.append_reasoning_content("Hm.")
+
+
+async def everything(request: Request, response: Response) -> None:
+    with response.create_single_choice() as choice:
+        with choice.create_stage("Look") as stage:
+            stage.append_name(" closer")
+            stage.append_content("found")
+            stage.add_attachment(type="text/plain", title="t", data="d")
+            with stage.create_stage("Inner"):
+                pass
+        choice.create_stage("Failing").open()
+        failing = choice.create_stage("Failed")
+        failing.open()
+        failing.close(Status.FAILED)
+        choice.add_attachment(type="text/plain", title="t", url="files/b/t.txt")
+        choice.create_function_tool_call("call_1", "search", '{"q": 1}')
+        choice.set_form_schema({"type": "object"})
+        choice.set_state({"large": 2**70, "keys": {1: None}, "list": [{"a": 1.5}]})
+        choice.close(FinishReason.LENGTH)
+    response.set_usage(3, 4)
+    response.add_usage_per_model("m", 1, 2)
+    response.set_discarded_messages([0])
+
+
+async def two_choices(request: Request, response: Response) -> None:
+    for _ in range(response.n):
+        with response.create_choice() as choice:
+            choice.append_content("one of two")
+
+
+async def refused(request: Request, response: Response) -> None:
+    raise HTTPException("no", 422, code="mine", display_message="Not so.", headers={"Retry-After": "1"})
+
+
+async def failed_within(request: Request, response: Response) -> None:
+    with response.create_single_choice() as choice:
+        choice.append_content("So far")
+        raise HTTPException("broke", 500, code="mine", display_message="It broke.")
+
+
+async def failed_after_the_usage(request: Request, response: Response) -> None:
+    response.create_single_choice().open()
+    response.set_usage(1, 2)
+    raise HTTPException("broke", 500)
+
+
+async def crashed(request: Request, response: Response) -> None:
+    raise ValueError("a bug")
+
+
+async def crashed_within(request: Request, response: Response) -> None:
+    response.create_single_choice().open()
+    raise ValueError("a bug")
+
+
+async def no_choice(request: Request, response: Response) -> None:
+    response.append_header("X-Mine", "yes")
+
+
+async def header(request: Request, response: Response) -> None:
+    response.append_header("X-Mine", "yes")
+    response.create_single_choice().open()
+
+
+WRITERS = [
+    text, everything, two_choices, refused, failed_within, failed_after_the_usage, crashed, crashed_within, no_choice,
+    header,
+]  # fmt: skip
+
+
+async def answered(app: DIALApp, write: Write, *, stream: bool, heartbeat: float | None = None) -> httpx.Response:
+    app.add_chat_completion("d", Answers(write), heartbeat_interval=heartbeat)
+    body = {"messages": [{"role": "user", "content": "Hi"}], "stream": stream, "n": 2 if write is two_choices else 1}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://agent") as client:
+        return await client.post("/openai/deployments/d/chat/completions", json=body, headers={"Api-Key": "k"})
+
+
+def told(response: httpx.Response) -> tuple[int, dict[str, str], list[Any]]:
+    """Status, headers, and the events without what differs from answer to answer; a JSON body counts as one event."""
+    streamed = response.headers["content-type"].startswith("text/event-stream")
+    events = [event.removeprefix("data: ") for event in response.text.split("\n\n") if event] if streamed else []
+    payloads = [event if event == "[DONE]" else json.loads(event) for event in events or [response.text]]
+    for payload in payloads:
+        if isinstance(payload, dict):
+            payload.pop("id", None)
+            payload.pop("created", None)
+    headers = {name: value for name, value in response.headers.items() if name != "content-length"}
+    return response.status_code, headers, payloads
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_fast_route_says_what_the_sdk_says(write: Write, stream: bool) -> None:
+    stock, fast = await answered(DIALApp(), write, stream=stream), await answered(FastDialApp(), write, stream=stream)
+    assert told(fast) == told(stock)
+    assert [list(event) for event in told(fast)[2]] == [list(event) for event in told(stock)[2]], "keys in order"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_half_a_character_does_not_break_the_answer(stream: bool) -> None:
+    async def write(request: Request, response: Response) -> None:
+        with response.create_single_choice() as choice:
+            choice.append_content("half \ud83d")
+
+    status, _, events = told(await answered(FastDialApp(), write, stream=stream))
+    assert status == 200
+    assert "half \ud83d" in [choice["content"] for choice in map(said, events)]
+
+
+def said(event: Any) -> dict[str, Any]:
+    choice = {} if event == "[DONE]" else event["choices"][0]
+    return {"content": None, **choice.get("delta", {}), **choice.get("message", {})}
+
+
+async def test_what_gathers_leaves_together_and_what_is_alone_leaves_at_once() -> None:
+    going_on = asyncio.Event()
+
+    async def write(request: Request, response: Response) -> None:
+        with response.create_single_choice() as choice:
+            for word in ("a", "b", "c"):
+                choice.append_content(word)
+            await going_on.wait()
+            choice.append_content("d")
+
+    bodies: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        if body := message.get("body"):
+            bodies.append(body)
+            going_on.set()
+
+    await called(write, send)
+    assert [body.count(b"data: ") for body in bodies] == [4, 3], "the last three are d, the choice's end, [DONE]"
+
+
+async def test_a_quiet_stream_gets_heartbeats_until_it_goes_on() -> None:
+    beats = asyncio.Event()
+    bodies: list[bytes] = []
+
+    async def write(request: Request, response: Response) -> None:
+        with response.create_single_choice() as choice:
+            await beats.wait()
+            choice.append_content("at last")
+
+    async def send(message: Any) -> None:
+        bodies.append(message.get("body", b""))
+        if bodies.count(b": heartbeat\n\n") == 3:
+            beats.set()
+
+    await called(write, send, heartbeat=0.01)
+    assert b"at last" in bodies[-2]
+    assert b"[DONE]" in bodies[-2]
+
+
+async def test_text_that_waits_for_the_end_of_the_answer_is_not_held_back() -> None:
+    sent = asyncio.Event()
+
+    async def write(request: Request, response: Response) -> None:
+        choice: Choice = response.create_single_choice()
+        choice.open()
+        choice.append_content("now")
+        choice.close()  # its chunk waits for the usage
+        await sent.wait()
+        response.set_usage(1, 1)
+
+    async def send(message: Any) -> None:
+        if b'"content":"now"' in message.get("body", b""):
+            sent.set()
+
+    await called(write, send)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_caller_who_leaves_ends_the_producer_without_noise(
+    stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def write(request: Request, response: Response) -> None:
+        with response.create_single_choice() as choice:
+            choice.append_content("Once upon")
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+    async def send(message: Any) -> None: ...
+
+    with caplog.at_level(logging.DEBUG):
+        await called(write, send, stream=stream, until=started)
+    assert cancelled.is_set()
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+
+
+async def called(
+    write: Write,
+    send: Callable[[Any], Coroutine[Any, Any, None]],
+    *,
+    stream: bool = True,
+    heartbeat: float | None = None,
+    until: asyncio.Event | None = None,
+) -> None:
+    """One request to the fast application; the caller leaves after `until`."""
+    app = FastDialApp()
+    app.add_chat_completion("d", Answers(write), heartbeat_interval=heartbeat)
+    body = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "stream": stream}).encode()
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        if messages:
+            return messages.pop()
+        await (until or asyncio.Event()).wait()
+        return {"type": "http.disconnect"}
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/openai/deployments/d/chat/completions", "query_string": b"",
+        "headers": [(b"api-key", b"k")], "client": ("127.0.0.1", 1), "asgi": {"version": "3.0", "spec_version": "2.3"},
+    }  # fmt: skip
+    await asyncio.wait_for(app(scope, receive, send), 5)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sdk", "kind"),
+    [(True, "0.46.3", FastDialApp), (True, "0.47.0", DIALApp), (True, "1.0", DIALApp), (False, "0.46.0", DIALApp)],
+)
+def test_the_fast_route_serves_only_where_it_is_wanted_and_fits(wanted: bool, sdk: str, kind: type) -> None:
+    assert type(dial_app(fast=wanted, sdk=sdk)) is kind
+
+
+def test_the_fast_route_fits_the_sdk_that_is_installed() -> None:
+    assert type(dial_app(fast=Settings().fast_chunks, sdk=sdk_version())) is FastDialApp
