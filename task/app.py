@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from aidial_sdk import HTTPException
 from aidial_sdk.chat_completion import ChatCompletion, Request, Response
@@ -76,7 +76,8 @@ class GeneralPurposeAgentApplication(ChatCompletion):
     async def configuration(self, request: ConfigurationRequest) -> dict[str, Any]:
         """What a person may choose for a conversation, as DIAL's JSON schema, with conversation starters."""
         models = await self.connection().listings.chat_models(request.api_key)
-        return configuration_schema(models, self.settings.deployment_name)
+        answering = [name for name in models if name != self.settings.deployments.image]
+        return configuration_schema(answering, self.settings.deployment_name)
 
     def connection(self) -> Connection:
         """The models and files all requests share; opened on first use, inside the event loop."""
@@ -94,6 +95,12 @@ class GeneralPurposeAgentApplication(ChatCompletion):
                 if not self.tools:
                     self.tools = await self._create_tools()
         return self.tools
+
+    async def offered_tools(self) -> list[BaseTool]:
+        """The agent's own tools, and those of the servers that answer without a caller's key."""
+        tools = await self.ready_tools()
+        found = await self.connection().mcp.discover(None, named(tools))
+        return [*tools, *found.tools]
 
     async def _create_tools(self) -> list[BaseTool]:
         return default_tools(self.settings, self.connection())
@@ -130,13 +137,20 @@ def connect(settings: Settings) -> Connection:
 
 
 def _mcp_servers(settings: Settings) -> list[ServerSpec]:
-    ours = settings.mcp_token.get_secret_value() if settings.mcp_token else None
-    search = [ServerSpec("search", settings.ddg_mcp_url, token=ours)] if settings.ddg_mcp_url else []
+    url = settings.ddg_mcp_url
+    search = [ServerSpec("search", url, token=own_token(settings, url))] if url else []
     servers = [*search, *(_mcp_server(server, settings.dial_endpoint) for server in settings.mcp_servers)]
     names = [server.name for server in servers]
     if twice := [name for name in names if names.count(name) > 1]:
         raise SettingsError(f"AGENT_MCP_SERVERS: there are two servers called {twice[0]!r}; rename one of them")
     return servers
+
+
+def own_token(settings: Settings, url: str) -> str | None:
+    """The token of our own servers, unless `url` leads to somebody else's."""
+    host = urlsplit(url).hostname or ""
+    near = "." not in host or host.startswith("127.")
+    return settings.mcp_token.get_secret_value() if settings.mcp_token and near else None
 
 
 def _mcp_server(server: McpServerSettings, dial_endpoint: str) -> ServerSpec:

@@ -46,6 +46,7 @@ def core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
         allow_public=core.allow_public,
         api_key=local_core_key(settings),
         model=_model_choice(chosen),
+        image_model=None if settings.deployments.image == "off" else settings.deployments.image,
         host_map=core.host_map,
         allowed_hosts=frozenset(core.allowed_hosts),
         allowed_origins=frozenset(core.allowed_origins),

@@ -25,9 +25,11 @@ from task.local_core.config import CoreConfig
 from task.local_core.config_source import KEY_VARIABLE, ConfigSource, expanded, with_hosts, with_installation_key
 from task.local_core.demo import DemoServed
 from task.local_core.features import FeatureCalls
+from task.local_core.images import ImagesServed, with_image_model
 from task.local_core.keys import TTL_SECONDS, Keys
 from task.local_core.listings import Listings
 from task.local_core.models import ModelChoice, ScriptedDemo, UpstreamServed, with_choice
+from task.local_core.painters import painter_of
 from task.local_core.permissions import Permissions
 from task.local_core.refusal import PlainAnswer
 from task.local_core.relay import IDLE_SECONDS, Relay
@@ -46,8 +48,9 @@ class CoreSettings:
     """How local Core is set up.
 
     The configuration is `config`, then `config_files` merged over it in order. `${env:NAME}` in it is looked up in
-    `environment`. `api_key` is the installation's key; None takes the one in `data_folder`, made on the first start.
-    `host_map` replaces host names in the configuration's addresses. `unsigned_tokens` and `test_hooks` are for tests.
+    `environment`. `image_model` names the deployment that makes pictures beside a chosen `model`. `api_key` is the
+    installation's key; None takes the one in `data_folder`, made on the first start. `host_map` replaces host names in
+    the configuration's addresses. `unsigned_tokens` and `test_hooks` are for tests.
     """
 
     data_folder: Path
@@ -58,6 +61,7 @@ class CoreSettings:
     allow_public: bool = False
     api_key: str | None = None
     model: ModelChoice | None = None
+    image_model: str | None = None
     host_map: Mapping[str, str] = field(default_factory=dict[str, str])
     allowed_hosts: frozenset[str] = frozenset()
     allowed_origins: frozenset[str] = frozenset()
@@ -95,7 +99,7 @@ def create_app(settings: CoreSettings) -> web.Application:
         relay=relay,
         clock=settings.clock,
         injected=injected,
-        local_model=_local_model(settings.model, relay, store),
+        local_models=_local_models(settings, relay, store, buckets),
         core025=settings.core025,
     ).register(app)
     resources.register(app, store, access, buckets, max_file_size=settings.limits.upload, core025=settings.core025)
@@ -170,7 +174,11 @@ def _prepared(document: dict[str, Any], settings: CoreSettings) -> CoreConfig:
     key = installation_key(settings.data_folder, settings.api_key)
     environment = {**settings.environment, KEY_VARIABLE: key}
     document = with_installation_key(expanded(document, environment), key)
-    return with_choice(CoreConfig.model_validate(with_hosts(document, settings.host_map)), settings.model)
+    config = CoreConfig.model_validate(with_hosts(document, settings.host_map))
+    if settings.model is None:
+        return config
+    chosen = with_choice(config, settings.model)
+    return with_image_model(config, chosen, settings.image_model, settings.model) if settings.image_model else chosen
 
 
 def _buckets(settings: CoreSettings, config: CoreConfig) -> BucketIds:
@@ -182,9 +190,15 @@ def _buckets(settings: CoreSettings, config: CoreConfig) -> BucketIds:
     return buckets
 
 
-def _local_model(choice: ModelChoice | None, relay: Relay, store: Store) -> LocalModel | None:
+def _local_models(settings: CoreSettings, relay: Relay, store: Store, buckets: BucketIds) -> list[LocalModel]:
+    choice, image = settings.model, settings.image_model
     if choice is None:
-        return None
+        return []
+    models = [_chat_model(choice, relay, store)]
+    return [*models, ImagesServed(image, painter_of(choice, image), store, buckets)] if image else models
+
+
+def _chat_model(choice: ModelChoice, relay: Relay, store: Store) -> LocalModel:
     if isinstance(choice, ScriptedDemo):
         from task.llm.scripted import ScriptedModel
 

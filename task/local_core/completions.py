@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -46,7 +46,7 @@ class Completions:
     relay: Relay
     clock: Clock
     injected: Injected
-    local_model: LocalModel | None = None
+    local_models: Sequence[LocalModel] = ()
     core025: bool = False
     blocked: dict[str, float] = field(default_factory=dict[str, float])
 
@@ -65,8 +65,8 @@ class Completions:
         key = self.keys.mint(identity, deployment.name, request.headers, dict.fromkeys(files, "READ"))
         answering = self._answering(request, deployment, key)
         try:
-            if self.local_model is not None and deployment.name == self.local_model.name:
-                return await self._answer_here(request, self.local_model, deployment.defaults | document, answering)
+            if (local := self._local_model(deployment.name)) is not None:
+                return await self._answer_here(request, local, deployment.defaults | document, answering)
             body = self._prepared(body, document, deployment)
             return await self._call(request, deployment, key, body, answering)
         finally:
@@ -78,12 +78,14 @@ class Completions:
             raise Refusal(404, f"Unknown application: {name}")
         if not may_use(identity.roles, deployment.user_roles):
             raise Refusal(403, f"Forbidden deployment: {name}")
-        is_local = self.local_model is not None and self.local_model.name == name
-        if not deployment.endpoint and not is_local:
+        if not deployment.endpoint and self._local_model(name) is None:
             raise Refusal(503)
         if identity.key is not None and not deployment.features.accessible_by_per_request_key:
             raise Refusal(403, f"Deployment {name} is not accessible by {identity.key.deployment}")
         return deployment
+
+    def _local_model(self, name: str) -> LocalModel | None:
+        return next((model for model in self.local_models if model.name == name), None)
 
     def _check_limit(self, deployment: Deployment, identity: Identity) -> None:
         if not isinstance(deployment, Model):

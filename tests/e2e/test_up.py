@@ -41,7 +41,7 @@ async def one_table_says_everything(product: RunningProduct) -> None:
     await product.having("Ctrl-C")
     table = "\n".join(product.lines)
     for part in (product.ready["agent"], product.ready["core"], "scripted-demo (a demo, not a real model)",
-                 "calculator", "file_content_extraction_tool", "OPENAI_API_KEY", '--file report.csv'):  # fmt: skip
+                 "calculator", "file_content_extraction_tool", "duckduckgo_web_search", "OPENAI_API_KEY", '--file report.csv'):  # fmt: skip
         assert part in table
     assert "gpt-4o" not in table
     assert "\x1b" not in table
@@ -73,7 +73,7 @@ async def doctor_finds_everything_answering(product: RunningProduct) -> None:
     assert {row.name: row.state for row in rows} == {
         "agent": "ok", "core": "ok", "core key": "ok", "deployments": "ok", "model": "note",
     }  # fmt: skip
-    assert "general-purpose-agent, scripted-demo" in {row.found for row in rows}
+    assert "general-purpose-agent, scripted-demo, dall-e-3" in {row.found for row in rows}
 
 
 async def a_killed_process_comes_back(product: RunningProduct) -> None:
@@ -85,7 +85,7 @@ async def a_killed_process_comes_back(product: RunningProduct) -> None:
 
 async def ctrl_c_leaves_no_process_and_no_port(product: RunningProduct) -> None:
     processes = psutil.Process(product.process.pid).children(recursive=True)
-    assert len(processes) == 2
+    assert len(processes) == 3  # search server, Core, agent
     assert await product.stop(signal.SIGINT) == 0
     assert [process for process in processes if process.is_running()] == []
     assert not await connects(product.ready["agent"])
