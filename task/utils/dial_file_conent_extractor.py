@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from task.errors import ToolError
-from task.utils.documents.extract import extract
+from task.utils.documents.workers.pool import ReaderPool
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +26,7 @@ class DialFileContentExtractor:
         """
         try:
             name, content, content_type = await self._download(file_url, MAX_SIZE if max_size is None else max_size)
-            return (await asyncio.to_thread(extract, name, content, content_type)).text
+            return await _text(name, content, content_type)
         except ToolError as error:
             logger.warning("no text extracted: %s", error)
         except Exception as error:
@@ -48,3 +47,11 @@ class DialFileContentExtractor:
                 if len(content) > max_size:
                     raise ToolError(f"the file is larger than {max_size:,} bytes")
             return answer.filename, bytes(content), answer.content_type
+
+
+async def _text(name: str, content: bytes, content_type: str | None) -> str:
+    readers = ReaderPool()
+    try:
+        return (await readers.extraction(name, content, content_type)).text
+    finally:
+        await readers.close()

@@ -8,16 +8,14 @@ from weakref import WeakValueDictionary
 
 from cachetools import TTLCache
 
-from task.utils.documents.extract import extract
-from task.utils.documents.model import Block
-from task.utils.documents.paging import paginate
+from task.utils.documents.workers.pool import ReaderPool
 
 if TYPE_CHECKING:
     from task.tools.files.dial_files import DownloadedFile, FileInfo
 
 CACHE_BYTES = 64 * 2**20
 CACHE_SECONDS = 15 * 60
-PARALLEL_READS = 2
+PARALLEL_READS = 4
 
 Pages = tuple[str, ...]
 _Content = tuple[str, str]  # URL and ETag
@@ -34,12 +32,16 @@ class FileSource(Protocol):
 class Documents:
     """Pages of documents. The cache knows contents, not people: each call first proves that its key may read the file.
 
-    `max_size` is the largest file in bytes, `cache_bytes` what all cached pages may take together.
+    `max_size` is the largest file in bytes, `cache_bytes` what all cached pages may take together. Files are read by
+    the processes of `readers`.
     """
 
-    def __init__(self, files: FileSource, *, max_size: int, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self, files: FileSource, *, max_size: int, readers: ReaderPool, cache_bytes: int = CACHE_BYTES
+    ) -> None:
         self._files = files
         self._max_size = max_size
+        self._readers = readers
         self._cache: TTLCache[_Content, Pages] = TTLCache(cache_bytes, CACHE_SECONDS, getsizeof=_size)
         self._locks: WeakValueDictionary[_Content, asyncio.Lock] = WeakValueDictionary()
         self._reads = asyncio.Semaphore(PARALLEL_READS)
@@ -48,7 +50,7 @@ class Documents:
         """The document's pages, the first opening with a report of how it was read; none when it holds no text.
 
         Raises:
-            ToolError: the file is not there, not allowed, too large or not supported.
+            ToolError: the file is not there, not allowed, too large, not supported, or cannot be read.
         """
         info = await self._files.metadata(url, api_key)
         if info.etag is None:
@@ -66,15 +68,7 @@ class Documents:
     async def _read(self, url: str, api_key: str) -> tuple[DownloadedFile, Pages]:
         async with self._reads:
             file = await self._files.download(url, api_key, self._max_size)
-            return file, await asyncio.to_thread(_paged, file)
-
-
-def _paged(file: DownloadedFile) -> Pages:
-    found = extract(file.name, file.content, file.content_type)
-    if found.is_empty:
-        return ()
-    report = (Block(f"**Report**: {'; '.join(found.notes)}"),) if found.notes else ()
-    return paginate((*report, *found.blocks))
+            return file, await self._readers.pages(file.name, file.content, file.content_type)
 
 
 def _size(pages: Pages) -> int:

@@ -15,6 +15,8 @@ from task.tools.models import ToolCallParams
 from task.tools.stage_text import request_arguments, response
 from task.utils.documents.extract import SUPPORTED
 from task.utils.documents.paging import PAGE_CHARS
+from task.utils.documents.workers.limits import ReaderLimits
+from task.utils.documents.workers.pool import ReaderPool
 
 if TYPE_CHECKING:
     from task.tools.files.dial_files import DialFiles
@@ -25,15 +27,24 @@ MAX_SIZE = 10 * 2**20
 class FileContentExtractionTool(BaseTool):
     """Text of files in DIAL, with tables as Markdown. Source: API reference, FileContentExtractionTool.
 
-    `endpoint` is DIAL Core's address, `max_size` the largest file in bytes. Without `files` the tool opens its own
-    connections to the endpoint when it is first called, and `close` closes them.
+    `endpoint` is DIAL Core's address, `max_size` the largest file in bytes, `limits` what reading one may take. Without
+    `files` the tool opens its own connections to the endpoint when it is first called; `close` closes them and ends
+    the processes that read files.
     """
 
-    def __init__(self, endpoint: str, *, files: FileSource | None = None, max_size: int = MAX_SIZE) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        files: FileSource | None = None,
+        max_size: int = MAX_SIZE,
+        limits: ReaderLimits | None = None,
+    ) -> None:
         self._endpoint = endpoint
         self._files = files
         self._max_size = max_size
         self._own_files: DialFiles | None = None
+        self._readers = ReaderPool(limits)
 
     @property
     def name(self) -> str:
@@ -80,13 +91,14 @@ class FileContentExtractionTool(BaseTool):
         return text
 
     async def close(self) -> None:
-        """Close the connections the tool has opened itself."""
+        """End the reader processes and close the connections the tool has opened itself."""
+        await self._readers.close()
         if self._own_files is not None:
             await self._own_files.close()
 
     @cached_property
     def _documents(self) -> Documents:
-        return Documents(self._files or self._opened(), max_size=self._max_size)
+        return Documents(self._files or self._opened(), max_size=self._max_size, readers=self._readers)
 
     def _opened(self) -> DialFiles:
         from aidial_client import AsyncDialClientPool

@@ -36,6 +36,10 @@ class Format:
     types: tuple[str, ...]
     opening: bytes | None = None
 
+    @property
+    def is_plain_text(self) -> bool:
+        return self.reader == "text:read_text"
+
     def load(self) -> Reader:
         """The reader, its module imported now."""
         module, _, function = self.reader.partition(":")

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from task.utils.documents.model import Block
+from task.utils.documents.model import Block, Extraction
 
 PAGE_CHARS = 10_000
 _GAP = "\n\n"
+
+
+def pages_of(document: Extraction) -> tuple[str, ...]:
+    """The document on pages, opening with the report of how it was read; none when there is nothing to say."""
+    report = f"**Report**: {'; '.join(document.notes)}" if document.notes else ""
+    if not document.is_empty:
+        return paginate((Block(report), *document.blocks) if report else document.blocks)
+    return (f"The file holds no text that can be read.\n\n{report}",) if report else ()
 
 
 def paginate(blocks: Sequence[Block], size: int = PAGE_CHARS) -> tuple[str, ...]:
