@@ -19,7 +19,10 @@ def _prepare(preload):
     def table(frame):
         part = frame.iloc[:rows, :columns]
         lines = [["", *map(cell, part.columns)], ["---"] * (part.shape[1] + 1)]
-        lines += [[cell(name), *map(cell, values)] for name, values in zip(part.index, part.itertuples(index=False))]
+        lines += [
+            [cell(name), *map(cell, values)]
+            for name, values in zip(part.index, part.itertuples(index=False), strict=True)
+        ]
         text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
         if part.shape != frame.shape:
             text += f"\n\n[{part.shape[0]} of {frame.shape[0]} rows, {part.shape[1]} of {frame.shape[1]} columns]"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mcp_servers.sandbox.policy import TierName
+
 MIB = 2**20
 
 
@@ -34,7 +36,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One server. `python` is the interpreter of the kernels' own environment, `tier` the sandbox to use."""
+    """One server.
+
+    `data_dir` keeps what must outlive a restart, `work_dir` (empty: the system's temporary folder) the kernels' files.
+    `python` is the interpreter of the kernels' own environment, `tier` the sandbox to use.
+    """
 
     token: str
     data_dir: Path
@@ -42,7 +48,8 @@ class Config:
     host: str = "127.0.0.1"
     port: int = 8050
     allowed_hosts: tuple[str, ...] = ()
+    work_dir: Path | None = None
     unsafe: bool = False
-    tier: str = "auto"
+    tier: TierName = "auto"
     preload: bool = True
     limits: Limits = field(default_factory=Limits)

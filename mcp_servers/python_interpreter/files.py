@@ -6,7 +6,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -91,8 +91,7 @@ def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_r
                     os.close(inner)
 
 
-@contextmanager
-def opened(root: Path, path: str) -> Iterator[int]:
+def open_file(root: Path, path: str) -> int:
     """The file at `path` below `root`, open for reading; never anything but a regular file with one name.
 
     Raises:
@@ -101,25 +100,31 @@ def opened(root: Path, path: str) -> Iterator[int]:
     parts = PurePosixPath(path).parts
     if not parts or any(part in ("..", "/", ".") for part in parts) or "\0" in path:
         raise NoSuchFile(path)
-    descriptor = -1
     try:
         descriptor = os.open(root, _FOLDER)
-        for part in parts[:-1]:
-            outer, descriptor = descriptor, os.open(part, _FOLDER, dir_fd=descriptor)
-            os.close(outer)
-        outer, descriptor = descriptor, os.open(parts[-1], _FILE, dir_fd=descriptor)
-        os.close(outer)
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-            raise NoSuchFile(path)
+        for part, flags in [*((part, _FOLDER) for part in parts[:-1]), (parts[-1], _FILE)]:
+            outer = descriptor
+            try:
+                descriptor = os.open(part, flags, dir_fd=outer)
+            finally:
+                os.close(outer)
     except OSError as error:
-        if descriptor >= 0:
-            os.close(descriptor)
         raise NoSuchFile(path) from error
-    try:
-        yield descriptor
-    finally:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
         os.close(descriptor)
+        raise NoSuchFile(path)
+    return descriptor
+
+
+def read_file(root: Path, path: str, most: int) -> bytes:
+    """The first `most` bytes of the file.
+
+    Raises:
+        NoSuchFile: there is none.
+    """
+    with open(open_file(root, path), "rb") as file:
+        return file.read(most)
 
 
 class NewFile:
@@ -151,9 +156,6 @@ class NewFile:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._file)
-        try:
+        with suppress(OSError):  # it has its name
             os.unlink(self._unfinished, dir_fd=self._folder)
-        except OSError:
-            pass
-        finally:
-            os.close(self._folder)
+        os.close(self._folder)

@@ -24,9 +24,10 @@ class KernelFailed(Exception):
 class Kernel:
     """A running kernel. Whoever started it ends it with `kill`."""
 
-    def __init__(self, place: Place, process: Process, wire: KernelWire) -> None:
+    def __init__(self, place: Place, process: Process, mark: int, wire: KernelWire) -> None:
         self.place = place
         self._process = process
+        self._mark = mark
         self._wire = wire
         self.died = asyncio.create_task(process.wait())
 
@@ -43,16 +44,15 @@ class Kernel:
         connection.write_bytes(wire.connection_file())
         place.give(connection)
         argv = [str(config.python), "-m", "ipykernel_launcher", "-f", str(connection), "--HistoryManager.enabled=False"]
+        confined = launcher.confine(place, argv, environment(place, config))
         log = os.open(place.root / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             process = await asyncio.create_subprocess_exec(
-                *launcher.command(place, argv, environment(place, config)),
-                env=environment(place, config), cwd=place.work, stdin=DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
+                *confined.command, env={}, stdin=DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         finally:
             os.close(log)
-        kernel = cls(place, process, wire)
+        kernel = cls(place, process, confined.mark, wire)
         try:
             await kernel._prepare(config)
         except BaseException:
@@ -76,7 +76,7 @@ class Kernel:
 
     async def kill(self) -> None:
         """End the kernel and every process that its code has started."""
-        await end_everything(self._process.pid, self.place)
+        await end_everything(self._process.pid, self._mark, self.place.uid)
         await self.died
         self._wire.close()
 

@@ -1,79 +1,95 @@
-"""Start a kernel's process in the sandbox, and end everything it has started."""
+"""Start kernels in the sandbox, and end everything they have started."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
+from mcp_servers import sandbox
+from mcp_servers.python_interpreter.config import Config
 from mcp_servers.python_interpreter.places import Place
-
-KILL_SECONDS = 5.0
-LOOK_AGAIN_SECONDS = 0.01
+from mcp_servers.sandbox.policy import TierName
 
 
-class Launcher(Protocol):
-    """How kernels are confined; `tier` names it."""
-
-    @property
-    def tier(self) -> str: ...
-
-    def command(self, place: Place, argv: list[str], environment: Mapping[str, str]) -> list[str]: ...
+class NoSandbox(Exception):
+    """This machine confines nothing, and nobody has said that this does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
-class PlainLauncher:
-    """No confinement at all: only for who asks for it explicitly."""
+class Confined:
+    """A command line in the sandbox, and the mark that all its processes will carry."""
 
-    tier: str = "none"
-
-    def command(self, place: Place, argv: list[str], environment: Mapping[str, str]) -> list[str]:
-        return argv
+    command: list[str]
+    mark: int
 
 
-async def end_everything(group: int, place: Place) -> None:
-    """Kill the kernel's process group, then whatever its code has moved out of it.
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """How kernels are confined here. `own_uids`: each may have a user id of its own."""
 
-    With an own uid everything that runs under it goes. Without, it is found by the folder of the kernel that stands in
-    its environment, which only code that wants to hide can have changed.
-    """
+    tier: TierName
+    own_uids: bool
+    readable: tuple[str, ...]
+    limits: sandbox.Limits
+
+    @classmethod
+    def find(cls, config: Config) -> Launcher:
+        """The best tier of this machine, or the one that the configuration names; asked for once, at start.
+
+        Raises:
+            NoSandbox: there is none, or not that one.
+        """
+        found = sandbox.probe()
+        tier: TierName = "none"
+        if not config.unsafe:
+            tier = found.name if config.tier == "auto" else config.tier
+            if tier not in found.works or found.works[tier] is not None:
+                raise NoSandbox("; ".join(f"{name}: {why}" for name, why in found.works.items() if why))
+        readable = sandbox.python_paths(str(config.python))
+        own_uids = found.own_uid and all(map(_open_to_all, readable))
+        limits = sandbox.Limits(
+            memory=config.limits.memory_bytes,
+            file_bytes=config.limits.work_bytes,
+            processes=config.limits.processes,
+        )
+        return cls(tier, own_uids, readable, limits)
+
+    def confine(self, place: Place, argv: list[str], environment: Mapping[str, str]) -> Confined:
+        """The command line that runs `argv` in `place` and sees nothing else."""
+        mark = sandbox.new_mark()
+        policy = sandbox.Policy(
+            workdir=str(place.work),
+            read_write=(str(place.work), str(place.home), str(place.run)),
+            read_only=self.readable,
+            environment=environment,
+            uid=place.uid,
+            limits=self.limits,
+            tier=self.tier,
+            allow_unsafe=self.tier == "none",
+            mark=mark,
+        )
+        return Confined(sandbox.command(policy, argv), mark)
+
+
+async def end_everything(group: int, mark: int, uid: int | None) -> None:
+    """Kill a kernel's process group, then whatever its code has moved out of it."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
-    async with asyncio.timeout(KILL_SECONDS):
-        while left := list(_stragglers(place)):
-            if place.uid is not None:
-                await _kill_user(place.uid)
-            for pid in left:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+    await asyncio.to_thread(_end_rest, mark, uid)
 
 
-async def _kill_user(uid: int) -> None:
-    # kill(-1) takes all processes of a user at once: a fork bomb cannot run away from it.
-    process = await asyncio.create_subprocess_exec("/bin/sh", "-c", "kill -KILL -1", user=uid, group=uid)
-    await process.wait()
+def _end_rest(mark: int, uid: int | None) -> None:
+    if uid is not None and sandbox.marked(mark):
+        sandbox.kill_uid(uid)  # takes all at once: a fork bomb cannot run away from it
+    sandbox.kill_marked(mark)
 
 
-def _stragglers(place: Place) -> Iterator[int]:
-    mark = f"HOME={place.home}".encode()
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdecimal():
-            continue
-        with suppress(OSError):
-            if _is_zombie(entry.path):
-                continue
-            if place.uid is not None and entry.stat().st_uid == place.uid:
-                yield int(entry.name)
-            elif place.uid is None and mark in Path(entry.path, "environ").read_bytes().split(b"\0"):
-                yield int(entry.name)
-
-
-def _is_zombie(folder: str) -> bool:
-    state = Path(folder, "stat").read_bytes().rpartition(b")")[2].split()[0]
-    return state in (b"Z", b"X")
+def _open_to_all(path: str) -> bool:
+    place = Path(path).resolve()
+    folders = [place, *place.parents] if place.is_dir() else list(place.parents)
+    return all(folder.stat().st_mode & 0o001 for folder in folders)

@@ -96,7 +96,9 @@ class Collector:
 
 
 def _weight(content: dict[str, Any]) -> int:
-    return sum(len(value) if isinstance(value, str) else len(str(value)) for value in (content.get("data") or {}).values())
+    return sum(
+        len(value) if isinstance(value, str) else len(str(value)) for value in (content.get("data") or {}).values()
+    )
 
 
 def _as_file(data: dict[str, Any], *, explicit: bool) -> Shown | None:

@@ -12,15 +12,18 @@ from pathlib import Path
 class Place:
     """Where one kernel lives.
 
-    `work` is its working directory, `home` holds its caches and temporary files, `run` its sockets (short, because a
-    socket's path may have about 100 bytes). `shown` holds pictures taken from its output, out of its reach. The folders
-    that contain them belong to the server, so that code can neither rename nor replace them. `uid` owns the first
+    `work` is its working directory, `home` holds its caches and temporary files, `run` its sockets. `shown` holds
+    pictures taken from its output, out of its reach. `root` contains them and belongs to the server, so that code can
+    neither rename nor replace them; it is short, because a socket's path may have about 100 bytes. `uid` owns the first
     three; None: the server's own.
     """
 
     root: Path
-    run: Path
     uid: int | None
+
+    @property
+    def run(self) -> Path:
+        return self.root / "run"
 
     @property
     def work(self) -> Path:
@@ -53,4 +56,3 @@ class Place:
     def remove(self) -> None:
         """Delete everything; only when no process of the kernel is left."""
         shutil.rmtree(self.root, ignore_errors=True)
-        shutil.rmtree(self.run, ignore_errors=True)

@@ -1,0 +1,128 @@
+"""`python -m mcp_servers.python_interpreter`: read the options, refuse what cannot be served, serve."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from mcp_servers.python_interpreter.config import MIB, Config, Limits
+
+REFUSED_EXIT = 2
+TOKEN_VARIABLE = "PYINTERPRETER_TOKEN"  # noqa: S105 - its name
+
+
+class Refusal(Exception):
+    """Why the server cannot start, with the mend; one line."""
+
+
+def parse(arguments: list[str], environ: dict[str, str]) -> Config:
+    """The configuration that options and environment describe.
+
+    Raises:
+        Refusal: something is missing or does not fit.
+    """
+    given = _parser().parse_args(arguments)
+    token = environ.get(TOKEN_VARIABLE, "").strip()
+    if len(token) < 16:
+        raise Refusal(f"{TOKEN_VARIABLE}: set the token that callers must show, at least 16 characters.")
+    if not given.python.is_file():
+        raise Refusal(f"--python: {given.python} does not exist; `make run` makes the kernels' environment.")
+    limits = replace(
+        Limits(),
+        seconds=given.seconds,
+        idle_seconds=given.idle_minutes * 60,
+        lifetime_seconds=given.lifetime_hours * 3600,
+        sessions=given.sessions,
+        spares=given.spares,
+        memory_bytes=given.memory_mib * MIB,
+    )
+    return Config(
+        token=token, data_dir=given.data, python=given.python.absolute(), host=given.host, port=given.port,
+        allowed_hosts=tuple(given.allowed_host), work_dir=given.work, unsafe=given.unsafe, tier=given.tier,
+        preload=not given.bare, limits=limits,
+    )  # fmt: skip
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m mcp_servers.python_interpreter", description=__doc__)
+    add, usual = parser.add_argument, Limits()
+    add("--host", default="127.0.0.1", help="address to listen on")
+    add("--port", type=int, default=8050)
+    add("--allowed-host", action="append", default=[], metavar="NAME", help="further name callers may use; repeatable")
+    add("--data", type=Path, required=True, metavar="FOLDER", help="what must outlive a restart")
+    add("--work", type=Path, metavar="FOLDER", help="the kernels' files (default: the temporary folder)")
+    add("--python", type=Path, required=True, metavar="FILE", help="Python of the kernels' own environment")
+    add("--tier", default="auto", choices=["auto", "bubblewrap", "landlock"], help="sandbox to use")
+    add("--unsafe", action="store_true", help="run without any sandbox: code may do all that this user may")
+    add("--bare", action="store_true", help="do not import pandas and matplotlib before they are asked for")
+    add("--seconds", type=float, default=usual.seconds, help="time limit of one call")
+    add("--idle-minutes", type=float, default=usual.idle_seconds / 60)
+    add("--lifetime-hours", type=float, default=usual.lifetime_seconds / 3600)
+    add("--sessions", type=int, default=usual.sessions, help="most sessions at a time")
+    add("--spares", type=int, default=usual.spares, help="kernels kept ready")
+    add("--memory-mib", type=int, default=usual.memory_bytes // MIB, help="memory of each process")
+    return parser
+
+
+def serve(config: Config) -> None:
+    """Serve until a signal ends it.
+
+    Raises:
+        Refusal: there is no sandbox, or another server uses the data folder.
+    """
+    from mcp_servers.python_interpreter.launch import Launcher, NoSandbox
+
+    try:
+        launcher = Launcher.find(config)
+    except NoSandbox as reason:
+        raise Refusal(
+            f"no sandbox works here ({reason}); see docs/sandbox.md, or say --unsafe if you accept that."
+        ) from reason
+    lock = _lock(config.data_dir)
+    try:
+        _serve(config, launcher)
+    finally:
+        os.close(lock)
+
+
+def _serve(config: Config, launcher: object) -> None:
+    import uvicorn
+
+    from mcp_servers.python_interpreter.interpreter import Interpreter
+    from mcp_servers.python_interpreter.launch import Launcher
+    from mcp_servers.python_interpreter.server import create_app
+
+    assert isinstance(launcher, Launcher)
+    if launcher.tier == "none":
+        print("WARNING no sandbox: code may do all that this user may", file=sys.stderr, flush=True)
+    uvicorn.run(
+        create_app(Interpreter(config, launcher)), host=config.host, port=config.port, log_level="warning",
+        access_log=False, timeout_graceful_shutdown=3,
+    )  # fmt: skip
+
+
+def _lock(folder: Path) -> int:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise Refusal(f"--data: another interpreter server uses {folder}; give each its own.") from None
+    return lock
+
+
+def main() -> None:
+    try:
+        serve(parse(sys.argv[1:], dict(os.environ)))
+    except Refusal as refusal:
+        print(refusal, file=sys.stderr)
+        sys.exit(REFUSED_EXIT)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""The interpreter behind the protocol: one call of code, one listing, one clearing, files in and out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp_servers.python_interpreter import report
+from mcp_servers.python_interpreter.config import Config
+from mcp_servers.python_interpreter.files import snapshot
+from mcp_servers.python_interpreter.launch import Launcher
+from mcp_servers.python_interpreter.memory import Memory
+from mcp_servers.python_interpreter.meta import CallMeta
+from mcp_servers.python_interpreter.pool import Pool
+from mcp_servers.python_interpreter.runtime import runtime_folder
+from mcp_servers.python_interpreter.sessions import Session, Sessions
+
+
+class Interpreter:
+    """All kernels of one server. Use it between `async with interpreter.running()`."""
+
+    def __init__(self, config: Config, launcher: Launcher) -> None:
+        self.config = config
+        self.tier = launcher.tier
+        self._launcher = launcher
+        self._sessions: Sessions | None = None
+        self._pool: Pool | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Kernels are made from here on; at the end all of them are gone."""
+        with runtime_folder(self.config.work_dir) as folder:
+            self._pool = pool = Pool(self.config, self._launcher, folder)
+            self._sessions = sessions = Sessions(self.config, pool, Memory(self.config.data_dir / "sessions"))
+            pool.fill()
+            reaper = asyncio.create_task(sessions.reap())
+            try:
+                yield
+            finally:
+                reaper.cancel()
+                await asyncio.wait({reaper})
+                await sessions.close()
+                await pool.close()
+
+    @property
+    def sessions(self) -> Sessions:
+        assert self._sessions is not None, "the interpreter is not running"
+        return self._sessions
+
+    async def execute(self, code: str, call: CallMeta) -> dict[str, Any]:
+        """Run the code, unless files that the caller has named are missing; then tell which.
+
+        Raises:
+            Refused: it cannot be run now.
+        """
+        if missing := await self.sessions.missing(call.handle, call.inputs):
+            return {"missing": missing, "session": call.handle, "files_path": self.files_path(call.handle)}
+        ran = await self.sessions.execute(call.handle, code)
+        shown = await asyncio.to_thread(report.keep_shown, ran, self.config.limits)
+        content = report.structured(ran, shown, self.tier, self.config.limits)
+        return {**content, "files_path": self.files_path(call.handle)}
+
+    async def files(self, handle: str) -> list[dict[str, Any]]:
+        """The files of the session's working directory."""
+        session = self.sessions.find(handle)
+        if session is None:
+            return []
+        found = await asyncio.to_thread(snapshot, session.place.work, self.config.limits.work_entries)
+        names = sorted(found.files)[: self.config.limits.work_entries]
+        return [report.work_file(found, name).as_dict(handle) for name in names[:1000]]
+
+    async def clear(self, handle: str) -> bool:
+        return await self.sessions.clear(handle)
+
+    def session(self, handle: str) -> Session | None:
+        return self.sessions.find(handle)
+
+    def health(self) -> dict[str, Any]:
+        return {
+            "status": "ok",
+            "sandbox_tier": self.tier,
+            "spare_kernels": self._pool.spares if self._pool else 0,
+            "sessions": len(self._sessions) if self._sessions else 0,
+        }
+
+    @staticmethod
+    def files_path(handle: str) -> str:
+        return f"/sessions/{handle}/"

@@ -1,0 +1,47 @@
+"""Which session a call belongs to: read from what travels beside its arguments."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+META_DOMAIN = "dial-general-purpose-agent"
+CONVERSATION = f"{META_DOMAIN}/conversation_id"
+PRINCIPAL = f"{META_DOMAIN}/principal"
+INPUTS = f"{META_DOMAIN}/inputs"
+PICTURES = f"{META_DOMAIN}/pictures"
+LINKS = "links"
+
+
+@dataclass(frozen=True, slots=True)
+class CallMeta:
+    """`handle` names the session; nobody can guess it without the server's token. `kept` is False when the caller named
+    no conversation, so that the session serves this call alone. `inputs` are the versions of the files the code needs.
+    """
+
+    handle: str
+    kept: bool
+    inputs: Mapping[str, str] = field(default_factory=dict[str, str])
+    link_pictures: bool = False
+
+
+def call_meta(meta: Mapping[str, Any], legacy_session: str | None, identity: str, token: str) -> CallMeta:
+    """The call's session: by what `meta` names, else the older protocol's session, else a new one."""
+    conversation = str(meta.get(CONVERSATION) or legacy_session or "")
+    inputs = meta.get(INPUTS)
+    return CallMeta(
+        handle_of(token, identity, str(meta.get(PRINCIPAL) or ""), conversation or secrets.token_hex(16)),
+        bool(conversation),
+        {str(name): str(version) for name, version in inputs.items()} if isinstance(inputs, Mapping) else {},
+        meta.get(PICTURES) == LINKS,
+    )
+
+
+def handle_of(token: str, identity: str, principal: str, conversation: str) -> str:
+    """The same for the same caller and conversation, also after a restart."""
+    named = json.dumps([identity, principal, conversation]).encode()
+    return hmac.digest(token.encode(), named, "sha256").hex()[:32]

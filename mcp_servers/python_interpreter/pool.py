@@ -1,0 +1,113 @@
+"""Kernels kept ready, so that a new conversation need not wait for one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import zmq.asyncio
+
+from mcp_servers.python_interpreter.config import Config
+from mcp_servers.python_interpreter.kernels import Kernel, KernelFailed
+from mcp_servers.python_interpreter.launch import Launcher
+from mcp_servers.python_interpreter.places import Place
+from mcp_servers.python_interpreter.uids import Uids
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 2  # starting a kernel is a second of work for one core
+PAUSE_AFTER_FAILURE = 5.0
+
+
+class Pool:
+    """Starts kernels, keeps a few spare ones, and takes their places back. A used kernel is never lent again."""
+
+    def __init__(self, config: Config, launcher: Launcher, runtime: Path) -> None:
+        self._config = config
+        self._launcher = launcher
+        self._context = zmq.asyncio.Context()
+        self._uids = Uids() if launcher.own_uids else None
+        self._runtime = runtime
+        self._starting = asyncio.Semaphore(AT_ONCE)
+        self._spares: asyncio.Queue[Kernel] = asyncio.Queue()
+        self._making = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def spares(self) -> int:
+        return self._spares.qsize()
+
+    def fill(self) -> None:
+        """Begin to make the spare kernels that are missing."""
+        while self._spares.qsize() + self._making < self._config.limits.spares:
+            self._making += 1
+            self._spawn(self._make_spare())
+
+    async def take(self) -> Kernel:
+        """A fresh kernel: a spare one, or one that is started now.
+
+        Raises:
+            KernelFailed: it could not be started.
+        """
+        while not self._spares.empty():
+            kernel = self._spares.get_nowait()
+            if kernel.alive:
+                return kernel
+            await self.remove(kernel.place, kernel)
+        return await self._start(self._new_place())
+
+    async def restart(self, place: Place) -> Kernel:
+        """A new kernel where another one has ended, over the same files.
+
+        Raises:
+            KernelFailed: it could not be started.
+        """
+        async with self._starting:
+            return await Kernel.start(place, self._launcher, self._config, self._context)
+
+    async def remove(self, place: Place, kernel: Kernel | None) -> None:
+        """End the kernel, delete its files, and let its user id be lent again."""
+        if kernel is not None:
+            await kernel.kill()
+        await asyncio.to_thread(place.remove)
+        if place.uid is not None and self._uids is not None:
+            self._uids.give_back(place.uid)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while not self._spares.empty():
+            kernel = self._spares.get_nowait()
+            await self.remove(kernel.place, kernel)
+        self._context.destroy(linger=0)
+
+    async def _make_spare(self) -> None:
+        try:
+            self._spares.put_nowait(await self._start(self._new_place()))
+        except KernelFailed as failure:
+            logger.warning("no spare kernel: %s", failure)
+            await asyncio.sleep(PAUSE_AFTER_FAILURE)
+        finally:
+            self._making -= 1
+
+    async def _start(self, place: Place) -> Kernel:
+        try:
+            return await self.restart(place)
+        except BaseException:
+            await self.remove(place, None)
+            raise
+
+    def _new_place(self) -> Place:
+        name = secrets.token_hex(6)
+        uid = self._uids.lend() if self._uids else None
+        return Place(self._runtime / name, uid)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

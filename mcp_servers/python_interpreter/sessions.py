@@ -1,0 +1,241 @@
+"""One kernel per conversation: found, given out, called in turn, ended when its time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcp_servers.python_interpreter.config import Config, Limits
+from mcp_servers.python_interpreter.execution import Ending, Executed, execute
+from mcp_servers.python_interpreter.files import Snapshot, snapshot
+from mcp_servers.python_interpreter.kernels import Kernel, KernelFailed
+from mcp_servers.python_interpreter.memory import Memory, Remembered
+from mcp_servers.python_interpreter.places import Place
+from mcp_servers.python_interpreter.pool import Pool
+
+logger = logging.getLogger(__name__)
+
+REAP_SECONDS = 15.0
+LOST_WHEN = {
+    Ending.TIMED_OUT: "the code did not stop when it was interrupted at the time limit",
+    Ending.FLOODED: "the code wrote more output than may be kept and did not stop when it was interrupted",
+    Ending.DISK_FULL: "the code filled the working directory and did not stop when it was interrupted",
+    Ending.STOPPED: "the call was cancelled and the code did not stop when it was interrupted",
+    Ending.DIED: "the Python process ended (it was killed, ran out of memory, or crashed)",
+}
+
+
+class Refused(Exception):
+    """A call that cannot be made now; the text is for the model."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One conversation's kernel and files. `lost` says why earlier variables are gone, until it is told."""
+
+    handle: str
+    place: Place
+    kernel: Kernel | None
+    generation: int
+    lost: str = ""
+    inputs: dict[str, str] = field(default_factory=dict[str, str])
+    shown: int = 0
+    waiting: int = 0
+    born: float = field(default_factory=time.monotonic)
+    used: float = field(default_factory=time.monotonic)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One call: what happened, in which kernel of its session, and the files before and after.
+
+    `lost` says why the variables of earlier calls, or of this one, are gone.
+    """
+
+    executed: Executed
+    session: Session
+    generation: int
+    lost: str
+    before: Snapshot
+    after: Snapshot
+
+
+class Sessions:
+    """All sessions of the server by handle."""
+
+    def __init__(self, config: Config, pool: Pool, memory: Memory) -> None:
+        self._limits: Limits = config.limits
+        self._pool = pool
+        self._memory = memory
+        self._sessions: dict[str, Session] = {}
+        self._opening: dict[str, asyncio.Lock] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def find(self, handle: str) -> Session | None:
+        return self._sessions.get(handle)
+
+    async def missing(self, handle: str, inputs: Mapping[str, str]) -> list[str]:
+        """The inputs, given with their versions, that the session does not hold; opens it when some are asked for."""
+        if not inputs:
+            return []
+        session = await self._open(handle)
+        return [name for name, version in inputs.items() if session.inputs.get(name) != version]
+
+    async def execute(self, handle: str, code: str) -> Ran:
+        """Run the code in the session's kernel, after the calls that came before it.
+
+        A cancelled call interrupts the code; the session stays taken until the code has stopped.
+
+        Raises:
+            Refused: the session has too many calls waiting, or no kernel can be had.
+        """
+        stop = asyncio.Event()
+        task = self._spawn(self._in_turn(handle, code, stop))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            stop.set()
+            raise
+
+    async def clear(self, handle: str) -> bool:
+        """End the session with its files; whether there was one."""
+        session = self._sessions.get(handle)
+        self._memory.forget(handle)
+        if session is None:
+            return False
+        async with session.turn:
+            await self._end(session, "")
+        return True
+
+    async def reap(self) -> None:
+        """End what is idle or too old; runs until cancelled."""
+        while True:
+            await asyncio.sleep(min(REAP_SECONDS, self._limits.idle_seconds / 2))
+            now = time.monotonic()
+            for session in list(self._sessions.values()):
+                if session.waiting:
+                    continue
+                if now - session.used > self._limits.idle_seconds:
+                    await self._end(session, "the session was not used for a long time and has ended")
+                elif now - session.born > self._limits.lifetime_seconds:
+                    await self._end(session, "the session reached its greatest age and has ended")
+            self._opening = {
+                handle: lock for handle, lock in self._opening.items() if handle in self._sessions or lock.locked()
+            }  # fmt: skip
+            await asyncio.to_thread(self._memory.forget_old)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for session in list(self._sessions.values()):
+            await self._pool.remove(session.place, session.kernel)
+        self._sessions.clear()
+
+    async def _in_turn(self, handle: str, code: str, stop: asyncio.Event) -> Ran:
+        while True:
+            async with self._taken(handle) as session:
+                if stop.is_set():
+                    raise Refused("the call was cancelled before it ran")
+                if self._sessions.get(handle) is not session:
+                    continue  # it was cleared while this call waited
+                if session.kernel is None or not session.kernel.alive:
+                    await self._revive(session)
+                return await self._run(session, code, stop)
+
+    async def _run(self, session: Session, code: str, stop: asyncio.Event) -> Ran:
+        kernel, lost = session.kernel, session.lost
+        assert kernel is not None
+        generation, session.lost = session.generation, ""
+        session.place.make()
+        before = await asyncio.to_thread(snapshot, session.place.work, self._limits.work_entries)
+        executed = await execute(kernel, code, self._limits, stop)
+        after = await asyncio.to_thread(snapshot, session.place.work, self._limits.work_entries)
+        if executed.reply is None:
+            lost = f"{lost}; then {LOST_WHEN[executed.ending]}" if lost else LOST_WHEN[executed.ending]
+            session.kernel = None
+            if executed.ending is Ending.STOPPED:
+                session.lost = lost  # nobody hears of it now
+        return Ran(executed, session, generation, lost, before, after)
+
+    async def _revive(self, session: Session) -> None:
+        if session.kernel is not None:
+            await session.kernel.kill()
+            session.lost = session.lost or "the Python process ended between two calls"
+            session.kernel = None
+        try:
+            session.kernel = await self._pool.restart(session.place)
+        except KernelFailed as failure:
+            logger.warning("session %s has no kernel: %s", session.handle[:8], failure)
+            raise Refused("Python could not be started. Try again later, or tell the user.") from failure
+        session.generation += 1
+        self._memory.keep(session.handle, Remembered(session.generation))
+
+    @asynccontextmanager
+    async def _taken(self, handle: str) -> AsyncGenerator[Session]:
+        session = await self._open(handle)
+        if session.waiting > self._limits.waiting_calls:
+            raise Refused("too many calls of this conversation are waiting already; wait for their results")
+        session.waiting += 1
+        try:
+            async with session.turn:
+                yield session
+        finally:
+            session.waiting -= 1
+            session.used = time.monotonic()
+            self._pool.fill()
+
+    async def _open(self, handle: str) -> Session:
+        async with self._opening.setdefault(handle, asyncio.Lock()):
+            session = self._sessions.get(handle)
+            if session is None:
+                await self._make_room()
+                session = self._sessions[handle] = await self._made(handle)
+            return session
+
+    async def _made(self, handle: str) -> Session:
+        remembered = self._memory.of(handle)
+        try:
+            kernel = await self._pool.take()
+        except KernelFailed as failure:
+            logger.warning("session %s has no kernel: %s", handle[:8], failure)
+            raise Refused("Python could not be started. Try again later, or tell the user.") from failure
+        generation = remembered.generation + 1 if remembered else 1
+        self._memory.keep(handle, Remembered(generation))
+        return Session(handle, kernel.place, kernel, generation, remembered.lost if remembered else "")
+
+    async def _make_room(self) -> None:
+        while len(self._sessions) >= self._limits.sessions:
+            idle = [session for session in self._sessions.values() if not session.waiting]
+            if not idle:
+                raise Refused("every Python session is busy; try again in a minute")
+            oldest = min(idle, key=lambda session: session.used)
+            await self._end(oldest, "the session was ended to make room for others")
+
+    async def _end(self, session: Session, reason: str) -> None:
+        if self._sessions.get(session.handle) is not session:
+            return
+        del self._sessions[session.handle]
+        if reason:
+            self._memory.keep(session.handle, Remembered(session.generation, reason))
+        await self._pool.remove(session.place, session.kernel)
+
+    def _spawn(self, work: Coroutine[Any, Any, Ran]) -> asyncio.Task[Ran]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._retrieved)
+        return task
+
+    def _retrieved(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()

@@ -1,0 +1,103 @@
+"""Files over HTTP: into a session's working directory, and out of it. Every request passes the door first."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import BinaryIO
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from mcp_servers.python_interpreter.auth import Door
+from mcp_servers.python_interpreter.files import NewFile, NoSuchFile, open_file
+from mcp_servers.python_interpreter.interpreter import Interpreter
+from mcp_servers.python_interpreter.report import guessed_type
+from mcp_servers.python_interpreter.sessions import Session
+
+CHUNK = 256 * 1024
+LONGEST_NAME = 200
+
+
+class Transfer:
+    """The handlers of `/sessions/{handle}/inputs/{name}` and `/sessions/{handle}/{files|shown}/{path}`."""
+
+    def __init__(self, interpreter: Interpreter, door: Door) -> None:
+        self._interpreter = interpreter
+        self._door = door
+
+    async def put(self, request: Request) -> Response:
+        """Store the body under a plain name; the `version` of the query is what later calls name it by."""
+        if refused := await self._door.refusal(request):
+            return refused
+        session = self._interpreter.session(request.path_params["handle"])
+        if session is None:
+            return _refused(404, "there is no such session")
+        name = request.path_params["name"]
+        if not usable_name(name):
+            return _refused(400, "the name must be plain: no folders, no leading dot")
+        try:
+            size = await self._receive(request, session, name)
+        except OSError as error:
+            return _refused(409, f"the file cannot be written: {error.strerror}")
+        if size is None:
+            return _refused(413, f"the file is larger than {self._interpreter.config.limits.file_bytes} bytes")
+        session.inputs[name] = request.query_params.get("version", "")
+        return JSONResponse({"name": name, "size": size})
+
+    async def get(self, request: Request) -> Response:
+        """The content of one file."""
+        if refused := await self._door.refusal(request):
+            return refused
+        handle, area, path = (request.path_params[name] for name in ("handle", "area", "path"))
+        root = folder_of(self._interpreter.session(handle), area)
+        if root is None:
+            return _refused(404, "there is no such session")
+        try:
+            file = os.fdopen(open_file(root, path), "rb")
+        except NoSuchFile:
+            return _refused(404, "there is no such file")
+        size = os.fstat(file.fileno()).st_size
+        if size > self._interpreter.config.limits.file_bytes:
+            file.close()
+            return _refused(413, "the file is too large")
+        return StreamingResponse(
+            _content(file, size), media_type=guessed_type(path), headers={"Content-Length": str(size)}
+        )
+
+    async def _receive(self, request: Request, session: Session, name: str) -> int | None:
+        limit, size = self._interpreter.config.limits.file_bytes, 0
+        with NewFile(session.place, name) as file:
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > limit:
+                    return None
+                file.write(chunk)
+            file.finish()
+        return size
+
+
+def usable_name(name: str) -> bool:
+    return (
+        0 < len(name.encode()) <= LONGEST_NAME and not name.startswith(".") and "/" not in name and name.isprintable()
+    )
+
+
+def folder_of(session: Session | None, area: str) -> Path | None:
+    """Where the session keeps the files of an area: `files` of its code, `shown` of its displays."""
+    if session is None:
+        return None
+    return {"files": session.place.work, "shown": session.place.shown}.get(area)
+
+
+async def _content(file: BinaryIO, size: int) -> AsyncGenerator[bytes]:
+    with file:
+        while size > 0 and (chunk := await asyncio.to_thread(file.read, min(CHUNK, size))):
+            size -= len(chunk)
+            yield chunk
+
+
+def _refused(status: int, reason: str) -> Response:
+    return JSONResponse({"error": reason}, status)
