@@ -76,8 +76,8 @@ class _Calls:
     def never(self, names: str, code: int = errno.EPERM) -> list[Refusal]:
         return [Refusal(self._numbers[name], (), code) for name in names.split() if name in self._numbers]
 
-    def when(self, name: str, *tests: Test) -> list[Refusal]:
-        return [Refusal(self._numbers[name], tests)]
+    def when(self, name: str, *tests: Test, code: int = errno.EPERM) -> list[Refusal]:
+        return [Refusal(self._numbers[name], tests, code)]
 
     def always(self) -> list[Refusal]:
         """What no tier allows; the limit that carries the run's mark cannot be changed, nor another's limits."""
@@ -101,19 +101,18 @@ def _no_network(calls: _Calls) -> list[Refusal]:
     fast_open = [("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3)]
     return [
         *calls.never("connect"),
-        *_each(calls.when(name, is_not(0, UNIX)) for name in ("socket", "socketpair")),
+        # ZeroMQ ends the process on any other error of a netlink socket.
+        *_each(calls.when(name, is_not(0, UNIX), code=errno.EOPNOTSUPP) for name in ("socket", "socketpair")),
         *_each(calls.when(name, *datagram) for name in ("socket", "socketpair")),
         *_each(_any_bit(calls, name, argument, FAST_OPEN) for name, argument in fast_open),
     ]
 
 
 def _no_other_process(calls: _Calls) -> list[Refusal]:
-    names = ("sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler")
-    return [
-        *_each(calls.when(name, is_not(0, 0)) for name in names),
-        *calls.when("setpriority", is_not(0, 0)),
-        *calls.when("setpriority", is_not(1, 0)),
-    ]
+    """Scheduling is set for oneself only; threads are told it worked, since ZeroMQ ends the process otherwise."""
+    names = ("sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler", "setpriority")
+    others = _each(calls.when(name, is_not(0, 0), code=0) for name in names)
+    return [*others, *calls.when("setpriority", is_not(1, 0), code=0)]
 
 
 def _no_signals(calls: _Calls, pid: int) -> list[Refusal]:
