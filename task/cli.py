@@ -66,6 +66,18 @@ def core(config: Config = None, port: OwnPort = None) -> None:
 
 
 @app.command()
+def duckduckgo(
+    config: Config = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the search server.")] = None,
+) -> None:
+    """Run the search server alone: web search and the text of pages, over MCP."""
+    from task.commands.companions import become_search_server
+
+    become_search_server(_settings(config), host, port)
+
+
+@app.command()
 def ask(
     question: Annotated[str, typer.Argument(help="What to ask; `-` reads it from standard input.")],
     file: Annotated[

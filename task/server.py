@@ -59,7 +59,7 @@ def create_app(settings: Settings) -> DIALApp:
     app.add_middleware(BearerAsApiKey)
 
     async def ready() -> dict[str, Any]:
-        tools = await application.ready_tools()
+        tools = await application.offered_tools()
         return {"status": "ready", "model": settings.deployment_name, "tools": [tool.name for tool in tools]}
 
     app.add_api_route("/ready", ready, methods=["GET"])
@@ -74,7 +74,8 @@ def run(settings: Settings) -> None:
     """
     default_tools(settings)
     logging.basicConfig(level=settings.log_level, format="%(levelname)s %(name)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for every file request
+    for noisy in ("httpx", "httpx2"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)  # a line for every request to Core and to a server
     uvicorn.run(
         create_app(settings),
         host=settings.host,

@@ -234,7 +234,8 @@ class Settings(BaseSettings):
     )
     mcp_token: SecretStr | None = Field(
         default=None,
-        description="Bearer token of the interpreter and the search server; `dial-agent up` makes one.",
+        description="Bearer token of the interpreter and the search server; `dial-agent up` makes one. It is sent to "
+        "this machine and to hosts without a dot in their name only.",
     )
     mcp_servers: McpServers = Field(
         default_factory=list[McpServerSettings],
@@ -243,6 +244,7 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", min_length=1, description="Address the agent listens on.")
     port: Port = Field(default=5030, description="Port the agent listens on; 0: any free one.")
     core_port: Port = Field(default=8080, description="Port local Core listens on; 0: any free one.")
+    search_port: Port = Field(default=8051, description="Port of the search server; 0: any free one.")
     data_dir: Folder = Field(
         default=Path("~/.local/share") / APPLICATION,
         validate_default=True,

@@ -29,6 +29,18 @@ def require_free(host: str, port: int, option: str, variable: str) -> None:
         raise SettingsError(f"{fault}; choose another with {option} or {variable}.")
 
 
+def chosen(host: str, port: int, option: str, variable: str) -> int:
+    """The port to listen on: `port` once it is known to be free, or any free one for 0.
+
+    Raises:
+        SettingsError: as `require_free` does.
+    """
+    if port == 0:
+        return free_port(host)
+    require_free(host, port, option, variable)
+    return port
+
+
 def fault_of(host: str, port: int) -> str | None:
     """Why nothing can listen on `host:port`, as a clause; None when it can."""
     try:

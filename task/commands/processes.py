@@ -21,13 +21,17 @@ Write = Callable[[str, str], None]  # (program's name, line)
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A process of the product: how to start it and where it says that it is ready."""
+    """A process of the product: how to start it and where it says that it is ready.
+
+    An optional one is neither waited for by the others nor missed so much that the product ends without it.
+    """
 
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     health_url: str | None = None
     start_seconds: float = 60
+    optional: bool = False
 
 
 class Child:

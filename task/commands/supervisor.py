@@ -77,15 +77,18 @@ class Supervisor:
             child.kill()
 
     async def start(self) -> None:
-        """Start every program, each when the one before it is healthy.
+        """Start every program, each when the one before it is healthy; optional ones start beside the others.
 
         Raises:
             ProgramFailed: one ended or did not become healthy in time.
         """
         for program in self._programs:
             child = await self._launch(program)
-            if not await self._becomes_healthy(child):
+            if not program.optional and not await self._becomes_healthy(child):
                 raise _failed(child, "did not start")
+        for child in [child for child in self._children.values() if child.program.optional]:
+            if not await self._becomes_healthy(child):
+                self._write(child.program.name, "did not start; the product runs without it")
 
     async def keep(self) -> None:
         """Restart what dies, until something has to be given up.
@@ -108,7 +111,10 @@ class Supervisor:
             settled = time.monotonic() - child.started >= self._restarts.settled_seconds
             failures = 1 if settled else failures + 1
             if code == SETTINGS_EXIT or failures > self._restarts.attempts:
-                raise _failed(child, "is given up")
+                if not program.optional:
+                    raise _failed(child, "is given up")
+                self._write(program.name, f"{ending(code)} and is given up; the product runs without it")
+                await asyncio.get_running_loop().create_future()
             pause = self._restarts.pause(failures)
             self._write(program.name, f"{ending(code)}; it is started again in {pause:g} s")
             await asyncio.sleep(pause)

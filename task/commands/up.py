@@ -16,6 +16,7 @@ from rich.console import Console
 
 from task.commands import ports
 from task.commands.addresses import base_url, local_core_key
+from task.commands.companions import Companion, companions, told
 from task.commands.logs import LogConsole, PrefixedLines
 from task.commands.model_choice import ChosenModel, choose_model
 from task.commands.processes import Program
@@ -38,12 +39,14 @@ class Product:
     core_is_ours: bool
     model: ChosenModel
     environment: dict[str, str]
+    companions: tuple[Companion, ...] = ()
 
     def programs(self) -> list[Program]:
         """The processes to start, in order."""
         agent = Program("agent", (*COMMAND, "serve"), self.environment, f"{self.agent_url}/health")
         core = Program("core", (*COMMAND, "core"), self.environment, f"{self.core_url}/health")
-        return [core, agent] if self.core_is_ours else [agent]
+        servers = [server.program(self.environment) for server in self.companions]
+        return [*servers, core, agent] if self.core_is_ours else [*servers, agent]
 
 
 def run(settings: Settings, config: Path | None, ready_file: Path | None) -> int:
@@ -76,7 +79,7 @@ async def plan(settings: Settings, config: Path | None) -> Product:
     """
     model = await choose_model(settings)
     core_is_ours = model.rule != "dial"
-    port = _port(settings.host, settings.port, "--port", f"{PREFIX}PORT")
+    port = ports.chosen(settings.host, settings.port, "--port", f"{PREFIX}PORT")
     shared = {
         "PYTHONUNBUFFERED": "1",
         "DEPLOYMENT_NAME": model.name,
@@ -89,12 +92,13 @@ async def plan(settings: Settings, config: Path | None) -> Product:
     if core_is_ours:
         core_url, further = _local_core(settings, model, port)
         shared.update(further)
-    environment = {**process_environment(), **shared}
-    return Product(base_url(settings.host, port), core_url, core_is_ours, model, environment)
+    servers = companions(settings)
+    environment = {**process_environment(), **shared, **told(servers, settings)}
+    return Product(base_url(settings.host, port), core_url, core_is_ours, model, environment, tuple(servers))
 
 
 def _local_core(settings: Settings, model: ChosenModel, agent_port: int) -> tuple[str, dict[str, str]]:
-    core_port = _port(settings.core.host, settings.core_port, "--core-port", f"{PREFIX}CORE_PORT")
+    core_port = ports.chosen(settings.core.host, settings.core_port, "--core-port", f"{PREFIX}CORE_PORT")
     core_url = base_url(settings.core.host, core_port)
     agent = urlsplit(base_url(settings.host, agent_port)).netloc
     environment = {
@@ -143,13 +147,6 @@ def _on_signals(supervisor: Supervisor) -> asyncio.Future[None]:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop)
     return asked
-
-
-def _port(host: str, port: int, option: str, variable: str) -> int:
-    if port == 0:
-        return ports.free_port(host)
-    ports.require_free(host, port, option, variable)
-    return port
 
 
 def _write_ready(path: Path, product: Product, supervisor: Supervisor, seconds: float) -> None:

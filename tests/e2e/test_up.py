@@ -41,7 +41,8 @@ async def one_table_says_everything(product: RunningProduct) -> None:
     await product.having("Ctrl-C")
     table = "\n".join(product.lines)
     for part in (product.ready["agent"], product.ready["core"], "scripted-demo (a demo, not a real model)",
-                 "calculator", "file_content_extraction_tool", "duckduckgo_web_search", "OPENAI_API_KEY", '--file report.csv'):  # fmt: skip
+                 "calculator", "file_content_extraction_tool", "duckduckgo_web_search", "OPENAI_API_KEY",
+                 '--file report.csv'):  # fmt: skip
         assert part in table
     assert "gpt-4o" not in table
     assert "\x1b" not in table
@@ -78,14 +79,14 @@ async def doctor_finds_everything_answering(product: RunningProduct) -> None:
 
 async def a_killed_process_comes_back(product: RunningProduct) -> None:
     os.kill(product.ready["processes"]["core"], signal.SIGKILL)
-    await product.having("core  │ was ended by SIGKILL; it is started again")
-    await product.having("core  │ runs again")
+    await product.having("core   │ was ended by SIGKILL; it is started again")
+    await product.having("core   │ runs again")
     assert (await product.ask("Hi")).code == 0
 
 
 async def ctrl_c_leaves_no_process_and_no_port(product: RunningProduct) -> None:
     processes = psutil.Process(product.process.pid).children(recursive=True)
-    assert len(processes) == 3  # search server, Core, agent
+    assert set(product.ready["processes"]) >= {"search", "core", "agent"}
     assert await product.stop(signal.SIGINT) == 0
     assert [process for process in processes if process.is_running()] == []
     assert not await connects(product.ready["agent"])

@@ -69,7 +69,13 @@ class RunningProduct:
 
 def environment(home: Path, **environ: str) -> dict[str, str]:
     """Nothing of this machine but its programs."""
-    base = {"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "OLLAMA_LOCAL": NO_OLLAMA}
+    base = {
+        "HOME": str(home),
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "OLLAMA_LOCAL": NO_OLLAMA,
+        "AGENT_SEARCH_PORT": "0",
+    }
     return {**base, **environ}
 
 
