@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import aiohttp
-from aidial_client import AsyncDialClientPool
 
 from task.conversation.messages import Attachment
 from task.conversation.state import StateSeal
@@ -83,7 +82,7 @@ def open_connection(
 
     Without `secret` states are sealed for this process only.
     """
-    session, files = new_session(), DialFiles(endpoint, AsyncDialClientPool())
+    session, files = new_session(), DialFiles(endpoint)
 
     def chat_model(name: str, caller: Caller) -> ChatModel:
         if openai is not None:

@@ -8,20 +8,19 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 from uuid import uuid4
-
-import httpx
-from aidial_client import AsyncDial, AsyncDialClientPool, DialException
-from aidial_client.types.file import FileDownloadResponse
 
 from task.errors import ToolError
 from task.tools.files.dial_urls import file_url, shortened
 
+if TYPE_CHECKING:  # their import takes most of a second; `DialFiles.open` loads them off the event loop
+    from aidial_client import AsyncDial, AsyncDialClientPool
+    from aidial_client.types.file import FileDownloadResponse
+
 _SECONDS = 60.0
-_HTTP_TIMEOUT = httpx.Timeout(30, connect=5)
 _UNFIT_FOR_NAMES = re.compile(r"[\x00-\x1f/\\{}]+")
-_FAILURES = (DialException, httpx.HTTPError, httpx.StreamError, TimeoutError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +47,25 @@ class FileInfo:
 class DialFiles:
     """Files of one DIAL Core, over the process's pool of connections; each call uses the key it is given.
 
-    A call lasts at most `seconds`. Keys go to `endpoint` only: URLs of other hosts are refused before anything is sent.
+    Without `pool` it makes its own on first use. A call lasts at most `seconds`. Keys go to `endpoint` only: URLs of
+    other hosts are refused before anything is sent.
 
     Raises:
         ToolError: by every method, when something fails; the text tells the model what to do next.
     """
 
-    def __init__(self, endpoint: str, pool: AsyncDialClientPool, *, seconds: float = _SECONDS) -> None:
+    def __init__(self, endpoint: str, pool: AsyncDialClientPool | None = None, *, seconds: float = _SECONDS) -> None:
         self._endpoint = endpoint
         self._pool = pool
+        self._opening = asyncio.Lock()
         self._seconds = seconds
+
+    async def open(self) -> AsyncDialClientPool:
+        """The pool; made, with the libraries below it, in a thread, so that nothing else waits."""
+        async with self._opening:
+            if self._pool is None:
+                self._pool = await asyncio.to_thread(_new_pool)
+            return self._pool
 
     async def download(self, url: str, api_key: str, max_size: int) -> DownloadedFile:
         """The file at `files/{bucket}/{path}` or `{endpoint}/v1/files/...`, unless it is larger than `max_size` bytes.
@@ -65,15 +73,18 @@ class DialFiles:
         No more than that is read.
         """
         relative = file_url(url, self._endpoint)
-        async with self._attempt(shortened(relative)), self._client(api_key).files.stream_download(relative) as answer:
+        async with (
+            self._client(api_key, shortened(relative)) as client,
+            client.files.stream_download(relative) as answer,
+        ):
             content = await _read(answer, max_size)
             return DownloadedFile(answer.filename, content, answer.content_type, _unquoted(answer.headers.get("etag")))
 
     async def metadata(self, url: str, api_key: str) -> FileInfo:
         """What Core knows about the file; proves that the key may read it."""
         relative = file_url(url, self._endpoint)
-        async with self._attempt(shortened(relative)):
-            found = await self._client(api_key).files.get_metadata(relative)
+        async with self._client(api_key, shortened(relative)) as client:
+            found = await client.files.get_metadata(relative)
             name = found.name or unquote(PurePosixPath(relative).name)
             return FileInfo(found.url, name, found.content_length, found.content_type, _unquoted(found.etag))
 
@@ -83,8 +94,7 @@ class DialFiles:
         The file goes where the user can read it: the application's folder in the user's bucket, or the bucket of the
         key itself when the key is not one of a request to an application.
         """
-        async with self._attempt(f"the new file {shortened(name)}"):
-            client = self._client(api_key)
+        async with self._client(api_key, f"the new file {shortened(name)}") as client:
             home = await client.bucket.get_raw()
             unique = _unique(name)
             url = f"files/{home.appdata or home.bucket}/{quote(unique, safe='')}"
@@ -93,26 +103,33 @@ class DialFiles:
 
     async def principal(self, api_key: str) -> str:
         """Who is behind the key, the same for every key of one user: the id of the user's bucket."""
-        async with self._attempt("the user's bucket"):
-            home = await self._client(api_key).bucket.get_raw()
+        async with self._client(api_key, "the user's bucket") as client:
+            home = await client.bucket.get_raw()
             return home.appdata.partition("/")[0] if home.appdata else home.bucket
 
     async def close(self) -> None:
         """Close the pool, for all who share it."""
-        await self._pool.aclose()
-
-    def _client(self, api_key: str) -> AsyncDial:
-        return self._pool.create_client(
-            base_url=self._endpoint, api_key=api_key, max_retries=1, timeout=_HTTP_TIMEOUT
-        )  # fmt: skip
+        if self._pool is not None:
+            await self._pool.aclose()
 
     @asynccontextmanager
-    async def _attempt(self, subject: str) -> AsyncGenerator[None]:
+    async def _client(self, api_key: str, subject: str) -> AsyncGenerator[AsyncDial]:
+        pool = await self.open()
+        import httpx
+        from aidial_client import DialException
+
         try:
             async with asyncio.timeout(self._seconds):
-                yield
-        except _FAILURES as error:
+                timeout = httpx.Timeout(30, connect=5)
+                yield pool.create_client(base_url=self._endpoint, api_key=api_key, max_retries=1, timeout=timeout)
+        except (DialException, httpx.HTTPError, httpx.StreamError, TimeoutError) as error:
             raise ToolError(_explained(error, subject)) from error
+
+
+def _new_pool() -> AsyncDialClientPool:
+    from aidial_client import AsyncDialClientPool
+
+    return AsyncDialClientPool()
 
 
 async def _read(answer: FileDownloadResponse, max_size: int) -> bytes:
@@ -129,6 +146,8 @@ async def _read(answer: FileDownloadResponse, max_size: int) -> bytes:
 
 
 def _explained(error: BaseException, subject: str) -> str:
+    import httpx
+
     chain = list(_chain(error))
     if isinstance(error, TimeoutError) or any(isinstance(link, httpx.TimeoutException) for link in chain):
         return f"DIAL Core took too long to answer about {subject}. Try again later or tell the user."
