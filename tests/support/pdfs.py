@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -203,3 +204,48 @@ def right_to_left_pdf(text: str = HEBREW) -> bytes:
         % (32 + len(codes), b"600 " * len(codes)),
         stream(cmap),
     ])  # fmt: skip
+
+
+def many_pages_pdf(pages: int, content: bytes = b"BT /F 12 Tf 50 100 Td (The same words) Tj ET") -> bytes:
+    """Pages that all show one and the same content."""
+    shown = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 3 0 R/Resources<</Font<</F 4 0 R>>>>>>"
+    kids = b" ".join(b"%d 0 R" % number for number in range(5, 5 + pages))
+    return plain_pdf([
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[%s]/Count %d>>" % (kids, pages),
+        stream(content),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+        *[shown] * pages,
+    ])  # fmt: skip
+
+
+def packed_pdf(text: str) -> bytes:
+    """One page whose objects are packed and compressed, as newer programs write them, with the end cut off."""
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 5 0 R/Resources<</Font<</F 4 0 R>>>>>>",
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+    ]
+    places = [sum(len(body) + 1 for body in objects[:number]) for number in range(len(objects))]
+    header = b" ".join(b"%d %d" % pair for pair in enumerate(places, 1)) + b" "
+    packed = zlib.compress(header + b"\n".join(objects) + b"\n")
+    shown = stream(b"BT /F 12 Tf 50 700 Td (%s) Tj ET" % text.encode("latin-1"))
+    entries = b"/Type/ObjStm/N %d/First %d/Filter/FlateDecode" % (len(objects), len(header))
+    return b"%%PDF-1.7\n5 0 obj\n%s\nendobj\n6 0 obj\n%s\nendobj\n" % (shown, stream(packed, entries))
+
+
+def grid(rows: int, across: int, size: float = 10) -> bytes:
+    """Content of a page: the lines of a table, with a letter in every cell."""
+    width, height = across * size, rows * size
+    down = b"".join(b"%g 0 m %g %g l S\n" % (x * size, x * size, height) for x in range(across + 1))
+    over = b"".join(b"0 %g m %g %g l S\n" % (y * size, width, y * size) for y in range(rows + 1))
+    letters = b"".join(
+        b"BT /F 6 Tf %g %g Td (x) Tj ET\n" % (x * size + 3, y * size + 3) for x in range(across) for y in range(rows)
+    )
+    return down + over + letters
+
+
+def remapped_pdf(text: str, to: int) -> bytes:
+    """One line whose letters the file gives the code points from `to` on."""
+    return right_to_left_pdf("".join(chr(to + number) for number in range(len(text))))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any, Protocol
 
 import pytest
 
@@ -17,8 +19,21 @@ REPORT = "files/bucket/report.csv"
 MANUAL = "files/bucket/my%20manual.txt"
 
 
-def tool_over(files: MemoryFiles, **options: int) -> FileContentExtractionTool:
-    return FileContentExtractionTool("http://core", files=files, **options)
+class ToolOver(Protocol):
+    def __call__(self, files: MemoryFiles, **options: int) -> FileContentExtractionTool: ...
+
+
+@pytest.fixture
+async def tool_over() -> AsyncGenerator[ToolOver]:
+    tools: list[FileContentExtractionTool] = []
+
+    def made(files: MemoryFiles, **options: Any) -> FileContentExtractionTool:
+        tools.append(FileContentExtractionTool("http://core", files=files, **options))
+        return tools[-1]
+
+    yield made
+    for tool in tools:
+        await tool.close()
 
 
 @pytest.fixture
@@ -26,7 +41,7 @@ def files() -> MemoryFiles:
     return MemoryFiles({REPORT: csv_bytes(SALES), MANUAL: manual().encode()})
 
 
-async def test_a_table_reaches_the_model_and_the_stage(files: MemoryFiles) -> None:
+async def test_a_table_reaches_the_model_and_the_stage(tool_over: ToolOver, files: MemoryFiles) -> None:
     choice = RecordingChoice()
     answer = await called(tool_over(files), choice=choice, file_url=REPORT)
     assert answer.text().startswith("**Report**: 10 rows, 4 columns\n\n| Date | Category | Sales | Profit |\n| --- |")
@@ -37,7 +52,7 @@ async def test_a_table_reaches_the_model_and_the_stage(files: MemoryFiles) -> No
     )
 
 
-async def test_the_first_page_of_three_says_so(files: MemoryFiles) -> None:
+async def test_the_first_page_of_three_says_so(tool_over: ToolOver, files: MemoryFiles) -> None:
     answer = await called(tool_over(files), file_url=MANUAL)
     text, _, footer = answer.text().rpartition("\n\n")
     assert footer == "**Page #1. Total pages: 3**"
@@ -45,14 +60,14 @@ async def test_the_first_page_of_three_says_so(files: MemoryFiles) -> None:
     assert len(text) <= 10_000
 
 
-async def test_the_pages_together_are_the_document(files: MemoryFiles) -> None:
+async def test_the_pages_together_are_the_document(tool_over: ToolOver, files: MemoryFiles) -> None:
     tool = tool_over(files)
     answers = [await called(tool, file_url=MANUAL, page=page) for page in (1, 2, 3)]
     assert "".join(answer.text().rpartition("\n\n**Page #")[0] for answer in answers) == manual()
     assert files.downloads == [MANUAL]
 
 
-async def test_another_page_is_named_in_stage_and_title(files: MemoryFiles) -> None:
+async def test_another_page_is_named_in_stage_and_title(tool_over: ToolOver, files: MemoryFiles) -> None:
     choice = RecordingChoice()
     await Toolbox([tool_over(files)]).call_all(
         [call_of("file_content_extraction_tool", {"file_url": MANUAL, "page": 2})], choice, CALLER
@@ -62,7 +77,9 @@ async def test_another_page_is_named_in_stage_and_title(files: MemoryFiles) -> N
 
 
 @pytest.mark.parametrize("page", [0, -1, 4, 99])
-async def test_a_page_out_of_range_is_answered_with_the_range(files: MemoryFiles, page: int) -> None:
+async def test_a_page_out_of_range_is_answered_with_the_range(
+    tool_over: ToolOver, files: MemoryFiles, page: int
+) -> None:
     choice = RecordingChoice()
     answer = await called(tool_over(files), choice=choice, file_url=MANUAL, page=page)
     assert answer.failed
@@ -77,13 +94,15 @@ async def test_a_page_out_of_range_is_answered_with_the_range(files: MemoryFiles
         ('{"file_url":', "not valid JSON"),
     ],
 )
-async def test_arguments_that_do_not_fit_are_explained(files: MemoryFiles, arguments: str, fault: str) -> None:
+async def test_arguments_that_do_not_fit_are_explained(
+    tool_over: ToolOver, files: MemoryFiles, arguments: str, fault: str
+) -> None:
     answer = await tool_over(files).execute(params_of(call_of("file_content_extraction_tool", arguments)))
     assert answer.failed
     assert fault in answer.text()
 
 
-async def test_a_program_is_not_supported_and_the_supported_types_are_listed() -> None:
+async def test_a_program_is_not_supported_and_the_supported_types_are_listed(tool_over: ToolOver) -> None:
     tool = tool_over(MemoryFiles({"files/b/tool.exe": b"MZ\x90\0"}))
     answer = await called(tool, file_url="files/b/tool.exe")
     assert answer.failed
@@ -91,19 +110,19 @@ async def test_a_program_is_not_supported_and_the_supported_types_are_listed() -
 
 
 @pytest.mark.parametrize("content", [b"", b" \r\n\t\n"])
-async def test_an_empty_file_is_called_empty(content: bytes) -> None:
+async def test_an_empty_file_is_called_empty(tool_over: ToolOver, content: bytes) -> None:
     answer = await called(tool_over(MemoryFiles({REPORT: content})), file_url=REPORT)
     assert not answer.failed
     assert answer.text() == "The file is empty: it holds no text."
 
 
-async def test_a_file_above_the_limit_is_refused(files: MemoryFiles) -> None:
+async def test_a_file_above_the_limit_is_refused(tool_over: ToolOver, files: MemoryFiles) -> None:
     answer = await called(tool_over(files, max_size=100), file_url=MANUAL)
     assert answer.failed
     assert "larger than 100 bytes" in answer.text()
 
 
-async def test_a_page_in_letters_of_many_bytes_keeps_the_stage_short_and_the_answer_whole() -> None:
+async def test_a_page_in_letters_of_many_bytes_keeps_the_stage_short_and_the_answer_whole(tool_over: ToolOver) -> None:
     choice = RecordingChoice()
     answer = await called(tool_over(MemoryFiles({MANUAL: ("漢字" * 5_000).encode()})), choice=choice, file_url=MANUAL)
     assert answer.text() == "漢字" * 5_000
@@ -112,14 +131,16 @@ async def test_a_page_in_letters_of_many_bytes_keeps_the_stage_short_and_the_ans
     assert max(len(stage.content.encode()) for stage in choice.stages) < 40_000
 
 
-async def test_nothing_is_sent_to_the_model_above_a_page_and_its_footer() -> None:
+async def test_nothing_is_sent_to_the_model_above_a_page_and_its_footer(tool_over: ToolOver) -> None:
     tool = tool_over(MemoryFiles({MANUAL: b"Sample text line. \n" * 5_000}))
     answers = [await called(tool, file_url=MANUAL, page=page) for page in range(1, 11)]
     assert answers[9].text().endswith("**Page #10. Total pages: 10**")
     assert max(len(answer.text()) for answer in answers) <= 10_000 + len("\n\n**Page #10. Total pages: 10**")
 
 
-async def test_a_cached_document_is_served_only_to_those_who_may_read_it(files: MemoryFiles) -> None:
+async def test_a_cached_document_is_served_only_to_those_who_may_read_it(
+    tool_over: ToolOver, files: MemoryFiles
+) -> None:
     files.readers[REPORT] = {"ann", "bob"}
     tool = tool_over(files)
     assert not (await called(tool, api_key="ann", file_url=REPORT)).failed
@@ -130,7 +151,7 @@ async def test_a_cached_document_is_served_only_to_those_who_may_read_it(files: 
     assert files.downloads == [REPORT]
 
 
-async def test_a_changed_file_is_read_again(files: MemoryFiles) -> None:
+async def test_a_changed_file_is_read_again(tool_over: ToolOver, files: MemoryFiles) -> None:
     tool = tool_over(files)
     await called(tool, file_url=REPORT)
     files.contents[REPORT] = b"a,b\n1,2\n"
@@ -138,7 +159,7 @@ async def test_a_changed_file_is_read_again(files: MemoryFiles) -> None:
     assert files.downloads == [REPORT, REPORT]
 
 
-async def test_calls_at_the_same_time_read_a_file_once(files: MemoryFiles) -> None:
+async def test_calls_at_the_same_time_read_a_file_once(tool_over: ToolOver, files: MemoryFiles) -> None:
     tool = tool_over(files)
     async with asyncio.timeout(10):
         answers = await asyncio.gather(*(called(tool, file_url=MANUAL, page=page) for page in (1, 2, 3, 1, 2)))
@@ -146,7 +167,7 @@ async def test_calls_at_the_same_time_read_a_file_once(files: MemoryFiles) -> No
     assert files.downloads == [MANUAL]
 
 
-async def test_without_an_etag_nothing_is_kept(files: MemoryFiles) -> None:
+async def test_without_an_etag_nothing_is_kept(tool_over: ToolOver, files: MemoryFiles) -> None:
     files.has_etags = False
     tool = tool_over(files)
     for page in (1, 2):
@@ -154,7 +175,7 @@ async def test_without_an_etag_nothing_is_kept(files: MemoryFiles) -> None:
     assert files.downloads == [MANUAL, MANUAL]
 
 
-async def test_a_cancelled_reader_leaves_the_file_to_the_next() -> None:
+async def test_a_cancelled_reader_leaves_the_file_to_the_next(tool_over: ToolOver) -> None:
     class SlowFiles(MemoryFiles):
         async def download(self, url: str, api_key: str, max_size: int):
             started.set()
@@ -173,7 +194,7 @@ async def test_a_cancelled_reader_leaves_the_file_to_the_next() -> None:
         assert not (await second).failed
 
 
-def test_the_schema_is_the_documented_one(files: MemoryFiles) -> None:
+def test_the_schema_is_the_documented_one(tool_over: ToolOver, files: MemoryFiles) -> None:
     assert tool_over(files).parameters == {
         "type": "object",
         "properties": {

@@ -64,11 +64,12 @@ class _Body:
                 yield Piece("text", f"[^{mark}{attribute(note, 'id')}]: {text}")
 
     def margins(self, kind: str) -> Iterator[Piece]:
-        texts = [
-            self._text(self._package.xml(relation.target))
+        roots = [
+            self._package.side(relation.target)
             for relation in self._relations.values()
             if relation.kind == kind and relation.target in self._package
         ]
+        texts = [self._text(root) for root in roots if root is not None]
         for text in dict.fromkeys(filter(None, texts)):
             yield Piece("text", f"Page {kind}: {text}")
 
@@ -84,7 +85,7 @@ class _Body:
     def _part(self, kind: str) -> Element | None:
         for relation in self._relations.values():
             if relation.kind == kind and relation.target in self._package:
-                return self._package.xml(relation.target)
+                return self._package.side(relation.target)
         return None
 
     def _text(self, parent: Element) -> str:

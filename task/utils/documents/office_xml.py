@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from lxml.etree import _Element as Element
 
 
+class Harmful(Unreadable):
+    """A file that was made to do harm; nothing of it is read."""
+
+
 def parser_options() -> dict[str, Any]:
     """Options that leave a parser nothing to expand or to fetch; depth (256) and texts (10 MB) stay limited."""
     return {
@@ -26,11 +30,11 @@ def refuse_declarations(element: Element) -> None:
     """No Office program writes a document type; one that is there declares entities.
 
     Raises:
-        Unreadable: there is one.
+        Harmful: there is one.
     """
     docinfo: Any = element.getroottree().docinfo  # the stubs call an absent DTD impossible
     if docinfo.internalDTD is not None:
-        raise Unreadable("it declares XML entities, as only files made to do harm do")
+        raise Harmful("it declares XML entities, as only files made to do harm do")
 
 
 def local(element: Element) -> str:

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from task.utils.documents.model import NotText, Unreadable
-from task.utils.documents.office_xml import attribute, parser_options, refuse_declarations
+from task.utils.documents.office_xml import Harmful, attribute, parser_options, refuse_declarations
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
@@ -44,6 +44,7 @@ class Package:
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
+        self.damaged: list[str] = []
         self._parts = {_key(info.filename): info for info in archive.infolist() if not info.is_dir()}
 
     def __contains__(self, name: str) -> bool:
@@ -85,6 +86,20 @@ class Package:
                 raise Unreadable(_DAMAGED) from error
         refuse_declarations(root)
         return root
+
+    def side(self, name: str) -> Element | None:
+        """The root of a part that the document can be read without; None, and a note, where it is damaged.
+
+        Raises:
+            Harmful: the part declares entities.
+        """
+        try:
+            return self.xml(name)
+        except Harmful:
+            raise
+        except Unreadable:
+            self.damaged.append(name)
+            return None
 
     def elements(self, name: str, tags: tuple[str, ...]) -> Iterator[Element]:
         """The elements of these names, one at a time; each is emptied when the next one is asked for.
@@ -138,6 +153,8 @@ class Package:
     def notes(self) -> list[str]:
         """What the file holds beside its text."""
         found = ["contains macros; they were not run"] if self._count("vbaproject.bin") else []
+        if self.damaged:
+            found.append(f"damaged parts left out: {', '.join(dict.fromkeys(self.damaged))}")
         if embedded := self._count("/embeddings/"):
             found.append(f"embedded files not read: {embedded}")
         if pictures := self._count("/media/"):

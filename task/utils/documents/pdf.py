@@ -20,10 +20,11 @@ READ_SECONDS = 60.0
 _LOCKS = (4, 5)  # pdfium's codes for a missing password and for a lock it does not know
 
 
-def read_pdf(content: bytes, content_type: str = "") -> Extraction:
+def read_pdf(content: bytes, content_type: str = "", *, ocr: Ocr | None = None) -> Extraction:
     """Blocks of text, tables and form fields, each with its page's number; pages without text are named in the notes.
 
-    A cut off file gives the pages that are left, a long one its first, a slow one those that were read in time.
+    `ocr` reads the pages that are pictures. A cut off file gives the pages that are left, a long one its first, a slow
+    one those that were read in time.
     """
     if b"%PDF-" not in content[:1024] and b" obj" not in content:
         raise NotText("this is not a PDF")
@@ -32,7 +33,7 @@ def read_pdf(content: bytes, content_type: str = "") -> Extraction:
     try:
         if document.get_formtype():
             document.init_forms()
-        blocks = tuple(_Reading(document, findings).blocks())
+        blocks = tuple(_Reading(document, findings, ocr or Ocr()).blocks())
         findings.attachments = document.count_attachments()
     finally:
         document.close()
@@ -67,9 +68,9 @@ def _mended(content: bytes) -> Any:
 class _Reading:
     """One way through the pages of a document, within its limits."""
 
-    def __init__(self, document: Any, findings: Findings) -> None:
+    def __init__(self, document: Any, findings: Findings, ocr: Ocr) -> None:
         self._document, self._findings = document, findings
-        self._ocr = Ocr()
+        self._ocr = ocr
         self._seconds = 0.0  # without those of OCR, which has its own limit
 
     def blocks(self) -> Iterator[Block]:

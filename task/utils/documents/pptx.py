@@ -25,7 +25,10 @@ def read_pptx(content: bytes, content_type: str = "") -> Extraction:
     blocks: list[Block] = []
     hidden: list[str] = []
     for number, part in enumerate(slides, 1):
-        root = package.xml(part)
+        root = package.side(part)
+        if root is None:
+            blocks += blocks_of([heading(f"Slide {number}", 2), Piece("text", "(damaged)")], number)
+            continue
         if attribute(root, "show") in ("0", "false"):
             hidden.append(str(number))
         blocks += blocks_of(_Slide(package, part).pieces(root, number, is_hidden=hidden[-1:] == [str(number)]), number)
@@ -91,14 +94,16 @@ class _Slide:
                 yield made
             relation = self._relations.get(attribute(element, "dm"))
             if relation is not None and relation.target in self._package:
-                diagram = self._package.xml(relation.target)
-                yield from (item(text, 0) for part in diagram.iter("{*}p") if (text := _text(part)))
+                diagram = self._package.side(relation.target)
+                parts = () if diagram is None else diagram.iter("{*}p")
+                yield from (item(text, 0) for part in parts if (text := _text(part)))
 
     def _notes(self) -> Iterator[Piece]:
         for relation in self._relations.values():
             if relation.kind != "notesSlide" or relation.target not in self._package:
                 continue
-            shapes = self._package.xml(relation.target).iterfind("{*}cSld/{*}spTree/{*}sp")
+            root = self._package.side(relation.target)
+            shapes = () if root is None else root.iterfind("{*}cSld/{*}spTree/{*}sp")
             bodies = [shape for shape in shapes if _kind(shape) == "body"]
             text = "\n".join(filter(None, (_text(part) for body in bodies for part in body.iterfind("{*}txBody/{*}p"))))
             if text:

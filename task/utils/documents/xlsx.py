@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from task.utils.documents.markdown import Piece, blocks_of, heading, table
-from task.utils.documents.model import Block, Extraction
-from task.utils.documents.office_xml import attribute, local
+from task.utils.documents.model import Block, Extraction, Unreadable
+from task.utils.documents.office_xml import Harmful, attribute, local
 from task.utils.documents.office_zip import Package, open_package
 from task.utils.documents.xlsx_cells import Cells, column_of, formats_of, is_1904, strings_of
 
@@ -42,11 +42,11 @@ def read_xlsx(content: bytes, content_type: str = "") -> Extraction:
     package = open_package(content)
     workbook = package.xml(package.main)
     parts = {relation.kind: relation.target for relation in package.relations(package.main).values()}
-    styles = package.xml(parts["styles"]) if parts.get("styles", "") in package else None
+    styles = package.side(parts["styles"]) if parts.get("styles", "") in package else None
     strings = strings_of(package, parts["sharedStrings"] if parts.get("sharedStrings", "") in package else None)
     cells = Cells(strings, formats_of(styles, from_1904=is_1904(workbook)))
     blocks: list[Block] = []
-    notes = package.notes()
+    notes: list[str] = []
     room = MOST_ROWS
     sheets = list(_sheets(package, workbook))
     for number, sheet in enumerate(sheets, 1):
@@ -59,7 +59,7 @@ def read_xlsx(content: bytes, content_type: str = "") -> Extraction:
     hidden = [sheet.name for sheet in sheets if sheet.is_hidden]
     if hidden:
         notes.append(f"hidden sheets: {', '.join(hidden)}")
-    return Extraction(tuple(blocks), tuple(notes))
+    return Extraction(tuple(blocks), (*package.notes(), *notes))
 
 
 def _sheets(package: Package, workbook: Element) -> Iterator[_Sheet]:
@@ -79,7 +79,12 @@ class _Rows:
         self.total = 0
         self._numbers: list[int] = []
         self._merged: list[str] = []
-        self._read(package, part, cells, room)
+        try:
+            self._read(package, part, cells, room)
+        except Harmful:
+            raise
+        except Unreadable:
+            package.damaged.append(part)
         self.titles = self._titles()
         self._fill()
         self._table = _without_empty_columns(self.rows[self.titles :])
@@ -90,12 +95,16 @@ class _Rows:
     def pieces(self, sheet: _Sheet) -> list[Piece]:
         named = heading(f"Sheet: {sheet.name}{' (hidden)' if sheet.is_hidden else ''}", 2)
         titles = [Piece("text", " ".join(filter(None, row))) for row in self.rows[: self.titles]]
+        if not self.rows:
+            return [named, Piece("text", "(left out)" if self.total else "(empty)")]
         made = table(self._table)
-        return [named, *titles, *([made] if made else [])] if self.rows else [named, Piece("text", "(empty)")]
+        return [named, *titles, *([made] if made else [])]
 
     def notes(self, sheet: _Sheet) -> list[str]:
-        left = self.total - len(self.rows)
-        return [f"sheet {sheet.name}: {left:,} of {self.total:,} rows left out after {len(self.rows):,}"] * (left > 0)
+        left = max(self.total, len(self._numbers)) - len(self.rows)
+        return [f"sheet {sheet.name}: {left:,} of {left + len(self.rows):,} rows left out after {len(self.rows):,}"] * (
+            left > 0
+        )
 
     def _read(self, package: Package, part: str, cells: Cells, room: int) -> None:
         places = 0
@@ -112,28 +121,27 @@ class _Rows:
                     return
                 self.rows.append(row)
                 self._numbers.append(int(number) if number.isdigit() else len(self._numbers) + 1)
-        self.total = len(self.rows)
 
     def _titles(self) -> int:
         widths = [sum(map(bool, row)) for row in self.rows[:20]]
         return len(list(takewhile(lambda width: width == 1, widths))) if max(widths, default=0) > 1 else 0
 
     def _fill(self) -> None:
-        places = {number: index for index, number in enumerate(self._numbers) if index >= self.titles}
         width = max(map(len, self.rows), default=0)
         room = _MOST_FILLED
         for reference in self._merged:
             match = _RANGE.fullmatch(reference)
-            if match is None or int(match[2]) not in places:
+            if match is None:
                 continue
             left, right = column_of(match[1]), min(column_of(match[3]), width - 1)
-            rows = [places[n] for n in range(int(match[2]), min(int(match[4]), self._numbers[-1]) + 1) if n in places]
-            room -= len(rows) * (right - left + 1)
+            top, bottom = bisect_left(self._numbers, int(match[2])), bisect_right(self._numbers, int(match[4]))
+            room -= 1 + (bottom - top) * (right - left + 1)
             if room < 0:
                 return
-            self._fill_range(rows, left, right)
+            if self.titles <= top < bottom and self._numbers[top] == int(match[2]):
+                self._fill_range(range(top, bottom), left, right)
 
-    def _fill_range(self, rows: list[int], left: int, right: int) -> None:
+    def _fill_range(self, rows: range, left: int, right: int) -> None:
         first = self.rows[rows[0]]
         text = first[left] if left < len(first) else ""
         for index in rows:

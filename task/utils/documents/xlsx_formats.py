@@ -23,7 +23,7 @@ _BUILT_IN = {
 
 _TOKEN = re.compile(
     r'"(?P<quoted>[^"]*)"|\\(?P<escaped>.)|[_*].|\[\$(?P<currency>[^\]-]*)[^\]]*\]|\[(?P<elapsed>h+|m+|s+)\]|\[[^\]]*\]'
-    r"|(?P<half>AM/PM|A/P)|(?P<date>y+|m+|d+|h+|s+(?:\.0+)?|e+)|(?P<power>E[+-]0+)|(?P<digits>[0#?][0#?,]*(?:\.[0#?]*)?|\.[0#?]+)"
+    r"|(?P<half>AM/PM|A/P)|(?P<date>y+|m+|d+|h+|s+(?:\.0+)?)|(?P<power>E[+-]0+)|(?P<digits>General|[0#?][0#?,]*(?:\.[0#?]*)?|\.[0#?]+)"
     r"|(?P<percent>%)|(?P<other>.)",
     re.IGNORECASE,
 )
@@ -111,6 +111,8 @@ def _power(size: float, mask: str) -> str:
 
 
 def _digits(size: float, mask: str) -> str:
+    if mask.lower() == "general":
+        return general(size)
     whole, point, decimals = mask.partition(".")
     thousands = "," in whole.rstrip(",")
     scaled = Decimal(repr(size)).scaleb(-3 * (len(whole) - len(whole.rstrip(","))))
@@ -159,8 +161,8 @@ def _elapsed(number: float, text: str) -> str:
 
 def _moment(moment: datetime, text: str, halves: bool, is_minute: bool) -> str:
     letter, length = text[0], len(text)
-    if letter in "ye":
-        return f"{moment.year % 100:02d}" if length < 3 and letter == "y" else str(moment.year)
+    if letter == "y":
+        return f"{moment.year % 100:02d}" if length < 3 else str(moment.year)
     if letter == "m" and not is_minute:
         return _named(_MONTHS, moment.month - 1, moment.month, length)
     if letter == "d":

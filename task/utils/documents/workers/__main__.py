@@ -22,21 +22,17 @@ def main(parent: int, memory: int, seconds: float, output: int) -> None:
     confine(parent, memory)
     incoming, outgoing = sys.stdin.buffer, sys.stdout.buffer
     while (request := _next(incoming)) is not None:
-        content = _next(incoming) or b""
         limit_processor(seconds)
-        goes_on = _answer(outgoing, json.loads(request), content, output)
-        del content
-        if not goes_on:
+        if not _answer(incoming, outgoing, json.loads(request), output):
             return
 
 
-def _answer(outgoing: BinaryIO, request: dict[str, Any], content: bytes, output: int) -> bool:
+def _answer(incoming: BinaryIO, outgoing: BinaryIO, request: dict[str, Any], output: int) -> bool:
     try:
-        room = output
-        for kind, payload in _frames(request, content):
-            room -= len(payload)
-            if room < 0:
-                raise ToolError(f"its text is longer than {output:,} bytes")
+        for kind, payload in _frames(request, _next(incoming) or b""):
+            output -= len(payload)
+            if output < 0:
+                raise ToolError(f"{request['name']!r} holds more text than can be read. Ask the user for a part of it.")
             _send(outgoing, kind, payload)
     except ToolError as error:
         _send(outgoing, Kind.FAILURE, json.dumps([type(error).__name__, str(error)]).encode())

@@ -136,8 +136,8 @@ def _failure(name: str, kind: str, text: str) -> ToolError:
 def _died(name: str, status: int | None) -> ToolError:
     if status == -signal.SIGXCPU:
         return ToolError(_out_of(name, "time"))
-    if status == -signal.SIGKILL:
-        return ToolError(_out_of(name, "memory, or was stopped"))
+    if status in (1, -signal.SIGKILL):  # Python without the memory to say so, or stopped by the system that has none
+        return ToolError(_out_of(name, "memory"))
     logger.warning("the reader of a document ended with status %s", status)
     return ToolError(
         f"The file {name!r} could not be read: the reader broke down on it, so it is damaged or needs more memory than "

@@ -1,0 +1,188 @@
+"""Sound PDFs: text in reading order, ruled tables, forms, every script, and what the report says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from reportlab.platypus import Flowable
+
+from task.utils.documents.extract import extract
+from task.utils.documents.model import Extraction
+from task.utils.documents.ocr import Ocr
+from task.utils.documents.pdf import MAX_PAGES, read_pdf
+from tests.support import pdfs
+from tests.support.documents import SALES, manual
+
+NO_OCR = Ocr(command=None)
+
+
+def cells_of(found: Extraction) -> list[list[str]]:
+    """The cells of every Markdown table, row by row."""
+    lines = [line for block in found.blocks if block.heading for line in block.whole.split("\n")]
+    return [line[2:-2].split(" | ") for line in lines if not line.startswith("| ---")]
+
+
+def kept(rows: Sequence[Sequence[str]], found: Extraction) -> float:
+    """The share of the rows' cells that stand in the same row and column of the tables found."""
+    places = zip(rows, cells_of(found), strict=False)
+    same = sum(one == other for row, read in places for one, other in zip(row, read, strict=False))
+    return same / sum(map(len, rows))
+
+
+def test_pages_come_in_order_each_under_its_number() -> None:
+    found = extract("a.pdf", pdfs.text_pdf(3, 2))
+    assert found.notes == ("3 pages",)
+    assert [block.page for block in found.blocks] == [1, 1, 2, 2, 3, 3]
+    assert found.text.startswith("[Page 1]\n\nPage 1 begins here.\nLine 0 of a page that is filled with words")
+    assert "[Page 3]\n\nPage 3 begins here.\n" in found.text
+
+
+def test_a_file_is_a_pdf_by_its_first_bytes_whatever_its_name() -> None:
+    assert "Page 1 begins here." in extract("letter.txt", pdfs.text_pdf(1)).text
+
+
+def test_the_manual_as_a_pdf_has_every_line_of_the_text() -> None:
+    found = read_pdf(pdfs.wrapped_text_pdf(manual()))
+    read = {line for block in found.blocks for line in block.text.split("\n")}
+    assert {line.strip() for line in manual().split("\n") if line.strip()} <= {line.strip() for line in read}
+
+
+WIDE = [[f"r{row} c{column}" for column in range(9)] for row in range(60)]
+WITH_GAPS = [["", "North", "South"], ["2024", "", "5"], ["2025", "7", ""], ["", "", "9"]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "content"),
+    [
+        (SALES, pdfs.flowing_pdf(pdfs.ruled(SALES))),
+        (SALES, pdfs.drawn(pdfs.boxed(SALES))),
+        (SALES, pdfs.drawn(pdfs.turned(pdfs.boxed(SALES)))),
+        (WIDE, pdfs.flowing_pdf(pdfs.ruled(WIDE))),
+        (WITH_GAPS, pdfs.flowing_pdf(pdfs.ruled(WITH_GAPS))),
+    ],
+    ids=["ruled", "boxed", "turned", "over-two-pages", "empty-cells"],
+)
+def test_a_ruled_table_keeps_its_cells(rows: Sequence[Sequence[str]], content: bytes) -> None:
+    assert kept(rows, read_pdf(content)) >= 0.95
+
+
+def test_lines_within_a_cell_stay_in_it_and_cells_that_reach_over_leave_the_others_empty() -> None:
+    rows = [["Region", "", "Sum"], ["a | b", "one line\nand another", "3"], ["c", "d", "4"]]
+    found = read_pdf(pdfs.flowing_pdf(pdfs.ruled(rows, ("SPAN", (0, 0), (1, 0)))))
+    assert found.text == (
+        "| Region |  | Sum |\n| --- | --- | --- |\n| a \\| b | one line and another | 3 |\n| c | d | 4 |"
+    )
+
+
+def test_text_before_between_and_after_tables_keeps_its_place() -> None:
+    parts: list[Flowable] = []
+    for word in ("before", "between", "after"):
+        parts += [pdfs.paragraph(f"Text {word}."), pdfs.ruled([["a", word], ["1", "2"]])]
+    text = read_pdf(pdfs.flowing_pdf(*parts[:-1])).text
+    places = [text.index(piece) for piece in ("Text before.", "| a | before |", "Text between.", "| a | between |")]
+    assert places == sorted(places)
+    assert text.endswith("Text after.")
+
+
+def test_boxes_and_stripes_around_text_are_no_tables() -> None:
+    found = read_pdf(pdfs.drawn(pdfs.boxed([["A note in a box"], ["A second box under it"]], width=200)))
+    assert found.text == "A note in a box\nA second box under it"
+
+
+def test_columns_drawn_line_by_line_are_read_one_after_the_other() -> None:
+    expected = "\n".join([pdfs.TITLE, *pdfs.LEFT, *pdfs.RIGHT])
+    assert read_pdf(pdfs.drawn(pdfs.columns(line_by_line=False))).text == expected
+    assert read_pdf(pdfs.drawn(pdfs.columns(line_by_line=True))).text == expected
+    assert read_pdf(pdfs.drawn(pdfs.turned(pdfs.columns(line_by_line=True)))).text == expected
+
+
+def test_a_table_without_lines_is_read_row_by_row() -> None:
+    rows = [pdfs.lines([date], x=50, top=800 - 14 * row) for row, (date, *_) in enumerate(SALES)]
+    sums = [pdfs.lines([sales], x=300, top=800 - 14 * row) for row, (_, _, sales, _) in enumerate(SALES)]
+
+    def row_by_row(canvas: object) -> None:
+        for left, right in zip(rows, sums, strict=True):
+            left(canvas)
+            right(canvas)
+
+    assert "2025-10-05 1700\n2025-10-05 1200" in read_pdf(pdfs.drawn(row_by_row)).text
+
+
+def test_rotated_text_is_read() -> None:
+    text = read_pdf(pdfs.drawn(pdfs.sideways)).text
+    for sentence in (
+        "An upright sentence.",
+        "A sentence going up.",
+        "A sentence upside down.",
+        "A sentence going down.",
+    ):
+        assert sentence in text
+
+
+def test_chinese_japanese_and_korean_are_read() -> None:
+    assert read_pdf(pdfs.drawn(pdfs.cjk)).text == f"{pdfs.CHINESE}\n{pdfs.JAPANESE}\n{pdfs.KOREAN}"
+
+
+def test_right_to_left_text_comes_in_the_order_it_is_read() -> None:
+    assert read_pdf(pdfs.right_to_left_pdf()).text == pdfs.HEBREW
+
+
+def test_a_word_cut_by_a_hyphen_at_the_end_of_a_line_is_whole_again() -> None:
+    assert read_pdf(pdfs.drawn(pdfs.lines(["Clean the micro-", "wave with Smith-", "Jones soap."]))).text == (
+        "Clean the microwave with Smith-Jones soap."
+    )
+
+
+def test_a_form_gives_its_fields_with_their_values() -> None:
+    found = read_pdf(pdfs.drawn(pdfs.form))
+    assert found.notes == ("1 page", "form fields: 6")
+    assert found.text == (
+        "Order form\n\nForm fields:\n- full_name (Your name): Ann Example\n- remark: (empty)\n- newsletter: checked\n"
+        "- express: not checked\n- colour: red\n- size: large"
+    )
+
+
+def test_scanned_and_blank_pages_are_named_with_the_way_to_have_them_read() -> None:
+    content = pdfs.drawn(pdfs.lines(["Text"]), pdfs.scan("Seen"), pdfs.scan("Seen"), pdfs.blank, pdfs.scan("Seen"))
+    found = read_pdf(content, ocr=NO_OCR)
+    assert found.text == "[Page 1]\n\nText"
+    assert found.notes == (
+        "5 pages",
+        "without text, scanned pictures: pages 2-3, 5 "
+        "(install Tesseract, the Debian package tesseract-ocr, to have them read)",
+        "without text, blank: page 4",
+    )
+
+
+def test_a_page_number_on_a_scan_does_not_hide_that_it_is_one() -> None:
+    def numbered(canvas: object) -> None:
+        pdfs.scan("Seen")(canvas)
+        pdfs.lines(["- 1 -"], top=20)(canvas)
+
+    found = read_pdf(pdfs.drawn(numbered), ocr=NO_OCR)
+    assert found.text == "- 1 -"
+    assert "scanned pictures: page 1" in found.notes[1]
+
+
+def test_letters_without_a_meaning_are_not_given_as_text() -> None:
+    found = read_pdf(pdfs.remapped_pdf("nothing to be told", 0xE000), ocr=NO_OCR)
+    assert found.is_empty
+    assert found.notes[1] == "without readable text, its letters cannot be told: page 1"
+
+
+def test_two_thousand_pages_are_read_whole() -> None:
+    found = read_pdf(pdfs.many_pages_pdf(2_000))
+    assert found.notes == ("2,000 pages",)
+    assert sum(block.text == "The same words" for block in found.blocks) == 2_000
+
+
+def test_more_pages_than_the_limit_are_cut_off_with_a_note() -> None:
+    found = read_pdf(pdfs.many_pages_pdf(MAX_PAGES + 1, b""))
+    assert found.notes[:2] == ("5,001 pages", "cut off: only pages 1-5,000 were read")
+
+
+def test_lines_that_cross_too_often_are_a_drawing_and_the_text_is_still_read() -> None:
+    found = read_pdf(pdfs.many_pages_pdf(1, pdfs.grid(80, 80, size=7)))
+    assert found.notes == ("1 page", "tables given as plain text: page 1")
+    assert found.text.count("x") == 6_400
