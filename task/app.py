@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from importlib import import_module
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -29,6 +30,7 @@ from task.tools.deployment.image_generation_tool import ImageGenerationTool
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
 from task.tools.mcp.hub import ServerSpec
 from task.tools.offload import ReadFileLinesTool, SearchInFileTool
+from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from task.tools.toolbox import named
 from task.utils.installation import installation_secret
 
@@ -85,7 +87,14 @@ class GeneralPurposeAgentApplication(ChatCompletion):
             self._connection = connect(self.settings)
         return self._connection
 
+    async def warm_up(self) -> None:
+        """Load in a thread what the first requests would hold all others up for."""
+        await self.connection().files.open()
+        await asyncio.to_thread(import_module, "jsonschema")
+
     async def close(self) -> None:
+        for tool in self.tools:
+            await tool.close()
         if self._connection is not None:
             await self._connection.close()
 
@@ -190,12 +199,22 @@ def default_tools(settings: Settings, connection: Connection | None = None) -> l
             endpoint, files=connection.files if connection else None, max_size=settings.limits.max_download_bytes
         ),
         CalculatorTool(),
+        *_interpreter_tools(settings, connection),
         *_deployment_tools(settings, connection),
         *([ReadFileLinesTool(store), SearchInFileTool(store)] if store else []),
         *load_tools(settings.tool_paths),
     ]
     named(tools)
     return tools
+
+
+def _interpreter_tools(settings: Settings, connection: Connection | None) -> list[PythonCodeInterpreterTool]:
+    url = settings.pyinterpreter_mcp_url
+    if url is None:
+        return []
+    files, most = connection.files if connection else None, settings.limits.max_upload_bytes
+    token = own_token(settings, url)
+    return [PythonCodeInterpreterTool(settings.dial_endpoint, url, token=token, files=files, max_bytes=most)]
 
 
 def _deployment_tools(settings: Settings, connection: Connection | None) -> list[DeploymentTool]:

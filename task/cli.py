@@ -48,10 +48,13 @@ def up(
 @app.command()
 def serve(config: Config = None, host: Host = None, port: Port = None) -> None:
     """Run the agent alone."""
+    import gc
+
     from task.commands.ports import require_free
 
     settings = _settings(config, host=host, port=port)
     require_free(settings.host, settings.port, "--port", "AGENT_PORT")
+    gc.disable()  # until the server has loaded everything, which stays for good
     from task.server import run
 
     run(settings)
