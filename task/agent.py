@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
+from uuid import uuid4
 
 from aidial_sdk.chat_completion import Choice, Request, Response
 from aidial_sdk.chat_completion import Message as DialMessage
@@ -27,6 +29,8 @@ from task.tools.toolbox import Pending, Toolbox, named
 from task.utils.folding import FoldedChoice
 
 logger = logging.getLogger(__name__)
+
+CONVERSATION_REFERENCE = "conversation"
 
 
 class GeneralPurposeAgent:
@@ -64,6 +68,7 @@ class GeneralPurposeAgent:
         incoming, configuration = incoming_of(request.messages, request.model_extra), configuration_of(request)
         caller = caller_of(request, self._principal_of(request.api_key))
         principal = await caller.principal() if any(item.state for item in incoming) else ""
+        caller = self._with_conversation(caller, incoming, principal)
         found = await connection.mcp.discover(caller, self._tools_dict)
         found.show(choice)
         pictures = await self._pictures(incoming, deployment_name, caller)
@@ -98,9 +103,28 @@ class GeneralPurposeAgent:
         history = turn_history(added)
         if not history:
             return
-        turn = TurnState(history, tuple(item.call.id for item in pending))
+        references = {CONVERSATION_REFERENCE: caller.conversation_id}
+        turn = TurnState(history, tuple(item.call.id for item in pending), references)
         self.state = self._connected().seal.pack(turn, await caller.principal())
         choice.set_state(self.state)
+
+    def _with_conversation(self, caller: Caller, incoming: Sequence[Incoming], principal: str) -> Caller:
+        """The caller with the conversation's files and its id: the client's own, the saved one, or a new one."""
+        files = tuple(attachment for item in incoming for attachment in item.attachments)
+        saved = (self._turn(item.state, principal) for item in reversed(incoming) if item.state is not None)
+        named = caller.conversation_id or next(
+            (turn.references[CONVERSATION_REFERENCE] for turn in saved if CONVERSATION_REFERENCE in turn.references), ""
+        )
+        return replace(caller, conversation_id=named or uuid4().hex, files=files)
+
+    def _turn(self, state: Mapping[str, Any], principal: str) -> TurnState:
+        if TOOL_CALL_HISTORY_KEY not in state:
+            return TurnState()
+        try:
+            return self._connected().seal.unpack(state, principal)
+        except StateRejected as reason:
+            logger.warning("a saved state was dropped: %s", reason)
+            return TurnState()
 
     def _prepare_messages(self, messages: list[DialMessage], principal: str = "") -> list[dict[str, Any]]:
         """The messages in OpenAI's format: system prompt, attachments as text, tool history sealed for `principal`."""
@@ -110,13 +134,7 @@ class GeneralPurposeAgent:
         self, incoming: Sequence[Incoming], principal: str, pictures: Pictures | None, note: str = ""
     ) -> list[Message]:
         def history(state: Mapping[str, Any]) -> Sequence[Message]:
-            if TOOL_CALL_HISTORY_KEY not in state:
-                return ()
-            try:
-                return self._connected().seal.unpack(state, principal).history
-            except StateRejected as reason:
-                logger.warning("a saved state was dropped: %s", reason)
-                return ()
+            return self._turn(state, principal).history
 
         return conversation(self.system_prompt + note, incoming, history, pictures)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from mcp_servers.python_interpreter.config import MIB, Config, Limits
 
 REFUSED_EXIT = 2
-TOKEN_VARIABLE = "PYINTERPRETER_TOKEN"  # noqa: S105 - its name
+TOKEN_VARIABLE = "AGENT_MCP_TOKEN"  # noqa: S105 - its name
 
 
 class Refusal(Exception):

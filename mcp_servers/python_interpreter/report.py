@@ -22,6 +22,17 @@ _WHY = {
     Ending.STOPPED: "The call was cancelled.",
     Ending.DIED: "The Python process ended while the code ran: it was killed, ran out of memory, or crashed.",
 }
+# Not every system's own table knows these.
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+_TYPES = {
+    "csv": "text/csv",
+    "docx": f"{_OFFICE}.wordprocessingml.document",
+    "md": "text/markdown",
+    "parquet": "application/vnd.apache.parquet",
+    "pptx": f"{_OFFICE}.presentationml.presentation",
+    "webp": "image/webp",
+    "xlsx": f"{_OFFICE}.spreadsheetml.sheet",
+}
 LOST = "All variables, imports and functions of this conversation are lost, because {reason}. Files are {files}."
 
 
@@ -64,6 +75,7 @@ def structured(ran: Ran, shown: list[SessionFile], tier: str, limits: Limits) ->
         "error": _error(ran.executed, limits),
         "files": [item.as_dict(ran.session.handle) for item in [*shown, *new]],
         "notes": [*_notes(ran, limits), *_left_out(ran, limits, len(new))],
+        "ending": ran.executed.ending.value,
         "timed_out": ran.executed.ending is Ending.TIMED_OUT,
         "state_lost": bool(ran.lost),
         "generation": ran.generation,
@@ -99,7 +111,9 @@ def work_file(files: Snapshot, path: str) -> SessionFile:
 
 
 def guessed_type(path: str) -> str:
-    return mimetypes.guess_type(path)[0] or "application/octet-stream"
+    """The MIME type that the name's ending stands for."""
+    known = _TYPES.get(path.rpartition(".")[2].lower())
+    return known or mimetypes.guess_type(path)[0] or "application/octet-stream"
 
 
 def _texts(executed: Executed) -> dict[str, str]:

@@ -117,6 +117,10 @@ class BaseTool(ABC):
             text = f"Error: {self.name} failed unexpectedly (reference {reference}). Try another way or tell the user."
             return tool_message(call, text, failed=True)
 
+    async def close(self) -> None:
+        """Close what the tool has opened; nothing unless a tool says otherwise."""
+        return
+
     @abstractmethod
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message: ...
 

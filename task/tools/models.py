@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from task.conversation.messages import ToolCall
+from task.conversation.messages import Attachment, ToolCall
 from task.conversation.sinks import ChoiceSink, StageSink
 from task.permissions.decisions import Effect as Effect
 
@@ -16,13 +16,15 @@ class Caller:
     """Who a run works for.
 
     `api_key` is the key of this one request; `headers` travel on to models and servers (`X-*`, `traceparent`);
-    `principal` gives the stable identity behind the key, asked for once and only when somebody needs it.
+    `principal` gives the stable identity behind the key, asked for once and only when somebody needs it. `files` are
+    the attachments of the conversation's messages, oldest first.
     """
 
     api_key: str
     principal: Callable[[], Awaitable[str]]
     conversation_id: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    files: tuple[Attachment, ...] = ()
 
 
 @dataclass
