@@ -36,6 +36,7 @@ from task.local_core.relay import IDLE_SECONDS, Relay
 from task.local_core.routes import Routes
 from task.local_core.storage import Store
 from task.local_core.testing_hooks import Injected, TestingHooks
+from task.local_core.toolsets import Toolsets
 from task.local_core.transport import BodyLimits, Doorkeeper, is_loopback
 
 VERSION = "0.46.0 (local stand-in)"
@@ -108,6 +109,7 @@ def create_app(settings: CoreSettings) -> web.Application:
     Administration(source).register(app)
     if not settings.core025:
         Permissions(keys, access).register(app)
+        Toolsets(source.current, keys, relay).register(app)
     if settings.test_hooks:
         TestingHooks(settings.clock, keys, injected).register(app)
     return app

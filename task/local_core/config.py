@@ -110,6 +110,8 @@ class Toolset(_Part):
     reference: str | None = None
     user_roles: frozenset[str] | None = None
     allowed_tools: list[str] = Field(default_factory=list[str])
+    forward_per_request_key: bool = False
+    forward_auth_token: bool = False
 
 
 class ProjectKey(_Part):

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import aiohttp
 from aiohttp import web
@@ -71,15 +72,27 @@ def _nothing(_: int) -> None:
     return None
 
 
+class Rewriter(Protocol):
+    """Changes an answer's body on its way; raises aiohttp.ClientError when the rest must not pass."""
+
+    def feed(self, data: bytes) -> bytes: ...
+    def finish(self) -> bytes: ...
+
+
+def _no_rewriter(_: Mapping[str, str]) -> Rewriter | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """How an answer is treated: which statuses are kept from the caller, who reads along (by content type), and what
-    happens once it has ended and before the caller can see that."""
+    """How an answer is treated: which statuses are kept from the caller, who reads along (by content type), who changes
+    its body (by its headers), and what happens once it has ended and before the caller can see that."""
 
     unreachable: Refusal = field(default_factory=lambda: Refusal(502, "connection error to origin"))
     broken: Refusal = field(default_factory=lambda: Refusal(502, "connection error to origin"))
     is_swallowed: Callable[[int], bool] = _never
     watch: Callable[[str], AnswerWatch | None] = _no_watch
+    rewrite: Callable[[Mapping[str, str]], Rewriter | None] = _no_rewriter
     ended: Callable[[int], None] = _nothing
 
 
@@ -200,11 +213,15 @@ async def _pump(
     origin: aiohttp.ClientResponse, response: web.StreamResponse, answering: Answering, idle: IdleLimit
 ) -> None:
     watch = answering.watch(origin.headers.get("Content-Type", ""))
+    rewriter = answering.rewrite(origin.headers)
     async for data in origin.content.iter_any():
         if watch is not None:
             watch.feed(data)
-        await response.write(data)
+        if changed := data if rewriter is None else rewriter.feed(data):
+            await response.write(changed)
         idle.touch()
+    if rewriter is not None and (rest := rewriter.finish()):
+        await response.write(rest)
     if watch is not None:
         watch.finish()
     answering.ended(origin.status)
