@@ -1,0 +1,76 @@
+"""`dial-agent serve` as a process: what it loads before its port is open, and what it writes into its log."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from task.llm.scripted import says
+from tests.support.chat_reader import chat_reader
+from tests.support.upstream import hanging, openai_upstream
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@asynccontextmanager
+async def serving(log: Path, **environment: str) -> AsyncGenerator[str]:
+    """The agent's address, healthy; all it writes goes into `log`."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    settings = {"AGENT_DATA_DIR": str(log.parent), "AGENT_PORT": str(port), **environment}
+    with log.open("wb") as file:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "task", "serve", cwd=ROOT, env=settings, stdout=file, stderr=file
+        )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        await asyncio.wait_for(healthy(url), 20)
+        yield url
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 15)
+
+
+async def healthy(url: str) -> None:
+    async with aiohttp.ClientSession() as session:
+        while True:
+            try:
+                async with session.get(f"{url}/health") as response:
+                    if response.status == 200:
+                        return
+            except aiohttp.ClientConnectionError:
+                await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("fast_chunks", ["true", "false"])
+async def test_a_caller_who_leaves_is_one_line_in_the_log(fast_chunks: str, tmp_path: Path) -> None:
+    log = tmp_path / "agent.log"
+    async with (
+        openai_upstream(hanging(says("Once ", "upon"), chunks=2)) as upstream,
+        serving(log, DIAL_ENDPOINT=upstream.endpoint, AGENT_FAST_CHUNKS=fast_chunks) as url,
+        chat_reader(url, "key-one") as reader,
+    ):
+        async with aclosing(reader.watch("Tell me a story")) as watching:
+            while not (await anext(watching)).content:
+                pass
+        await upstream.disconnected(1)
+    written = log.read_text(encoding="utf-8")
+    assert written.count("Client disconnected") == 1
+    assert "Traceback" not in written
+
+
+def test_the_server_starts_without_the_clients_that_only_later_requests_need() -> None:
+    code = "import sys, task.server; print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True
+    )
+    assert {"aidial_client", "httpx", "jsonschema", "openai"} & set(loaded.stdout.split()) == set()
