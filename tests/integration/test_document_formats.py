@@ -1,0 +1,92 @@
+"""Documents of every kind, attached in a chat: the model reads their text, or why there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from task.llm.scripted import Reply, says, wants
+from tests.support.html_pages import SCENARIO_7
+from tests.support.office import (
+    COMPOUND,
+    TYPES,
+    add_slide,
+    new_document,
+    new_presentation,
+    new_workbook,
+    saved,
+    with_parts,
+    zipped,
+)
+from tests.support.product import Product, product
+from tests.support.upstream import Received
+
+EXTRACT = "file_content_extraction_tool"
+
+
+def letter() -> bytes:
+    document = new_document()
+    document.add_heading("Offer", 1)
+    document.add_paragraph("The price is 12.")
+    return saved(document)
+
+
+def deck() -> bytes:
+    presentation = new_presentation()
+    add_slide(presentation, 5, "Plan")
+    return saved(presentation)
+
+
+async def told(p: Product, name: str, content: bytes, content_type: str) -> tuple[str, str]:
+    """What the model was told about an attached file, and what the stage says."""
+    file = await p.reader.upload(name, content, content_type)
+    answer = await p.reader.ask("What is in this file?", file)
+    return p.upstream.requests[-1].messages[-1]["content"], answer.stages[0].content
+
+
+def reads_the_file(received: Received) -> Reply:
+    user = next(message["content"] for message in reversed(received.messages) if message["role"] == "user")
+    return wants(EXTRACT, file_url="files/" + user.rpartition(": files/")[2].split()[0])
+
+
+async def test_07_a_page_of_html_gives_its_text_and_no_script(tmp_path: Path) -> None:
+    async with product(reads_the_file, says("A heading and a paragraph."), tmp_path=tmp_path) as p:
+        text, stage = await told(p, "test.html", SCENARIO_7.encode(), "text/html")
+    assert text == "# Test Document\n\nThis is a paragraph with bold text."
+    assert text in stage
+    assert "alert(" not in "".join(str(request.body) for request in p.upstream.requests)
+
+
+async def test_office_files_give_their_texts(tmp_path: Path) -> None:
+    sales = saved(new_workbook([("Year", "Sales"), (2025, 7350)])[0])
+    files = {
+        "offer.docx": (letter(), "# Offer\n\nThe price is 12."),
+        "sales.xlsx": (sales, "## Sheet: Data\n\n| Year | Sales |\n| --- | --- |\n| 2025 | 7350 |"),
+        "plan.pptx": (deck(), "## Slide 1: Plan"),
+    }
+    async with product(*[reads_the_file, says("That.")] * len(files), tmp_path=tmp_path) as p:
+        for name, (content, expected) in files.items():
+            text, stage = await told(p, name, content, TYPES[name[-4:]])
+            assert text == expected
+            assert text in stage
+
+
+async def test_macros_are_reported_to_the_model(tmp_path: Path) -> None:
+    content = with_parts(letter(), {"word/vbaProject.bin": b"Sub AutoOpen()"})
+    async with product(reads_the_file, says("It has macros."), tmp_path=tmp_path) as p:
+        text, _ = await told(p, "offer.docm", content, "application/vnd.ms-word.document.macroEnabled.12")
+    assert text == "**Report**: contains macros; they were not run\n\n# Offer\n\nThe price is 12."
+
+
+async def test_a_file_that_gives_nothing_is_explained_and_the_chat_goes_on(tmp_path: Path) -> None:
+    files = {
+        "would unpack to": with_parts(letter(), {"word/zeros": bytes(60 * 2**20)}),
+        "protected with a password": COMPOUND + "EncryptedPackage".encode("utf-16-le") + bytes(1024),
+        "damaged or was cut off": letter()[:5000],
+        "not an Office file": zipped({"readme.txt": "hello"}),
+    }
+    async with product(*[reads_the_file, says("I cannot read it.")] * len(files), tmp_path=tmp_path) as p:
+        for number, (reason, content) in enumerate(files.items()):
+            file = await p.reader.upload(f"offer{number}.docx", content, TYPES["docx"])
+            answer = await p.reader.ask("Read this", file)
+            assert reason in p.upstream.requests[-1].messages[-1]["content"]
+            assert (answer.status, answer.content, answer.stages[0].status) == (200, "I cannot read it.", "failed")
