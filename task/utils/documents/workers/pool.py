@@ -91,12 +91,15 @@ class ReaderPool:
         return await started(self._limits)
 
     def _keep(self, process: ReaderProcess, last: Frame) -> None:
-        kind, payload = last
-        took_much = kind is Kind.DONE and int(payload) > self._limits.kept_bytes
-        if self._is_closed or took_much or process.documents >= self._limits.documents:
+        if self._is_closed or process.documents >= self._limits.documents or self._took_much(*last):
             return
         timer = asyncio.get_running_loop().call_later(self._limits.idle_seconds, self._retire, process)
         self._idle[process] = timer
+
+    def _took_much(self, kind: Kind, payload: bytes) -> bool:
+        if kind is Kind.DONE:
+            return int(payload) > self._limits.kept_bytes
+        return json.loads(payload)[0] == MemoryError.__name__
 
     def _retire(self, process: ReaderProcess) -> None:
         self._idle.pop(process).cancel()

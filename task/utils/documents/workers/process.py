@@ -51,7 +51,7 @@ class ReaderProcess:
 
     @property
     def is_alive(self) -> bool:
-        return self._process.returncode is None
+        return self._process.returncode is None and not _has_ended(self.pid)
 
     async def ask(self, want: str, name: str, content: bytes, content_type: str | None) -> list[Frame]:
         """The frames of the answer, the last of which is DONE or FAILURE.
@@ -74,7 +74,7 @@ class ReaderProcess:
 
     async def end(self) -> None:
         """Kill the process and all it has started; afterwards it is gone."""
-        if self.is_alive:
+        if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         async with asyncio.timeout(_SECONDS_TO_DIE):
@@ -90,6 +90,16 @@ class ReaderProcess:
         assert self._process.stdout is not None
         kind, length = parsed(await self._process.stdout.readexactly(HEADER.size))
         return kind, await self._process.stdout.readexactly(length)
+
+
+def _has_ended(pid: int) -> bool:
+    # The event loop learns of it only when it comes around to it, which may be after the next request was sent.
+    if not hasattr(os, "waitid"):
+        return False
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
 
 
 async def started(limits: ReaderLimits) -> ReaderProcess:

@@ -1,0 +1,209 @@
+"""Reader processes: what they read, what ends them, and that nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from task.errors import ToolError
+from task.utils.documents.extract import extract
+from task.utils.documents.model import Unreadable, UnsupportedFile
+from task.utils.documents.paging import pages_of
+from task.utils.documents.workers.limits import ReaderLimits
+from task.utils.documents.workers.pool import ReaderPool
+from tests.support import pdfs
+from tests.support.documents import SALES, csv_bytes
+
+ROOT = Path(__file__).parents[2]
+REPORT = csv_bytes(SALES)
+LARGE = b"Date,Category,Sales\n" + b"2025-10-05,A,1700\n" * 100_000
+SLOW = pdfs.many_pages_pdf(40, pdfs.grid(68, 68, size=8))  # takes half a minute
+ONE = ("[\n  1\n]",)
+SECONDS = 30
+
+Pooled = Callable[..., ReaderPool]
+
+
+@pytest.fixture
+async def pooled() -> AsyncGenerator[Pooled]:
+    pools: list[ReaderPool] = []
+
+    def made(**limits: float) -> ReaderPool:
+        pools.append(ReaderPool(ReaderLimits(**limits)))  # pyright: ignore[reportArgumentType]
+        return pools[-1]
+
+    async with asyncio.timeout(SECONDS):
+        yield made
+        for pool in pools:
+            await pool.close()
+    assert readers() == []
+
+
+def readers() -> list[psutil.Process]:
+    """The reader processes of this process that have their program already."""
+    children = psutil.Process().children(recursive=True)
+    return [child for child in children if child.is_running() and "task.utils.documents.workers" in child.cmdline()]
+
+
+async def busy(number: int) -> list[psutil.Process]:
+    """The readers, once so many of them compute."""
+    while len(found := [reader for reader in readers() if reader.cpu_times().user > 0.3]) < number:
+        await asyncio.sleep(0.01)
+    return found
+
+
+async def test_a_reader_gives_what_the_file_holds(pooled: Pooled) -> None:
+    pool = pooled()
+    files = {
+        "a.csv": REPORT,
+        "a.pdf": pdfs.text_pdf(3),
+        "a.json": b'{"a": [1, 2]}',
+        "a.txt": "Größe\n".encode("cp1252") * 3_000,
+        "empty.csv": b"",
+    }
+    for name, content in files.items():
+        found = extract(name, content)
+        assert await pool.pages(name, content) == pages_of(found)
+        assert await pool.extraction(name, content) == found
+    assert len(readers()) == 1
+
+
+async def test_small_plain_text_needs_no_process(pooled: Pooled) -> None:
+    assert await pooled().pages("a.txt", b"A note.") == ("A note.",)
+    assert readers() == []
+
+
+async def test_a_refusal_travels_with_its_kind_and_text(pooled: Pooled) -> None:
+    pool = pooled()
+    with pytest.raises(Unreadable, match=r"'a\.pdf' cannot be read: it is encrypted"):
+        await pool.pages("a.pdf", pdfs.encrypted_pdf("x", "secret"))
+    with pytest.raises(UnsupportedFile, match=r"'a\.csv' is not supported: this is binary data"):
+        await pool.pages("a.csv", bytes(range(256)) * 100)
+    assert len(readers()) == 1
+
+
+async def test_a_reader_that_takes_too_long_is_ended_and_the_next_file_is_read(pooled: Pooled) -> None:
+    pool = pooled(seconds=1)
+    with pytest.raises(ToolError, match=r"'slow\.pdf' could not be read: the reader ran out of time, 1 seconds\."):
+        await pool.pages("slow.pdf", SLOW)
+    assert readers() == []
+    pool = pooled()
+    assert await pool.pages("a.json", b"[1]") == ONE
+
+
+async def test_a_reader_that_takes_too_much_memory_is_ended_and_the_next_file_is_read(pooled: Pooled) -> None:
+    pool = pooled(memory_bytes=300 * 2**20)
+    with pytest.raises(ToolError, match=r"'large\.json' could not be read: the reader ran out of memory\."):
+        await pool.pages("large.json", b'["%s"]' % (b"a" * 2**26))
+    assert await pool.pages("a.json", b"[1]") == ONE
+
+
+async def test_a_killed_reader_fails_its_file_only(pooled: Pooled) -> None:
+    pool = pooled()
+    reading = asyncio.create_task(pool.pages("slow.pdf", SLOW))
+    (await busy(1))[0].kill()
+    with pytest.raises(ToolError, match=r"'slow\.pdf' could not be read: the reader ran out of memory"):
+        await reading
+    assert await pool.pages("a.json", b"[1]") == ONE
+
+
+async def test_a_reader_that_crashes_fails_its_file_only(pooled: Pooled) -> None:
+    pool = pooled()
+    reading = asyncio.create_task(pool.pages("slow.pdf", SLOW))
+    (await busy(1))[0].send_signal(signal.SIGSEGV)
+    with pytest.raises(ToolError, match=r"'slow\.pdf' could not be read: the reader broke down on it"):
+        await reading
+    assert await pool.pages("a.json", b"[1]") == ONE
+
+
+async def test_a_reader_killed_while_it_waits_is_not_missed(pooled: Pooled) -> None:
+    pool = pooled()
+    await pool.pages("a.json", b"[1]")
+    (waiting,) = readers()
+    waiting.kill()
+    while readers():
+        await asyncio.sleep(0.01)
+    assert await pool.pages("a.json", b"[1]") == ONE
+
+
+async def test_cancelling_ends_the_reader_at_once(pooled: Pooled) -> None:
+    reading = asyncio.create_task(pooled().pages("slow.pdf", SLOW))
+    await busy(1)
+    reading.cancel()
+    await asyncio.wait({reading}, timeout=1)
+    assert reading.cancelled()
+    assert readers() == []
+
+
+async def test_files_are_read_side_by_side_and_others_wait_their_turn(pooled: Pooled) -> None:
+    pool = pooled()
+    slow = [asyncio.create_task(pool.pages("slow.pdf", SLOW)) for _ in range(2)]
+    assert len(await busy(2)) == 2
+    third = asyncio.create_task(pool.pages("a.json", b"[1]"))
+    slow[0].cancel()
+    assert await third == ONE
+    slow[1].cancel()
+    await asyncio.wait(slow)
+
+
+async def test_the_event_loop_goes_on_while_files_are_read(pooled: Pooled) -> None:
+    pool = pooled()
+    await asyncio.gather(pool.pages("a.csv", REPORT), pool.pages("b.csv", REPORT))
+    longest, last = 0.0, time.perf_counter()
+    reading = asyncio.gather(pool.pages("large.csv", LARGE), pool.pages("a.pdf", pdfs.many_pages_pdf(1_000)))
+    while not reading.done():
+        await asyncio.sleep(0.002)
+        longest, last = max(longest, time.perf_counter() - last), time.perf_counter()
+    assert all(await reading)
+    assert longest < 0.25  # 0.05 is the goal, measured by the benchmark on a quiet machine
+
+
+async def test_a_text_longer_than_may_be_is_refused(pooled: Pooled) -> None:
+    with pytest.raises(ToolError, match=r"'a\.csv' holds more text than can be read"):
+        await pooled(output_bytes=100).pages("a.csv", REPORT)
+
+
+@pytest.mark.parametrize("limits", [{"documents": 1}, {"kept_bytes": 1}, {"idle_seconds": 0.01}])
+async def test_a_reader_is_replaced_when_it_is_used_up_or_idle(pooled: Pooled, limits: dict[str, float]) -> None:
+    pool = pooled(**limits)
+    assert await pool.pages("a.json", b"[1]") == ONE
+    while readers():
+        await asyncio.sleep(0.01)
+    assert await pool.pages("a.json", b"[1]") == ONE
+
+
+async def test_a_reader_knows_no_secret(pooled: Pooled, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIAL_API_KEY", "a-secret-key")
+    await pooled().pages("a.json", b"[1]")
+    (reader,) = readers()
+    assert set(reader.environ()) <= {
+        "LC_ALL", "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OPENBLAS_NUM_THREADS", "PATH"
+    }  # fmt: skip
+
+
+async def test_no_reader_outlives_a_server_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "slow.pdf").write_bytes(SLOW)
+    code = (
+        "import asyncio, pathlib, sys\n"
+        "from task.utils.documents.workers.pool import ReaderPool\n"
+        "asyncio.run(ReaderPool().pages('slow.pdf', pathlib.Path(sys.argv[1]).read_bytes()))\n"
+    )
+    server = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "slow.pdf")], cwd=ROOT)
+    try:
+        async with asyncio.timeout(SECONDS):
+            (reader,) = await busy(1)
+            os.kill(server.pid, signal.SIGKILL)
+            server.wait(timeout=5)
+            while reader.is_running() and reader.status() != psutil.STATUS_ZOMBIE:
+                await asyncio.sleep(0.01)
+    finally:
+        server.kill()
