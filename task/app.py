@@ -78,8 +78,8 @@ class GeneralPurposeAgentApplication(ChatCompletion):
     async def configuration(self, request: ConfigurationRequest) -> dict[str, Any]:
         """What a person may choose for a conversation, as DIAL's JSON schema, with conversation starters."""
         models = await self.connection().listings.chat_models(request.api_key)
-        answering = [name for name in models if name != self.settings.deployments.image]
-        return configuration_schema(answering, self.settings.deployment_name)
+        default, image = self.settings.deployment_name, self.settings.deployments.image
+        return configuration_schema([name for name in models if name != image or name == default], default)
 
     def connection(self) -> Connection:
         """The models and files all requests share; opened on first use, inside the event loop."""

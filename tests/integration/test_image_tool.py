@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from task.llm.scripted import Reply, says, wants
-from tests.support.core_peers import answers
+from task.tools.deployment.image_generation_tool import ImageGenerationTool
+from task.tools.toolbox import Toolbox
+from tests.support.choices import CALLER, RecordingChoice
+from tests.support.core import local_core
+from tests.support.core_files import CoreFiles
+from tests.support.core_peers import answers, config
 from tests.support.image_deployment import NAME, PNG, REVISED, attaching, image_deployment, never
 from tests.support.product import Product, product
+from tests.support.tool_calls import call_of
 from tests.support.upstream import Received
 
 TOOL = "image_generation_tool"
@@ -96,19 +104,6 @@ async def test_a_picture_that_comes_as_content_is_stored_and_no_base64_reaches_m
     assert BASE64[:40] not in told(p) + json.dumps(answer.state) + answer.stages[0].content
 
 
-async def test_a_picture_written_into_the_text_is_stored_too(tmp_path: Path) -> None:
-    text = f"Look: ![cat](data:image/png;base64,{BASE64})"
-    turns = [wants(TOOL, prompt=PROMPT), says("Here.")]
-    async with (
-        image_deployment(attaching(text=text)) as images,
-        product(*turns, tmp_path=tmp_path, models=images.models) as p,
-    ):
-        answer = await p.reader.ask("Draw a cat")
-        status, content = await p.reader.get(answer.attachments[0]["url"])
-    assert (status, content) == (200, PNG)
-    assert BASE64[:40] not in told(p)
-
-
 async def test_a_refused_picture_is_explained_to_the_model_and_the_run_goes_on(tmp_path: Path) -> None:
     error = {"message": "Rejected by our safety system.", "code": "content_policy_violation"}
     turns = [wants(TOOL, prompt=PROMPT), says("There is no picture.")]
@@ -156,15 +151,6 @@ async def test_without_an_image_deployment_the_model_is_told_that_there_is_none(
     assert "There is no deployment dall-e-3 on this DIAL Core" in told(p)
 
 
-async def test_the_tool_can_be_switched_off_and_another_deployment_taken(tmp_path: Path) -> None:
-    def offered(received: Received) -> Reply:
-        return says(str(TOOL in received.tools))
-
-    off: Any = {"image": "off"}
-    async with product(offered, tmp_path=tmp_path, deployments=off) as p:
-        assert (await p.reader.ask("Can you draw?")).content == "False"
-
-
 async def test_11_a_picture_can_show_what_an_earlier_turn_found(tmp_path: Path) -> None:
     def draws_what_is_known(received: Received) -> Reply:
         return wants(TOOL, prompt=f"Artistic view of: {received.messages[-3]['content']}")
@@ -176,3 +162,67 @@ async def test_11_a_picture_can_show_what_an_earlier_turn_found(tmp_path: Path) 
         await p.reader.ask("Generate an image representing that weather")
         seen = images.peer.last.json
     assert "Paris" in seen["messages"][0]["content"]
+
+
+async def test_the_image_deployment_is_not_offered_as_a_model_to_talk_to(tmp_path: Path) -> None:
+    async with image_deployment() as images, product(tmp_path=tmp_path, models=images.models) as p:
+        status, schema = await p.reader.get("deployments/general-purpose-agent/configuration")
+    assert status == 200
+    assert json.loads(schema)["properties"]["model"]["enum"] == ["test-model"]
+
+
+async def test_the_documented_constructor_is_enough(tmp_path: Path) -> None:
+    answer_of = attaching({"title": "Image", "type": "image/png", "data": BASE64})
+    choice, caller = RecordingChoice(), replace(CALLER, api_key="key-one")
+    async with image_deployment(answer_of) as images, local_core(config(models=images.models), tmp_path) as core:
+        tool = ImageGenerationTool(core.url)
+        await Toolbox([tool]).call_all([call_of(tool.name, {"prompt": PROMPT})], choice, caller)
+        async with CoreFiles.of(core.url, "key-one") as mine:
+            found = await mine.get(choice.attachments[0].url or "")
+    assert (found.status, found.body) == (200, PNG)
+    assert choice.stages[0].status == "completed"
+
+
+async def test_a_configured_deployment_gets_the_conversations_file_and_answers_through_its_stage(
+    tmp_path: Path,
+) -> None:
+    def looks(received: Received) -> Reply:
+        [url] = re.findall(r"^- .*: (files/\S+)$", received.messages[-1]["content"], re.MULTILINE)
+        return wants("look", question="What is it?", file_urls=[url])
+
+    look = {
+        "name": "look",
+        "description": "Looks.",
+        "deployment": NAME,
+        "prompt": "question",
+        "attachments": ["image/*"],
+    }
+    tools: Any = {"image": "off", "tools": [look]}
+    async with (
+        image_deployment(attaching(text="A grey square")) as images,
+        product(looks, says("It is grey."), tmp_path=tmp_path, models=images.models, deployments=tools) as p,
+    ):
+        file = await p.reader.upload("my picture.png", PNG, "image/png")
+        answer = await p.reader.ask("What is on it?", file)
+        [sent] = images.peer.last.json["messages"]
+    assert sent["custom_content"]["attachments"] == [file]
+    assert told(p) == "A grey square"
+    assert answer.stages[0].content.endswith("## Response:\n\nA grey square")
+    assert answer.content == "It is grey."
+
+
+async def test_a_file_of_somebody_else_is_not_passed_to_a_deployment(tmp_path: Path) -> None:
+    def looks(_: Received) -> Reply:
+        return wants("look", prompt="What is it?", file_urls=[stolen[0]])
+
+    stolen: list[str] = []
+    look = {"name": "look", "description": "Looks.", "deployment": NAME, "attachments": ["image/*"]}
+    tools: Any = {"tools": [look]}
+    async with (
+        image_deployment(attaching(text="A secret")) as images,
+        product(looks, says("I may not."), tmp_path=tmp_path, models=images.models, deployments=tools) as p,
+    ):
+        stolen.append((await p.other.upload("secret.png", PNG, "image/png"))["url"])
+        await p.reader.ask("What is on it?")
+    assert "is not open to this user" in told(p)
+    assert images.peer.requests == []

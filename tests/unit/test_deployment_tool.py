@@ -169,6 +169,14 @@ async def test_a_picture_without_any_text_gets_a_sentence() -> None:
     assert asked.choice.stages[0].attachments == [picture]
 
 
+async def test_a_picture_written_into_the_text_becomes_a_file() -> None:
+    asked = await call(attaching(text=f"Look: ![cat](data:image/png;base64,{BASE64})"))
+    [(url, stored)] = asked.uploads.files.items()
+    assert stored == (PNG, "image/png")
+    assert asked.message.text().startswith("Look: ![cat]((attached))")
+    assert [item.url for item in asked.choice.attachments] == [url]
+
+
 async def test_a_picture_named_by_cores_full_address_is_shown_by_its_short_one() -> None:
     @asynccontextmanager
     async def running() -> AsyncGenerator[Peer]:
