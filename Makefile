@@ -6,6 +6,10 @@ WORKERS ?= 2
 VENV    := .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
+# What people's code may import is an environment of its own, installed beside the product's.
+KERNELS := .venv-kernel
+KERNELS_READY := $(KERNELS)/.ready
+MAKEFLAGS += --jobs=2
 # Prints "ok", or the version it found, on every Python there is; nothing at all when there is none.
 VERSION  = $(shell $(PYTHON) -c 'import sys; v = sys.version_info[:2]; print("ok" if (3, 11) <= v < (3, 14) else "%d.%d" % v)' 2>/dev/null)
 REFUSAL  = This project needs Python 3.11, 3.12 or 3.13, but "$(PYTHON)" is $(or $(VERSION),missing): run make with PYTHON=python3.11 or another that you have
@@ -19,13 +23,13 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-run: $(READY) ## start the whole product on this machine: local DIAL Core, agent, model
+run: $(READY) $(KERNELS_READY) ## start the whole product on this machine: local DIAL Core, agent, model
 	@$(BIN)/dial-agent up
 
-test: $(READY) ## run the tests, with branch coverage
+test: $(READY) $(KERNELS_READY) ## run the tests, with branch coverage
 	@$(BIN)/python -m pytest -m "not system" -n $(WORKERS) --dist worksteal --cov --cov-branch --cov-report=term
 
-test-system: $(READY) ## run the tests that need Debian packages, and the full counts
+test-system: $(READY) $(KERNELS_READY) ## run the tests that need Debian packages, and the full counts
 	@$(BIN)/python -m scripts.system_packages
 	@$(BIN)/python -m pytest -m system --timeout 600 || [ $$? -eq 5 ]
 
@@ -48,7 +52,7 @@ bench: $(READY) ## print the speed figures of this machine; CHECK=1 fails on mis
 	  $(BIN)/python -m "tests.benchmarks.$$(basename "$$script" .py)" || failed=1; done; exit $$failed
 
 clean: ## remove the virtual environment and every cache
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist *.egg-info
+	rm -rf $(VENV) $(KERNELS) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist *.egg-info
 	find task mcp_servers tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A system Python may come without ensurepip; its own pip then fills the environment.
@@ -58,4 +62,12 @@ $(READY): pyproject.toml constraints.txt
 	  || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 	@echo "Installing the pinned dependencies into $(VENV) (once, and again when they change) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(KERNELS_READY): mcp_servers/python_interpreter/requirements.txt
+	$(if $(filter ok,$(VERSION)),,$(error $(REFUSAL)))
+	@test -x $(KERNELS)/bin/python || $(PYTHON) -m venv $(KERNELS) >/dev/null 2>&1 \
+	  || { $(PYTHON) -m venv --clear --without-pip $(KERNELS) && $(PYTHON) -m pip --python $(KERNELS)/bin/python install --quiet pip; }
+	@echo "Installing what Python code may use into $(KERNELS) (once, and again when it changes) …"
+	@$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@

@@ -81,6 +81,21 @@ def duckduckgo(
 
 
 @app.command()
+def python_interpreter(
+    config: Config = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the interpreter.")] = None,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Further name callers may use; may be repeated.")
+    ] = None,
+) -> None:
+    """Run the Python interpreter alone: one sandboxed kernel per conversation, over MCP."""
+    from task.commands.interpreter import become
+
+    become(_settings(config), host, port, allowed_host or [])
+
+
+@app.command()
 def ask(
     question: Annotated[str, typer.Argument(help="What to ask; `-` reads it from standard input.")],
     file: Annotated[

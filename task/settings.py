@@ -158,6 +158,22 @@ class McpServerSettings(BaseModel):
 McpServers = Annotated[list[McpServerSettings], BeforeValidator(_list)]
 
 
+class InterpreterSettings(BaseModel):
+    """The Python interpreter server (`dial-agent python-interpreter`)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    port: Port = Field(default=8050, description="Port of the Python interpreter; 0: any free one.")
+    python: Folder | None = Field(
+        default=None, description="Python of the kernels' environment; empty: `.venv-kernel` beside the project."
+    )
+    seconds: float = Field(default=30, gt=0, le=3600, description="Seconds that code of one call may run.")
+    sessions: int = Field(default=24, ge=1, description="Conversations whose variables are kept at a time.")
+    idle_minutes: float = Field(default=30, gt=0, description="Minutes after which an unused session ends.")
+    memory_mib: int = Field(default=2048, ge=256, description="Memory of one process, in MiB.")
+    unsafe: bool = Field(default=False, description="Run code even where no sandbox works: it may do all you may.")
+
+
 class LocalCoreSettings(BaseModel):
     """The local stand-in for DIAL Core (`dial-agent core`)."""
 
@@ -225,7 +241,7 @@ class Settings(BaseSettings):
     pyinterpreter_mcp_url: HttpUrl | None = Field(
         default=None,
         validation_alias="pyinterpreter_mcp_url",
-        description="MCP address of a Python interpreter server.",
+        description="MCP address of a Python interpreter server; `dial-agent up` starts its own when empty.",
     )
     ddg_mcp_url: HttpUrl | None = Field(
         default=None,
@@ -282,6 +298,7 @@ class Settings(BaseSettings):
     )
     limits: LimitSettings = LimitSettings()
     deployments: DeploymentSettings = DeploymentSettings()
+    interpreter: InterpreterSettings = InterpreterSettings()
     core: LocalCoreSettings = LocalCoreSettings()
 
     @classmethod

@@ -17,6 +17,8 @@ from mcp_servers.python_interpreter.pool import Pool
 from mcp_servers.python_interpreter.runtime import runtime_folder
 from mcp_servers.python_interpreter.sessions import Session, Sessions
 
+SETTLE_SECONDS = 2.0  # the rest of the product starts at the same time, and needs the processor more
+
 
 class Interpreter:
     """All kernels of one server. Use it between `async with interpreter.running()`."""
@@ -34,13 +36,13 @@ class Interpreter:
         with runtime_folder(self.config.work_dir) as folder:
             self._pool = pool = Pool(self.config, self._launcher, folder)
             self._sessions = sessions = Sessions(self.config, pool, Memory(self.config.data_dir / "sessions"))
-            pool.fill()
-            reaper = asyncio.create_task(sessions.reap())
+            tasks = [asyncio.create_task(sessions.reap()), asyncio.create_task(_fill(pool))]
             try:
                 yield
             finally:
-                reaper.cancel()
-                await asyncio.wait({reaper})
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
                 await sessions.close()
                 await pool.close()
 
@@ -88,3 +90,8 @@ class Interpreter:
     @staticmethod
     def files_path(handle: str) -> str:
         return f"/sessions/{handle}/"
+
+
+async def _fill(pool: Pool) -> None:
+    await asyncio.sleep(SETTLE_SECONDS)
+    pool.fill()

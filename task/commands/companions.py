@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from task.commands import ports
+from task.commands import interpreter, ports
 from task.commands.addresses import base_url
 from task.commands.processes import Program
 from task.settings import PREFIX, Settings, process_environment
@@ -21,21 +21,21 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """A server of ours; `variable` tells the agent its address."""
+    """A server of ours; `variable` tells the agent its address. `needed`: the only variables it gets; None: all."""
 
     name: str
     command: tuple[str, ...]
     port: int
     variable: str
+    needed: tuple[str, ...] | None = None
 
     @property
     def url(self) -> str:
         return base_url(HOST, self.port)
 
     def program(self, environment: Mapping[str, str]) -> Program:
-        return Program(
-            self.name, (*self.command, "--port", str(self.port)), environment, f"{self.url}/health", optional=True
-        )  # fmt: skip
+        given = {name: environment[name] for name in self.needed or environment if name in environment}
+        return Program(self.name, (*self.command, "--port", str(self.port)), given, f"{self.url}/health", optional=True)
 
 
 def companions(settings: Settings) -> list[Companion]:
@@ -44,10 +44,21 @@ def companions(settings: Settings) -> list[Companion]:
     Raises:
         SettingsError: a port is taken.
     """
-    if settings.ddg_mcp_url is not None:
-        return []
-    port = ports.chosen(HOST, settings.search_port, "--search-port", f"{PREFIX}SEARCH_PORT")
-    return [Companion("search", SEARCH, port, "DDG_MCP_URL")]
+    started: list[Companion] = []
+    if settings.ddg_mcp_url is None:
+        port = ports.chosen(HOST, settings.search_port, "--search-port", f"{PREFIX}SEARCH_PORT")
+        started.append(Companion("search", SEARCH, port, "DDG_MCP_URL"))
+    if settings.pyinterpreter_mcp_url is None and interpreter.obstacle(settings) is None:
+        port = interpreter.chosen_port(HOST, settings.interpreter.port)
+        command = interpreter.command(settings)
+        started.append(Companion("python", command, port, "PYINTERPRETER_MCP_URL", interpreter.NEEDED))
+    return started
+
+
+def absent(settings: Settings) -> list[str]:
+    """What cannot be started here, and why, as lines for a person."""
+    reason = interpreter.obstacle(settings) if settings.pyinterpreter_mcp_url is None else None
+    return [f"No Python interpreter: {reason}."] if reason else []
 
 
 def told(started: list[Companion], settings: Settings) -> dict[str, str]:

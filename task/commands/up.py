@@ -16,7 +16,7 @@ from rich.console import Console
 
 from task.commands import ports
 from task.commands.addresses import base_url, local_core_key
-from task.commands.companions import Companion, companions, told
+from task.commands.companions import Companion, absent, companions, told
 from task.commands.logs import LogConsole, PrefixedLines
 from task.commands.model_choice import ChosenModel, choose_model
 from task.commands.processes import Program
@@ -58,6 +58,8 @@ async def _run(settings: Settings, config: Path | None, ready_file: Path | None)
     began = time.monotonic()
     product = await plan(settings, config)
     console = LogConsole()
+    for line in absent(settings):
+        console.print(f"[yellow]{line}[/yellow]")
     programs = product.programs()
     lines = PrefixedLines(console, [program.name for program in programs])
     async with Supervisor(programs, lines) as supervisor:

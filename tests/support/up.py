@@ -75,6 +75,7 @@ def environment(home: Path, **environ: str) -> dict[str, str]:
         "PYTHONPATH": str(ROOT),
         "OLLAMA_LOCAL": NO_OLLAMA,
         "AGENT_SEARCH_PORT": "0",
+        "AGENT_INTERPRETER__PORT": "0",
     }
     return {**base, **environ}
 
