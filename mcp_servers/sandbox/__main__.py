@@ -15,6 +15,7 @@ from mcp_servers.sandbox.policy import Policy, parse
 
 USAGE = """usage: python -m mcp_servers.sandbox --policy FILE|JSON -- PROGRAM [ARGUMENT …]
        python -m mcp_servers.sandbox --probe
+       python -m mcp_servers.sandbox --self-test [--tier TIER] [--json]
        python -m mcp_servers.sandbox --kill MARK | --kill-uid UID"""
 USAGE_EXIT = 2
 
@@ -31,6 +32,10 @@ def main(arguments: list[str]) -> int:
                 return _kill(int(mark))
             case ["--kill-uid", uid] if uid.isdigit():
                 return _kill_uid(int(uid))
+            case ["--self-test", *options]:
+                from mcp_servers.sandbox.self_test import main as self_test
+
+                return self_test(options)
             case _:
                 print(USAGE, file=sys.stderr)
                 return USAGE_EXIT

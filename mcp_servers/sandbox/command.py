@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mcp_servers.sandbox.errors import SandboxError
-from mcp_servers.sandbox.policy import Policy
+from mcp_servers.sandbox.policy import SYSTEM_PATHS, Policy
 
 if TYPE_CHECKING:
     from mcp_servers.sandbox.tiers import Tier
@@ -51,10 +51,9 @@ def python_paths(python: str) -> tuple[str, ...]:
     """The paths that a Python needs to be readable: its environment and the installation behind it."""
     import subprocess
 
-    ask = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, *sys.path[1:]]))"
+    ask = "import sys; print(sys.prefix, sys.base_prefix, sep='\\n')"
     told = subprocess.run([python, "-I", "-c", ask], capture_output=True, text=True, timeout=PROBE_SECONDS, check=True)  # noqa: S603
-    found = [path for path in json.loads(told.stdout) if os.path.exists(path)]
-    return tuple(path for path in dict.fromkeys(found) if path not in ("/usr", "/"))
+    return tuple(path for path in dict.fromkeys(told.stdout.splitlines()) if path not in SYSTEM_PATHS)
 
 
 def _output(*arguments: str) -> str:

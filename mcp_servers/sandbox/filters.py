@@ -30,10 +30,12 @@ userfaultfd vhangup
 """
 # System V and POSIX message queues, shared memory, file watches: shared by all where there is no namespace.
 SHARED = "inotify_add_watch ioprio_set mq_open mq_unlink msgget semget shmget"
-# Landlock knows no rule for them, so they would reach every file of the same owner.
-ATTRIBUTES = """
-chmod chown fchmod fchmodat fchmodat2 fchown fchownat file_setattr fremovexattr fsetxattr futimesat lchown
-lremovexattr lsetxattr removexattr removexattrat setxattr setxattrat utime utimensat utimes
+# Landlock knows no rule for them, so they would reach every file of the same owner; attributes every writable file.
+ATTRIBUTES = (
+    "chmod chown fchmod fchmodat fchmodat2 fchown fchownat file_setattr futimesat lchown utime utimensat utimes"
+)
+EXTENDED_ATTRIBUTES = """
+fremovexattr fsetxattr lremovexattr lsetxattr removexattr removexattrat setxattr setxattrat
 """
 
 
@@ -56,7 +58,9 @@ def landlock_filter(gaps: Gaps, pid: int) -> bytes:
     """The filter beside Landlock: no connection of any kind, and nothing that reaches other processes of the uid."""
     calls = _Calls()
     refusals = [*calls.always(), *calls.never(SHARED), *_no_network(calls), *_no_other_process(calls)]
+    refusals += calls.never(EXTENDED_ATTRIBUTES, code=errno.EOPNOTSUPP)
     if not gaps.own_uid:
+        # Pretended, as on file systems without modes: copying and unpacking would fail otherwise.
         refusals += calls.never(ATTRIBUTES, code=0)
     if not gaps.own_uid and gaps.landlock_abi < 6:
         refusals += _no_signals(calls, pid)

@@ -11,6 +11,8 @@ from mcp_servers.sandbox.errors import SandboxError
 
 GIVE_UP_SECONDS = 10.0
 PAUSE_SECONDS = 0.002
+QUIET_ROUNDS = 3
+CHASE_STEPS = 30
 
 
 def new_mark() -> int:
@@ -31,16 +33,26 @@ def kill_marked(mark: int) -> int:
     Raises:
         SandboxError: some could not be ended.
     """
-    ended: set[int] = set()
+    wanted, ended, quiet = str(mark).encode(), set[int](), 0
     deadline = time.monotonic() + GIVE_UP_SECONDS
-    while found := marked(mark):
-        for pid in found:
-            _kill(pid)
-        ended.update(found)
+    while quiet < QUIET_ROUNDS:
+        found = {pid for pid in (*_newest(), *_processes()) if _kill_if(pid, wanted)} | _chase(wanted)
+        ended |= found
+        quiet = 0 if found else quiet + 1
         if time.monotonic() > deadline:
             raise SandboxError(f"{len(found)} processes of the run could not be ended")
-        time.sleep(0 if set(found) - ended else PAUSE_SECONDS)
     return len(ended)
+
+
+def _chase(wanted: bytes) -> set[int]:
+    """End processes that fork and exit faster than a list can be read: each is the newest for a moment."""
+    ended: set[int] = set()
+    last: list[int] = []
+    for _ in range(CHASE_STEPS):
+        newest = _newest()
+        ended |= {pid for pid in newest if pid not in last and _kill_if(pid, wanted)}
+        last = newest
+    return ended
 
 
 def end_all_of(uid: int) -> None:
@@ -66,6 +78,22 @@ def _processes() -> list[int]:
     return sorted((int(name) for name in os.listdir("/proc") if name.isdigit()), reverse=True)
 
 
+def _newest() -> list[int]:
+    with open("/proc/loadavg", "rb") as figures:
+        last = int(figures.read().split()[-1])
+    return [last + 1, last, last - 1]
+
+
+def _kill_if(pid: int, wanted: bytes) -> bool:
+    if _mark_of(pid) != wanted or _is_dead(pid):
+        return False
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def _mark_of(pid: int) -> bytes | None:
     try:
         with open(f"/proc/{pid}/limits", "rb") as limits:
@@ -81,10 +109,3 @@ def _is_dead(pid: int) -> bool:
             return figures.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
     except OSError:
         return True
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return

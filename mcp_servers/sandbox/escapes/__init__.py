@@ -1,0 +1,1 @@
+"""The escape list: what a sandboxed program must not manage, tried for real."""

@@ -1,0 +1,116 @@
+"""The ground on which the escape list is tried: canaries, listeners, a neighbour, and the sandbox in their midst."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from mcp_servers.sandbox.escapes.bystanders import neighbour, python_for, shared_memory, shared_segment
+from mcp_servers.sandbox.escapes.catalogue import QUICK
+from mcp_servers.sandbox.escapes.listeners import Listeners
+from mcp_servers.sandbox.escapes.traces import Canaries, Condition, harm_to
+from mcp_servers.sandbox.escapes.world import World
+from mcp_servers.sandbox.policy import MIB
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MEMORY = 768 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """`secret` is a word that only what lies outside holds; `descriptor` is open on the outside folder."""
+
+    world: World
+    secret: str
+    python: str
+    program: str
+    descriptor: int
+    canaries: Canaries
+    read_only: Canaries
+    listeners: Listeners
+    neighbour: Condition
+
+    def traces(self) -> dict[str, str]:
+        """Attack -> what it did outside, as far as it shows."""
+        messages = {name: "its message arrived" for name in self.listeners.received().split("|") if name}
+        with open(os.path.join(os.path.dirname(self.world.neighbour_file), "received")) as file:
+            harm = harm_to(self.world.neighbour_pid, self.neighbour, file.read())
+        return {**self.canaries.changed(), **self.read_only.changed(), **messages, **harm}
+
+
+@contextmanager
+def arena(uid: int | None, owner: int | None) -> Generator[Arena]:
+    """Build the ground for a sandbox of this uid; `owner` has all that lies outside. None: one's own uid."""
+    secret = secrets.token_hex(16)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="escape-", ignore_cleanup_errors=True))
+        os.chmod(folder, 0o755)  # noqa: S103
+        python, program = python_for(uid), _copy_of_package(folder)
+        canaries = Canaries.make(_folder(folder, "outside"), QUICK, secret, owner)
+        read_only = Canaries.make(
+            _folder(folder, "read_only"), ["write_to_read_only", "change_mode_by_descriptor"], secret, owner
+        )
+        inside = _folder(folder, "inside", 0o700, uid)
+        os.symlink(canaries.folder, f"{inside}/prepared_link")
+        listeners = Listeners.open(folder)
+        stack.callback(listeners.close)
+        file = _owned_file(_folder(folder, "neighbour", 0o700, owner), secret, owner)
+        script = os.path.join(os.path.dirname(program), "neighbour.py")
+        pid, address = stack.enter_context(neighbour(os.path.dirname(file), python, script, secret, owner))
+        descriptor = os.open(canaries.folder, os.O_RDONLY)
+        stack.callback(os.close, descriptor)
+        world = World(
+            inside=inside,
+            outside=canaries.folder,
+            read_only=read_only.folder,
+            neighbour_pid=pid,
+            neighbour_address=address,
+            neighbour_file=file,
+            shared_memory=stack.enter_context(shared_memory(secret, owner)),
+            shared_segment=stack.enter_context(shared_segment(secret)),
+            tcp_port=listeners.tcp.getsockname()[1],
+            tcp6_port=listeners.tcp6.getsockname()[1] if listeners.tcp6 else 1,
+            udp_port=listeners.udp.getsockname()[1],
+            stream_socket=f"{folder}/service.sock",
+            datagram_socket=f"{folder}/datagram.sock",
+            abstract_socket=listeners.abstract.getsockname().decode().replace("\0", "@"),
+            memory_limit=MEMORY,
+        )
+        for name in ("service.sock", "datagram.sock"):
+            os.chmod(f"{folder}/{name}", 0o666)  # noqa: S103
+        yield Arena(world, secret, python, program, descriptor, canaries, read_only, listeners, Condition.of(pid))
+
+
+def _folder(parent: str, name: str, mode: int = 0o777, uid: int | None = None) -> str:
+    path = f"{parent}/{name}"
+    os.mkdir(path)
+    os.chmod(path, mode)
+    if uid is not None:
+        os.chown(path, uid, uid)
+    return path
+
+
+def _copy_of_package(folder: str) -> str:
+    """A copy that every uid can read, wherever the product is installed; the path of the attacks' program."""
+    root = f"{folder}/program"
+    shutil.copytree(PACKAGE, f"{root}/mcp_servers/sandbox")
+    open(f"{root}/mcp_servers/__init__.py", "w").close()
+    for place, _, names in os.walk(root):
+        os.chmod(place, 0o755)  # noqa: S103
+        for name in names:
+            os.chmod(f"{place}/{name}", 0o644)
+    return f"{root}/mcp_servers/sandbox/escapes/inside.py"
+
+
+def _owned_file(folder: str, text: str, uid: int | None) -> str:
+    path = f"{folder}/secret.txt"
+    with open(path, "w") as file:
+        file.write(text)
+    if uid is not None:
+        os.chown(path, uid, uid)
+    return path

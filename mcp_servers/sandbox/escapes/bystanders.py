@@ -1,0 +1,95 @@
+"""What lies around a sandbox while the escape list is tried: a neighbour and the memory it shares with nobody."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from mcp_servers.sandbox.escapes.processes import SIGNALS
+
+SEGMENT_BYTES, IPC_CREATE, IPC_REMOVE = 4096, 0o1000, 0
+
+
+@contextmanager
+def neighbour(home: str, python: str, script: str, secret: str, uid: int | None) -> Generator[tuple[int, int]]:
+    """A process outside that holds the secret; its id, and where in its memory the secret lies."""
+    signals = ",".join(str(int(number)) for number in SIGNALS.values())
+    process = subprocess.Popen(  # noqa: S603
+        [python, "-I", "-S", script, signals, secret],
+        cwd=home, env={"SECRET": secret}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,
+        user=uid, group=uid, extra_groups=None if uid is None else [],
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        yield process.pid, int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def python_for(uid: int | None) -> str:
+    """A Python that the uid can execute; one's own for None.
+
+    Raises:
+        LookupError: there is none.
+    """
+    if uid is None:
+        return sys.executable
+    for candidate in (sys.executable, "/usr/local/bin/python3", "/usr/bin/python3"):
+        if os.path.exists(candidate) and _runs(candidate, uid):
+            return candidate
+    raise LookupError(f"uid {uid} can execute no Python here")
+
+
+def _runs(python: str, uid: int) -> bool:
+    try:
+        done = subprocess.run(  # noqa: S603
+            [python, "-I", "-S", "-c", "import json"],
+            cwd="/", user=uid, group=uid, extra_groups=[], check=False, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
+@contextmanager
+def shared_memory(secret: str, uid: int | None) -> Generator[str]:
+    """A file in /dev/shm that only its owner may read, as Python's shared memory makes them; its path."""
+    path = f"/dev/shm/escape-{secrets.token_hex(8)}"  # noqa: S108
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
+    except OSError:
+        yield path
+        return
+    os.write(descriptor, secret.encode())
+    if uid is not None:
+        os.fchown(descriptor, uid, uid)
+    os.close(descriptor)
+    try:
+        yield path
+    finally:
+        os.unlink(path)
+
+
+@contextmanager
+def shared_segment(secret: str) -> Generator[int]:
+    """System V shared memory that everyone may read; its key."""
+    library = ctypes.CDLL(None, use_errno=True)
+    library.shmat.restype = ctypes.c_void_p
+    key = secrets.randbelow(2**30) + 1
+    segment = library.shmget(key, ctypes.c_size_t(SEGMENT_BYTES), IPC_CREATE | 0o666)
+    if segment < 0:
+        yield key
+        return
+    address = library.shmat(segment, None, 0)
+    ctypes.memmove(address, secret.encode(), len(secret))
+    library.shmdt(ctypes.c_void_p(address))
+    try:
+        yield key
+    finally:
+        library.shmctl(segment, IPC_REMOVE, None)

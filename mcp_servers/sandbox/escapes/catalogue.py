@@ -1,0 +1,22 @@
+"""The escape list itself: name, what is tried, and the function that tries it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mcp_servers.sandbox.escapes import exhaustion, files, kernel, network, processes
+from mcp_servers.sandbox.escapes.world import World
+
+Attack = Callable[[World], str]
+
+QUICK: dict[str, Attack] = {
+    attack.__name__: attack
+    for group in (files.ATTACKS, processes.ATTACKS, network.ATTACKS, kernel.ATTACKS)
+    for attack in group
+}
+ENDLESS: dict[str, Attack] = {attack.__name__: attack for attack in exhaustion.ATTACKS}
+
+
+def about(name: str) -> str:
+    """What the attack tries, in words."""
+    return ((QUICK | ENDLESS)[name].__doc__ or name).strip()

@@ -1,0 +1,199 @@
+"""Attacks on the kernel: namespaces, mounts, keys, rights, and resources beyond the limits."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import resource
+from collections.abc import Callable
+
+from mcp_servers.sandbox.escapes.processes import limit_oneself
+from mcp_servers.sandbox.escapes.world import GOT_IT, World
+from mcp_servers.sandbox.libc import system_call
+from mcp_servers.sandbox.system_calls import machine, numbers
+
+NEW_USER, NEW_NET, SIGCHLD = 0x10000000, 0x40000000, 17
+KEYRING_OF_USER = -4
+GIB = 1 << 30
+NO_MODULE = b"\x7fELF"
+
+
+def user_namespace(world: World) -> str:
+    """make a user namespace"""
+    return _call("unshare", NEW_USER)
+
+
+def user_namespace_by_clone(world: World) -> str:
+    """make a user namespace with clone"""
+    return _child(lambda: _result("clone", ctypes.c_ulong(NEW_USER | SIGCHLD), 0, 0, 0, 0))
+
+
+def user_namespace_by_clone3(world: World) -> str:
+    """make a user namespace with clone3"""
+    arguments = (ctypes.c_uint64 * 8)(NEW_USER, 0, 0, 0, SIGCHLD)
+    return _child(lambda: _result("clone3", arguments, ctypes.c_size_t(64)))
+
+
+def network_namespace(world: World) -> str:
+    """make a network namespace"""
+    return _call("unshare", NEW_NET)
+
+
+def mount_file_system(world: World) -> str:
+    """mount a file system"""
+    os.makedirs("mounted", exist_ok=True)
+    return _call("mount", b"none", b"mounted", b"tmpfs", ctypes.c_ulong(0), None)
+
+
+def mount_by_new_calls(world: World) -> str:
+    """mount with the newer calls"""
+    return _call("fsopen", b"tmpfs", 0)
+
+
+def change_root(world: World) -> str:
+    """change the root folder"""
+    return _call("chroot", b".")
+
+
+def open_by_handle(world: World) -> str:
+    """make a file handle that opens a file without its path"""
+    handle, mount = (ctypes.c_uint * 34)(128), ctypes.c_int()
+    return _call("name_to_handle_at", -100, b".", handle, ctypes.byref(mount), 0)
+
+
+def store_a_key(world: World) -> str:
+    """leave a message in the kernel's keyring of the user"""
+    return _call("add_key", b"user", b"escape", b"x", ctypes.c_size_t(1), KEYRING_OF_USER)
+
+
+def read_keys(world: World) -> str:
+    """read the kernel's keyring of the user"""
+    return _call("keyctl", 0, KEYRING_OF_USER, 1)
+
+
+def ring_of_calls(world: World) -> str:
+    """make an io_uring, whose operations no filter sees"""
+    return _call("io_uring_setup", 8, (ctypes.c_uint8 * 120)())
+
+
+def load_bpf(world: World) -> str:
+    """make a BPF map"""
+    attribute = (ctypes.c_uint32 * 32)(2, 4, 4, 1)
+    return _call("bpf", 0, attribute, 128)
+
+
+def count_events(world: World) -> str:
+    """open a performance counter"""
+    attribute = (ctypes.c_uint32 * 32)(1, 128)
+    return _call("perf_event_open", attribute, 0, -1, -1, ctypes.c_ulong(0))
+
+
+def handle_page_faults(world: World) -> str:
+    """handle page faults of the kernel"""
+    return _call("userfaultfd", 1)
+
+
+def load_module(world: World) -> str:
+    """load a kernel module: that its format is looked at shows the right to do it"""
+    try:
+        _result("init_module", NO_MODULE, ctypes.c_ulong(4), b"")
+    except OSError as error:
+        return GOT_IT if error.errno == errno.ENOEXEC else ""
+    return GOT_IT
+
+
+def become_root(world: World) -> str:
+    """become another user"""
+    os.setgroups([0])
+    return GOT_IT
+
+
+def hold_capabilities(world: World) -> str:
+    """hold any capability"""
+    with open("/proc/self/status") as status:
+        held = [line.split()[1] for line in status if line.startswith(("CapPrm", "CapEff", "CapBnd", "CapAmb"))]
+    return GOT_IT if any(int(mask, 16) for mask in held) else ""
+
+
+def read_shared_segment(world: World) -> str:
+    """read System V shared memory"""
+    segment = _result("shmget", world.shared_segment, ctypes.c_size_t(0), 0)
+    library = ctypes.CDLL(None, use_errno=True)
+    library.shmat.restype = ctypes.c_void_p
+    address = library.shmat(segment, None, 0o10000)
+    return ctypes.string_at(address, 32).decode(errors="replace")
+
+
+def type_into_terminal(world: World) -> str:
+    """push characters into a terminal's input"""
+    import fcntl
+    import pty
+
+    child, _ = pty.fork()
+    if child == 0:
+        try:
+            fcntl.ioctl(0, 0x5412, b"x")
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    return GOT_IT if os.waitpid(child, 0)[1] == 0 else ""
+
+
+def much_memory(world: World) -> str:
+    """allocate more memory than allowed"""
+    try:
+        bytearray(world.memory_limit + GIB)
+    except MemoryError:
+        return ""
+    return GOT_IT
+
+
+def memory_in_files(world: World) -> str:
+    """keep memory in anonymous files, where no limit counts it"""
+    handles = [os.memfd_create("escape") for _ in range(4)]
+    for handle in handles:
+        os.truncate(handle, GIB)
+    return GOT_IT
+
+
+def huge_file(world: World) -> str:
+    """make a file larger than allowed"""
+    with open("huge", "wb") as file:
+        file.truncate(10_000 * GIB)
+    return GOT_IT
+
+
+def raise_limits(world: World) -> str:
+    """lift one's own limits"""
+    return limit_oneself(resource.RLIMIT_AS, resource.RLIM_INFINITY)
+
+
+def dump_core(world: World) -> str:
+    """leave a core file"""
+    return GOT_IT if resource.getrlimit(resource.RLIMIT_CORE)[1] else ""
+
+
+def _call(name: str, *arguments: object) -> str:
+    _result(name, *arguments)
+    return GOT_IT
+
+
+def _result(name: str, *arguments: object) -> int:
+    return system_call(numbers(machine())[name], *arguments)
+
+
+def _child(clone: Callable[[], int]) -> str:
+    child = clone()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return GOT_IT
+
+
+ATTACKS = (
+    user_namespace, user_namespace_by_clone, user_namespace_by_clone3, network_namespace, mount_file_system,
+    mount_by_new_calls, change_root, open_by_handle, store_a_key, read_keys, ring_of_calls, load_bpf, count_events,
+    handle_page_faults, load_module, become_root, hold_capabilities, read_shared_segment, type_into_terminal,
+    much_memory, memory_in_files, huge_file, raise_limits, dump_core,
+)  # fmt: skip

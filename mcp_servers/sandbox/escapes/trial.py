@@ -1,0 +1,152 @@
+"""Try the escape list under one policy and judge every attack by its traces."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from mcp_servers.sandbox.command import command
+from mcp_servers.sandbox.escapes.arena import MEMORY, Arena, arena
+from mcp_servers.sandbox.escapes.catalogue import ENDLESS, QUICK, about
+from mcp_servers.sandbox.escapes.world import GOT_IT
+from mcp_servers.sandbox.marks import kill_marked, marked, new_mark
+from mcp_servers.sandbox.policy import MIB, Limits, Policy, TierName
+
+LIMITS = Limits(memory=MEMORY, file_bytes=64 * MIB, processes=100, open_files=128)
+QUICK_SECONDS = 60.0
+FIRST_WORD_SECONDS = 20.0
+END_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`held`, `out`, or `broken` (the attack itself did not work, which proves nothing)."""
+
+    name: str
+    about: str
+    state: Literal["held", "out", "broken"]
+    detail: str
+
+
+def verdicts(tier: TierName, uid: int | None) -> Iterator[Verdict]:
+    """Every attack under the tier and the uid; what lies outside belongs to another uid where the run has its own.
+
+    Raises:
+        LookupError: there is no Python that the uid can execute.
+        RuntimeError: the attacks did not run.
+    """
+    with arena(uid, None if uid is None else uid + 1) as ground:
+        yield from quick_verdicts(ground, tier, uid)
+        for number, name in enumerate(ENDLESS):
+            # Dead processes count against a uid's limit until they are reaped, so each run has another one.
+            other = None if uid is None else uid + 2 + number
+            if other is not None:
+                os.chown(ground.world.inside, other, other)
+            yield _endless(ground, name, tier, other)
+
+
+def quick_verdicts(ground: Arena, tier: TierName, uid: int | None, limits: Limits = LIMITS) -> Iterator[Verdict]:
+    """The attacks that end by themselves, on this ground.
+
+    Raises:
+        RuntimeError: the attacks did not run.
+    """
+    told = subprocess.run(  # noqa: S603
+        _command(ground, tier, uid, limits, new_mark(), ground.world.to_json()),
+        capture_output=True, text=True, timeout=QUICK_SECONDS, check=False, pass_fds=[ground.descriptor],
+    )  # fmt: skip
+    reports = {report["name"]: report for report in map(json.loads, told.stdout.splitlines())}
+    if reports.keys() != QUICK.keys():
+        raise RuntimeError(f"the attacks did not run to their end: {told.stderr.strip()[-500:]}")
+    traces = ground.traces()
+    for name, report in reports.items():
+        yield _judged(name, report["said"], report["error"], traces.get(name), ground.secret)
+
+
+def _judged(name: str, said: str, error: str, trace: str | None, secret: str) -> Verdict:
+    if trace is not None:
+        return Verdict(name, about(name), "out", trace)
+    if secret in said:
+        return Verdict(name, about(name), "out", "read the secret")
+    if said == GOT_IT:
+        return Verdict(name, about(name), "out", "succeeded")
+    if error.startswith("BROKEN"):
+        return Verdict(name, about(name), "broken", error)
+    return Verdict(name, about(name), "held", error or "nothing was gained")
+
+
+def _endless(ground: Arena, name: str, tier: TierName, uid: int | None) -> Verdict:
+    """Start it, wait for its first word, end the run: nothing may be left, and nothing may hold the pipe open."""
+    mark = new_mark()
+    process = subprocess.Popen(  # noqa: S603
+        _command(ground, tier, uid, LIMITS, mark, ground.world.to_json(), name),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    pipe = process.stdout.fileno()
+    try:
+        word = _read(pipe, FIRST_WORD_SECONDS, lambda text: b"\n" in text).partition(b"\n")[0].decode()
+        process.kill()
+        ended = kill_marked(mark)
+        _read(pipe, END_SECONDS, lambda text: False, until_end=True)
+    except TimeoutError as error:
+        return Verdict(name, about(name), "out", str(error))
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    return _endless_verdict(name, word, ended, bool(marked(mark)), tier, uid)
+
+
+def _endless_verdict(name: str, word: str, ended: int, left: bool, tier: TierName, uid: int | None) -> Verdict:
+    if not word:
+        return Verdict(name, about(name), "broken", "it said nothing")
+    if left:
+        return Verdict(name, about(name), "out", f"{word}; something outlived the end")
+    counted = uid is not None or (tier == "bubblewrap" and os.geteuid() != 0)
+    if name == "fork_bomb" and counted and int(word.split()[0]) > (LIMITS.processes or 0):
+        return Verdict(name, about(name), "out", f"{word}, more than {LIMITS.processes}")
+    return Verdict(name, about(name), "held", f"{word}; {ended} ended with the run")
+
+
+def _command(ground: Arena, tier: TierName, uid: int | None, limits: Limits, mark: int, *arguments: str) -> list[str]:
+    program_folder = ground.program.split("/mcp_servers/")[0]
+    own = (sys.prefix, sys.base_prefix) if ground.python == sys.executable else ()
+    policy = Policy(
+        workdir=ground.world.inside,
+        read_write=(ground.world.inside,),
+        read_only=(program_folder, ground.world.read_only, *own),
+        environment={"PATH": "/usr/bin:/bin", "HOME": ground.world.inside},
+        uid=uid,
+        limits=limits,
+        tier=tier,
+        allow_unsafe=tier == "none",
+        mark=mark,
+    )
+    return command(policy, [ground.python, "-I", "-S", "-B", ground.program, *arguments])
+
+
+def _read(pipe: int, seconds: float, enough: Callable[[bytes], bool], until_end: bool = False) -> bytes:
+    """What comes out of the pipe until it is enough or ends.
+
+    Raises:
+        TimeoutError: neither happened in time.
+    """
+    text, deadline = b"", time.monotonic() + seconds
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while selector.select(max(0.0, deadline - time.monotonic())):
+            part = os.read(pipe, 65536)
+            if not part:
+                return text
+            text = part if until_end else text + part
+            if enough(text):
+                return text
+    raise TimeoutError(f"no end within {seconds:.0f} s" if until_end else f"no word within {seconds:.0f} s")
