@@ -173,7 +173,7 @@ async def test_a_picture_written_into_the_text_becomes_a_file() -> None:
     asked = await call(attaching(text=f"Look: ![cat](data:image/png;base64,{BASE64})"))
     [(url, stored)] = asked.uploads.files.items()
     assert stored == (PNG, "image/png")
-    assert asked.message.text().startswith("Look: ![cat]((attached))")
+    assert asked.message.text().startswith("Look: ![cat](attached)")
     assert [item.url for item in asked.choice.attachments] == [url]
 
 

@@ -76,7 +76,7 @@ def _passed(url: str, endpoint: str, accepted: Sequence[str]) -> Attachment:
 def without_content(text: str) -> tuple[str, tuple[Attachment, ...]]:
     """A text without the files that are written out in it as `data:` URLs, and those files."""
     files = tuple(Attachment(kind, "File", data=data) for kind, data in _DATA_IN_TEXT.findall(text))
-    return (_DATA_IN_TEXT.sub("(attached)", text), files) if files else (text, ())
+    return (_DATA_IN_TEXT.sub("attached", text), files) if files else (text, ())
 
 
 async def stored(
