@@ -15,7 +15,6 @@ from task.tools.models import ToolCallParams
 from task.tools.stage_text import request_arguments, response
 from task.utils.documents.extract import SUPPORTED
 from task.utils.documents.paging import PAGE_CHARS
-from task.utils.documents.workers.limits import ReaderLimits
 from task.utils.documents.workers.pool import ReaderPool
 
 if TYPE_CHECKING:
@@ -27,9 +26,8 @@ MAX_SIZE = 10 * 2**20
 class FileContentExtractionTool(BaseTool):
     """Text of files in DIAL, with tables as Markdown. Source: API reference, FileContentExtractionTool.
 
-    `endpoint` is DIAL Core's address, `max_size` the largest file in bytes, `limits` what reading one may take. Without
-    `files` the tool opens its own connections to the endpoint when it is first called; `close` closes them and ends
-    the processes that read files.
+    `endpoint` is DIAL Core's address, `max_size` the largest file in bytes, `readers` reads them. Without `files` the
+    tool opens its own connections to the endpoint when it is first called; `close` closes them, and the readers.
     """
 
     def __init__(
@@ -38,13 +36,13 @@ class FileContentExtractionTool(BaseTool):
         *,
         files: FileSource | None = None,
         max_size: int = MAX_SIZE,
-        limits: ReaderLimits | None = None,
+        readers: ReaderPool | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._files = files
         self._max_size = max_size
         self._own_files: DialFiles | None = None
-        self._readers = ReaderPool(limits)
+        self._readers = readers or ReaderPool()
 
     @property
     def name(self) -> str:
