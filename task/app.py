@@ -21,7 +21,7 @@ from task.errors import InvalidRequest, ProviderError, SettingsError, new_refere
 from task.llm.profiles import PROFILES, Profile
 from task.loop import Limits
 from task.prompts import SYSTEM_PROMPT
-from task.settings import McpServerSettings, Settings, load_settings
+from task.settings import LimitSettings, McpServerSettings, Settings, load_settings
 from task.tools.base import BaseTool
 from task.tools.calculator.calculator_tool import CalculatorTool
 from task.tools.declare import load_tools
@@ -32,6 +32,8 @@ from task.tools.mcp.hub import ServerSpec
 from task.tools.offload import ReadFileLinesTool, SearchInFileTool
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from task.tools.toolbox import named
+from task.utils.documents.workers.limits import ReaderLimits
+from task.utils.documents.workers.pool import ReaderPool
 from task.utils.installation import installation_secret
 
 logger = logging.getLogger(__name__)
@@ -196,7 +198,10 @@ def default_tools(settings: Settings, connection: Connection | None = None) -> l
     endpoint, store = settings.dial_endpoint, connection.offloader.store if connection else None
     tools: list[BaseTool] = [
         FileContentExtractionTool(
-            endpoint, files=connection.files if connection else None, max_size=settings.limits.max_download_bytes
+            endpoint,
+            files=connection.files if connection else None,
+            max_size=settings.limits.max_download_bytes,
+            readers=_readers(settings.limits),
         ),
         CalculatorTool(),
         *_interpreter_tools(settings, connection),
@@ -227,6 +232,11 @@ def _deployment_tools(settings: Settings, connection: Connection | None) -> list
         ImageGenerationTool(endpoint, deployment=chosen.image, seconds=chosen.image_seconds, access=access),
         *tools,
     ]
+
+
+def _readers(limits: LimitSettings) -> ReaderPool:
+    reading = ReaderLimits(seconds=limits.reader_seconds, memory_bytes=limits.reader_bytes)
+    return ReaderPool(reading, processes=limits.reader_processes)
 
 
 def _provider_failure(error: ProviderError, deployment: str) -> HTTPException:

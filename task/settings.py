@@ -96,6 +96,9 @@ class LimitSettings(BaseModel):
     )
     max_upload_bytes: int = Field(default=50 * 2**20, ge=1, description="Largest file the agent uploads.")
     max_download_bytes: int = Field(default=10 * 2**20, ge=1, description="Largest file the agent downloads.")
+    reader_processes: int = Field(default=2, ge=1, le=64, description="Documents read at a time, in a process each.")
+    reader_seconds: float = Field(default=120, gt=0, description="Seconds that reading one document may take.")
+    reader_bytes: int = Field(default=2**30, ge=2**27, description="Memory that reading one document may take.")
 
 
 class DeploymentToolSettings(BaseModel):
