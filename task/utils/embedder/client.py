@@ -10,7 +10,7 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -107,7 +107,9 @@ class Embedder:
         try:
             return await self._asked(texts, tell)
         except (ConnectionError, TimeoutError) as error:
-            raise EmbeddingUnavailable("The embedding process ended twice. Try again later or tell the user.") from error
+            raise EmbeddingUnavailable(
+                "The embedding process ended twice. Try again later or tell the user."
+            ) from error
 
     async def _asked(self, texts: Sequence[str], tell: Observer) -> Frame:
         reader, writer = await self._connected()
@@ -158,7 +160,9 @@ class Embedder:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = self._folder.stat()
         except OSError as error:
-            raise EmbeddingUnavailable(f"The folder {self._folder} cannot be used for the embedding process.") from error
+            raise EmbeddingUnavailable(
+                f"The folder {self._folder} cannot be used for the embedding process."
+            ) from error
         if found.st_uid != os.getuid() or found.st_mode & 0o022:
             raise EmbeddingUnavailable(f"The folder {self._folder} can be written by others; it is not used.")
 
@@ -170,7 +174,7 @@ class Embedder:
         ]  # fmt: skip
         environment = {**_QUIET, **({} if options.model else _OFFLINE), **dict(options.environment)}
         environment["PYTHONPATH"] = str(_SOURCE)
-        return subprocess.Popen(
+        return subprocess.Popen(  # noqa: S603 - our own module, under the interpreter that runs us
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
 
@@ -186,7 +190,7 @@ class Embedder:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Generator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

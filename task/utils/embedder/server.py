@@ -89,7 +89,9 @@ class EmbeddingServer:
         except Exception as error:  # whatever a library throws at one text must not end the others' work
             self.drop(job)
             if not job.finished.done():
-                job.finished.set_exception(EmbeddingUnavailable(f"A text could not be embedded: {type(error).__name__}"))
+                job.finished.set_exception(
+                    EmbeddingUnavailable(f"A text could not be embedded: {type(error).__name__}")
+                )
             return
         job.take(places, rows)
         if job.done == len(job.texts):
@@ -177,7 +179,7 @@ async def listen(path: Path, load: Callable[[], Encoder], owner: int, ready: Cal
     gone = asyncio.create_task(_owner_gone(owner))
     work = asyncio.create_task(server.run())
     await asyncio.wait({gone, work}, return_when=asyncio.FIRST_COMPLETED)
-    path.unlink(missing_ok=True)
+    await asyncio.to_thread(path.unlink, missing_ok=True)
     listening.close()
     if work.done():
         work.result()

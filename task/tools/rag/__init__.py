@@ -1,0 +1,1 @@
+"""Search in documents: chunks that know their place, hybrid search, answers whose quotes are checked."""

@@ -1,0 +1,181 @@
+"""Cut a document into chunks that know their place: 500 characters, 50 shared, table rows under their header."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from task.tools.rag.regions import Region, document_text, regions
+from task.utils.documents.model import Block
+
+if TYPE_CHECKING:
+    from langchain_text_splitters import RecursiveCharacterTextSplitter
+
+CHUNK_CHARS = 500
+OVERLAP_CHARS = 50
+SEPARATORS = ("\n\n", "\n", ". ", " ", "")
+CHUNKING = f"recursive-{CHUNK_CHARS}-{OVERLAP_CHARS}-1"  # changes whenever the same text would be cut differently
+_PIECE_CHARS = 50_000  # a longer text without breaks would cost the splitter quadratic time
+_HEADING_CHARS = 160
+_STEP = CHUNK_CHARS - OVERLAP_CHARS
+_BLANK = re.compile(r"\s")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a chunk stands: characters of the document's text, page, headings that lead to it, and rows of a table.
+
+    `header` are the two lines that a table's chunk carries above its rows; they are not part of the span.
+    """
+
+    start: int
+    end: int
+    page: int | None = None
+    headings: tuple[str, ...] = ()
+    header: str = ""
+    rows: tuple[int, int] | None = None
+
+
+class Chunk(str):
+    """A chunk's text, which is a plain `str` to everybody else, with its `place`."""
+
+    __slots__ = ("place",)
+    place: Place
+
+    def __new__(cls, text: str, place: Place) -> Chunk:
+        chunk = super().__new__(cls, text)
+        chunk.place = place
+        return chunk
+
+    def indexed(self, file: str = "") -> str:
+        """What is searched: the text under the headings it stands below, and the file's name where it is given."""
+        path = " > ".join(filter(None, (file, *self.place.headings)))[-_HEADING_CHARS:]
+        return f"{path}\n{self}" if path and not self.startswith(path) else str(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkedDocument:
+    """A document's whole text and its chunks, in reading order."""
+
+    name: str
+    text: str
+    chunks: tuple[Chunk, ...]
+
+
+def chunk_document(name: str, blocks: Sequence[Block]) -> ChunkedDocument:
+    """The document in chunks; a chunk never reaches over a page, a heading or the edge of a table."""
+    text = document_text(blocks)
+    chunks = [chunk for region in regions(blocks) for chunk in _chunks_of(region, text)]
+    return ChunkedDocument(name, text, tuple(chunks))
+
+
+def _chunks_of(region: Region, text: str) -> Iterator[Chunk]:
+    if region.header:
+        return _table_chunks(region, text)
+    return _text_chunks(region, text)
+
+
+def _text_chunks(region: Region, text: str) -> Iterator[Chunk]:
+    for start, piece in _split(text, region.start, region.end):
+        yield Chunk(piece, Place(start, start + len(piece), region.page, region.headings))
+
+
+def _split(text: str, start: int, end: int) -> Iterator[tuple[int, str]]:
+    while start < end:
+        stop = _soft_end(text, start, end)
+        if not _BLANK.search(text, start, stop):
+            # The splitter would take such a text apart letter by letter.
+            yield from ((at, text[at : min(at + CHUNK_CHARS, stop)]) for at in range(start, stop, _STEP))
+            start = stop
+            continue
+        for found in _splitter().create_documents([text[start:stop]]):
+            yield start + int(found.metadata["start_index"]), found.page_content
+        start = stop
+
+
+def _soft_end(text: str, start: int, end: int) -> int:
+    if end - start <= _PIECE_CHARS:
+        return end
+    latest = start + _PIECE_CHARS
+    found = max(text.rfind("\n", start + 1, latest), text.rfind(" ", latest - CHUNK_CHARS, latest))
+    return found + 1 if found > start else latest
+
+
+@cache
+def _splitter() -> RecursiveCharacterTextSplitter:
+    from langchain_text_splitters import RecursiveCharacterTextSplitter
+
+    return RecursiveCharacterTextSplitter(
+        chunk_size=CHUNK_CHARS, chunk_overlap=OVERLAP_CHARS, separators=list(SEPARATORS), keep_separator="end",
+        add_start_index=True,
+    )  # fmt: skip
+
+
+def _table_chunks(region: Region, text: str) -> Iterator[Chunk]:
+    room = CHUNK_CHARS - len(region.header) - 1
+    for rows in _grouped(_rows(text, region), room):
+        first, last = rows[0], rows[-1]
+        place = Place(
+            first.start, last.end, region.page, region.headings, region.header, (first.number, last.number)
+        )  # fmt: skip
+        if len(rows) == 1 and first.end - first.start > room:
+            yield from _row_in_pieces(text[first.start : first.end], place)
+        else:
+            yield Chunk(f"{region.header}\n{text[place.start : place.end]}", place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    number: int
+    start: int
+    end: int
+
+
+def _rows(text: str, region: Region) -> Iterator[_Row]:
+    start, number = region.start, 0
+    while start < region.end:
+        end = text.find("\n", start, region.end)
+        end = region.end if end < 0 else end
+        number += 1
+        if end > start:
+            yield _Row(number, start, end)
+        start = end + 1
+
+
+def _grouped(rows: Iterable[_Row], room: int) -> Iterator[list[_Row]]:
+    group: list[_Row] = []
+    for row in rows:
+        if group and row.end - group[0].start > room:
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
+
+
+def _row_in_pieces(row: str, place: Place) -> Iterator[Chunk]:
+    """A row that is too wide for one chunk, as lines `column: value`; each piece keeps the names of its columns."""
+    lines: list[str] = []
+    for line in _named_cells(row, place.header):
+        if lines and len("\n".join((*lines, line))) > CHUNK_CHARS:
+            yield Chunk("\n".join(lines), place)
+            lines = []
+        lines.append(line)
+    if lines:
+        yield Chunk("\n".join(lines), place)
+
+
+def _named_cells(row: str, header: str) -> Iterator[str]:
+    names, cells = _cells(header.partition("\n")[0]), _cells(row)
+    for place, cell in enumerate(cells):
+        name = names[place][: CHUNK_CHARS // 4] if place < len(names) else ""
+        for _, piece in _split(cell, 0, len(cell)):
+            yield f"{name}: {piece}" if name else piece
+
+
+def _cells(line: str) -> list[str]:
+    cells = line.strip().replace("\\|", "\0").strip("|").split("|")
+    return [cell.strip().replace("\0", "|") for cell in cells]

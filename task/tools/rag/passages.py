@@ -1,0 +1,127 @@
+"""What the model gets to read: found chunks with their neighbours, merged, numbered, within a budget of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from task.tools.rag.chunks import Chunk, ChunkedDocument
+from task.tools.rag.search import Hit
+
+_BYTES_PER_TOKEN = 4
+_Key = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """An excerpt. `text` is what the model reads, `source` the document's own words in it, `document` counts from 0.
+
+    `where` is the place as a person looks for it: page, rows of a table, heading or lines.
+    """
+
+    number: int
+    document: int
+    file: str
+    where: str
+    text: str
+    source: str
+    headings: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return ", ".join(filter(None, (self.file, self.where)))
+
+
+def estimated_tokens(text: str) -> int:
+    """A cautious estimate that holds for scripts of several bytes a letter too."""
+    return len(text.encode(errors="replace")) // _BYTES_PER_TOKEN + 1
+
+
+def passages(documents: Sequence[ChunkedDocument], hits: Sequence[Hit], *, k: int, tokens: int) -> list[Passage]:
+    """The `k` best chunks always; their neighbours and further hits while `tokens` last. Best passage first."""
+    chosen = _within(documents, [(hit.document, hit.chunk) for hit in hits], k, tokens)
+    rank = {(hit.document, hit.chunk): place for place, hit in enumerate(hits)}
+    runs = sorted(_runs(documents, chosen), key=lambda run: min(rank.get(key, len(rank)) for key in run))
+    return [_passage(number, documents[run[0][0]], run) for number, run in enumerate(runs, 1)]
+
+
+def whole(documents: Sequence[ChunkedDocument]) -> list[Passage]:
+    """All of the documents, each place a passage."""
+    keys = [(number, chunk) for number, document in enumerate(documents) for chunk in range(len(document.chunks))]
+    return [
+        _passage(number, documents[run[0][0]], run) for number, run in enumerate(_runs(documents, keys), 1)
+    ]  # fmt: skip
+
+
+def _within(documents: Sequence[ChunkedDocument], ranked: Sequence[_Key], k: int, tokens: int) -> list[_Key]:
+    chosen = dict.fromkeys(ranked[:k])
+    left = tokens - sum(estimated_tokens(_chunk(documents, key)) for key in chosen)
+    for key in (*_neighbours(documents, ranked[:k]), *ranked[k:]):
+        cost = estimated_tokens(_chunk(documents, key))
+        if key not in chosen and cost <= left:
+            chosen[key] = None
+            left -= cost
+    return list(chosen)
+
+
+def _neighbours(documents: Sequence[ChunkedDocument], keys: Iterable[_Key]) -> list[_Key]:
+    near = [(number, chunk + step) for number, chunk in keys for step in (1, -1)]
+    return [
+        (number, chunk)
+        for number, chunk in near
+        if 0 <= chunk < len(documents[number].chunks)
+        and any(_joined(documents[number], *sorted((chunk, other))) for other in (chunk - 1, chunk + 1))
+    ]
+
+
+def _runs(documents: Sequence[ChunkedDocument], keys: Iterable[_Key]) -> list[list[_Key]]:
+    runs: list[list[_Key]] = []
+    for number, chunk in sorted(keys):
+        if runs and runs[-1][-1] == (number, chunk - 1) and _joined(documents[number], chunk - 1, chunk):
+            runs[-1].append((number, chunk))
+        else:
+            runs.append([(number, chunk)])
+    return runs
+
+
+def _joined(document: ChunkedDocument, first: int, second: int) -> bool:
+    """Whether two chunks read on from one another: the same page, heading and table."""
+    if first < 0 or second >= len(document.chunks):
+        return False
+    one, other = document.chunks[first].place, document.chunks[second].place
+    return (one.page, one.headings, one.header) == (other.page, other.headings, other.header)
+
+
+def _chunk(documents: Sequence[ChunkedDocument], key: _Key) -> Chunk:
+    return documents[key[0]].chunks[key[1]]
+
+
+def _passage(number: int, document: ChunkedDocument, run: Sequence[_Key]) -> Passage:
+    chunks = [document.chunks[chunk] for _, chunk in run]
+    place = chunks[0].place
+    source = document.text[place.start : chunks[-1].place.end]
+    text = f"{place.header}\n{source}" if place.header else source
+    if any(_is_piece(chunk) for chunk in chunks):
+        text = "\n".join(dict.fromkeys(chunks))
+    return Passage(number, run[0][0], document.name, _where(document, chunks), text, source, place.headings)
+
+
+def _is_piece(chunk: Chunk) -> bool:
+    """Whether the chunk tells cells of a row that is too wide, in place of whole rows."""
+    return bool(chunk.place.header) and not chunk.startswith(chunk.place.header)
+
+
+def _where(document: ChunkedDocument, chunks: Sequence[Chunk]) -> str:
+    first, last = chunks[0].place, chunks[-1].place
+    if first.page is not None:
+        return f"p. {first.page}"
+    if first.rows and last.rows and not first.headings:
+        return _span("row", first.rows[0], last.rows[1])
+    if first.headings:
+        return first.headings[-1]
+    line = 1 + document.text.count("\n", 0, first.start)
+    return _span("line", line, line + document.text.count("\n", first.start, last.end))
+
+
+def _span(thing: str, first: int, last: int) -> str:
+    return f"{thing} {first}" if first == last else f"{thing}s {first}-{last}"

@@ -1,0 +1,171 @@
+"""Hybrid search: by meaning, by words and by exact phrase, fused by reciprocal rank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from task.tools.rag.chunks import Chunk, ChunkedDocument
+from task.tools.rag.lexical import Lexical, folded, tokens
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Mode = Literal["hybrid", "dense", "lexical"]
+_QUOTED = re.compile(r"[\"“„«]([^\"”“»]{3,200})[\"”“»]")
+_BLANKS = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """How ranks are fused: each way of searching adds weight ÷ (`constant` + rank); `candidates` per way."""
+
+    mode: Mode = "hybrid"
+    candidates: int = 50
+    constant: int = 60
+    dense_weight: float = 1.0
+    lexical_weight: float = 1.0
+    phrase_weight: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentIndex:
+    """A document that can be searched; `dense` is a FAISS index of normalised rows, one per chunk."""
+
+    document: ChunkedDocument
+    dense: Any
+    lexical: Lexical = field(compare=False)
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        return self.document.chunks
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A chunk that was found: `document` and `chunk` count from 0; `similarity` is a cosine, `score` the fused one."""
+
+    document: int
+    chunk: int
+    similarity: float
+    score: float
+
+
+_Key = tuple[int, int]
+
+
+def indexed_texts(document: ChunkedDocument) -> list[str]:
+    """What is embedded and searched for words, one text per chunk."""
+    return [chunk.indexed() for chunk in document.chunks]
+
+
+def build_index(document: ChunkedDocument, vectors: NDArray[np.float32]) -> DocumentIndex:
+    """The index of a document whose chunks' normalised vectors are the rows of `vectors`."""
+    return DocumentIndex(document, dense_index(vectors), Lexical(indexed_texts(document)))
+
+
+def dense_index(vectors: NDArray[np.float32]) -> Any:
+    """An exact FAISS index by Euclidean distance, which for normalised rows orders like the cosine."""
+    import faiss
+    import numpy as np
+
+    index = faiss.IndexFlatL2(vectors.shape[1])
+    index.add(np.ascontiguousarray(vectors))
+    return index
+
+
+def search(
+    indexes: Sequence[DocumentIndex],
+    query: str,
+    vector: NDArray[np.float32],
+    options: SearchOptions | None = None,
+) -> list[Hit]:
+    """The chunks of all documents that fit the query, best first; `vector` is the query's normalised row."""
+    options = options or SearchOptions()
+    similarities = _similarities(indexes, vector, options.candidates)
+    words = _word_scores(indexes, query, options.candidates)
+    rankings: list[tuple[float, list[_Key]]] = []
+    if options.mode != "lexical":
+        rankings.append((options.dense_weight, _ranked(similarities, options.candidates)))
+    if options.mode != "dense":
+        rankings.append((options.lexical_weight, _ranked(words, options.candidates)))
+    if options.mode == "hybrid":
+        phrases = _phrase_scores(indexes, query, {*similarities, *words})
+        rankings.append((options.phrase_weight, _ranked(phrases, options.candidates)))
+    fused = _fused(rankings, options.constant)
+    return [
+        Hit(*key, similarities[key] if key in similarities else _similarity(indexes, key, vector), fused[key])
+        for key in _distinct(indexes, fused)
+    ]
+
+
+def _distinct(indexes: Sequence[DocumentIndex], keys: Iterable[_Key]) -> list[_Key]:
+    """Without the chunks that only repeat the text of a better one: they would take the places of others."""
+    first: dict[str, _Key] = {}
+    for document, chunk in keys:
+        first.setdefault(indexes[document].chunks[chunk], (document, chunk))
+    return list(first.values())
+
+
+def _fused(rankings: Sequence[tuple[float, Sequence[_Key]]], constant: int) -> dict[_Key, float]:
+    scores: dict[_Key, float] = {}
+    for weight, ranking in rankings:
+        for rank, key in enumerate(ranking, 1):
+            scores[key] = scores.get(key, 0.0) + weight / (constant + rank)
+    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _ranked(scores: dict[_Key, float], candidates: int) -> list[_Key]:
+    return sorted(scores, key=lambda key: (-scores[key], key))[:candidates]
+
+
+def _similarities(indexes: Sequence[DocumentIndex], vector: NDArray[np.float32], candidates: int) -> dict[_Key, float]:
+    found: dict[_Key, float] = {}
+    for number, index in enumerate(indexes):
+        distances, places = index.dense.search(vector.reshape(1, -1), min(candidates, len(index.chunks)))
+        for distance, place in zip(distances[0].tolist(), places[0].tolist(), strict=True):
+            found[number, place] = 1 - distance / 2
+    return found
+
+
+def _similarity(indexes: Sequence[DocumentIndex], key: _Key, vector: NDArray[np.float32]) -> float:
+    document, chunk = key
+    return float(indexes[document].dense.reconstruct(chunk) @ vector.reshape(-1))
+
+
+def _word_scores(indexes: Sequence[DocumentIndex], query: str, candidates: int) -> dict[_Key, float]:
+    import numpy as np
+
+    wanted, found = tokens(query), dict[_Key, float]()
+    for number, index in enumerate(indexes):
+        scores = index.lexical.scores(wanted)
+        best = np.argsort(-scores, kind="stable")[:candidates]
+        found |= {(number, int(place)): float(scores[place]) for place in best if scores[place] > 0}
+    return found
+
+
+def _phrase_scores(indexes: Sequence[DocumentIndex], query: str, keys: set[_Key]) -> dict[_Key, float]:
+    """How many characters of the query's phrases a chunk repeats literally, for all chunks that repeat any."""
+    phrases = phrases_of(query)
+    found: dict[_Key, float] = {}
+    for document, chunk in keys:
+        text = _flat(indexes[document].chunks[chunk].indexed())
+        if length := max((len(phrase) for phrase in phrases if phrase in text), default=0):
+            found[document, chunk] = float(length)
+    return found
+
+
+def phrases_of(query: str) -> list[str]:
+    """What a chunk may repeat literally: quoted parts, identifiers, and runs of three to six words."""
+    words = _flat(query).split()
+    runs = (" ".join(words[at : at + size]) for size in range(3, 7) for at in range(len(words) - size + 1))
+    identifiers = (word.strip(".,;:!?()\"'") for word in words if any(map(str.isdigit, word)))
+    quoted = map(_flat, _QUOTED.findall(query))
+    return [phrase for phrase in dict.fromkeys((*quoted, *identifiers, *runs)) if len(phrase) > 2]
+
+
+def _flat(text: str) -> str:
+    return _BLANKS.sub(" ", folded(text)).strip()
