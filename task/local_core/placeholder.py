@@ -42,7 +42,9 @@ def _dimensions(size: str | None) -> tuple[int, int]:
 def _write(pen: Any, text: str, middle: tuple[float, float], points: int, colour: str, width: int) -> None:
     letters = max(8, int(width * 1.6 / max(points, 8)))
     lines = "\n".join(textwrap.wrap(text, letters))
-    pen.multiline_text(middle, lines, fill=colour, font=_font(max(points, 8)), anchor="mm", align="center", spacing=points // 3)
+    pen.multiline_text(
+        middle, lines, fill=colour, font=_font(max(points, 8)), anchor="mm", align="center", spacing=points // 3
+    )
 
 
 def _font(points: int) -> Any:
