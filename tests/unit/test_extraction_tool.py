@@ -8,15 +8,18 @@ from typing import Any, Protocol
 
 import pytest
 
+from task.tools.files.dial_files import FileInfo
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
 from task.tools.toolbox import Toolbox
 from task.utils.documents.extract import SUPPORTED
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.documents import SALES, MemoryFiles, csv_bytes, manual
+from tests.support.pdfs import blank, drawn, encrypted_pdf, lines, text_pdf, wrapped_text_pdf
 from tests.support.tool_calls import call_of, called, params_of
 
 REPORT = "files/bucket/report.csv"
 MANUAL = "files/bucket/my%20manual.txt"
+PDF = "files/bucket/manual.pdf"
 
 
 class ToolOver(Protocol):
@@ -192,6 +195,54 @@ async def test_a_cancelled_reader_leaves_the_file_to_the_next(tool_over: ToolOve
         await asyncio.wait({first})
         go.set()
         assert not (await second).failed
+
+
+async def test_the_first_page_of_a_pdf_comes_with_report_and_footer(tool_over: ToolOver) -> None:
+    tool, choice = tool_over(MemoryFiles({PDF: wrapped_text_pdf(manual())})), RecordingChoice()
+    answer = await called(tool, choice=choice, file_url=PDF)
+    assert answer.text().startswith("**Report**: 7 pages\n\n[Page 1]\n\nMICROWAVE OVEN - OWNER'S MANUAL\n")
+    assert answer.text().endswith("\n\n**Page #1. Total pages: 3**")
+    assert answer.text() in choice.stages[0].content
+    assert "wash it in warm soapy water" in (await called(tool, file_url=PDF, page=3)).text()
+    assert (await called(tool, file_url=PDF, page=99)).text() == (
+        "Error: The file has no page 99: its pages are 1 to 3."
+    )
+
+
+async def test_a_pdf_without_text_says_why(tool_over: ToolOver) -> None:
+    answer = await called(tool_over(MemoryFiles({PDF: drawn(blank, blank)})), file_url=PDF)
+    assert answer.text() == (
+        "The file holds no text that can be read.\n\n**Report**: 2 pages; without text, blank: pages 1-2"
+    )
+
+
+async def test_a_locked_pdf_is_named_to_the_model(tool_over: ToolOver) -> None:
+    answer = await called(tool_over(MemoryFiles({PDF: encrypted_pdf("x", "secret")})), file_url=PDF)
+    assert answer.failed
+    assert answer.text() == (
+        "Error: 'manual.pdf' cannot be read: it is encrypted and needs a password. Ask the user for a copy without one."
+    )
+
+
+async def test_a_file_deleted_after_it_was_listed_is_named(tool_over: ToolOver) -> None:
+    class VanishingFiles(MemoryFiles):
+        async def metadata(self, url: str, api_key: str) -> FileInfo:
+            found = await super().metadata(url, api_key)
+            del self.contents[url]
+            return found
+
+    answer = await called(tool_over(VanishingFiles({PDF: text_pdf(1)})), file_url=PDF)
+    assert answer.failed
+    assert answer.text() == f"Error: There is no {PDF}"
+
+
+async def test_several_files_are_read_at_once_each_for_itself(tool_over: ToolOver) -> None:
+    contents = {f"files/b/{number}.pdf": drawn(lines([f"File {number}"])) for number in range(6)}
+    tool = tool_over(MemoryFiles(contents | {"files/b/bad.pdf": b"%PDF-1.4"}))
+    async with asyncio.timeout(20):
+        answers = await asyncio.gather(*(called(tool, file_url=url) for url in [*contents, "files/b/bad.pdf"]))
+    assert [f"File {number}" in answer.text() for number, answer in enumerate(answers)] == [True] * 6 + [False]
+    assert "'bad.pdf' cannot be read: it is damaged" in answers[-1].text()
 
 
 def test_the_schema_is_the_documented_one(tool_over: ToolOver, files: MemoryFiles) -> None:

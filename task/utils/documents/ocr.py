@@ -10,7 +10,7 @@ from typing import Any
 
 HOW_TO_GET_IT = "install Tesseract, the Debian package tesseract-ocr, to have them read"
 MAX_PAGES = 20
-MAX_SECONDS = 60.0
+MAX_SECONDS = 45.0
 _PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
 _DOTS_PER_INCH = 200
 _MOST_PIXELS = 16_000_000

@@ -15,8 +15,8 @@ from task.utils.documents.pdf_salvage import salvaged
 
 MAX_PAGES = 5_000
 MAX_CHARS = 20_000_000
-TABLE_SECONDS = 30.0
-READ_SECONDS = 60.0
+TABLE_SECONDS = 20.0
+READ_SECONDS = 45.0
 _LOCKS = (4, 5)  # pdfium's codes for a missing password and for a lock it does not know
 
 

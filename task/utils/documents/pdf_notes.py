@@ -54,7 +54,7 @@ class Findings:
         if self.by_ocr:
             yield f"read by OCR, mistakes are likely: {_named(self.by_ocr)}"
         if self.pictures:
-            why = "beyond what OCR may take" if self.has_ocr else HOW_TO_GET_IT
+            why = "OCR found nothing or had reached its limit" if self.has_ocr else HOW_TO_GET_IT
             yield f"without text, scanned pictures: {_named(self.pictures)} ({why})"
         if self.blank:
             yield f"without text, {'lost or blank' if self.is_mended else 'blank'}: {_named(self.blank)}"
