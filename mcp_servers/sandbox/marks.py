@@ -97,10 +97,11 @@ def _kill_if(pid: int, wanted: bytes) -> bool:
 def _mark_of(pid: int) -> bytes | None:
     try:
         with open(f"/proc/{pid}/limits", "rb") as limits:
-            line = next((line for line in limits if line.startswith(b"Max file locks")), b"")
+            table = limits.read()
     except OSError:
         return None
-    return line.split()[4] if line else None
+    words = table[table.find(b"Max file locks") :].split(None, 5)
+    return words[4] if len(words) > 4 else None
 
 
 def _is_dead(pid: int) -> bool:

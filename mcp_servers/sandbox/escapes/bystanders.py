@@ -38,9 +38,11 @@ def python_for(uid: int | None) -> str:
     Raises:
         LookupError: there is none.
     """
+    # Behind the links of a virtual environment, which -S does not see.
+    own = os.path.realpath(sys.executable)
     if uid is None:
-        return sys.executable
-    for candidate in (sys.executable, "/usr/local/bin/python3", "/usr/bin/python3"):
+        return own
+    for candidate in (own, "/usr/local/bin/python3", "/usr/bin/python3"):
         if os.path.exists(candidate) and _runs(candidate, uid):
             return candidate
     raise LookupError(f"uid {uid} can execute no Python here")

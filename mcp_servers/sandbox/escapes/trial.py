@@ -35,8 +35,8 @@ class Verdict:
     detail: str
 
 
-def verdicts(tier: TierName, uid: int | None) -> Iterator[Verdict]:
-    """Every attack under the tier and the uid; what lies outside belongs to another uid where the run has its own.
+def verdicts(tier: TierName, uid: int | None, quick: bool = False) -> Iterator[Verdict]:
+    """Every attack (`quick`: that ends by itself); what lies outside is another uid's where the run has its own.
 
     Raises:
         LookupError: there is no Python that the uid can execute.
@@ -44,7 +44,7 @@ def verdicts(tier: TierName, uid: int | None) -> Iterator[Verdict]:
     """
     with arena(uid, None if uid is None else uid + 1) as ground:
         yield from quick_verdicts(ground, tier, uid)
-        for number, name in enumerate(ENDLESS):
+        for number, name in enumerate(() if quick else ENDLESS):
             # Dead processes count against a uid's limit until they are reaped, so each run has another one.
             other = None if uid is None else uid + 2 + number
             if other is not None:
@@ -118,7 +118,7 @@ def _endless_verdict(name: str, word: str, ended: int, left: bool, tier: TierNam
 
 def _command(ground: Arena, tier: TierName, uid: int | None, limits: Limits, mark: int, *arguments: str) -> list[str]:
     program_folder = ground.program.split("/mcp_servers/")[0]
-    own = (sys.prefix, sys.base_prefix) if ground.python == sys.executable else ()
+    own = (sys.base_prefix,) if ground.python == os.path.realpath(sys.executable) else ()
     policy = Policy(
         workdir=ground.world.inside,
         read_write=(ground.world.inside,),
