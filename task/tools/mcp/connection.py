@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
 from task.tools.mcp.failures import Fault, MCPFailure, failure_of
+from task.tools.mcp.owned_session import OwnedSession
 
 if TYPE_CHECKING:
     import httpx2
@@ -47,16 +48,17 @@ SERVICE = Identity()
 class ServerConnection:
     """Calls one server, whatever protocol it speaks, and says in `MCPFailure` how a call failed."""
 
-    def __init__(self, url: str, server: str, headers: Mapping[str, str], parallel: int) -> None:
+    def __init__(self, url: str, server: str, headers: Mapping[str, str], parallel: int, probe_seconds: float) -> None:
         self._url = url
         self._server = server
         self._fixed = dict(headers)
         self._slots = asyncio.Semaphore(parallel)
         self._probing = asyncio.Lock()
+        self._probe_seconds = probe_seconds
         self._version: str | None = None
         self._http: httpx2.AsyncClient | None = None
         self._lists: object | None = None
-        self._session = OwnedSession(lambda: self._client("legacy", SERVICE))
+        self._session = OwnedSession(lambda: self._client("legacy", SERVICE), probe_seconds)
 
     async def run(self, use: Use[T], seconds: float, identity: Identity, *, repeatable: bool) -> T:
         """What `use` makes of a connected client; tried a second time where that can do no harm.
@@ -103,25 +105,18 @@ class ServerConnection:
         if modern or identity.own:
             async with self._client(modern or "legacy", identity) as client:
                 return await use(client)
-        client, generation = await self._session.client()
-        try:
+        async with self._session.borrowed() as client:
             return await use(client)
-        except BaseException as error:
-            if not isinstance(error, asyncio.CancelledError) or not _asked_to_stop():
-                await self._session.drop(generation)
-            raise
 
     async def _modern(self, identity: Identity) -> str | None:
-        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
         if self._version is None:
             async with self._probing:
                 if self._version is None:
                     self._version = await self._probe(identity)
-        return self._version if self._version in MODERN_PROTOCOL_VERSIONS else None
+        return self._version if is_modern(self._version) else None
 
     async def _probe(self, identity: Identity) -> str:
-        async with asyncio.timeout(PROBE_SECONDS), self._client("auto", identity) as client:
+        async with asyncio.timeout(self._probe_seconds), self._client("auto", identity) as client:
             return client.protocol_version
 
     def _client(self, mode: str, identity: Identity) -> AbstractAsyncContextManager[Client]:
@@ -141,69 +136,11 @@ class ServerConnection:
         )  # fmt: skip
 
 
-class OwnedSession:
-    """A session of the older protocol: opened once, by a task of its own, however many calls need it.
+def is_modern(version: str) -> bool:
+    """Whether servers of this protocol version keep no session."""
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-    The SDK's client must be left by the task that entered it, so request tasks only borrow it.
-    """
-
-    def __init__(self, opening: Callable[[], AbstractAsyncContextManager[Client]]) -> None:
-        self._opening = opening
-        self._lock = asyncio.Lock()
-        self._generation = 0
-        self._owner: asyncio.Task[None] | None = None
-        self._stop = asyncio.Event()
-        self._client: Client | None = None
-
-    async def client(self) -> tuple[Client, int]:
-        """The open client, and which opening it is of."""
-        async with self._lock:
-            if self._owner is None or self._owner.done() or self._client is None:
-                await self._end()
-                await self._open()
-            assert self._client is not None
-            return self._client, self._generation
-
-    async def drop(self, generation: int) -> None:
-        """Forget the client of that opening; the first of many failed calls does it for all."""
-        async with self._lock:
-            if generation == self._generation:
-                await self._end()
-
-    async def close(self) -> None:
-        async with self._lock:
-            await self._end()
-
-    async def _open(self) -> None:
-        opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        self._stop = asyncio.Event()
-        self._owner = asyncio.create_task(self._own(opened, self._stop))
-        async with asyncio.timeout(PROBE_SECONDS):
-            self._client = await opened
-        self._generation += 1
-
-    async def _own(self, opened: asyncio.Future[Client], stop: asyncio.Event) -> None:
-        _headers.set({})
-        try:
-            async with self._opening() as client:
-                opened.set_result(client)
-                await stop.wait()
-        except BaseException as error:
-            if not opened.done():
-                opened.set_exception(error if isinstance(error, Exception) else ConnectionError("not opened"))
-            elif _asked_to_stop():
-                raise
-
-    async def _end(self) -> None:
-        owner, self._owner, self._client = self._owner, None, None
-        if owner is None:
-            return
-        self._stop.set()
-        done, _ = await asyncio.wait({owner}, timeout=GRACE)
-        if not done:
-            owner.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await owner
+    return version in MODERN_PROTOCOL_VERSIONS
 
 
 def _http_client(url: str, headers: Mapping[str, str]) -> httpx2.AsyncClient:
@@ -229,8 +166,3 @@ def _http_client(url: str, headers: Mapping[str, str]) -> httpx2.AsyncClient:
 async def _sdk_loaded() -> None:
     if "mcp" not in sys.modules:  # most of a second, which the other requests shall not wait for
         await asyncio.to_thread(import_module, "mcp")
-
-
-def _asked_to_stop() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

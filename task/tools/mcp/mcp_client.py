@@ -7,7 +7,7 @@ from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, cast
 
 from task.errors import ToolError
-from task.tools.mcp.connection import SERVICE, Identity, ServerConnection
+from task.tools.mcp.connection import PROBE_SECONDS, SERVICE, Identity, ServerConnection, is_modern
 from task.tools.mcp.failures import Fault, MCPFailure
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.results import MCPFile, MCPResult, files_of, result_of
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 Progress = Callable[[float, float | None, str | None], None]  # done, of how many, in words
 
 TOOL_SECONDS = 300.0
-LISTING_SECONDS = 5.0
 PAGES = 50
 PARALLEL = 16
 
@@ -28,7 +27,8 @@ class MCPClient:
     """One MCP server's tools. Source: API reference, MCPClient.
 
     Nothing is sent before the first call, so a dead server stops nobody; the server may restart, change its protocol
-    or come back at any time. `name` is what people read in messages.
+    or come back at any time. `name` is what people read in messages; `timeout` and `probe_seconds` bound a call, and
+    the question which tools and which protocol there are.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class MCPClient:
         timeout: float = TOOL_SECONDS,
         name: str | None = None,
         parallel: int = PARALLEL,
+        probe_seconds: float = PROBE_SECONDS,
     ) -> None:
         self.url = url
         self.name = name or url
@@ -47,7 +48,8 @@ class MCPClient:
         self._timeout = timeout
         self._tools: dict[str, MCPToolModel] = {}
         bearer = {"Authorization": f"Bearer {token}"} if token else {}
-        self._connection = ServerConnection(url, self.name, {**bearer, **(headers or {})}, parallel)
+        self._probe_seconds = probe_seconds
+        self._connection = ServerConnection(url, self.name, {**bearer, **(headers or {})}, parallel, probe_seconds)
 
     @staticmethod
     def create(
@@ -68,7 +70,7 @@ class MCPClient:
         Raises:
             MCPFailure: the server cannot be asked.
         """
-        tools = await self._run(_all_tools, LISTING_SECONDS, identity, repeatable=True)
+        tools = await self._run(_all_tools, self._probe_seconds, identity, repeatable=True)
         self._tools.update((tool.name, tool) for tool in tools)
         return tools
 
@@ -108,7 +110,8 @@ class MCPClient:
                 on_progress(progress, total, message)
 
         async def use(client: Client) -> MCPResult:
-            await client.list_tools()  # from the shared cache; without it the SDK lists again after every call
+            if is_modern(client.protocol_version):
+                await client.list_tools()  # from the shared cache; without it the SDK lists again after every call
             answer = await client.call_tool(
                 name, arguments, seconds, progressed if on_progress else None, meta=cast("Any", dict(meta or {}))
             )

@@ -1,0 +1,110 @@
+"""A session of the older protocol: opened once, by a task of its own, however many calls need it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+END_SECONDS = 2.0
+
+Opening = Callable[[], AbstractAsyncContextManager["Client"]]
+
+
+@dataclass
+class _Opened:
+    """One opening of the session. A retired one ends when the last call that borrowed it has come back."""
+
+    client: asyncio.Future[Client]
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    borrowers: int = 0
+    retired: bool = False
+    owner: asyncio.Task[None] | None = None
+
+    @property
+    def alive(self) -> bool:
+        return not self.retired and self.owner is not None and not self.owner.done()
+
+
+class OwnedSession:
+    """Lends the client of one session, and opens another when that one is lost.
+
+    The SDK's client must be left by the task that entered it, so request tasks only borrow it.
+    """
+
+    def __init__(self, opening: Opening, seconds: float) -> None:
+        self._opening = opening
+        self._seconds = seconds
+        self._lock = asyncio.Lock()
+        self._current: _Opened | None = None
+        self._owners: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def borrowed(self) -> AsyncGenerator[Client]:
+        """The client for one call. A call that fails retires the session, for all calls that begin after it."""
+        opened = await self._open_one()
+        opened.borrowers += 1
+        try:
+            yield opened.client.result()
+        except BaseException as error:
+            if not isinstance(error, asyncio.CancelledError) or not _asked_to_stop():
+                opened.retired = True
+            raise
+        finally:
+            opened.borrowers -= 1
+            if opened.retired and not opened.borrowers:
+                opened.stop.set()
+
+    async def close(self) -> None:
+        """End every opening; each in the task that made it."""
+        if self._current is not None:
+            self._current.stop.set()
+        for owner in list(self._owners):
+            done, _ = await asyncio.wait({owner}, timeout=END_SECONDS)
+            if not done:
+                owner.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await owner
+
+    async def _open_one(self) -> _Opened:
+        async with self._lock:
+            if self._current is None or not self._current.alive:
+                self._current = await self._opened()
+            return self._current
+
+    async def _opened(self) -> _Opened:
+        opened = _Opened(asyncio.get_running_loop().create_future())
+        opened.owner = asyncio.create_task(self._own(opened))
+        self._owners.add(opened.owner)
+        opened.owner.add_done_callback(self._owners.discard)
+        try:
+            async with asyncio.timeout(self._seconds):
+                await asyncio.shield(opened.client)
+        except BaseException:
+            opened.stop.set()
+            opened.owner.cancel()
+            raise
+        return opened
+
+    async def _own(self, opened: _Opened) -> None:
+        try:
+            async with self._opening() as client:
+                opened.client.set_result(client)
+                await opened.stop.wait()
+        except BaseException as error:
+            if not opened.client.done():
+                told = error if isinstance(error, Exception) else ConnectionError("the session was not opened")
+                opened.client.set_exception(told)
+                opened.client.exception()  # who waited for it may have left
+            if _asked_to_stop():
+                raise
+
+
+def _asked_to_stop() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,265 @@
+"""MCPClient against real servers: what it reads, and how it survives what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from task.errors import ToolError
+from task.tools.mcp.connection import Identity
+from task.tools.mcp.failures import Fault, MCPFailure, failure_of
+from task.tools.mcp.mcp_client import MCPClient
+from task.tools.mcp.results import MAX_TEXT_CHARS
+from tests.support.mcp_peer import PNG
+from tests.support.mcp_processes import ServerProcess, free_port, mcp_peer, notes
+from tests.support.mcp_wire import cable, http_server, listed, spelt_out
+
+ERAS = ["modern", "legacy"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("peer")
+
+
+@pytest.fixture(scope="module", params=ERAS)
+def peer(request: pytest.FixtureRequest, folder: Path) -> Iterator[ServerProcess]:
+    with mcp_peer(folder, legacy=request.param == "legacy", token="sesame") as server:
+        yield server
+
+
+async def test_tools_come_with_their_schema_and_what_the_server_claims_of_them(peer: ServerProcess) -> None:
+    async with MCPClient.create(peer.url, token="sesame") as client:
+        tools = {tool.name: tool for tool in await client.get_tools()}
+    assert tools["echo"].description == "Says the same.\n\nIndented further down."
+    assert tools["echo"].parameters["required"] == ["text"]
+    assert (tools["echo"].repeatable, tools["write"].repeatable) == (True, False)
+
+
+async def test_create_can_be_awaited_as_well(peer: ServerProcess) -> None:
+    client = await MCPClient.create(peer.url, token="sesame")
+    try:
+        assert await client.call_tool("echo", {"text": "Hi"}) == "Hi"
+    finally:
+        await client.close()
+
+
+async def test_progress_and_meta_travel_beside_the_arguments(peer: ServerProcess) -> None:
+    progress: list[tuple[float, float | None, str | None]] = []
+    async with MCPClient.create(peer.url, token="sesame") as client:
+        await client.call("echo", {"text": "Hi"}, on_progress=lambda *told: progress.append(told))
+        result = await client.call("caller", {}, meta={"here/conversation_id": "c1"})
+    assert progress == [(1, 2, "half way")]
+    assert result.structured["meta"]["here/conversation_id"] == "c1"
+
+
+async def test_what_a_tool_says_of_its_failure_is_kept(peer: ServerProcess) -> None:
+    async with MCPClient.create(peer.url, token="sesame") as client:
+        result = await client.call("fail", {})
+        unknown = await client.call("nothing", {})
+        with pytest.raises(ToolError, match="the disc is full"):
+            await client.call_tool("fail", {})
+    assert (result.is_error, "the disc is full" in result.text) == (True, True)
+    assert (unknown.is_error, "nothing" in unknown.text) == (True, True)
+
+
+async def test_pictures_are_bytes_and_resources_can_be_read(peer: ServerProcess) -> None:
+    async with MCPClient.create(peer.url, token="sesame") as client:
+        picture, report = await client.call("picture", {}), await client.call("report", {})
+        [file] = await client.read("peer://report.csv", max_bytes=1000)
+        with pytest.raises(ToolError, match="larger than 3 bytes"):
+            await client.read("peer://report.csv", max_bytes=3)
+    assert picture.text == "A dot."
+    assert [(f.name, f.mime_type, f.content) for f in picture.files] == [("image_2.png", "image/png", PNG)]
+    assert [f.uri for f in report.files] == ["peer://report.csv", "https://docs.example/manual"]
+    assert (file.name, file.mime_type, file.content) == ("report.csv", "text/csv", b"a,b\n1,2\n")
+
+
+async def test_a_result_without_text_is_told_as_json(peer: ServerProcess) -> None:
+    async with MCPClient.create(peer.url, token="sesame") as client:
+        result = await client.call("numbers", {})
+    assert result.structured == {"numbers": [1, 2]}
+    assert '"numbers"' in result.text
+
+
+async def test_five_megabytes_are_cut_to_what_can_be_kept(peer: ServerProcess) -> None:
+    async with MCPClient.create(peer.url, token="sesame") as client:
+        result = await client.call("large", {}, on_progress=lambda *_: None)
+    assert result.text.startswith("x" * MAX_TEXT_CHARS)
+    assert result.text.endswith("more characters were left out]")
+    assert len(result.text) < MAX_TEXT_CHARS + 100
+
+
+async def test_a_cancelled_call_is_cancelled_on_the_server(peer: ServerProcess, folder: Path) -> None:
+    async with MCPClient.create(peer.url, token="sesame") as client:
+        call = asyncio.create_task(client.call("wait", {"seconds": 30}))
+        before = notes(folder).count("wait cancelled")
+        await noted(folder, "wait begins", notes(folder).count("wait begins") + 1)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await noted(folder, "wait cancelled", before + 1)
+
+
+async def test_a_call_that_takes_too_long_is_ended_on_both_sides(peer: ServerProcess, folder: Path) -> None:
+    before = notes(folder).count("wait cancelled")
+    async with MCPClient.create(peer.url, token="sesame", name="peer") as client:
+        with pytest.raises(MCPFailure, match=r"peer did not answer within 0\.2 s") as caught:
+            await client.call("wait", {"seconds": 30}, timeout=0.2)
+        await noted(folder, "wait cancelled", before + 1)
+        assert await client.call_tool("echo", {"text": "again"}) == "again"
+    assert caught.value.fault is Fault.TIMEOUT
+
+
+async def test_calls_at_once_do_not_see_each_others_keys(peer: ServerProcess) -> None:
+    def who(number: int) -> Identity:
+        return Identity({"Api-Key": f"key-{number}"}, partition=f"user-{number}", own=True)
+
+    async with MCPClient.create(peer.url, token="sesame") as client:
+        results = await asyncio.gather(*(client.call("caller", {}, identity=who(number)) for number in range(8)))
+    assert [result.structured["headers"]["api-key"] for result in results] == [f"key-{number}" for number in range(8)]
+
+
+async def test_no_more_calls_run_at_once_than_allowed(peer: ServerProcess) -> None:
+    async with MCPClient.create(peer.url, token="sesame", parallel=2) as client:
+        await client.get_tools()
+        started = perf_counter()
+        await asyncio.gather(*(client.call("wait", {"seconds": 0.1}) for _ in range(6)))
+    assert perf_counter() - started >= 0.3
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_server_that_comes_late_and_one_that_was_restarted_are_used(era: str, tmp_path: Path) -> None:
+    with mcp_peer(tmp_path, legacy=era == "legacy", started=False) as server:
+        async with MCPClient.create(server.url, name="late") as client:
+            with pytest.raises(MCPFailure, match="late cannot be reached"):
+                await client.get_tools()
+            server.start()
+            await client.get_tools()
+            assert await client.call_tool("write", {"text": "one"}) == "written"
+            server.kill()
+            server.start()
+            results = await asyncio.gather(*(client.call_tool("write", {"text": str(n)}) for n in range(10)))
+            server.kill()
+            with pytest.raises(MCPFailure) as caught:
+                await client.call_tool("echo", {"text": "gone"})
+    assert results == ["written"] * 10
+    assert notes(tmp_path).count("write 3") == 1
+    assert caught.value.fault is Fault.UNAVAILABLE
+
+
+async def test_only_a_call_that_may_be_repeated_is_made_twice_when_the_connection_breaks(
+    peer: ServerProcess, folder: Path
+) -> None:
+    read, once = f"read {peer.port}", f"once {peer.port}"
+    async with cable(peer.port) as wire, MCPClient.create(wire.url, token="sesame") as client:
+        await client.get_tools()
+        await client.call_tool("echo", {"text": "warm"})
+        wire.cut_next = 1
+        assert await client.call_tool("echo", {"text": read}) == read
+        wire.cut_next = 1
+        with pytest.raises(MCPFailure) as caught:
+            await client.call_tool("write", {"text": once})
+    assert caught.value.fault is Fault.LOST
+    assert notes(folder).count(f"echo {read}") == 2
+    assert notes(folder).count(f"write {once}") == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "fault"),
+    [
+        (401, Fault.CREDENTIAL), (403, Fault.CREDENTIAL), (404, Fault.ADDRESS), (421, Fault.ADDRESS),
+        (413, Fault.TOO_LARGE), (500, Fault.BROKEN), (503, Fault.UNAVAILABLE),
+    ],
+)  # fmt: skip
+async def test_a_refusal_is_told_by_its_status(status: int, fault: Fault) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.Response(status=status, text="no")
+
+    async with http_server(refuse) as url, MCPClient.create(url, token="secret-token", name="it") as client:
+        with pytest.raises(MCPFailure, match="server it") as caught:
+            await client.get_tools()
+    assert caught.value.fault is fault
+    assert "secret" not in str(caught.value)
+    assert url not in str(caught.value)
+
+
+async def test_a_server_that_hangs_is_given_up_in_time() -> None:
+    async def hang(_: web.Request) -> web.Response:
+        await asyncio.sleep(60)
+        return web.Response()
+
+    async with http_server(hang) as url:
+        started = perf_counter()
+        async with MCPClient(url, name="slow", probe_seconds=0.2) as client:
+            with pytest.raises(MCPFailure) as caught:
+                await client.get_tools()
+    assert caught.value.fault is Fault.TIMEOUT
+    assert perf_counter() - started < 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"), [("application/x-unknown", b"\x00\x01"), ("application/json", b"{"), ("text/html", b"<p>Hi</p>")]
+)
+async def test_an_answer_of_another_kind_is_broken(kind: str, body: bytes) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=body, content_type=kind)
+
+    async with http_server(answer) as url, MCPClient.create(url, name="it") as client:
+        with pytest.raises(MCPFailure, match="cannot be understood") as caught:
+            await client.get_tools()
+    assert caught.value.fault is Fault.BROKEN
+
+
+async def test_content_that_no_protocol_knows_is_broken() -> None:
+    results = {"tools/list": listed("smell"), "tools/call": {"content": [{"type": "smell", "data": "roses"}]}}
+    async with spelt_out(results) as url, MCPClient.create(url, name="it") as client:
+        with pytest.raises(MCPFailure, match="cannot be understood"):
+            await client.call("smell", {})
+
+
+async def test_all_pages_of_a_list_are_read_and_an_endless_list_ends() -> None:
+    def page(parameters: dict[str, Any]) -> dict[str, Any]:
+        number = int(parameters.get("cursor", 0))
+        return {**listed(f"tool_{number}"), "nextCursor": str(number + 1)}
+
+    async with spelt_out({"tools/list": page}) as url, MCPClient.create(url) as client:
+        tools = await client.get_tools()
+    assert [tool.name for tool in tools[:3]] == ["tool_0", "tool_1", "tool_2"]
+    assert len(tools) == 51
+
+
+async def test_a_wrong_token_is_a_matter_for_an_operator(tmp_path: Path, peer: ServerProcess) -> None:
+    async with MCPClient.create(peer.url, token="wrong") as client:
+        with pytest.raises(MCPFailure, match="An operator has to look at its token") as caught:
+            await client.get_tools()
+    assert caught.value.fault is Fault.CREDENTIAL
+
+
+async def test_nobody_listening_is_known_at_once() -> None:
+    async with MCPClient.create(f"http://127.0.0.1:{free_port()}/mcp") as client:
+        started = perf_counter()
+        with pytest.raises(MCPFailure) as caught:
+            await client.call_tool("echo", {})
+    assert caught.value.fault is Fault.UNAVAILABLE
+    assert perf_counter() - started < 2
+
+
+async def test_a_cancellation_nobody_asked_for_is_a_lost_connection() -> None:
+    group = BaseExceptionGroup("", [asyncio.CancelledError()])
+    failure = failure_of(group, "it", 1, [], session=False)
+    assert failure is not None
+    assert failure.fault is Fault.LOST
+
+
+async def noted(folder: Path, line: str, times: int) -> None:
+    """Wait until the peer has noted the line so many times."""
+    async with asyncio.timeout(5):
+        while notes(folder).count(line) < times:
+            await asyncio.sleep(0.01)

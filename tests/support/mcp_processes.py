@@ -1,0 +1,95 @@
+"""MCP servers as processes of their own, on free loopback ports, to be stopped, killed and started again."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 30
+
+
+class ServerProcess:
+    """One server's process; `start` after `kill` gives a new one at the same address."""
+
+    def __init__(self, port: int, command: list[str], environment: dict[str, str]) -> None:
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}/mcp"
+        self._command = command
+        self._environment = {**os.environ, **environment, "PYTHONPATH": str(ROOT)}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Run it and wait until it listens."""
+        self._process = subprocess.Popen(self._command, env=self._environment, cwd=ROOT)
+        deadline = time.monotonic() + START_SECONDS
+        while not self._listens():
+            assert self._process.poll() is None, "the server ended at its start"
+            assert time.monotonic() < deadline, "the server does not listen"
+            time.sleep(0.01)
+
+    def stop(self) -> int:
+        """Ask it to end, as the supervisor does; its exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(10)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(10)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+@contextmanager
+def mcp_peer(
+    folder: Path, *, legacy: bool = False, token: str | None = None, started: bool = True
+) -> Generator[ServerProcess]:
+    """The peer of `tests.support.mcp_peer`; its notes are `notes.txt` in `folder`."""
+    port = free_port()
+    options = [*(["--legacy"] if legacy else []), *(["--token", token] if token else [])]
+    command = [sys.executable, "-m", "tests.support.mcp_peer", str(port), str(folder / "notes.txt"), *options]
+    with _running(ServerProcess(port, command, {}), started) as server:
+        yield server
+
+
+@contextmanager
+def search_server(search_url: str, *, token: str = "", started: bool = True) -> Generator[ServerProcess]:
+    """The product's own search server, asking a page of ours instead of DuckDuckGo."""
+    port = free_port()
+    command = [sys.executable, "-m", "mcp_servers.duckduckgo", "--port", str(port), "--search-url", search_url]
+    with _running(
+        ServerProcess(port, [*command, "--log-level", "WARNING"], {"AGENT_MCP_TOKEN": token}), started
+    ) as server:
+        yield server
+
+
+@contextmanager
+def _running(server: ServerProcess, started: bool) -> Generator[ServerProcess]:
+    try:
+        if started:
+            server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+def notes(folder: Path) -> list[str]:
+    """What reached the peer so far."""
+    file = folder / "notes.txt"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,99 @@
+"""Ill-behaved ends of a wire: a server spelt out by hand, and a connection that breaks when a test says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from aiohttp import web
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Results = dict[str, Any]
+VERSION = "2026-07-28"
+
+
+@asynccontextmanager
+async def http_server(answer: Answer) -> AsyncGenerator[str]:
+    """A server that gives this answer to every request; its MCP address."""
+    app = web.Application(client_max_size=16 * 2**20)
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.2)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        host, port = runner.addresses[0][:2]
+        yield f"http://{host}:{port}/mcp"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def spelt_out(results: Results, requests: list[dict[str, Any]] | None = None) -> AsyncGenerator[str]:
+    """A server of today's protocol that answers each method with `results[method]`, a result or a function of the
+    request's parameters."""
+    known: Results = {"server/discover": {"supportedVersions": [VERSION], "capabilities": {"tools": {}}}, **results}
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked = await request.json()
+        if requests is not None:
+            requests.append({"headers": dict(request.headers), **asked})
+        result = known[asked["method"]]
+        given: dict[str, Any] = result(asked.get("params") or {}) if callable(result) else result
+        cacheable = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": cacheable | given})
+
+    async with http_server(answer) as url:
+        yield url
+
+
+def listed(*names: str, **more: Any) -> dict[str, Any]:
+    """The result of `tools/list` with tools of these names."""
+    shape = {"description": "A tool.", "inputSchema": {"type": "object", "properties": {}}, **more}
+    return {"tools": [{"name": name, **shape} for name in names]}
+
+
+class Cable:
+    """Carries bytes to a server; `cut_next` breaks the next exchange after the request has gone through."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.cut_next = 0
+        self.url = ""
+
+    async def carry(self, near_in: asyncio.StreamReader, near_out: asyncio.StreamWriter) -> None:
+        far_in, far_out = await asyncio.open_connection("127.0.0.1", self._port)
+        with suppress(ConnectionError, asyncio.CancelledError):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_pour(near_in, far_out))
+                group.create_task(self._back(far_in, near_out))
+        near_out.close()
+        far_out.close()
+
+    async def _back(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while data := await source.read(65_536):
+            if self.cut_next:
+                self.cut_next -= 1
+                break
+            target.write(data)
+            await target.drain()
+        target.close()
+
+
+async def _pour(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    while data := await source.read(65_536):
+        target.write(data)
+        await target.drain()
+    target.close()
+
+
+@asynccontextmanager
+async def cable(port: int) -> AsyncGenerator[Cable]:
+    """A cable to the server on that port of this machine."""
+    carried = Cable(port)
+    server = await asyncio.start_server(carried.carry, "127.0.0.1", 0)
+    carried.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+    async with server:
+        yield carried
