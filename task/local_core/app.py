@@ -19,6 +19,7 @@ from task.local_core.access import AccessRules
 from task.local_core.admin import Administration
 from task.local_core.auth import Authenticator
 from task.local_core.buckets import BucketIds
+from task.local_core.chat_calls import ChatCalls
 from task.local_core.clock import Clock
 from task.local_core.completions import Completions, LocalModel
 from task.local_core.config import CoreConfig
@@ -106,6 +107,7 @@ def create_app(settings: CoreSettings) -> web.Application:
     resources.register(app, store, access, buckets, max_file_size=settings.limits.upload, core025=settings.core025)
     Listings(source.current, settings.core025).register(app)
     FeatureCalls(source.current, keys, relay).register(app)
+    ChatCalls(source.current, settings.core025).register(app)
     Administration(source).register(app)
     if not settings.core025:
         Permissions(keys, access).register(app)

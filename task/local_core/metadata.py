@@ -43,14 +43,15 @@ class ListingQuery:
 
 
 def item_node(stored: StoredFile, permissions: Permissions | None = None) -> Node:
-    """A file, with its etag."""
-    return _node(parse(stored.url), "ITEM", permissions) | {
+    """A file, conversation or prompt, with its etag; only files tell their size and type."""
+    url = parse(stored.url)
+    content = {"contentLength": stored.size, "contentType": stored.content_type} if url.type == "files" else {}
+    return _node(url, "ITEM", permissions) | {
         "createdAt": stored.created_at,
         "updatedAt": stored.updated_at,
         "etag": stored.etag,
         "author": stored.author,
-        "contentLength": stored.size,
-        "contentType": stored.content_type,
+        **content,
     }
 
 

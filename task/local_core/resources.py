@@ -1,4 +1,4 @@
-"""Core's HTTP calls about buckets and files: upload, download, delete, metadata, move and copy."""
+"""Core's HTTP calls about buckets, files, conversations and prompts: write, read, delete, metadata, move, copy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import mimetypes
 from collections.abc import Awaitable, Callable
 from typing import BinaryIO
 
+import orjson
 from aiohttp import web
 
 from task.local_core.access import AccessRules
@@ -16,11 +17,16 @@ from task.local_core.identity import IDENTITY, Identity
 from task.local_core.metadata import ListingQuery, folder_node, item_node
 from task.local_core.multipart import receive_file
 from task.local_core.refusal import PlainAnswer, Refusal, json_answer
+from task.local_core.relay import read_body
 from task.local_core.storage import Store, StoredFile
 from task.local_core.transfer import parse_transfer
-from task.local_core.urls import InvalidUrl, ResourceUrl, parse
+from task.local_core.uploads import Upload
+from task.local_core.urls import RESOURCE_TYPES, InvalidUrl, ResourceUrl, parse
 
 MAX_FILE_BYTES = 536_870_912
+DOCUMENTS = ("conversations", "prompts")
+"""Resources that are JSON objects; they are written as bodies, not as forms."""
+
 _CHUNK_BYTES = 1 << 18
 _METADATA_TYPE = "application/vnd.dial.metadata+json"
 
@@ -34,7 +40,7 @@ def register(
     max_file_size: int = MAX_FILE_BYTES,
     core025: bool = False,
 ) -> None:
-    """Add the routes of buckets and files.
+    """Add the routes of buckets, files, conversations and prompts.
 
     The handlers read `request[IDENTITY]` and raise `Refusal`; `max_file_size` is in bytes. Core 0.25 has no copy.
     """
@@ -45,7 +51,12 @@ def register(
     router.add_put(f"/v1/files/{tail}", calls.put)
     router.add_get(f"/v1/files/{tail}", calls.get, allow_head=False)
     router.add_delete(f"/v1/files/{tail}", calls.delete)
-    router.add_get(f"/v1/metadata/files/{tail}", calls.metadata, allow_head=False)
+    for kind in DOCUMENTS:
+        router.add_put(f"/v1/{kind}/{tail}", calls.put_document)
+        router.add_get(f"/v1/{kind}/{tail}", calls.get, allow_head=False)
+        router.add_delete(f"/v1/{kind}/{tail}", calls.delete)
+    for kind in RESOURCE_TYPES:
+        router.add_get(f"/v1/metadata/{kind}/{tail}", calls.metadata, allow_head=False)
     router.add_post("/v1/ops/resource/move", calls.transfer(move=True))
     if not core025:
         router.add_post("/v1/ops/resource/copy", calls.transfer(move=False))
@@ -66,19 +77,21 @@ class _Resources:
         return json_answer(request, {"bucket": own, "appdata": self._access.appdata_of(identity)})
 
     async def put(self, request: web.Request) -> web.Response:
-        resource = self._resource(_tail(request, "/v1/"))
-        if resource.is_folder:
-            raise Refusal(400, "File name is missing")
-        _check_new_name(resource)
-        self._check_write(request[IDENTITY], resource)
+        resource = self._new(request)
         with self._store.upload() as upload:
             content_type = await receive_file(request, upload, self._max_file_size)
             content_type = content_type or mimetypes.guess_type(resource.name or "")[0] or "application/octet-stream"
-            check = Conditions.of(request.headers).check_change
-            stored = await self._store.keep(resource.url, upload, content_type, _author(request[IDENTITY]), check)
-        answer = json_answer(request, item_node(stored))
-        answer.headers.update(_etag_headers(stored))
-        return answer
+            return await self._keep(request, resource, upload, content_type)
+
+    async def put_document(self, request: web.Request) -> web.Response:
+        resource = self._new(request)
+        body = await read_body(request)
+        if not _is_object(body):
+            raise Refusal(400, "The request body must be a JSON object")
+        with self._store.upload() as upload:
+            await upload.write(body)
+            await upload.finish()
+            return await self._keep(request, resource, upload, "application/json")
 
     async def get(self, request: web.Request) -> web.StreamResponse:
         resource = self._resource(_tail(request, "/v1/"))
@@ -87,7 +100,7 @@ class _Resources:
         self._check_read(request[IDENTITY], resource)
         opened = await self._store.open(resource.url)
         if opened is None:
-            raise Refusal(404)
+            raise Refusal(404, "" if resource.type == "files" else f"Not found: {resource.url}")
         stored, content = opened
         with content:
             Conditions.of(request.headers).check_download(stored)
@@ -140,10 +153,29 @@ class _Resources:
 
         return handler
 
+    def _new(self, request: web.Request) -> ResourceUrl:
+        resource = self._resource(_tail(request, "/v1/"))
+        if resource.is_folder:
+            raise Refusal(400, "File name is missing")
+        _check_new_name(resource)
+        self._check_write(request[IDENTITY], resource)
+        return resource
+
+    async def _keep(
+        self, request: web.Request, resource: ResourceUrl, upload: Upload, content_type: str
+    ) -> web.Response:
+        check = Conditions.of(request.headers).check_change
+        stored = await self._store.keep(resource.url, upload, content_type, _author(request[IDENTITY]), check)
+        answer = json_answer(request, item_node(stored))
+        answer.headers.update(_etag_headers(stored))
+        return answer
+
     def _check_transfer(self, identity: Identity, source: ResourceUrl, destination: ResourceUrl, move: bool) -> None:
         for resource in (source, destination):
             if resource.is_folder:
                 raise Refusal(400, f"Folder not allowed: {resource.url}")
+        if source.type != destination.type:
+            raise Refusal(400, "Source and destination must be resources of the same type")
         if source == destination:
             raise Refusal(400, f"Source and destination are the same resource: {source.url}")
         _check_new_name(destination)
@@ -178,6 +210,13 @@ def _tail(request: web.Request, prefix: str) -> str:
 def _check_new_name(resource: ResourceUrl) -> None:
     if resource.ends_in_dot:
         raise Refusal(400, "Resource name and/or parent folders must not end with .(dot)")
+
+
+def _is_object(body: bytes) -> bool:
+    try:
+        return isinstance(orjson.loads(body), dict)
+    except orjson.JSONDecodeError:
+        return False
 
 
 def _author(identity: Identity) -> str:

@@ -6,7 +6,13 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-RESOURCE_TYPES = {"files": "FILE"}
+RESOURCE_TYPES = {
+    "files": "FILE",
+    "conversations": "CONVERSATION",
+    "prompts": "PROMPT",
+    "applications": "APPLICATION",
+    "toolsets": "TOOL_SET",
+}
 """The first segment of a resource's URL, and the name of that type in metadata."""
 
 PUBLIC_BUCKET = "public"

@@ -69,7 +69,7 @@ def test_13_9_two_spellings_of_one_name_have_one_canonical_form(given: str, one_
         "files/b1/a%ff",
         "files/b1/a\\b",
         "metadata/files/b1/a.csv",
-        "conversations/b1/x",
+        "people/b1/x",
         "",
         "..",
     ],
