@@ -16,7 +16,7 @@ from aidial_sdk.exceptions import InvalidRequestError
 
 from task.agent import GeneralPurposeAgent
 from task.connection import Connection, OpenAIUpstream, open_connection
-from task.dial_request import configuration_of, configuration_schema, incoming_of
+from task.dial_request import check_answerable, configuration_of, configuration_schema
 from task.errors import InvalidRequest, ProviderError, SettingsError, new_reference
 from task.llm.profiles import PROFILES, Profile
 from task.loop import Limits
@@ -54,7 +54,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
     async def chat_completion(self, request: Request, response: Response) -> None:
         """Check the request, then answer it into a single choice; every failure reaches the caller as a sentence."""
         try:
-            incoming_of(request.messages, request.model_extra)
+            check_answerable(request.messages, request.model_extra)
             configuration = configuration_of(request)
         except InvalidRequest as error:
             if request.stream and self.settings.errors_in_stream:

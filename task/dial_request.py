@@ -22,6 +22,9 @@ from task.tools.models import Caller
 _OURS = ("x-upstream-", "x-forwarded-", "x-dial-override-name", "x-dial-deployment-id", "x-dial-application-")
 
 
+_ROLES = {role: Role.TOOL if role is DialRole.FUNCTION else Role(role.value) for role in DialRole}
+
+
 class AgentConfiguration(BaseModel):
     """What a person chose for the conversation; arrives as `custom_fields.configuration`."""
 
@@ -90,16 +93,26 @@ def configuration_schema(models: Sequence[str], default_model: str) -> dict[str,
     }
 
 
-def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None = None) -> list[Incoming]:
-    """The request's messages; attachments that stand beside them, in `extra`, belong to the last one.
+def check_answerable(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None = None) -> None:
+    """Refuse what `incoming_of` cannot read.
 
     Raises:
-        InvalidRequest: there are no messages, or the last one is not the user's.
+        InvalidRequest: there are no messages, the last one is not the user's, or what stands beside them is malformed.
     """
     if not messages:
         raise InvalidRequest("The request has no messages; send at least one message of the user.")
     if (role := messages[-1].role.value) != Role.USER:
         raise InvalidRequest(f"The last message is the {role}'s; it must be the user's.")
+    _loose_attachments(extra or {})
+
+
+def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None = None) -> list[Incoming]:
+    """The request's messages; attachments that stand beside them, in `extra`, belong to the last one.
+
+    Raises:
+        InvalidRequest: as by `check_answerable`.
+    """
+    check_answerable(messages, extra)
     incoming = list(map(_incoming, messages))
     if loose := _loose_attachments(extra or {}):
         incoming[-1] = replace(incoming[-1], attachments=(*incoming[-1].attachments, *loose))
@@ -108,8 +121,10 @@ def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None
 
 def _loose_attachments(extra: Mapping[str, Any]) -> list[Attachment]:
     custom = extra.get("custom_content")
+    if not custom:
+        return []
     try:
-        content = DialCustomContent.model_validate(custom or {})
+        content = DialCustomContent.model_validate(custom)
     except ValidationError as error:
         raise InvalidRequest("The custom_content beside the messages is malformed.") from error
     return list(map(_attachment, content.attachments or ()))
@@ -118,8 +133,8 @@ def _loose_attachments(extra: Mapping[str, Any]) -> list[Attachment]:
 def _incoming(message: DialMessage) -> Incoming:
     custom = message.custom_content
     attachments = tuple(map(_attachment, (custom.attachments or ()) if custom else ()))
-    role = Role.TOOL if message.role is DialRole.FUNCTION else Role(message.role.value)
-    return Incoming(role, _content(message), attachments, custom.state if custom else None, _with_calls(message))
+    state = custom.state if custom else None
+    return Incoming(_ROLES[message.role], _content(message), attachments, state, _with_calls(message))
 
 
 def _content(message: DialMessage) -> str | list[dict[str, Any]] | None:

@@ -38,8 +38,11 @@ def conversation(
         if item.plain is not None:
             messages.append(item.plain)
         elif item.role is Role.ASSISTANT:
-            history = read_state(item.state) if item.state is not None else ()
-            messages += with_turn(history, Message(Role.ASSISTANT, item.content).text())
+            answer = Message(Role.ASSISTANT, item.content or "")
+            if item.state is not None:
+                messages += with_turn(read_state(item.state), answer.text())
+            else:
+                messages.append(answer if isinstance(answer.content, str) else Message(Role.ASSISTANT, answer.text()))
         else:
             messages.append(user_message(item, None if pictures is None else pictures.get(position, ())))
     return repaired(messages)
@@ -55,11 +58,11 @@ def user_message(incoming: Incoming, images: Sequence[str] | None) -> Message:
     `images` are the URLs of the pictures as the model can fetch them; None: the model takes no pictures, and the
     text says so.
     """
+    if not incoming.attachments and not images:
+        return Message(incoming.role, incoming.content if incoming.content is not None else "")
     note = attachment_note(incoming.attachments)
     if images is None and any(map(is_image, incoming.attachments)):
         note += "\n(The model in use cannot see pictures; tell the user if the question needs one.)"
-    if not note and not images:
-        return Message(incoming.role, incoming.content if incoming.content is not None else "")
     parts = _parts(incoming.content)
     if isinstance(incoming.content, list) or images:
         notes = [{"type": "text", "text": note}] if note else []
