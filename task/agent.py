@@ -20,8 +20,8 @@ from task.conversation.messages import Message, ToolCall, tool_message
 from task.conversation.state import TOOL_CALL_HISTORY_KEY, StateRejected, TurnState, turn_history
 from task.dial_request import caller_of, configuration_of, incoming_of
 from task.errors import ToolError
-from task.llm.base import ModelOptions
-from task.loop import RunOutcome, ToolLoop
+from task.llm.base import ModelOptions, Usage
+from task.loop import RunOutcome, SilentObserver, ToolLoop
 from task.permissions.decisions import Gate, ModeGate
 from task.tools.base import BaseTool
 from task.tools.models import Caller
@@ -78,6 +78,7 @@ class GeneralPurposeAgent:
             connection.chat_model(deployment_name, caller),
             self._toolbox(ModeGate(configuration.permission_mode), found.tools),
             connection.limits,
+            _PrincipalInTime(caller.principal),
             options=ModelOptions(temperature=chosen, top_p=request.top_p, max_tokens=_max_tokens(request)),
         )
         outcome = await self._run(loop, messages, choice, caller)
@@ -184,6 +185,18 @@ class GeneralPurposeAgent:
         if self._connection is None:
             self._connection = open_connection(self.endpoint)
         return self._connection
+
+
+class _PrincipalInTime(SilentObserver):
+    """Asks who the caller is while the first tools run, so that the end of the answer need not wait for it."""
+
+    def __init__(self, principal: Callable[[], Awaitable[str]]) -> None:
+        self._principal = principal
+        self._asking: asyncio.Future[str] | None = None
+
+    def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
+        if message.tool_calls and self._asking is None:
+            self._asking = asyncio.ensure_future(self._principal())
 
 
 def _max_tokens(request: Request) -> int | None:
