@@ -169,6 +169,7 @@ async def measured(folder: Path) -> list[Figure]:
         load, direct = Load(app.port), Load(port)
         stack.callback(load.close)
         stack.callback(direct.close)
+        await app.at_rest()
         await load.ask(request(ROUTE, "chain 1"))
         memory = app.megabytes()
         bench = Bench(app, await stack.enter_async_context(processes.bare_loop(port)), load, direct)

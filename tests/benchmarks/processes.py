@@ -92,6 +92,14 @@ class Application:
             return times.user + times.system
         return self._scheduled(0)  # in nanoseconds; the usual CPU times have steps of 10 ms
 
+    async def at_rest(self) -> None:
+        """Wait until what it loads after its port is open is loaded."""
+        async with asyncio.timeout(START_SECONDS):
+            before = -1.0
+            while self.cpu() - before > 0.01:
+                before = self.cpu()
+                await asyncio.sleep(0.3)
+
     def waited(self) -> float:
         """Seconds in which it had work but not its core: other programs, or none where the system does not tell."""
         return self._scheduled(1) if CORES else 0.0
