@@ -9,7 +9,7 @@ from task.utils.documents.docx_styles import Numbering, Styles, number_of, outli
 from task.utils.documents.docx_text import Paragraphs
 from task.utils.documents.markdown import Piece, blocks_of, heading, item, table
 from task.utils.documents.model import Extraction
-from task.utils.documents.office_xml import attribute, child, is_on, local, value
+from task.utils.documents.office_xml import attribute, child, is_on, local, value, whole_number
 from task.utils.documents.office_zip import Package, open_package
 
 if TYPE_CHECKING:
@@ -117,12 +117,12 @@ class _Body:
             yield above
 
     def _cells(self, row: Element, above: list[str]) -> Iterator[str]:
-        column = _number(value(row, "trPr", "gridBefore"), 0)
+        column = min(whole_number(value(row, "trPr", "gridBefore"), 0), _WIDEST_SPAN)
         yield from [""] * column
         for cell in _cells_of(row):
             properties = child(cell, "tcPr")
             merge = child(properties, "vMerge")
-            width = _number(value(properties, "gridSpan"), 1)
+            width = min(whole_number(value(properties, "gridSpan"), 1), _WIDEST_SPAN)
             if merge is not None and attribute(merge, "val") != "restart" and column < len(above):
                 text = above[column]
             else:
@@ -153,7 +153,3 @@ def _plain(piece: Piece) -> str:
     if piece.kind == "table":
         return "\n".join("; ".join(filter(None, dict.fromkeys(row))) for row in piece.rows)
     return piece.text.lstrip("# ") if piece.kind == "heading" else piece.text
-
-
-def _number(text: str, default: int) -> int:
-    return min(int(text), _WIDEST_SPAN) if text.isdigit() else default

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from task.utils.documents.office_xml import attribute, child, value
+from task.utils.documents.office_xml import attribute, child, value, whole_number
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
@@ -52,14 +52,13 @@ def number_of(properties: Element | None) -> tuple[str, int] | None:
     """The list a paragraph belongs to and its level in it; None outside of lists."""
     found = child(properties, "numPr")
     list_id = value(found, "numId")
-    level = value(found, "ilvl")
-    return (list_id, int(level) if level.isdigit() else 0) if list_id else None
+    return (list_id, whole_number(value(found, "ilvl"), 0)) if list_id else None
 
 
 def outline_level(properties: Element | None) -> int:
     """A heading's level, counted from 1; 0 for body text."""
-    level = value(properties, "outlineLvl")
-    return int(level) + 1 if level.isdigit() and int(level) < 9 else 0
+    level = whole_number(value(properties, "outlineLvl"), 9)
+    return level + 1 if level < 9 else 0
 
 
 def _listed(element: Element) -> tuple[str, int] | None:
@@ -73,8 +72,8 @@ def _heading_level(element: Element) -> int:
     if name == "title":
         return 1
     word, _, level = name.partition(" ")
-    if word == "heading" and level.isdigit():
-        return int(level)
+    if word == "heading" and whole_number(level, 0):
+        return whole_number(level, 0)
     return outline_level(child(element, "pPr"))
 
 
@@ -112,8 +111,7 @@ class Numbering:
 
 
 def _start(level: Element) -> int:
-    start = value(level, "start")
-    return int(start) if start.isdigit() else 1
+    return whole_number(value(level, "start"), 1)
 
 
 def _counted(count: int, shape: str) -> str:

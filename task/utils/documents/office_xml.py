@@ -64,6 +64,11 @@ def value(element: Element | None, *names: str) -> str:
     return "" if found is None else attribute(found, "val")
 
 
+def whole_number(text: str, default: int) -> int:
+    """The number that a text of up to nine digits is, else the default."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else default
+
+
 def is_on(element: Element | None, *names: str) -> bool:
     """Whether a switch such as `<w:vanish/>` is there and not turned off."""
     found = child(element, *names)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from task.utils.documents.markdown import Piece, blocks_of, heading, item, table
 from task.utils.documents.model import Block, Extraction
-from task.utils.documents.office_xml import attribute, child, local
+from task.utils.documents.office_xml import attribute, child, local, whole_number
 from task.utils.documents.office_zip import Package, open_package
 
 if TYPE_CHECKING:
@@ -126,11 +126,11 @@ def _text(paragraph: Element) -> str:
 
 
 def _shaped(text: str, properties: Element | None, *, in_list: bool) -> Piece:
-    level = "" if properties is None else attribute(properties, "lvl")
+    level = 0 if properties is None else whole_number(attribute(properties, "lvl"), 0)
     marks = set() if properties is None else {local(part) for part in properties}
     if "buNone" in marks or not (in_list or marks & {"buChar", "buAutoNum"}):
         return Piece("text", text)
-    return item(text, int(level) if level.isdigit() else 0)
+    return item(text, level)
 
 
 def _rows(element: Element) -> Iterator[list[str]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from task.utils.documents.markdown import Piece, blocks_of, heading, table
 from task.utils.documents.model import Block, Extraction, Unreadable
-from task.utils.documents.office_xml import Harmful, attribute, local
+from task.utils.documents.office_xml import Harmful, attribute, local, whole_number
 from task.utils.documents.office_zip import Package, open_package
 from task.utils.documents.xlsx_cells import Cells, column_of, formats_of, is_1904, strings_of
 
@@ -113,14 +113,13 @@ class _Rows:
                 self._merged.append(attribute(element, "ref"))
                 continue
             row = cells.row(element)
-            number = element.get("r", "")
             if any(row):
                 places += len(row)
                 if len(self.rows) == room or places > _MOST_CELLS:
                     self.total = _count_rows(package, part)
                     return
                 self.rows.append(row)
-                self._numbers.append(int(number) if number.isdigit() else len(self._numbers) + 1)
+                self._numbers.append(whole_number(element.get("r", ""), len(self._numbers) + 1))
 
     def _titles(self) -> int:
         widths = [sum(map(bool, row)) for row in self.rows[:20]]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from task.utils.documents.office_xml import attribute, child, local
+from task.utils.documents.office_xml import attribute, child, local, whole_number
 from task.utils.documents.office_zip import Package
 from task.utils.documents.xlsx_formats import Shown, built_in, general, shown_as
 
@@ -62,12 +62,13 @@ class Cells:
 
     def _value(self, kind: str, raw: str, style: str) -> str:
         if kind == "s":
-            return self.strings[int(raw)] if raw.isdigit() and int(raw) < len(self.strings) else ""
+            index = whole_number(raw, len(self.strings))
+            return self.strings[index] if index < len(self.strings) else ""
         if kind == "b":
             return "TRUE" if raw == "1" else "FALSE"
         if kind != "n":
             return _unescaped(raw)
-        index = int(style) if style.isdigit() else 0
+        index = whole_number(style, 0)
         if index in self._general or index >= len(self.formats):
             return raw if _PLAIN_NUMBER.fullmatch(raw) else _number(raw, general)
         return _number(raw, self.formats[index])
@@ -87,7 +88,7 @@ def formats_of(root: Element | None, *, from_1904: bool) -> list[Shown]:
 
     @cache
     def shown(number: str) -> Shown:
-        code = codes.get(number) or built_in(int(number) if number.isdigit() else 0)
+        code = codes.get(number) or built_in(whole_number(number, 0))
         return general if code in ("General", "@") else shown_as(code, from_1904=from_1904)
 
     styles: Iterator[Element] = iter(()) if root is None else root.iterfind("{*}cellXfs/{*}xf")
@@ -130,4 +131,9 @@ def _number(raw: str, shown: Shown) -> str:
 
 
 def _unescaped(text: str) -> str:
-    return _HEX.sub(lambda match: chr(int(match.group(1), 16)), text).replace("\r\n", "\n") if "_x" in text else text
+    return _HEX.sub(_character, text).replace("\r\n", "\n") if "_x" in text else text
+
+
+def _character(match: re.Match[str]) -> str:
+    letter = chr(int(match.group(1), 16))
+    return letter if letter.isprintable() or letter in "\t\r\n" else ""
