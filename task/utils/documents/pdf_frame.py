@@ -35,12 +35,16 @@ class Box(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """Turns a point of the page's own space into one as it is seen."""
+    """Turns a point of the page's own space into one as it is seen; an upright page has its upper left `corner`."""
 
     point: _Point
+    corner: tuple[float, float] | None
 
     def box(self, left: float, bottom: float, right: float, top: float) -> Box:
         """The box between two corners of the page's own space."""
+        if self.corner is not None and left <= right and bottom <= top:  # by far the most, and asked for each letter
+            x, y = self.corner
+            return Box(left - x, y - top, right - x, y - bottom)
         (ax, ay), (bx, by) = self.point(left, bottom), self.point(right, top)
         return Box(min(ax, bx), min(ay, by), max(ax, bx), max(ay, by))
 
@@ -54,4 +58,5 @@ def frame_of(page: Any) -> Frame:
         180: lambda x, y: (right - x, y - bottom),
         270: lambda x, y: (top - y, right - x),
     }
-    return Frame(turned[page.get_rotation()])
+    rotation = page.get_rotation()
+    return Frame(turned[rotation], None if rotation else (left, top))
