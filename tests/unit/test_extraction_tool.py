@@ -224,6 +224,12 @@ async def test_a_locked_pdf_is_named_to_the_model(tool_over: ToolOver) -> None:
     )
 
 
+async def test_a_pdf_of_100_mb_is_refused_with_a_sentence(tool_over: ToolOver) -> None:
+    answer = await called(tool_over(MemoryFiles({PDF: b"%PDF-1.7\n" + bytes(100 * 2**20)})), file_url=PDF)
+    assert answer.failed
+    assert answer.text() == "Error: The file is larger than 10,485,760 bytes"
+
+
 async def test_a_file_deleted_after_it_was_listed_is_named(tool_over: ToolOver) -> None:
     class VanishingFiles(MemoryFiles):
         async def metadata(self, url: str, api_key: str) -> FileInfo:
