@@ -22,6 +22,7 @@ from aidial_sdk.chat_completion import Request as ChatRequest
 from aidial_sdk.chat_completion import Response as ChatResponse
 from aidial_sdk.chat_completion.chunks import (
     BaseChunk,
+    ContentChunk,
     DiscardedMessagesChunk,
     EndChoiceChunk,
     EndChunk,
@@ -128,15 +129,18 @@ class FastResponse(ChatResponse):
     def _rendered(self, batch: Sequence[Queued], late: list[BaseChunk]) -> bytes:
         events: list[bytes] = []
         for item in batch:
-            if isinstance(item, EndChunk | ExceptionChunk):
+            if isinstance(item, ContentChunk):  # first, as nearly all are; the questions below are slow for it
+                events.append(self._own(item))
+            elif isinstance(item, EndChunk | ExceptionChunk):
                 events += self._ending(item, late)
             elif self._joins_the_end(item):
                 late.append(item)
             else:
-                events.append(
-                    _HEARTBEAT if isinstance(item, _Silence) else _event(item.to_dict() | self._default_chunk)
-                )
+                events.append(_HEARTBEAT if isinstance(item, _Silence) else self._own(item))
         return b"".join(events)
+
+    def _own(self, chunk: BaseChunk) -> bytes:
+        return _event(chunk.to_dict() | self._default_chunk)
 
     def _joins_the_end(self, chunk: BaseChunk) -> bool:
         if isinstance(chunk, EndChoiceChunk):

@@ -1,7 +1,8 @@
 """What the whole application costs: CPU per chunk, tool turn and long history, first word, crowd, start, memory.
 
 The application and the bare loop run on one core, the load and the upstream on another. Every round measures both, so
-that a busy machine slows both. CPU is read from the application's process; figures are medians.
+that a busy machine slows both. CPU is read from the application's process; figures are medians. Figures of the wall
+clock are not judged while other programs use the application's core.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import statistics
 import tempfile
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.benchmarks.upstream import ANSWER_WORDS
 ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
 ROUNDS, STARTS, CROWD_ROUNDS = 9, 3, 5
 CHUNKS, TURNS, PARALLEL, PEOPLE, PACED_WORDS, PAUSE_MS = 2000, 20, 8, 256, 50, 20
+NOISE = 0.25  # from here on other programs take so much of the core that seconds on the wall say nothing
 IDEAL_SECONDS = (PACED_WORDS - 1) * PAUSE_MS / 1000
 HISTORY = [
     {"role": role, "content": "The quick brown fox jumps over the lazy dog. " * 4 + "The quick brown fox "}
@@ -174,14 +176,15 @@ async def measured(folder: Path) -> list[Figure]:
         memory = app.megabytes()
         bench = Bench(app, await stack.enter_async_context(processes.bare_loop(port)), load, direct)
         waited, worked = app.waited(), app.cpu()
-        figures = [*await cpu_figures(bench), *await wall_figures(bench)]
-        waited, worked = app.waited() - waited, app.cpu() - worked
+        cpu = await cpu_figures(bench)
+        wall = [*await wall_figures(bench), Figure("port open after the start", statistics.median(starts), "s", 1.5)]
+        noise = (app.waited() - waited) / (app.cpu() - worked)
         return [
-            *figures,
-            Figure("port open after the start", statistics.median(starts), "s", 1.5),
+            *cpu,
+            *(replace(figure, judged=noise <= NOISE) for figure in wall),
             Figure("CPU until the port is open", started_cpu, "s"),
             Figure("memory after the first answer", memory, "MB", 150),
-            Figure("noise: waiting for a core ÷ CPU", waited / worked, ""),
+            Figure("noise: waiting for a core ÷ CPU", noise, ""),
         ]
 
 

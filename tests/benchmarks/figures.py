@@ -20,7 +20,8 @@ class Figure:
     """A median in `unit`. `goal` is the most it may be, with `at_least` the least.
 
     `bare` is what the bare loop took for the same work in the same run, `bare_goal` how many times that the figure may
-    be. `peers` are quoted figures of other frameworks, not measured here.
+    be. `judged` is off where the machine was too busy for the figure to say anything. `peers` are quoted figures of
+    other frameworks, not measured here.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Figure:
     at_least: bool = False
     bare: float | None = None
     bare_goal: float | None = None
+    judged: bool = True
     peers: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
@@ -52,7 +54,7 @@ class Figure:
     @property
     def missed(self) -> bool:
         """Whether the goal is missed by more than the noise of a machine."""
-        return self.excess is not None and self.excess > TOLERANCE
+        return self.judged and self.excess is not None and self.excess > TOLERANCE
 
 
 def report(figures: Sequence[Figure]) -> None:
@@ -73,9 +75,15 @@ def _row(figure: Figure) -> str:
     bare = f"{figure.ratio:.1f} × bare {_short(figure.bare)}" if figure.ratio and figure.bare else ""
     bare += f" (goal ≤ {figure.bare_goal:g} ×)" if bare and figure.bare_goal else ""
     peers = ", ".join(f"{name} {value:g}" for name, value in figure.peers.items())
-    verdict = " " if figure.excess is None or figure.excess <= 0 else "!" if figure.missed else "~"
-    row = f"{verdict} {figure.name:44}{_short(figure.value):>8} {figure.unit:8}{goal:16}{bare}"
+    row = f"{_verdict(figure)} {figure.name:44}{_short(figure.value):>8} {figure.unit:8}{goal:16}{bare}"
     return row.rstrip() + (f"\n{'':6}quoted: {peers}" if peers else "")
+
+
+def _verdict(figure: Figure) -> str:
+    """Blank within its goal, `~` a little over it, `!` more than 25 % over it, `?` over it on too busy a machine."""
+    if figure.excess is None or figure.excess <= 0:
+        return " "
+    return "!" if figure.missed else "~" if figure.judged else "?"
 
 
 def _short(value: float) -> str:
@@ -84,7 +92,8 @@ def _short(value: float) -> str:
 
 def _json(figure: Figure) -> str:
     fields = {
-        name: getattr(figure, name) for name in ("name", "value", "unit", "goal", "at_least", "bare", "bare_goal")
+        name: getattr(figure, name)
+        for name in ("name", "value", "unit", "goal", "at_least", "bare", "bare_goal", "judged")
     }
     told = {**fields, "ratio": figure.ratio, "excess": figure.excess, "peers": dict(figure.peers)}
     return json.dumps({name: value for name, value in told.items() if value not in (None, {})}, ensure_ascii=False)
