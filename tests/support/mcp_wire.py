@@ -41,7 +41,7 @@ async def spelt_out(results: Results, requests: list[dict[str, Any]] | None = No
         if requests is not None:
             requests.append({"headers": dict(request.headers), **asked})
         result = known[asked["method"]]
-        given: dict[str, Any] = result(asked.get("params") or {}) if callable(result) else result
+        given: Any = result(asked.get("params") or {}) if callable(result) else result
         cacheable = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
         return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": cacheable | given})
 
