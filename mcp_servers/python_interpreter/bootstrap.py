@@ -1,8 +1,8 @@
-"""Runs once inside every kernel: tables as Markdown, figures once, no trace in the person's namespace."""
+"""Runs once inside every kernel: tables as Markdown, figures once, output in bounds, no trace in the namespace."""
 # pyright: basic, reportMissingImports=false
 
 
-def _prepare(preload):
+def _prepare(preload, most_output):
     import importlib
     import os
     import sys
@@ -49,6 +49,24 @@ def _prepare(preload):
 
         Figure.savefig = savefig
         png.for_type(Figure, shown)
+
+    class TooMuchOutput(RuntimeError):
+        pass
+
+    def bound(stream):
+        write, written = stream.write, [0]
+
+        def bounded(text):
+            written[0] += len(text)
+            if written[0] > most_output:
+                raise TooMuchOutput(f"more than {most_output:,} characters of output")
+            return write(text)
+
+        stream.write = bounded
+        shell.events.register("pre_run_cell", lambda info: written.__setitem__(0, 0))
+
+    bound(sys.stdout)
+    bound(sys.stderr)
 
     if preload:
         for name in ("pandas", "matplotlib.pyplot"):

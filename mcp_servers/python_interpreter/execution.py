@@ -14,6 +14,7 @@ from mcp_servers.python_interpreter.outputs import Collector
 from mcp_servers.python_interpreter.wire import Reply
 
 DISK_SECONDS = 1.0
+TOO_MUCH = "TooMuchOutput"  # what the kernel's own streams raise
 
 
 class Ending(StrEnum):
@@ -63,6 +64,8 @@ async def execute(kernel: Kernel, code: str, limits: Limits, stop: asyncio.Event
         if ending not in (Ending.DONE, Ending.DIED):
             await _interrupt(kernel, work, limits.grace_seconds)
         reply = work.result() if work.done() and kernel.alive else None
+        if reply is not None and reply.ename == TOO_MUCH:
+            ending = Ending.FLOODED
         if reply is None:
             await kernel.kill()
         return Executed(ending, reply, output, time.monotonic() - began)

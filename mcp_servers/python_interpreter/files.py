@@ -49,7 +49,7 @@ class Snapshot:
 
 
 def snapshot(root: Path, entries: int) -> Snapshot:
-    """What lies in `root` now; hidden folders, links, sockets, pipes, devices and hard links are left out."""
+    """What lies in `root` now; hidden names, links, sockets, pipes, devices and hard links are left out of `files`."""
     files: dict[str, Stamp] = {}
     seen = size = 0
     try:
@@ -57,36 +57,36 @@ def snapshot(root: Path, entries: int) -> Snapshot:
     except OSError:
         return Snapshot({}, 0, True)
     try:
-        for path, found in _walk(top, "", DEPTH):
+        for path, found, hidden in _walk(top, "", DEPTH):
             seen += 1
             if seen > entries:
                 return Snapshot(files, size, False)
             if stat.S_ISREG(found.st_mode):
                 size += found.st_blocks * 512
-                if found.st_nlink == 1:
+                if found.st_nlink == 1 and not hidden:
                     files[path] = Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
     finally:
         os.close(top)
     return Snapshot(files, size, True)
 
 
-def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
+def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result, bool]]:
     with os.scandir(folder) as entries:
         for entry in entries:
             try:
                 found = entry.stat(follow_symlinks=False)
             except OSError:
                 continue
-            path = f"{prefix}{entry.name}"
-            yield path, found
-            hidden = entry.name.startswith(".") or entry.name in SKIPPED
-            if stat.S_ISDIR(found.st_mode) and depth and not hidden:
+            path, hidden = f"{prefix}{entry.name}", entry.name.startswith(".") or entry.name in SKIPPED
+            yield path, found, hidden
+            if stat.S_ISDIR(found.st_mode) and depth:
                 try:
                     inner = os.open(entry.name, _FOLDER, dir_fd=folder)
                 except OSError:
                     continue
                 try:
-                    yield from _walk(inner, f"{path}/", depth - 1)
+                    for below, its, out_of_sight in _walk(inner, f"{path}/", depth - 1):
+                        yield below, its, hidden or out_of_sight
                 finally:
                     os.close(inner)
 

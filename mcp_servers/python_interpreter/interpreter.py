@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -59,7 +60,8 @@ class Interpreter:
         """
         if missing := await self.sessions.missing(call.handle, call.inputs):
             return {"missing": missing, "session": call.handle, "files_path": self.files_path(call.handle)}
-        ran = await self.sessions.execute(call.handle, code)
+        seconds = min(self.config.limits.seconds, call.seconds or math.inf)
+        ran = await self.sessions.execute(call.handle, code, seconds)
         shown = await asyncio.to_thread(report.keep_shown, ran, self.config.limits)
         content = report.structured(ran, shown, self.tier, self.config.limits)
         return {**content, "files_path": self.files_path(call.handle)}

@@ -81,7 +81,7 @@ class Kernel:
         self._wire.close()
 
     async def _prepare(self, config: Config) -> None:
-        preparing = asyncio.ensure_future(self._warm(config.preload))
+        preparing = asyncio.ensure_future(self._warm(config))
         await asyncio.wait(
             {preparing, self.died}, timeout=config.limits.start_seconds, return_when=asyncio.FIRST_COMPLETED
         )
@@ -94,9 +94,10 @@ class Kernel:
         told = (self.place.root / "log").read_text(errors="replace")[-2000:].strip()
         raise KernelFailed(f"the kernel {what} while it was starting: {told or 'it said nothing'}")
 
-    async def _warm(self, preload: bool) -> None:
+    async def _warm(self, config: Config) -> None:
         await self._wire.ready()
-        reply = await self._wire.execute(f"{BOOTSTRAP}\n_prepare({preload})\ndel _prepare", _nothing, silent=True)
+        call = f"_prepare({config.preload}, {config.limits.output_bytes})"
+        reply = await self._wire.execute(f"{BOOTSTRAP}\n{call}\ndel _prepare", _nothing, silent=True)
         if reply.status != "ok":
             raise KernelFailed(f"the kernel could not be prepared: {reply.ename}: {reply.evalue}")
 

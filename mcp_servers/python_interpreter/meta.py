@@ -14,30 +14,34 @@ CONVERSATION = f"{META_DOMAIN}/conversation_id"
 PRINCIPAL = f"{META_DOMAIN}/principal"
 INPUTS = f"{META_DOMAIN}/inputs"
 PICTURES = f"{META_DOMAIN}/pictures"
+SECONDS = f"{META_DOMAIN}/seconds"
 LINKS = "links"
 
 
 @dataclass(frozen=True, slots=True)
 class CallMeta:
     """`handle` names the session; nobody can guess it without the server's token. `kept` is False when the caller named
-    no conversation, so that the session serves this call alone. `inputs` are the versions of the files the code needs.
+    no conversation, so that the session serves this call alone. `inputs` are the versions of the files the code needs,
+    `seconds` the time the caller has left for it.
     """
 
     handle: str
     kept: bool
     inputs: Mapping[str, str] = field(default_factory=dict[str, str])
     link_pictures: bool = False
+    seconds: float | None = None
 
 
 def call_meta(meta: Mapping[str, Any], legacy_session: str | None, identity: str, token: str) -> CallMeta:
     """The call's session: by what `meta` names, else the older protocol's session, else a new one."""
     conversation = str(meta.get(CONVERSATION) or legacy_session or "")
-    inputs = meta.get(INPUTS)
+    inputs, seconds = meta.get(INPUTS), meta.get(SECONDS)
     return CallMeta(
         handle_of(token, identity, str(meta.get(PRINCIPAL) or ""), conversation or secrets.token_hex(16)),
         bool(conversation),
         {str(name): str(version) for name, version in inputs.items()} if isinstance(inputs, Mapping) else {},
         meta.get(PICTURES) == LINKS,
+        seconds if isinstance(seconds, int | float) and seconds > 0 else None,
     )
 
 

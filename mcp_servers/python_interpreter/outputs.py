@@ -16,7 +16,6 @@ PLOTLY = "application/vnd.plotly.v1+json"
 # What a display is kept as, best first: a file, because no model can use its text.
 _PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "application/pdf": "pdf"}
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n)")  # what a progress bar wrote over
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,10 @@ def _decoded(value: Any) -> bytes:
 
 def plain(text: str) -> str:
     """The text without terminal colours and without what was overwritten."""
-    return _OVERWRITTEN.sub("", _ANSI.sub("", text))
+    clean = _ANSI.sub("", text) if "\x1b" in text else text
+    if "\r" not in clean:
+        return clean
+    return "\n".join(line.rpartition("\r")[2] for line in clean.replace("\r\n", "\n").split("\n"))
 
 
 def capped(text: str, limits: Limits) -> tuple[str, bool]:

@@ -135,7 +135,7 @@ def _error(executed: Executed, limits: Limits) -> dict[str, str] | None:
 def _notes(ran: Ran, limits: Limits) -> Iterator[str]:
     if ran.executed.ending in _WHY:
         yield _WHY[ran.executed.ending].format(
-            seconds=limits.seconds, output_mib=limits.output_bytes // MIB, work_mib=limits.work_bytes // MIB
+            seconds=ran.limit, output_mib=limits.output_bytes // MIB, work_mib=limits.work_bytes // MIB
         )
     if ran.lost:
         yield LOST.format(reason=ran.lost, files="kept" if ran.after.files else "gone too")

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mcp_servers.python_interpreter.config import Config, Limits
@@ -55,13 +55,14 @@ class Session:
 class Ran:
     """One call: what happened, in which kernel of its session, and the files before and after.
 
-    `lost` says why the variables of earlier calls, or of this one, are gone.
+    `lost` says why the variables of earlier calls, or of this one, are gone; `limit` is in seconds.
     """
 
     executed: Executed
     session: Session
     generation: int
     lost: str
+    limit: float
     before: Snapshot
     after: Snapshot
 
@@ -90,8 +91,8 @@ class Sessions:
         session = await self._open(handle)
         return [name for name, version in inputs.items() if session.inputs.get(name) != version]
 
-    async def execute(self, handle: str, code: str) -> Ran:
-        """Run the code in the session's kernel, after the calls that came before it.
+    async def execute(self, handle: str, code: str, seconds: float) -> Ran:
+        """Run the code in the session's kernel, after the calls that came before it, for at most `seconds`.
 
         A cancelled call interrupts the code; the session stays taken until the code has stopped.
 
@@ -99,7 +100,7 @@ class Sessions:
             Refused: the session has too many calls waiting, or no kernel can be had.
         """
         stop = asyncio.Event()
-        task = self._spawn(self._in_turn(handle, code, stop))
+        task = self._spawn(self._in_turn(handle, code, seconds, stop))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -141,7 +142,7 @@ class Sessions:
             await self._pool.remove(session.place, session.kernel)
         self._sessions.clear()
 
-    async def _in_turn(self, handle: str, code: str, stop: asyncio.Event) -> Ran:
+    async def _in_turn(self, handle: str, code: str, seconds: float, stop: asyncio.Event) -> Ran:
         while True:
             async with self._taken(handle) as session:
                 if stop.is_set():
@@ -150,22 +151,22 @@ class Sessions:
                     continue  # it was cleared while this call waited
                 if session.kernel is None or not session.kernel.alive:
                     await self._revive(session)
-                return await self._run(session, code, stop)
+                return await self._run(session, code, seconds, stop)
 
-    async def _run(self, session: Session, code: str, stop: asyncio.Event) -> Ran:
+    async def _run(self, session: Session, code: str, seconds: float, stop: asyncio.Event) -> Ran:
         kernel, lost = session.kernel, session.lost
         assert kernel is not None
         generation, session.lost = session.generation, ""
         session.place.make()
         before = await asyncio.to_thread(snapshot, session.place.work, self._limits.work_entries)
-        executed = await execute(kernel, code, self._limits, stop)
+        executed = await execute(kernel, code, replace(self._limits, seconds=seconds), stop)
         after = await asyncio.to_thread(snapshot, session.place.work, self._limits.work_entries)
         if executed.reply is None:
             lost = f"{lost}; then {LOST_WHEN[executed.ending]}" if lost else LOST_WHEN[executed.ending]
             session.kernel = None
             if executed.ending is Ending.STOPPED:
                 session.lost = lost  # nobody hears of it now
-        return Ran(executed, session, generation, lost, before, after)
+        return Ran(executed, session, generation, lost, seconds, before, after)
 
     async def _revive(self, session: Session) -> None:
         if session.kernel is not None:

@@ -1,0 +1,186 @@
+"""Python in DIAL Chat: the validation scenarios 12, 13, 14 and 17 with the real server, its kernels and local Core."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from task.llm.scripted import Reply, says, wants
+from tests.support.chat_reader import Answer, ChatReader
+from tests.support.documents import SALES, csv_bytes
+from tests.support.interpreter import TOKEN, RunningInterpreter, running_interpreter
+from tests.support.product import product
+from tests.support.upstream import Received
+
+BARS = """
+import pandas as pd, matplotlib.pyplot as plt
+totals = pd.read_csv("report.csv").groupby("Category").Sales.sum()
+totals.plot.bar(); plt.savefig("bars.png")
+print(totals.to_dict())
+"""
+TREND = """
+import pandas as pd, plotly.express as px
+px.line(pd.read_csv("report.csv"), x="Date", y="Sales", color="Category").show()
+"""
+OFFICE = """
+import pandas as pd, docx
+pd.DataFrame({"a": [1, 2]}).to_excel("table.xlsx", index=False)
+document = docx.Document(); document.add_paragraph("Hello"); document.save("letter.docx")
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningInterpreter]:
+    with running_interpreter(tmp_path_factory.mktemp("interpreter")) as running:
+        yield running
+
+
+def settings(server: RunningInterpreter) -> dict[str, str]:
+    return {"pyinterpreter_mcp_url": server.url, "mcp_token": TOKEN}
+
+
+def runs(code: str) -> Reply:
+    return wants("execute_code", code=code)
+
+
+def told(received: Received) -> str:
+    """What the tool told the model last."""
+    return received.messages[-1]["content"]
+
+
+async def downloaded(reader: ChatReader, answer: Answer, title: str) -> bytes:
+    [file] = [item for item in answer.attachments.values() if item["title"] == title]
+    status, content = await reader.get(file["url"])
+    assert status == 200
+    return content
+
+
+async def test_12_a_sine_is_computed_in_the_documented_layout(server: RunningInterpreter, tmp_path: Path) -> None:
+    code = "import math\nmath.sin(5682936329203)"
+    async with product(runs(code), says("0.87"), tmp_path=tmp_path, **settings(server)) as p:
+        answer = await p.reader.ask("What is the sin of 5682936329203?")
+    [stage] = answer.stages.values()
+    assert stage.content == (
+        f"## Execution Result\n\n```python\n{code}\n```\n\n**Output:**\n```\n0.8703154672931336\n```\n"
+    )
+    assert stage.status == "completed"
+    assert stage.name.startswith("execute_code: import math [")
+    assert told(p.upstream.requests[1]) == stage.content
+
+
+async def test_13_a_bar_chart_of_the_attached_file_is_attached(server: RunningInterpreter, tmp_path: Path) -> None:
+    async with product(runs(BARS), says("Here."), tmp_path=tmp_path, **settings(server)) as p:
+        p.reader.conversation_id = "thirteen"
+        file = await p.reader.upload("report.csv", csv_bytes(SALES), "text/csv")
+        answer = await p.reader.ask("Create a bar chart showing sales by category", file)
+        assert (await downloaded(p.reader, answer, "bars.png")).startswith(b"\x89PNG")
+        [picture] = answer.attachments.values()
+        status, _ = await p.other.get(picture["url"])
+        assert status in (403, 404)
+    assert picture["type"] == "image/png"
+    assert "/appdata/" in picture["url"]
+    [stage] = answer.stages.values()
+    assert [item["url"] for item in stage.attachments] == [picture["url"]]
+    assert "{'A': 7350, 'B': 5200}" in stage.content
+    assert f"**Generated Files:**\n- [bars.png]({picture['url']})" in stage.content
+
+
+async def test_14_variables_survive_the_turn_and_the_agents_restart(server: RunningInterpreter, tmp_path: Path) -> None:
+    turns = (runs("x = 42"), says("Done."))
+    async with product(*turns, tmp_path=tmp_path, **settings(server)) as p:
+        p.reader.conversation_id = "fourteen"
+        await p.reader.ask("Run this code: x = 42")
+        kept = p.reader.messages
+    turns = (runs("x *= 2; print(x)"), says("84"))
+    async with product(*turns, tmp_path=tmp_path, **settings(server)) as again:
+        again.reader.messages, again.reader.conversation_id = kept, "fourteen"
+        answer = await again.reader.ask("Now multiply x by 2 and print the result")
+    assert "```\n84\n```" in answer.stages[0].content
+
+
+async def test_14_a_client_without_conversation_ids_keeps_its_session_in_the_state(
+    server: RunningInterpreter, tmp_path: Path
+) -> None:
+    turns = (runs("x = 42"), says("Done."), runs("print(x * 2)"), says("84"))
+    async with product(*turns, tmp_path=tmp_path, **settings(server)) as p:
+        p.reader.conversation_id = ""
+        await p.reader.ask("Run this code: x = 42")
+        answer = await p.reader.ask("Now multiply x by 2 and print the result")
+    assert "```\n84\n```" in answer.stages[0].content
+
+
+async def test_14_another_person_with_the_same_conversation_id_finds_nothing(
+    server: RunningInterpreter, tmp_path: Path
+) -> None:
+    turns = (runs("secret = 42"), says("Done."), runs("print('secret' in dir())"), says("No."))
+    async with product(*turns, tmp_path=tmp_path, **settings(server)) as p:
+        p.reader.conversation_id = p.other.conversation_id = "shared"
+        await p.reader.ask("Run this code: secret = 42")
+        answer = await p.other.ask("Is there a secret?")
+    assert "```\nFalse\n```" in answer.stages[0].content
+
+
+async def test_14_a_restarted_interpreter_is_told_and_files_are_put_in_again(tmp_path: Path) -> None:
+    read = "print(len(open('report.csv').read()), 'x' in dir())"
+    with running_interpreter(tmp_path / "i", "--spares", "0", "--bare") as first:
+        turns = (runs(f"x = 1; {read}"), says("Done."), runs(read), says("Lost."))
+        async with product(*turns, tmp_path=tmp_path, **settings(first)) as p:
+            file = await p.reader.upload("report.csv", csv_bytes(SALES), "text/csv")
+            await p.reader.ask("Set x", file)
+            first.process.terminate()
+            first.process.wait(10)
+            with running_interpreter(tmp_path / "i", "--spares", "0", "--bare", port=first.port):
+                answer = await p.reader.ask("And now?")
+    content = answer.stages[0].content
+    assert "variables, imports and functions of this conversation are lost, because the interpreter server" in content
+    assert f"{len(csv_bytes(SALES))} False" in content
+
+
+async def test_17_a_trend_is_an_interactive_chart(server: RunningInterpreter, tmp_path: Path) -> None:
+    async with product(runs(TREND), says("Rising."), tmp_path=tmp_path, **settings(server)) as p:
+        p.reader.conversation_id = "seventeen"
+        file = await p.reader.upload("report.csv", csv_bytes(SALES), "text/csv")
+        answer = await p.reader.ask("Analyze this sales data and show trends over time", file)
+        [chart] = answer.attachments.values()
+        content = json.loads(await downloaded(p.reader, answer, chart["title"]))
+    assert chart["type"] == "application/vnd.plotly.v1+json"
+    assert {trace["name"] for trace in content["data"]} == {"A", "B"}
+
+
+async def test_office_files_made_by_code_can_be_downloaded(server: RunningInterpreter, tmp_path: Path) -> None:
+    async with product(runs(OFFICE), says("Here."), tmp_path=tmp_path, **settings(server)) as p:
+        p.reader.conversation_id = "office"
+        answer = await p.reader.ask("Make a table and a letter")
+        table = zipfile.ZipFile(io.BytesIO(await downloaded(p.reader, answer, "table.xlsx")))
+        letter = zipfile.ZipFile(io.BytesIO(await downloaded(p.reader, answer, "letter.docx")))
+    assert "xl/workbook.xml" in table.namelist()
+    assert b"Hello" in letter.read("word/document.xml")
+    assert {item["type"].rpartition(".")[2] for item in answer.attachments.values()} == {"sheet", "document"}
+
+
+async def test_failing_code_is_a_failed_stage_and_a_message_the_model_can_mend(
+    server: RunningInterpreter, tmp_path: Path
+) -> None:
+    async with product(runs("1 / 0"), runs("print(1)"), says("1"), tmp_path=tmp_path, **settings(server)) as p:
+        answer = await p.reader.ask("Divide")
+    assert [stage.status for stage in answer.stages.values()] == ["failed", "completed"]
+    assert "ZeroDivisionError: division by zero" in told(p.upstream.requests[1])
+    assert answer.stages[0].content.count("```python") == 1
+
+
+async def test_a_server_that_is_away_is_a_sentence_and_comes_back_by_itself(tmp_path: Path) -> None:
+    with running_interpreter(tmp_path / "i", "--spares", "0", "--bare") as gone:
+        pass
+    turns = (runs("print(1)"), says("Not now."), runs("print(1)"), says("1"))
+    async with product(*turns, tmp_path=tmp_path, **settings(gone)) as p:
+        answer = await p.reader.ask("Run it")
+        assert answer.stages[0].status == "failed"
+        assert "the Python interpreter cannot be reached" in told(p.upstream.requests[1])
+        with running_interpreter(tmp_path / "i", "--spares", "0", "--bare", port=gone.port):
+            answer = await p.reader.ask("Run it again")
+    assert "```\n1\n```" in answer.stages[0].content

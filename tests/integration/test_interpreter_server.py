@@ -1,0 +1,313 @@
+"""The interpreter server as agents meet it: state, outputs, and every way code can go wrong, in real kernels."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import psutil
+import pytest
+
+from tests.support.interpreter import TOKEN, RunningInterpreter, Talk, running_interpreter
+
+BRIEFLY = {"dial-general-purpose-agent/seconds": 0.5}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningInterpreter]:
+    with running_interpreter(tmp_path_factory.mktemp("interpreter")) as running:
+        yield running
+
+
+@pytest.fixture
+async def talk(server: RunningInterpreter) -> AsyncGenerator[Talk]:
+    async with server.client() as client:
+        talk = Talk(client, uuid4().hex)
+        yield talk
+        await talk.call("clear_session")
+
+
+async def fetch(server: RunningInterpreter, result: dict[str, str], path: str) -> httpx.Response:
+    async with httpx.AsyncClient(trust_env=False) as http:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        return await http.get(f"{server.origin}{result['files_path']}{path}", headers=headers)
+
+
+async def test_variables_stay_and_parallel_calls_take_turns(server: RunningInterpreter, talk: Talk) -> None:
+    await talk.run("n = 0")
+    async with server.client() as second:
+        other_agent = Talk(second, talk.conversation)
+        await asyncio.gather(*((talk if turn % 2 else other_agent).run("n += 1") for turn in range(8)))
+    result = await talk.run("print('so far', n)\nn * 2")
+    assert (result["stdout"], result["result"]) == ("so far 8\n", "16")
+    assert (result["error"], result["ending"], result["generation"]) == (None, "done", 1)
+
+
+async def test_another_person_with_the_same_conversation_id_has_another_session(talk: Talk) -> None:
+    mine = await talk.run("secret = 1; open('mine.txt', 'w').write('x')")
+    stranger = Talk(talk.client, talk.conversation, "somebody else")
+    result = await stranger.run("import os; print('secret' in dir(), os.listdir('.'))")
+    assert result["stdout"] == "False []\n"
+    assert result["session"] != mine["session"]
+    await stranger.call("clear_session")
+
+
+async def test_tables_pictures_charts_and_files_come_back(server: RunningInterpreter, talk: Talk) -> None:
+    code = """
+import pandas as pd, matplotlib.pyplot as plt
+frame = pd.DataFrame({"name": ["a|b", "c"], "value": [1, 2]})
+frame.to_csv("table.csv", index=False)
+plt.bar(frame.name, frame.value)
+plt.show()
+plt.plot([1, 2]); plt.savefig("saved.png")
+display({"application/vnd.plotly.v1+json": {"data": [], "layout": {}}}, raw=True)
+frame
+"""
+    result = await talk.run(code)
+    assert result["result"].splitlines()[0:3] == ["|  | name | value |", "| --- | --- | --- |", "| 0 | a\\|b | 1 |"]
+    files = {file["path"]: file["mime_type"] for file in result["files"]}
+    assert files == {
+        "shown/figure_1.png": "image/png",
+        "shown/chart_2.plotly.json": "application/vnd.plotly.v1+json",
+        "files/table.csv": "text/csv",
+        "files/saved.png": "image/png",
+    }
+    assert (await fetch(server, result, "shown/figure_1.png")).content.startswith(b"\x89PNG")
+    assert (await fetch(server, result, "files/table.csv")).text == "name,value\na|b,1\nc,2\n"
+    [read] = await talk.client.read(result["files"][-2]["uri"], max_bytes=1000)
+    assert read.content == b"name,value\na|b,1\nc,2\n"
+
+
+async def test_long_tables_and_long_output_are_cut_and_kept_whole_as_a_file(
+    server: RunningInterpreter, talk: Talk
+) -> None:
+    result = await talk.run("print('x' * 200_000)\nimport pandas as pd\npd.DataFrame({'n': range(1000)})")
+    assert result["truncated"]
+    assert len(result["stdout"]) < 90_000
+    assert "characters left out" in result["stdout"]
+    assert "[50 of 1000 rows, 1 of 1 columns]" in result["result"]
+    assert len((await fetch(server, result, "shown/stdout_1.txt")).content) == 200_001
+
+
+async def test_errors_and_input_come_back_as_plain_tracebacks(talk: Talk) -> None:
+    error = (await talk.run("1 / 0"))["error"]
+    assert error["ename"] == "ZeroDivisionError"
+    assert "\x1b" not in error["traceback"]
+    asked = await talk.run("input('name?')")
+    assert (asked["error"]["ename"], asked["ending"]) == ("StdinNotImplementedError", "done")
+
+
+async def test_a_long_loop_is_interrupted_and_its_variables_stay(talk: Talk) -> None:
+    result = await talk.run("kept = 7\nwhile True: pass", meta=BRIEFLY)
+    assert (result["timed_out"], result["state_lost"], result["error"]["ename"]) == (True, False, "KeyboardInterrupt")
+    assert "stopped after 0.5 s" in result["notes"][0]
+    assert (await talk.run("kept"))["result"] == "7"
+
+
+async def test_code_that_ignores_interrupts_is_killed_and_the_loss_is_told(talk: Talk) -> None:
+    await talk.run("open('kept.txt', 'w').write('still here'); x = 1")
+    result = await talk.run("sum(range(10**12))", meta=BRIEFLY)
+    assert (result["timed_out"], result["state_lost"]) == (True, True)
+    assert "All variables, imports and functions of this conversation are lost" in result["notes"][1]
+    after = await talk.run("print(open('kept.txt').read(), 'x' in dir())")
+    assert (after["stdout"], after["generation"], after["state_lost"]) == ("still here False\n", 2, False)
+
+
+async def test_endless_output_is_stopped_and_the_session_goes_on(talk: Talk) -> None:
+    result = await talk.run("while True: print('y' * 100_000)")
+    assert (result["ending"], result["truncated"]) == ("flooded", True)
+    assert (await talk.run("'fine'"))["result"] == "'fine'"
+
+
+@pytest.mark.parametrize("death", ["os.kill(os.getpid(), 9)", "os._exit(3)", "ctypes.string_at(0)"])
+async def test_a_kernel_that_dies_is_told_and_replaced(death: str, talk: Talk) -> None:
+    result = await talk.run(f"import os, ctypes\n{death}")
+    assert (result["ending"], result["state_lost"]) == ("died", True)
+    assert (await talk.run("1 + 1"))["result"] == "2"
+
+
+async def test_a_kernel_that_dies_between_two_calls_is_told_in_the_next(talk: Talk) -> None:
+    await talk.run("import threading, os; threading.Timer(0.05, os._exit, [1]).start()")
+    await asyncio.sleep(0.3)  # its own clock, not ours
+    result = await talk.run("'back'")
+    assert (result["result"], result["state_lost"], result["generation"]) == ("'back'", True, 2)
+    assert "ended between two calls" in result["notes"][0]
+
+
+async def test_too_much_memory_is_an_error_of_the_code(talk: Talk) -> None:
+    result = await talk.run("x = 5\ny = bytearray(10**12)")
+    assert (result["error"]["ename"], result["state_lost"]) == ("MemoryError", False)
+    assert (await talk.run("x"))["result"] == "5"
+
+
+async def test_a_fork_bomb_stays_in_its_session_and_is_gone_with_it(talk: Talk) -> None:
+    code = "import os, time\nwhile True:\n  try:\n    if os.fork() == 0: time.sleep(99)\n  except OSError: pass"
+    before = len(psutil.pids())
+    result = await talk.run(code, meta=BRIEFLY)
+    assert result["timed_out"]
+    assert (await talk.run("'alive'"))["result"] == "'alive'"
+    await talk.call("clear_session")
+    assert len(psutil.pids()) < before + 60
+
+
+async def test_processes_that_leave_their_group_end_with_the_session(talk: Talk) -> None:
+    seconds = f"{time.time_ns() % 10**6 + 10**6}"
+    await talk.run(f"import subprocess; subprocess.Popen(['sleep', '{seconds}'], start_new_session=True)")
+    assert sleeping(seconds)
+    await talk.call("clear_session")
+    assert not sleeping(seconds)
+
+
+def sleeping(seconds: str) -> bool:
+    return any(seconds in (process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
+
+
+async def test_threads_that_go_on_writing_disturb_nobody(talk: Talk) -> None:
+    code = """
+import threading, time
+def chatter():
+    for number in range(40):
+        print("tick", number); time.sleep(0.01)
+threading.Thread(target=chatter, daemon=True).start()
+"""
+    await talk.run(code)
+    results = [await talk.run(f"{number} * 2") for number in range(5)]
+    assert [result["result"] for result in results] == ["0", "2", "4", "6", "8"]
+    assert [result["error"] for result in results] == [None] * 5
+
+
+async def test_a_deleted_working_directory_is_there_again(talk: Talk) -> None:
+    await talk.run("import os, shutil\nopen('a', 'w').close()\nshutil.rmtree(os.getcwd(), ignore_errors=True)")
+    result = await talk.run("open('b.txt', 'w').write('new'); import os; os.listdir('.')")
+    assert result["result"] == "['b.txt']"
+    assert [file["name"] for file in result["files"]] == ["b.txt"]
+
+
+async def test_only_plain_new_files_are_handed_over(server: RunningInterpreter, talk: Talk) -> None:
+    code = """
+import os, socket, pathlib
+pathlib.Path("plain.txt").write_text("hello"); pathlib.Path(".hidden").write_text("h")
+os.symlink("/etc/passwd", "link.txt"); os.symlink("/", "folder")
+os.mkfifo("pipe")
+try: os.link("plain.txt", "hard.txt")
+except OSError: pass
+try: socket.socket(socket.AF_UNIX).bind("socket")
+except OSError: pass
+os.makedirs("sub/.git"); pathlib.Path("sub/.git/x").write_text("x"); pathlib.Path("sub/y.txt").write_text("y")
+"""
+    result = await talk.run(code)
+    assert {file["name"] for file in result["files"]} <= {"plain.txt", "sub/y.txt"}
+    assert "sub/y.txt" in {file["name"] for file in result["files"]}
+    for path in ("files/link.txt", "files/folder/etc/passwd", "files/pipe", "files/hard.txt", "files/../shown/x",
+                 "files/%2e%2e/home", "log/x"):  # fmt: skip
+        assert (await fetch(server, result, path)).status_code == 404
+
+
+async def test_ten_thousand_files_are_counted_not_sent(talk: Talk) -> None:
+    result = await talk.run("for n in range(10_000): open(f'{n:05}.txt', 'w').close()")
+    assert len(result["files"]) == 50
+    assert "9,950 more new files" in result["notes"][0]
+
+
+async def test_code_reaches_neither_network_nor_foreign_files(server: RunningInterpreter, talk: Talk) -> None:
+    code = f"""
+import os, socket
+def tried(what):
+    try: return what() or "reached"
+    except Exception as error: return type(error).__name__
+print(tried(lambda: socket.create_connection(("127.0.0.1", {server.port}), 1)))
+print(tried(lambda: open("/etc/shadow").read()))
+print(tried(lambda: open("/usr/evil", "w")))
+print(tried(lambda: open("/proc/{server.process.pid}/environ").read()))
+print(tried(lambda: os.kill({server.process.pid}, 0)))
+print([name for name in os.environ if "TOKEN" in name or "KEY" in name])
+"""
+    result = await talk.run(code)
+    assert result["sandbox_tier"] in ("bubblewrap", "landlock")
+    assert "reached" not in result["stdout"]
+    assert result["stdout"].endswith("[]\n")
+
+
+async def test_a_cancelled_call_stops_the_code_and_the_session_goes_on(talk: Talk) -> None:
+    await talk.run("import time; n = 0")
+    call = asyncio.create_task(talk.run("while True: n += 1; time.sleep(0.01)"))
+    await asyncio.sleep(0.3)  # lets the code run for a while
+    call.cancel()
+    began = time.monotonic()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert (await talk.run("n > 0"))["result"] == "True"
+    assert time.monotonic() - began < 1
+
+
+async def test_files_go_in_once_per_version_and_never_through_a_link(server: RunningInterpreter, talk: Talk) -> None:
+    inputs = {"dial-general-purpose-agent/inputs": {"data.csv": "v1"}}
+    asked = await talk.run("print(open('data.csv').read())", meta=inputs)
+    assert asked["missing"] == ["data.csv"]
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    place = f"{server.origin}{asked['files_path']}inputs"
+    async with httpx.AsyncClient(trust_env=False, headers=headers) as http:
+        sent = await http.put(f"{place}/data.csv?version=v1", content=b"a,b\n" * 500_000)
+        assert sent.json() == {"name": "data.csv", "size": 2_000_000}
+        await talk.run("import os; os.remove('data.csv'); os.symlink('/etc/passwd', 'data.csv'); os.mkdir('dir')")
+        assert (await http.put(f"{place}/data.csv?version=v1", content=b"a,b\n")).status_code == 200
+        assert (await http.put(f"{place}/dir", content=b"x")).status_code == 409
+        assert (await http.put(f"{place}/.bashrc", content=b"x")).status_code == 400
+    result = await talk.run("print(open('data.csv').read(), os.path.islink('data.csv'))", meta=inputs)
+    assert (result["stdout"], result["files"]) == ("a,b\n False\n", [])
+
+
+async def test_nobody_comes_in_without_the_token_or_by_another_name(server: RunningInterpreter) -> None:
+    async with httpx.AsyncClient(trust_env=False, base_url=server.origin) as http:
+        assert (await http.get("/health")).json()["sandbox_tier"] in ("bubblewrap", "landlock")
+        assert (await http.post("/mcp", json={})).status_code == 401
+        assert (await http.get("/sessions/x/files/y")).status_code == 401
+        assert (await http.put("/sessions/x/inputs/y", headers={"Authorization": "Bearer no"})).status_code == 401
+        right = {"Authorization": f"Bearer {TOKEN}"}
+        assert (await http.get("/sessions/x/files/y", headers=right)).status_code == 404
+        assert (await http.get("/sessions/x/files/y", headers=right | {"Host": "evil.example"})).status_code == 421
+        assert (await http.get("/sessions/x/files/y", headers=right | {"Origin": "http://x"})).status_code == 403
+
+
+async def test_a_call_without_a_conversation_stands_alone_and_says_so(server: RunningInterpreter) -> None:
+    async with server.client() as client:
+        first = await client.call("execute_code", {"code": "x = 1"})
+        second = await client.call("execute_code", {"code": "'x' in dir()"})
+    assert "next call starts afresh" in first.text
+    assert second.structured["result"] == "False"
+
+
+async def test_a_restarted_server_says_that_the_variables_are_lost(tmp_path: Path) -> None:
+    with running_interpreter(tmp_path, "--spares", "0", "--bare") as first:
+        async with first.client() as client:
+            await Talk(client, "c").run("x = 42")
+    with running_interpreter(tmp_path, "--spares", "0", "--bare", port=first.port) as second:
+        async with second.client() as client:
+            talk = Talk(client, "c")
+            result = await talk.run("'x' in dir()")
+            assert (result["result"], result["state_lost"], result["generation"]) == ("False", True, 2)
+            assert "the interpreter server was restarted" in result["notes"][0]
+            assert not (await talk.run("1"))["state_lost"]
+
+
+async def test_the_oldest_session_makes_room_and_an_unused_one_ends(tmp_path: Path) -> None:
+    options = ("--spares", "0", "--bare", "--sessions", "1", "--idle-minutes", "0.01")
+    with running_interpreter(tmp_path, *options) as server:
+        async with server.client() as client:
+            first, second = Talk(client, "first"), Talk(client, "second")
+            await first.run("x = 1")
+            await second.run("x = 2")
+            assert "make room for others" in (await first.run("1"))["notes"][0]
+            async with asyncio.timeout(10):
+                while await sessions(server):
+                    await asyncio.sleep(0.05)
+            assert "not used for a long time" in (await first.run("1"))["notes"][0]
+
+
+async def sessions(server: RunningInterpreter) -> int:
+    async with httpx.AsyncClient(trust_env=False) as http:
+        return (await http.get(f"{server.origin}/health")).json()["sessions"]
