@@ -4,7 +4,7 @@ As a command (the product's other half uses it only so)::
 
     python -m mcp_servers.sandbox --policy POLICY -- PROGRAM ARGUMENT…   # POLICY: a file, or JSON text
     python -m mcp_servers.sandbox --probe                                # what this machine offers, as JSON
-    python -m mcp_servers.sandbox --self-test [--tier T] [--quick] [--json]   # the escape list; exit 1 when one gets out
+    python -m mcp_servers.sandbox --self-test [--tier T] [--quick] [--json]   # the escape list; exit 1: one got out
     python -m mcp_servers.sandbox --kill MARK                            # end every process of a run
     python -m mcp_servers.sandbox --kill-uid UID                         # end every process of a run's own uid
 

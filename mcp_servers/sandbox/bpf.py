@@ -6,7 +6,7 @@ import ctypes
 import errno
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mcp_servers.sandbox.libc import PR_SET_SECCOMP, prctl
 
@@ -19,8 +19,7 @@ X32_NUMBERS = 0x40000000
 SECCOMP_MODE_FILTER = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Test:
+class Test(NamedTuple):
     """Is one 32-bit half of an argument, under a mask, (not) a value?"""
 
     offset: int
@@ -44,8 +43,7 @@ def high_is_not(argument: int, value: int) -> Test:
     return Test(ARGUMENTS_OFFSET + 8 * argument + 4, value, False)
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """This call fails with `code` when every test holds; code 0 pretends success."""
 
     number: int

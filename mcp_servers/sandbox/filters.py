@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mcp_servers.sandbox.bpf import Refusal, Test, high_is_not, is_, is_not, program
 from mcp_servers.sandbox.system_calls import ARCHITECTURES, machine, numbers
@@ -39,8 +39,7 @@ fremovexattr fsetxattr lremovexattr lsetxattr removexattr removexattrat setxattr
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Gaps:
+class Gaps(NamedTuple):
     """What Landlock leaves open in this run: file attributes without a uid of its own, the rest on old kernels."""
 
     own_uid: bool

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import NoReturn
 
 from mcp_servers.sandbox import bpf, bubblewrap, filters, landlock, process
@@ -34,7 +32,7 @@ def launch(policy: Policy, argv: list[str], parent: int) -> NoReturn:
         case "none":
             _unprotected(policy, argv, parent)
         case "auto":
-            launch(replace(policy, tier=best_tier(policy)), argv, parent)
+            launch(policy._replace(tier=best_tier(policy)), argv, parent)
 
 
 def best_tier(policy: Policy) -> TierName:
@@ -45,7 +43,7 @@ def best_tier(policy: Policy) -> TierName:
     """
     reasons: list[str] = []
     for tier in SAFE_TIERS:
-        reason = failure(replace(policy, tier=tier))
+        reason = failure(policy._replace(tier=tier))
         if reason is None:
             return tier
         reasons.append(f"{tier}: {reason}")
@@ -72,7 +70,7 @@ def _try(policy: Policy, writer: int) -> NoReturn:
     os.dup2(writer, 1)
     os.dup2(writer, 2)
     try:
-        launch(replace(policy, mark=None), [NOTHING], os.getppid())
+        launch(policy._replace(mark=None), [NOTHING], os.getppid())
     except (SandboxError, OSError) as error:
         print(error, file=sys.stderr, flush=True)
     os._exit(REFUSED_EXIT)
@@ -118,7 +116,13 @@ def _shrink(policy: Policy, parent: int, keep: int = 0) -> None:
 
 
 def _become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
-    program = shutil.which(argv[0], path=environment.get("PATH", os.defpath))
-    if program is None:
-        raise FileNotFoundError(f"there is no program {argv[0]!r} that this run may execute")
+    program = argv[0] if "/" in argv[0] else _found(argv[0], environment.get("PATH", os.defpath))
     os.execve(program, argv, dict(environment))  # noqa: S606
+
+
+def _found(name: str, path: str) -> str:
+    for folder in path.split(os.pathsep):
+        place = os.path.join(folder, name)
+        if os.path.isfile(place) and os.access(place, os.X_OK):
+            return place
+    raise FileNotFoundError(f"there is no program {name!r} on the PATH of this run")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mcp_servers.sandbox import bubblewrap, landlock, process
 from mcp_servers.sandbox.launch import SAFE_TIERS, failure
@@ -36,7 +36,7 @@ def find_tier() -> Tier:
         os.chmod(folder, 0o755)  # noqa: S103
         uid = TRIAL_UID if _uid_works(folder) else None
         policy = Policy(folder, read_only=(folder,), environment={}, uid=uid)
-        works = {tier: failure(replace(policy, tier=tier)) for tier in SAFE_TIERS}
+        works = {tier: failure(policy._replace(tier=tier)) for tier in SAFE_TIERS}
     offered: list[TierName] = [tier for tier in SAFE_TIERS if works[tier] is None]
     name = offered[0] if offered else "none"
     return Tier(

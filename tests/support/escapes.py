@@ -46,7 +46,8 @@ def self_test(*options: str, ordinary: bool = False, container: bool = False) ->
         done = subprocess.run(
             [*command, *options],
             capture_output=True, text=True, timeout=SECONDS, check=False, env=environment,
-            **({"cwd": ROOT} if container or uid is None else {"cwd": "/", "user": uid, "group": uid, "extra_groups": []}),
+            cwd=ROOT if container else folder, user=None if container else uid, group=None if container else uid,
+            extra_groups=None if container or uid is None else [],
         )  # fmt: skip
     assert done.stdout, done.stderr
     return _outcome(done.returncode, json.loads(done.stdout))

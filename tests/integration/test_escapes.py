@@ -1,0 +1,91 @@
+"""The escape list against the launcher: nothing gets out, and every attack works where there is no sandbox."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mcp_servers.sandbox import Limits, Policy, command
+from mcp_servers.sandbox.escapes.arena import arena
+from mcp_servers.sandbox.escapes.trial import quick_verdicts
+from mcp_servers.sandbox.policy import TierName
+from tests.support.escapes import IS_ROOT, self_test
+from tests.support.escapes_commands import COMMANDS, escaped, lay_out, script
+
+SECRET = "the-secret-of-the-folder-outside"
+OPEN_UID = 61_300
+NO_LIMITS = Limits(memory=None, file_bytes=None, open_files=None, processes=None)
+# Without a sandbox the machine itself refuses these: they need root, a device, or a limit to break.
+REFUSED_BY_THE_MACHINE = {
+    "become_root", "bluetooth", "change_root", "count_events", "create_device", "dump_core", "enter_namespace",
+    "handle_page_faults", "hold_capabilities", "kernel_crypto_socket", "load_bpf", "load_module", "mount_by_new_calls",
+    "mount_file_system", "much_memory", "network_namespace", "packets", "raw_ip", "read_by_inherited_descriptor",
+    "read_password_hashes", "slow_group", "type_into_terminal", "virtual_machine_socket",
+}  # fmt: skip
+
+
+def test_nothing_gets_out_beside_landlock() -> None:
+    outcome = self_test("--tier", "landlock", "--quick")
+    assert outcome.not_held() == []
+    assert outcome.exit_code == 0
+    assert all(len(attacks) > 90 for attacks in outcome.tried.values())
+
+
+def test_nothing_gets_out_of_an_ordinary_users_landlock() -> None:
+    outcome = self_test("--tier", "landlock", "--quick", ordinary=True)
+    assert outcome.not_held() == []
+    assert list(outcome.tried) == ["landlock, the ordinary user"]
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("ordinary", [False, True])
+def test_the_whole_list_is_held_in_every_tier_of_this_machine(ordinary: bool) -> None:
+    outcome = self_test(ordinary=ordinary)
+    assert outcome.not_held() == []
+    assert {way.split(",")[0] for way in outcome.tried} == {"bubblewrap", "landlock"}
+    assert all(len(attacks) >= 100 for attacks in outcome.tried.values())
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("ordinary", [False, True])
+def test_a_container_without_user_namespaces_falls_to_landlock_and_holds_the_whole_list(ordinary: bool) -> None:
+    outcome = self_test(ordinary=ordinary, container=True)
+    assert outcome.tier == "landlock"
+    assert "namespace" in str(outcome.reasons["bubblewrap"])
+    assert outcome.not_held() == []
+    assert outcome.exit_code == 0
+
+
+@pytest.mark.system
+def test_every_attack_gets_out_where_there_is_no_sandbox() -> None:
+    assert IS_ROOT, "run as root: the attacks must not run as you"
+    with arena(OPEN_UID, OPEN_UID) as ground:
+        held = {v.name for v in quick_verdicts(ground, "none", OPEN_UID, NO_LIMITS) if v.state != "out"}
+    assert held <= REFUSED_BY_THE_MACHINE
+
+
+def escaped_commands(folder: Path, tier: TierName) -> set[str]:
+    inside, outside = folder / "inside", folder / "outside"
+    for place in (inside, outside):
+        place.mkdir()
+    lay_out(inside, outside, SECRET)
+    (inside / "run.sh").write_text(script(inside, outside))
+    home = {"PATH": "/usr/bin:/bin", "HOME": str(inside), "TMPDIR": str(inside)}
+    policy = Policy(str(inside), (str(inside),), environment=home, tier=tier, allow_unsafe=tier == "none")
+    done = subprocess.run(command(policy, ["sh", "run.sh"]), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return escaped(inside, outside, SECRET)
+
+
+def test_no_command_of_the_bypass_list_gets_out_beside_landlock(tmp_path: Path) -> None:
+    assert escaped_commands(tmp_path, "landlock") == set()
+
+
+@pytest.mark.system
+def test_no_command_of_the_bypass_list_gets_out_of_bubblewrap(tmp_path: Path) -> None:
+    assert escaped_commands(tmp_path, "bubblewrap") == set()
+
+
+@pytest.mark.system
+def test_the_commands_of_the_bypass_list_get_out_where_there_is_no_sandbox(tmp_path: Path) -> None:
+    assert {command.name for command in COMMANDS} - escaped_commands(tmp_path, "none") == {"git pager"}
