@@ -1,0 +1,276 @@
+"""Fetching pages: through the guard, within bounds, as text. Public names lead to a server of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import httpx2
+import pytest
+from aiohttp import web
+
+from mcp_servers.duckduckgo.answers import UNTRUSTED, page_piece
+from mcp_servers.duckduckgo.fetch import FetchFailed, Page, PageFetcher
+from mcp_servers.duckduckgo.guard import Forbidden, GuardedTransport, checked_port, is_public
+from tests.support.clock import FakeClock
+from tests.support.mcp_wire import http_server
+
+PUBLIC = "93.184.215.14"
+ARTICLE = """<html><head><title>The bridge of Quillhaven</title></head><body><nav>Home | About</nav><article>
+<h1>The bridge</h1><p>The stone bridge crosses the river in five arches, and it has carried the market road for as long
+as the town has kept its books.</p><p>It was widened once, when the tram came, and the lamps were added later on.</p>
+<table><tr><th>Arch</th><th>Width</th></tr><tr><td>first</td><td>12 m</td></tr></table></article>
+<script>alert('x')</script></body></html>"""
+
+
+@dataclass
+class Web:
+    """Pages by path; `asked` are the hosts and paths that were really asked for."""
+
+    pages: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]]
+    names: dict[str, list[str]] = field(default_factory=lambda: {"docs.example": [PUBLIC]})
+    asked: list[str] = field(default_factory=list[str])
+    dialled: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+
+
+@asynccontextmanager
+async def fetching(seen: Web, seconds: float = 5, **more: int) -> AsyncGenerator[PageFetcher]:
+    """A fetcher whose names resolve as `seen` says, and whose public addresses all lead to one local server."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        seen.asked.append(f"{request.host}{request.path}")
+        return await seen.pages[request.path](request)
+
+    async def resolve_name(host: str, port: int) -> list[str]:
+        return seen.names.get(host, [host])
+
+    async with http_server(answer) as url:
+        local = httpx2.URL(url)
+
+        def dial(address: str, port: int) -> tuple[str, int]:
+            seen.dialled.append((address, port))
+            return local.host, local.port or 80
+
+        pages = PageFetcher(
+            GuardedTransport(resolve_name=resolve_name, dial=dial), seconds=seconds, clock=FakeClock().now, **more
+        )
+        try:
+            yield pages
+        finally:
+            await pages.close()
+
+
+def giving(
+    body: bytes | str, kind: str = "text/html", **headers: str
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_: web.Request) -> web.Response:
+        raw = body.encode() if isinstance(body, str) else body
+        return web.Response(body=raw, headers={"Content-Type": kind, **headers})
+
+    return answer
+
+
+def leading_to(url: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=302, headers={"Location": url})
+
+    return answer
+
+
+async def test_a_page_becomes_its_text_without_navigation_and_scripts() -> None:
+    seen = Web({"/bridge": giving(ARTICLE)})
+    async with fetching(seen) as pages:
+        page = await pages.page("http://docs.example/bridge#arches")
+    assert (page.title, page.url) == ("The bridge of Quillhaven", "http://docs.example/bridge")
+    assert "five arches" in page.text
+    assert "| first | 12 m |" in page.text
+    assert "alert" not in page.text
+    assert seen.asked == ["docs.example/bridge"]
+    assert seen.dialled == [(PUBLIC, 80)]
+
+
+async def test_later_pieces_of_a_page_cost_no_request() -> None:
+    seen = Web({"/long": giving("word " * 5000, "text/plain")})
+    async with fetching(seen) as pages:
+        first = page_piece(await pages.page("http://docs.example/long"), 0, 100)
+        far = page_piece(await pages.page("http://docs.example/long"), 24_990, 100)
+        beyond = page_piece(await pages.page("http://docs.example/long"), 30_000, 100)
+    assert UNTRUSTED in first
+    assert "Characters 0 to 100 of 24,999. Go on with start=100." in first
+    assert "Characters 24,990 to 24,999 of 24,999.]" in far
+    assert "nothing from 30,000 on" in beyond
+    assert len(seen.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1/", "http://localhost/", "http://2130706433/", "http://0x7f.1/", "http://0177.0.0.1/",
+        "http://127.1/", "http://①②⑦.⓪.⓪.①/", "http://[::1]/", "http://[::ffff:127.0.0.1]/",
+        "http://[::ffff:7f00:1]/", "http://169.254.169.254/latest/meta-data", "http://10.0.0.5/", "http://0.0.0.0/",
+        "http://[fe80::1]/", "http://[fd00::1]/", "http://100.100.100.200/", "http://[64:ff9b::7f00:1]/",
+        "http://[2002:7f00:1::]/", "http://[fec0::1]/", "http://192.168.1.1/", "http://localhost./",
+        "http://inside.example/", "http://mixed.example/", "http://mapped.example/", "ftp://docs.example/",
+        "file:///etc/passwd", "gopher://docs.example/", "http://user:word@docs.example/", "http://docs.example:22/",
+        "http://docs.example:6379/", "//docs.example/", "docs.example", "", "http://",
+    ],
+)  # fmt: skip
+async def test_nothing_inside_is_reached_by_any_spelling(url: str) -> None:
+    names = {
+        "docs.example": [PUBLIC], "inside.example": ["127.0.0.1"], "mixed.example": [PUBLIC, "10.1.2.3"],
+        "mapped.example": ["::ffff:10.0.0.1"], "localhost": ["127.0.0.1"], "localhost.": ["127.0.0.1"],
+        "2130706433": ["127.0.0.1"], "0x7f.1": ["127.0.0.1"], "0177.0.0.1": ["127.0.0.1"], "127.1": ["127.0.0.1"],
+    }  # fmt: skip
+    seen = Web({"/": giving("secret", "text/plain"), "/away": leading_to(url)}, names)
+    async with fetching(seen) as pages:
+        with pytest.raises(FetchFailed):
+            await pages.page(url)
+        assert seen.dialled == []
+        if "://" in url and url != "http://":
+            with pytest.raises(FetchFailed):
+                await pages.page("http://docs.example/away")
+            assert seen.asked == ["docs.example/away"]
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        (PUBLIC, True), ("2606:4700::1111", True), ("8.8.8.8", True), ("127.0.0.1", False), ("10.0.0.1", False),
+        ("172.16.0.1", False), ("192.0.0.8", False), ("198.18.0.1", False), ("203.0.113.5", False),
+        ("224.0.0.1", False), ("255.255.255.255", False), ("::", False), ("fe80::1%eth0", False), ("ff02::1", False),
+        ("2001::1", False), ("2001:db8::1", False), ("64:ff9b:1::1", False), ("::127.0.0.1", False), ("x", False),
+    ],
+)  # fmt: skip
+def test_only_addresses_of_the_public_internet_are_public(address: str, public: bool) -> None:
+    assert is_public(address) is public
+
+
+def test_a_host_of_circled_digits_is_the_number_it_looks_like_or_none() -> None:
+    with pytest.raises((Forbidden, httpx2.InvalidURL)):
+        checked_port(httpx2.URL("http://①②⑦.⓪.⓪.①:22/"))
+
+
+async def test_redirects_are_followed_to_public_pages_and_end() -> None:
+    seen = Web({"/a": leading_to("/b"), "/b": leading_to("http://docs.example/c"), "/c": giving("Here.", "text/plain"),
+                "/loop": leading_to("/loop")})  # fmt: skip
+    async with fetching(seen) as pages:
+        assert (await pages.page("http://docs.example/a")).url == "http://docs.example/c"
+        with pytest.raises(FetchFailed, match="in circles"):
+            await pages.page("http://docs.example/loop")
+    assert seen.asked.count("docs.example/loop") == 6
+
+
+async def test_a_gzip_bomb_is_read_no_further_than_its_bound() -> None:
+    bomb = gzip.compress(b"0" * 50_000_000)
+    seen = Web({"/bomb": giving(bomb, "text/plain", **{"Content-Encoding": "gzip"})})
+    async with fetching(seen, max_bytes=100_000) as pages:
+        page = await pages.page("http://docs.example/bomb")
+    assert (len(page.text), page.cut) == (100_000, True)
+    assert "larger than what is read of a page" in page_piece(page, 99_990, 100)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", gzip.compress(b"plain words")), ("deflate", zlib.compress(b"plain words")),
+        ("deflate", zlib.compress(b"plain words")[2:-4]), ("identity", b"plain words"),
+    ],
+)  # fmt: skip
+async def test_usual_encodings_are_read(encoding: str, body: bytes) -> None:
+    seen = Web({"/": giving(body, "text/plain; charset=utf-8", **{"Content-Encoding": encoding})})
+    async with fetching(seen) as pages:
+        assert (await pages.page("http://docs.example/")).text == "plain words"
+
+
+@pytest.mark.parametrize(
+    ("kind", "headers", "told"),
+    [
+        ("application/zip", {}, "application/zip"), ("image/png", {}, "image/png"), ("", {}, "unknown type"),
+        ("text/html", {"Content-Encoding": "br"}, "compressed"), ("text/html", {"Content-Encoding": "gzip"}, "damaged"),
+        ("text/html", {"Content-Encoding": "gzip, gzip"}, "compressed"),
+    ],
+)  # fmt: skip
+async def test_what_cannot_be_read_is_named(kind: str, headers: dict[str, str], told: str) -> None:
+    async with fetching(Web({"/": giving(b"\x00\x01binary", kind, **headers)})) as pages:
+        with pytest.raises(FetchFailed, match=told):
+            await pages.page("http://docs.example/")
+
+
+async def test_a_slow_page_is_given_up_in_time() -> None:
+    async def drip(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        await answer.prepare(request)
+        for _ in range(100):
+            await answer.write(b"drop ")
+            await asyncio.sleep(0.05)
+        return answer
+
+    async with fetching(Web({"/slow": drip}), seconds=0.3) as pages:
+        started = perf_counter()
+        with pytest.raises(FetchFailed, match=r"took longer than 0\.3 s"):
+            await pages.page("http://docs.example/slow")
+        assert perf_counter() - started < 3
+
+
+@pytest.mark.parametrize("status", [403, 404, 500])
+async def test_an_error_page_is_no_page(status: int) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.Response(status=status, text="sorry")
+
+    async with fetching(Web({"/": refuse})) as pages:
+        with pytest.raises(FetchFailed, match=f"status {status}"):
+            await pages.page("http://docs.example/")
+
+
+async def test_json_is_laid_out_and_other_charsets_are_read() -> None:
+    page = "<html><head><meta charset=koi8-r></head><body><p>Каменный мост</p></body></html>"
+    pages_by_path = {
+        "/j": giving('{"a":[1,2]}', "application/json"),
+        "/r": giving("Мост".encode("cp1251"), "text/plain; charset=windows-1251"),
+        "/m": giving(page.encode("koi8-r")),
+    }
+    async with fetching(Web({**pages_by_path})) as pages:
+        assert '"a": [\n' in (await pages.page("http://docs.example/j")).text
+        assert (await pages.page("http://docs.example/r")).text == "Мост"
+        assert "Каменный мост" in (await pages.page("http://docs.example/m")).text
+
+
+@pytest.mark.parametrize("body", [b"", b"<html><body></body></html>", b"<script>render()</script>"])
+async def test_a_page_without_text_says_so(body: bytes) -> None:
+    async with fetching(Web({"/": giving(body)})) as pages:
+        with pytest.raises(FetchFailed, match="no readable text"):
+            await pages.page("http://docs.example/")
+
+
+async def test_pages_set_no_cookies_and_names_that_do_not_exist_are_told() -> None:
+    cookies: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        cookies.append(request.headers.get("Cookie", ""))
+        return web.Response(text="Hi", headers={"Set-Cookie": "a=b", "Content-Type": "text/plain"})
+
+    seen = Web({"/1": answer, "/2": answer}, {"docs.example": [PUBLIC], "nowhere.example": []})
+    async with fetching(seen) as pages:
+        await pages.page("http://docs.example/1")
+        await pages.page("http://docs.example/2")
+        with pytest.raises(FetchFailed, match="there is no host"):
+            await pages.page("http://nowhere.example/")
+    assert cookies == ["", ""]
+
+
+async def test_the_rate_of_fetches_is_bounded() -> None:
+    async with fetching(Web({f"/{n}": giving("Hi", "text/plain") for n in range(3)}), per_minute=2) as pages:
+        await pages.page("http://docs.example/0")
+        await pages.page("http://docs.example/1")
+        with pytest.raises(FetchFailed, match="Too many pages"):
+            await pages.page("http://docs.example/2")
+
+
+def test_a_page_names_its_source() -> None:
+    piece = page_piece(Page("https://a.example/b", "B", "text", False), 0, 10)
+    assert piece.startswith("Text of https://a.example/b (B)")

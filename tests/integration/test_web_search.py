@@ -1,0 +1,133 @@
+"""Searching: against a site that answers, has nothing, refuses, or looks different."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from mcp_servers.duckduckgo.answers import UNTRUSTED, results_data, results_text
+from mcp_servers.duckduckgo.engine import Hit, ask
+from mcp_servers.duckduckgo.search import Found, SearchFailed, WebSearch
+from tests.support.clock import FakeClock
+from tests.support.mcp_processes import free_port
+from tests.support.search_site import EIFFEL, QUILLHAVEN, Site, search_site
+
+
+def searching(site: Site, clock: FakeClock | None = None, per_minute: int = 30) -> WebSearch:
+    return WebSearch(partial(ask, url=site.url, seconds=5), per_minute=per_minute, clock=(clock or FakeClock()).now)
+
+
+async def test_results_come_in_order_with_their_real_addresses_and_without_advertisements() -> None:
+    async with search_site() as site:
+        site.mood = "ads"
+        found = await searching(site).search("  quillhaven   weather today ", 1)
+    assert found.hits == (Hit(*QUILLHAVEN),)
+    assert site.queries == ["quillhaven weather today"]
+
+
+async def test_results_are_marked_as_material_from_the_web_with_their_source() -> None:
+    found = Found("tower", (Hit(*EIFFEL),))
+    assert results_text(found).startswith(f"1 results of DuckDuckGo for 'tower'. {UNTRUSTED}")
+    assert f"URL: {EIFFEL[1]}" in results_text(found)
+    assert (results_data(found)["untrusted"], results_data(found)["source"]) == (True, "duckduckgo.com")
+
+
+async def test_nothing_found_is_an_answer() -> None:
+    async with search_site() as site:
+        found = await searching(site).search("xyzzy", 5)
+    assert found.hits == ()
+    assert "no results for 'xyzzy'" in results_text(found)
+
+
+@pytest.mark.parametrize("mood", ["202", "403", "429", "challenge", "blank"])
+async def test_a_refusal_is_not_taken_for_nothing_found_and_is_not_repeated(mood: str) -> None:
+    clock = FakeClock()
+    async with search_site() as site:
+        site.mood = mood
+        search = searching(site, clock)
+        for _ in range(3):
+            with pytest.raises(SearchFailed, match="refuses searches from this address"):
+                await search.search("eiffel", 5)
+        assert len(site.queries) == 1
+        site.mood = "ok"
+        await clock.advance(601)
+        assert (await search.search("eiffel", 5)).hits == (Hit(*EIFFEL),)
+
+
+async def test_changed_markup_is_told_apart_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with search_site() as site:
+        site.mood = "changed"
+        with pytest.raises(SearchFailed, match="could not be understood"):
+            await searching(site).search("eiffel secret", 5)
+    assert "markup" in caplog.text
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("mood", ["500", "404"])
+async def test_a_broken_site_is_unreachable(mood: str) -> None:
+    async with search_site() as site:
+        site.mood = mood
+        with pytest.raises(SearchFailed, match="could not be reached"):
+            await searching(site).search("eiffel", 5)
+
+
+async def test_no_site_at_all_is_unreachable() -> None:
+    with pytest.raises(SearchFailed, match="could not be reached"):
+        await searching(Site(f"http://127.0.0.1:{free_port()}/html/")).search("eiffel", 5)
+
+
+async def test_equal_questions_at_once_and_soon_after_are_asked_once() -> None:
+    clock = FakeClock()
+    async with search_site() as site:
+        search = searching(site, clock)
+        found = await asyncio.gather(*(search.search(query, 5) for query in ("Eiffel", "eiffel", " EIFFEL ")))
+        await search.search("eiffel", 3)
+        assert len(site.queries) == 1
+        await clock.advance(901)
+        await search.search("eiffel", 5)
+    assert len(site.queries) == 2
+    assert {item.hits for item in found} == {(Hit(*EIFFEL),)}
+
+
+async def test_the_rate_is_bounded_and_says_when_to_come_back() -> None:
+    clock = FakeClock()
+    async with search_site() as site:
+        search = searching(site, clock, per_minute=2)
+        await search.search("eiffel 1", 5)
+        await clock.advance(15)
+        await search.search("eiffel 2", 5)
+        with pytest.raises(SearchFailed, match="again in 45 s"):
+            await search.search("eiffel 3", 5)
+        await clock.advance(45)
+        await search.search("eiffel 3", 5)
+    assert len(site.queries) == 3
+
+
+@pytest.mark.parametrize(("query", "told"), [("  ", "empty"), ("x" * 501, "501 characters")])
+async def test_a_query_that_cannot_be_asked_is_refused(query: str, told: str) -> None:
+    with pytest.raises(SearchFailed, match=told):
+        await searching(Site()).search(query, 5)
+
+
+@pytest.mark.parametrize(("wanted", "given"), [(0, 1), (-3, 1), (2, 2), (99, 20)])
+async def test_the_number_of_results_is_brought_into_its_range(wanted: int, given: int) -> None:
+    hits = [Hit(f"Stone {number}", f"https://stones.example/{number}", "A stone.") for number in range(30)]
+    found = await WebSearch(lambda _: hits).search("stones", wanted)
+    assert len(found.hits) == given
+
+
+async def test_invisible_characters_do_not_reach_the_model() -> None:
+    found = await WebSearch(lambda _: [Hit("A\u200bB", "https://a.example", "C\u202eD\x00E\u2066F")]).search("a", 5)
+    assert found.hits == (Hit("AB", "https://a.example", "CDEF"),)
+
+
+async def test_one_who_leaves_does_not_spoil_it_for_those_who_wait() -> None:
+    async with search_site() as site:
+        search = searching(site)
+        first = asyncio.create_task(search.search("eiffel", 5))
+        second = asyncio.create_task(search.search("eiffel", 5))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert (await asyncio.wait_for(second, 10)).hits == (Hit(*EIFFEL),)
