@@ -1,0 +1,77 @@
+"""The documents, questions and claims, and the fixed rule that halves the questions."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+from evaluation.files import docx_of, pdf_of
+from task.tools.rag.chunks import ChunkedDocument, chunk_document
+from task.utils.documents.extract import extract
+
+Half = Literal["development", "test"]
+HERE = Path(__file__).parent
+UNANSWERABLE = "unanswerable"
+MULTILINGUAL = "multilingual"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question to one document; `answer` stands there literally and once, and is empty where there is no answer."""
+
+    id: str
+    document: str
+    category: str
+    question: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A statement about the text around `place`, which stands literally in the document."""
+
+    document: str
+    place: str
+    statement: str
+    supported: bool
+
+
+def questions(path: Path = HERE / "questions.csv") -> list[Question]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return [Question(**row) for row in csv.DictReader(file)]
+
+
+def claims(path: Path = HERE / "claims.csv") -> list[Claim]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            Claim(row["document"], row["place"], row["statement"], row["supported"] == "yes")
+            for row in csv.DictReader(file)
+        ]
+
+
+def half_of(asked: Iterable[Question], half: Half) -> list[Question]:
+    """Every second question of each category, in the order of their ids' hashes; the first belongs to development."""
+    groups: dict[str, list[Question]] = {}
+    for question in sorted(asked, key=lambda item: sha256(item.id.encode()).hexdigest()):
+        groups.setdefault(question.category, []).append(question)
+    start = 0 if half == "development" else 1
+    return [question for group in groups.values() for question in group[start::2]]
+
+
+def documents(names: Sequence[str] = (), folder: Path = HERE / "documents") -> dict[str, ChunkedDocument]:
+    """The documents by name without extension, read and cut as the product does; the manual as PDF, the policy as DOCX."""
+    paths = sorted(path for path in folder.iterdir() if not names or path.stem in names)
+    return {path.stem: _document(path) for path in paths}
+
+
+def _document(path: Path) -> ChunkedDocument:
+    name, content = path.name, path.read_bytes()
+    if path.stem == "heat-pump-manual":
+        name, content = "heat-pump-manual.pdf", pdf_of(content.decode())
+    elif path.stem == "travel-policy":
+        name, content = "travel-policy.docx", docx_of(content.decode())
+    return chunk_document(name, extract(name, content).blocks)
