@@ -1,0 +1,176 @@
+"""MCP servers as a person meets them in DIAL Chat: the search server as a real process, and servers that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from task.llm.scripted import Reply, says, wants
+from tests.support.mcp_peer import PNG
+from tests.support.mcp_processes import free_port, mcp_peer, search_server
+from tests.support.mcp_wire import listed, spelt_out
+from tests.support.product import product
+from tests.support.search_site import EIFFEL, FOUNDER, QUILLHAVEN, search_site
+from tests.support.upstream import Received
+
+SEARCH = "duckduckgo_web_search"
+
+
+def told(received: Received) -> str:
+    """What the model was told last."""
+    return str(received.messages[-1]["content"])
+
+
+def first_snippet(received: Received) -> Reply:
+    """An answer taken from the first result, word for word."""
+    found = re.search(r"^1\. .*\n   URL: (\S+)\n   (.*)$", told(received), re.MULTILINE)
+    return says(f"{found[2]} Source: {found[1]}") if found else says("The web cannot be searched right now.")
+
+
+async def test_15_16_18_25_the_web_is_searched_refused_stopped_and_searched_again(tmp_path: Path) -> None:
+    search_first = [wants(SEARCH, query="weather in Quillhaven"), first_snippet]
+    lighthouse = [wants(SEARCH, query="Who founded the lighthouse?"), first_snippet]
+    paint = [
+        wants(SEARCH, query="Eiffel Tower"),
+        lambda r: wants("duckduckgo_web_search", query=f"art {told(r)[-40:]}"),
+    ]
+    stopped = [wants(SEARCH, query="weather in London"), first_snippet]
+    again = [wants(SEARCH, query="eiffel height"), first_snippet]
+    turns = [*search_first, *lighthouse, *paint, says("Painted."), *stopped, says("It is down."), *again]
+    async with search_site() as site:
+        with search_server(site.url, token="sesame") as server:
+            async with product(*turns, tmp_path=tmp_path, ddg_mcp_url=server.url, mcp_token="sesame") as p:
+                weather = await p.reader.ask("What is the weather in Quillhaven right now?")
+                who = await p.reader.ask("Who founded the lighthouse of Quillhaven?")
+                picture = await p.reader.ask("Search for the Eiffel Tower and paint it")
+                server.kill()
+                london = await p.reader.ask("What's the weather in London?")
+                missing = await p.reader.ask("And now?")
+                server.start()
+                back = await p.reader.ask("How tall is the Eiffel Tower?")
+    [stage] = weather.stages.values()
+    assert weather.content == f"{QUILLHAVEN[2]} Source: {QUILLHAVEN[1]}"
+    assert (stage.status, "weather in Quillhaven" in stage.name) == ("completed", True)
+    assert "**Query**: weather in Quillhaven" in stage.content
+    assert QUILLHAVEN[2] in stage.content
+    assert who.content.startswith(FOUNDER[2])
+    assert EIFFEL[2] in picture.stages[0].content
+    assert "330 metres tall" in site.queries[3]
+    assert [s.status for s in london.stages.values()] == ["failed"]
+    assert "cannot be reached" in london.stages[0].content
+    assert london.content == "The web cannot be searched right now."
+    assert (missing.stages[0].name, missing.stages[0].status) == ("Initialization issues", "failed")
+    assert "## search" in missing.stages[0].content
+    assert "Some tools are not available right now:\n- search:" in p.upstream.requests[-3].messages[0]["content"]
+    assert back.content.startswith(EIFFEL[2])
+    assert "Initialization issues" not in [s.name for s in back.stages.values()]
+
+
+async def test_25_an_agent_starts_without_its_search_server_and_finds_it_later(tmp_path: Path) -> None:
+    async with search_site() as site:
+        with search_server(site.url, started=False) as server:
+            turns = [says("I cannot search."), wants(SEARCH, query="eiffel"), first_snippet]
+            async with product(*turns, tmp_path=tmp_path, ddg_mcp_url=server.url) as p:
+                without = await p.reader.ask("What's the weather in London?")
+                server.start()
+                with_it = await p.reader.ask("How tall is the Eiffel Tower?")
+    assert (without.status, without.content) == (200, "I cannot search.")
+    assert (without.stages[0].name, without.stages[0].status) == ("Initialization issues", "failed")
+    assert SEARCH not in p.upstream.requests[0].tools
+    assert SEARCH in p.upstream.requests[1].tools
+    assert with_it.content.startswith(EIFFEL[2])
+
+
+async def test_21_five_at_once_get_their_own_results_and_two_agents_share_one_server(tmp_path: Path) -> None:
+    def marked(received: Received) -> Reply:
+        if received.messages[-1]["role"] == "user":
+            return wants("echo", text=str(received.messages[-1]["content"]))
+        return says(told(received).split("\n")[0])
+
+    with mcp_peer(tmp_path, token="sesame") as peer:
+        server = {"name": "peer", "url": peer.url, "token": "sesame"}
+        async with (
+            product(tmp_path=tmp_path / "one", then=marked, mcp_servers=[server]) as one,
+            product(tmp_path=tmp_path / "two", then=marked, mcp_servers=[server]) as two,
+        ):
+            people = [one.reader, one.other, two.reader, two.other]
+            answers = await asyncio.gather(*(person.ask(f"marker {n}") for n, person in enumerate(people)))
+    assert [answer.content for answer in answers] == [f"marker {n}" for n in range(4)]
+
+
+async def test_pictures_and_files_are_attached_and_never_travel_as_text(tmp_path: Path) -> None:
+    turns = [wants("picture"), wants("report"), says("Done.")]
+    with mcp_peer(tmp_path) as peer:
+        server = {"name": "peer", "url": peer.url, "tools": ["picture", "report"]}
+        async with product(*turns, tmp_path=tmp_path, mcp_servers=[server]) as p:
+            answer = await p.reader.ask("Show me")
+            attached = [item for item in answer.attachments.values() if item.get("url")]
+            files = [await p.reader.get(item["url"]) for item in attached]
+    assert [(item["type"], item["title"]) for item in attached] == [
+        ("image/png", "image_2.png"), ("text/csv", "report.csv"),
+    ]  # fmt: skip
+    assert files == [(200, PNG), (200, b"a,b\n1,2\n")]
+    link = next(item for item in answer.attachments.values() if item.get("reference_url"))
+    assert link["reference_url"] == "https://docs.example/manual"
+    assert "A dot." in told(p.upstream.requests[1])
+    assert "image_2.png (image/png) files/" in told(p.upstream.requests[1])
+    assert "iVBOR" not in str(p.upstream.requests[2].body)
+    assert {"echo", "write"}.isdisjoint(p.upstream.requests[0].tools)
+
+
+async def test_a_server_learns_of_the_conversation_but_not_its_name_and_gets_no_key(tmp_path: Path) -> None:
+    with mcp_peer(tmp_path) as peer:
+        plain = {"name": "peer", "url": peer.url, "tools": ["caller"]}
+        trusted = {"name": "trusted", "url": peer.url, "tools": ["caller"], "forward_key": True}
+        turns = [wants("caller"), wants("trusted_caller"), says("Done.")]
+        async with product(*turns, tmp_path=tmp_path, mcp_servers=[plain, trusted]) as p:
+            await p.reader.ask("Who am I?")
+    first, second = (told(request) for request in p.upstream.requests[1:3])
+    assert re.search(r'"dial-general-purpose-agent/conversation_id": ?"[0-9a-f]{32}"', first)
+    assert "bucket" not in first
+    assert "api-key" not in first
+    assert "api-key" in second
+
+
+async def test_a_changed_list_of_tools_and_odd_names_are_offered_and_called(tmp_path: Path) -> None:
+    offered = ["search files!", "calculator", "x" * 80]
+    calls: list[str] = []
+
+    def call(parameters: dict[str, object]) -> dict[str, object]:
+        calls.append(str(parameters["name"]))
+        return {"content": [{"type": "text", "text": "found"}]}
+
+    async with spelt_out({"tools/list": lambda _: listed(*offered), "tools/call": call}) as url:
+        server = {"name": "odd", "url": url}
+        async with product(
+            wants("search_files"), wants("odd_calculator"), says("Done."), tmp_path=tmp_path, mcp_servers=[server]
+        ) as p:
+            await p.reader.ask("Look")
+    names = p.upstream.requests[0].tools
+    assert calls == ["search files!", "calculator"]
+    assert {"search_files", "odd_calculator", "calculator"} <= set(names)
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in names)
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("broken", [{"$ref": "http://127.0.0.1:9/schema.json"}, {"type": "string"}, {"type": 7}])
+async def test_a_tool_whose_schema_cannot_be_trusted_is_left_out(broken: dict[str, object], tmp_path: Path) -> None:
+    tools = {"tools": [*listed("good")["tools"], {"name": "bad", "inputSchema": {"type": "object", **broken}}]}
+    async with spelt_out({"tools/list": tools}) as url:
+        server = {"name": "odd", "url": url}
+        async with product(says("Hi."), tmp_path=tmp_path, mcp_servers=[server]) as p:
+            answer = await p.reader.ask("Hi")
+    assert answer.content == "Hi."
+    assert "bad" not in p.upstream.requests[0].tools
+
+
+async def test_several_dead_servers_cost_an_answer_no_noticeable_time(tmp_path: Path) -> None:
+    servers = [{"name": f"dead-{n}", "url": f"http://127.0.0.1:{free_port()}/mcp"} for n in range(3)]
+    async with product(says("Hi."), tmp_path=tmp_path, mcp_servers=servers) as p:
+        answer = await p.reader.ask("Hi")
+    [stage] = answer.stages.values()
+    assert answer.content == "Hi."
+    assert all(f"## dead-{n}" in stage.content for n in range(3))
