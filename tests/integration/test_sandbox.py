@@ -201,11 +201,3 @@ def test_a_uid_of_its_own_counts_processes_and_is_ended_as_a_whole(tmp_path: Pat
     assert process.stdout.readline() == f"{OWN_UID}\n"
     kill_uid(OWN_UID)
     assert process.communicate(timeout=PATIENCE)[0] == ""
-    assert not [pid for pid in filter(str.isdigit, os.listdir("/proc")) if owner(pid) == OWN_UID]
-
-
-def owner(pid: str) -> int | None:
-    try:
-        return os.stat(f"/proc/{pid}").st_uid
-    except FileNotFoundError:
-        return None
