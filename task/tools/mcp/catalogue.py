@@ -23,11 +23,18 @@ BACK_OFF = 30.0  # a server that hangs is asked behind the scenes meanwhile, and
 class Catalogue:
     """The last good list, and what is wrong with the server now, if anything is."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic, fresh_seconds: float = FRESH_SECONDS) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        fresh_seconds: float = FRESH_SECONDS,
+        patience: float = PATIENCE,
+    ) -> None:
         self.tools: list[MCPToolModel] | None = None
         self.failure: MCPFailure | None = None
         self._clock = clock
         self._fresh_seconds = fresh_seconds
+        self._patience = patience
         self._read_at = 0.0
         self._hung_at: float | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -41,7 +48,7 @@ class Catalogue:
             self._reading = asyncio.create_task(self._read(fetch))
         if trusted:
             return
-        patience = 0.0 if self._backing_off() else PATIENCE
+        patience = 0.0 if self._backing_off() else self._patience
         done, _ = await asyncio.wait({self._reading}, timeout=patience)
         if not done and self.failure is None:
             self._hung_at = self._clock()

@@ -8,11 +8,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 
 from task.conversation.sinks import ChoiceSink
 from task.tools.base import BaseTool
-from task.tools.mcp.catalogue import FRESH_SECONDS, Catalogue
+from task.tools.mcp.catalogue import FRESH_SECONDS, PATIENCE, Catalogue
 from task.tools.mcp.connection import Identity
 from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
 from task.tools.mcp.mcp_tool import FileStore, MCPTool, identity_of
@@ -79,9 +80,13 @@ class MCPHub:
         *,
         clock: Callable[[], float] = time.monotonic,
         fresh_seconds: float = FRESH_SECONDS,
+        patience: float = PATIENCE,
     ) -> None:
-        self._servers = [_Server(spec, files, clock, fresh_seconds) for spec in servers]
-        self._new_server = lambda spec: _Server(spec, files, clock, fresh_seconds)
+        def catalogue() -> Catalogue:
+            return Catalogue(clock=clock, fresh_seconds=fresh_seconds, patience=patience)
+
+        self._new_server = partial(_Server, files=files, new_catalogue=catalogue)
+        self._servers = [self._new_server(spec) for spec in servers]
 
     async def discover(self, caller: Caller | None = None, taken: Collection[str] = ()) -> Discovered:
         """The tools of all servers in a stable order, under names that are not `taken`.
@@ -123,15 +128,13 @@ class MCPHub:
 
 
 class _Server:
-    def __init__(
-        self, spec: ServerSpec, files: FileStore | None, clock: Callable[[], float], fresh_seconds: float
-    ) -> None:
+    def __init__(self, spec: ServerSpec, files: FileStore | None, new_catalogue: Callable[[], Catalogue]) -> None:
         self.spec = spec
         self._files = files
         self._client = MCPClient(
             spec.url, token=spec.token, headers=spec.headers, timeout=spec.seconds, name=spec.name
         )  # fmt: skip
-        self._new_catalogue = lambda: Catalogue(clock=clock, fresh_seconds=fresh_seconds)
+        self._new_catalogue = new_catalogue
         self._catalogues: OrderedDict[str, Catalogue] = OrderedDict()
 
     async def ready(self, caller: Caller | None) -> Catalogue:

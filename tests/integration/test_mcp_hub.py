@@ -1,0 +1,140 @@
+"""The hub: what is listed when, what is kept, and what is told of servers that fail."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from task.tools.mcp.catalogue import BACK_OFF
+from task.tools.mcp.hub import MCPHub, ServerSpec
+from task.tools.mcp.names import fit, model_name
+from task.tools.models import Caller
+from tests.support.choices import RecordingChoice
+from tests.support.clock import FakeClock
+from tests.support.mcp_wire import http_server, listed, spelt_out
+
+
+def caller(name: str = "ann") -> Caller:
+    async def principal() -> str:
+        return name
+
+    return Caller(f"key-of-{name}", principal, "conversation", {"X-Tag": "1", "traceparent": "00-1"})
+
+
+async def names(hub: MCPHub, who: Caller | None = None) -> list[str]:
+    return [tool.name for tool in (await hub.discover(who or caller())).tools]
+
+
+async def test_a_list_is_kept_and_refreshed_behind_the_requests() -> None:
+    offered, asked, clock = ["one"], list[dict[str, Any]](), FakeClock()
+    async with spelt_out({"tools/list": lambda _: listed(*offered)}, asked) as url:
+        hub = MCPHub([ServerSpec("it", url)], clock=clock.now, fresh_seconds=60)
+        assert await names(hub) == ["one"]
+        offered.append("two")
+        before = len(asked)
+        assert await names(hub) == ["one"]
+        assert len(asked) == before
+        await clock.advance(61)
+        assert await names(hub) == ["one"]  # the request that finds the list old does not wait for the new one
+        async with asyncio.timeout(5):
+            while await names(hub) != ["one", "two"]:
+                await asyncio.sleep(0.01)
+        await hub.close()
+
+
+async def test_a_server_that_hangs_delays_one_request_and_no_more() -> None:
+    async def hang(_: web.Request) -> web.Response:
+        await asyncio.sleep(60)
+        return web.Response()
+
+    clock = FakeClock()
+    async with http_server(hang) as url:
+        hub = MCPHub([ServerSpec("it", url)], clock=clock.now, patience=0.2)
+        async with asyncio.timeout(2):
+            first = await hub.discover(caller())
+        async with asyncio.timeout(0.15):
+            second = await hub.discover(caller())
+        await clock.advance(BACK_OFF + 1)
+        await hub.close()
+    assert [issue.server for issue in (*first.issues, *second.issues)] == ["it", "it"]
+
+
+async def test_issues_are_a_failed_stage_for_the_user_and_a_note_for_the_model() -> None:
+    hub = MCPHub([ServerSpec("it", "http://127.0.0.1:9/mcp")])
+    found = await hub.discover(caller())
+    choice = RecordingChoice()
+    found.show(choice)
+    await hub.close()
+    [stage] = choice.stages
+    assert (stage.name, stage.status) == ("Initialization issues", "failed")
+    assert "## it\n\nThe server it cannot be reached." in stage.content
+    assert "- it: The server it cannot be reached." in found.note()
+
+
+async def test_without_issues_nothing_is_said() -> None:
+    found = await MCPHub(()).discover(caller())
+    choice = RecordingChoice()
+    found.show(choice)
+    assert (choice.stages, found.note()) == ([], "")
+
+
+async def test_a_trusted_server_lists_with_the_callers_key_and_lists_are_not_shared_between_people() -> None:
+    asked: list[dict[str, Any]] = []
+    async with spelt_out({"tools/list": listed("one")}, asked) as url:
+        hub = MCPHub([ServerSpec("toolset", url, forward_key=True)])
+        assert await names(hub, caller("ann")) == ["one"]
+        assert await names(hub, caller("bob")) == ["one"]
+        assert await names(hub, caller("ann")) == ["one"]
+        assert (await hub.discover(None)).tools == ()
+        await hub.close()
+    keys = [request["headers"].get("Api-Key") for request in asked if request["method"] == "tools/list"]
+    assert keys == ["key-of-ann", "key-of-bob"]
+    assert all(request["headers"].get("X-Tag") == "1" for request in asked)
+
+
+async def test_other_servers_see_the_trace_alone() -> None:
+    asked: list[dict[str, Any]] = []
+    async with spelt_out({"tools/list": listed("one")}, asked) as url:
+        hub = MCPHub([ServerSpec("it", url, headers={"X-Team": "blue"})])
+        await names(hub)
+        await hub.close()
+    assert {request["headers"].get("traceparent") for request in asked} == {"00-1"}
+    assert {request["headers"].get("X-Team") for request in asked} == {"blue"}
+    assert all("Api-Key" not in request["headers"] and "X-Tag" not in request["headers"] for request in asked)
+
+
+async def test_only_allowed_tools_are_offered_and_never_more_than_a_hundred() -> None:
+    many = [f"tool_{number}" for number in range(150)]
+    async with spelt_out({"tools/list": listed(*many)}) as url:
+        some, all_of_them = (
+            MCPHub([ServerSpec("it", url, tools=frozenset({"tool_7"}))]),
+            MCPHub([ServerSpec("it", url)]),
+        )
+        assert await names(some) == ["tool_7"]
+        assert len(await names(all_of_them)) == 100
+        await some.close()
+        await all_of_them.close()
+
+
+async def test_two_servers_with_one_tool_keep_both_apart() -> None:
+    async with spelt_out({"tools/list": listed("find")}) as one, spelt_out({"tools/list": listed("find")}) as two:
+        hub = MCPHub([ServerSpec("a", one), ServerSpec("b", two)])
+        assert await names(hub) == ["find", "b_find"]
+        await hub.close()
+
+
+@pytest.mark.parametrize(
+    ("tool", "expected"), [("ok_1", "ok_1"), ("a b/c", "a_b_c"), ("шум", "tool"), ("", "tool"), ("a" * 64, "a" * 64)]
+)
+def test_names_are_brought_into_the_letters_models_may_use(tool: str, expected: str) -> None:
+    assert fit(tool) == expected
+
+
+def test_names_that_had_to_be_cut_or_clash_twice_stay_apart() -> None:
+    assert fit("a" * 65) != fit("a" * 66)
+    assert len(fit("a" * 65)) == 64
+    third = model_name("find", "b", {"find", "b_find"})
+    assert third.startswith("b_find_")
