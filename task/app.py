@@ -17,6 +17,7 @@ from aidial_sdk.exceptions import InvalidRequestError
 from task.agent import GeneralPurposeAgent
 from task.connection import Connection, OpenAIUpstream, open_connection
 from task.dial_request import check_answerable, configuration_of, configuration_schema
+from task.document_search import rag_tools
 from task.errors import InvalidRequest, ProviderError, SettingsError, new_reference
 from task.llm.profiles import PROFILES, Profile
 from task.loop import Limits
@@ -196,13 +197,15 @@ def default_tools(settings: Settings, connection: Connection | None = None) -> l
         SettingsError: a tool of the settings cannot be loaded, or two tools have one name.
     """
     endpoint, store = settings.dial_endpoint, connection.offloader.store if connection else None
+    readers = _readers(settings.limits)
     tools: list[BaseTool] = [
         FileContentExtractionTool(
             endpoint,
             files=connection.files if connection else None,
             max_size=settings.limits.max_download_bytes,
-            readers=_readers(settings.limits),
+            readers=readers,
         ),
+        *rag_tools(settings, connection, readers),
         CalculatorTool(),
         *_interpreter_tools(settings, connection),
         *_deployment_tools(settings, connection),

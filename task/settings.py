@@ -177,6 +177,36 @@ class InterpreterSettings(BaseModel):
     unsafe: bool = Field(default=False, description="Run code even where no sandbox works: it may do all you may.")
 
 
+class RagSettings(BaseModel):
+    """Search in documents (`rag_search_tool`)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    enabled: bool = Field(default=True, description="Offer the search in documents, where its libraries are installed.")
+    deployment: str = Field(default="", description="Model that writes the answers; empty: `DEPLOYMENT_NAME`.")
+    k: int = Field(default=3, ge=1, le=100, description="Chunks of 500 characters that an answer is always made from.")
+    context_tokens: int = Field(
+        default=1500, ge=100, description="Tokens of excerpts, filled with neighbours of the chunks and further chunks."
+    )
+    whole_tokens: int = Field(default=1500, ge=0, description="Shorter documents are read whole, without an index.")
+    seconds: float = Field(default=900, gt=0, description="Seconds one search may take, indexing included.")
+    max_chunks: int = Field(default=20_000, ge=1, description="Most chunks of one document; the rest is not searched.")
+    cache_seconds: int = Field(default=86_400, ge=1, description="Seconds an index is kept.")
+    cache_bytes: int = Field(default=256 * 2**20, ge=1, description="Memory all kept indexes may take together.")
+    store_url: SecretStr | None = Field(
+        default=None, description="Redis that keeps indexes for replicas and restarts: redis://host:6379/0."
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        default="auto", description="How the embedding model computes; `auto`: bfloat16 where the processor has it."
+    )
+    threads: int = Field(default=0, ge=0, description="Threads of the embedding process; 0: one for every core.")
+    process_dir: Folder | None = Field(
+        default=None,
+        description="Folder of the embedding process's socket, shared by agents that share the process; empty: one of "
+        "this user's in the temporary folder.",
+    )
+
+
 class LocalCoreSettings(BaseModel):
     """The local stand-in for DIAL Core (`dial-agent core`)."""
 
@@ -251,6 +281,11 @@ class Settings(BaseSettings):
         validation_alias="ddg_mcp_url",
         description="MCP address of a search server; `dial-agent up` starts its own when empty.",
     )
+    embedding_model: str = Field(
+        default="",
+        validation_alias="embedding_model",
+        description="Folder or model hub name of a sentence-transformers model; empty: the installed all-MiniLM-L6-v2.",
+    )
     mcp_token: SecretStr | None = Field(
         default=None,
         description="Bearer token of the interpreter and the search server; `dial-agent up` makes one. It is sent to "
@@ -302,6 +337,7 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     deployments: DeploymentSettings = DeploymentSettings()
     interpreter: InterpreterSettings = InterpreterSettings()
+    rag: RagSettings = RagSettings()
     core: LocalCoreSettings = LocalCoreSettings()
 
     @classmethod

@@ -58,18 +58,19 @@ class Chunk(str):
 
 @dataclass(frozen=True, slots=True)
 class ChunkedDocument:
-    """A document's whole text and its chunks, in reading order."""
+    """A document's whole text and its chunks, in reading order; `notes` tell how it was read."""
 
     name: str
     text: str
     chunks: tuple[Chunk, ...]
+    notes: tuple[str, ...] = ()
 
 
-def chunk_document(name: str, blocks: Sequence[Block]) -> ChunkedDocument:
+def chunk_document(name: str, blocks: Sequence[Block], notes: Sequence[str] = ()) -> ChunkedDocument:
     """The document in chunks; a chunk never reaches over a page, a heading or the edge of a table."""
     text = document_text(blocks)
-    chunks = [chunk for region in regions(blocks) for chunk in _chunks_of(region, text)]
-    return ChunkedDocument(name, text, tuple(chunks))
+    chunks = (chunk for region in regions(blocks) for chunk in _chunks_of(region, text))
+    return ChunkedDocument(name, text, tuple(chunk for chunk in chunks if chunk.strip()), tuple(notes))
 
 
 def _chunks_of(region: Region, text: str) -> Iterator[Chunk]:

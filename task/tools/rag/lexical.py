@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"[^\W_]+(?:[-_./'’][^\W_]+)*")
 _PART = re.compile(r"[^\W_]+")
 _WITHOUT_SPACES = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af]")
-_ENDINGS = ("'s", "’s")
+_WORD_BYTES = 150  # a word in the index's vocabulary
 
 
 def folded(text: str) -> str:
@@ -52,6 +52,14 @@ class Lexical:
         corpus = [tokens(text) for text in texts]
         self._size = len(corpus)
         self._index = _bm25(corpus) if any(corpus) else None
+
+    @property
+    def size_bytes(self) -> int:
+        """An estimate of what the index takes in memory."""
+        if self._index is None:
+            return 0
+        arrays = (self._index.scores[name] for name in ("data", "indices", "indptr"))
+        return sum(array.nbytes for array in arrays) + _WORD_BYTES * len(self._index.vocab_dict)
 
     def scores(self, query: Sequence[str]) -> NDArray[np.float32]:
         """One score per chunk for the query's tokens; 0 where no token is found."""

@@ -9,6 +9,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -59,10 +60,10 @@ class EmbedderOptions:
     threads: int = 0
     environment: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def model_name(self) -> str:
-        """What vectors of different models are told apart by."""
-        return self.model or MODEL_NAME
+
+def default_folder() -> Path:
+    """This user's folder for the socket, the same for all agents of the host."""
+    return Path(tempfile.gettempdir()) / f"dial-agent-{os.getuid()}"
 
 
 class Embedder:
@@ -78,6 +79,11 @@ class Embedder:
         self._silence = silence
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
+
+    @property
+    def model_name(self) -> str:
+        """What vectors of different models are told apart by."""
+        return self.options.model or MODEL_NAME
 
     @property
     def pid(self) -> int | None:

@@ -1,0 +1,234 @@
+"""The tool that answers questions from documents, with sources whose quotes stand in them."""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.errors import ProviderError, ToolError
+from task.llm.base import ChatModel
+from task.tools.base import BaseTool
+from task.tools.models import Caller, ToolCallParams
+from task.tools.rag.answers import Answer, checked, written
+from task.tools.rag.document_cache import DocumentCache
+from task.tools.rag.passages import Passage, estimated_tokens, passages, whole
+from task.tools.rag.report import StageReport, for_the_model, passages_only
+from task.tools.rag.search import SearchOptions, search
+from task.tools.rag.shelf import Opened, Reader, Readers, Shelf, ShelfLimits, Vectors
+from task.tools.rag.sources import FileSource, OwnFiles
+from task.tools.rag.store import IndexStore
+
+SECONDS = 900.0
+MAX_FILES = 10
+_BETWEEN = re.compile(r"\s+|,(?=\s*(?:files/|https?://))")
+
+
+@dataclass(frozen=True, slots=True)
+class RagOptions:
+    """`k` chunks are always read; neighbours and more of them while `context_tokens` last.
+
+    Documents of together at most `whole_tokens` are read whole. `counts_with` is the tool that counts and sums, where
+    there is one; `seconds` is what one call may take.
+    """
+
+    k: int = 3
+    context_tokens: int = 1500
+    whole_tokens: int = 1500
+    seconds: float = SECONDS
+    counts_with: str = ""
+    search: SearchOptions = field(default_factory=SearchOptions)
+    limits: ShelfLimits = field(default_factory=ShelfLimits)
+
+
+ModelOf = Callable[[str, Caller], ChatModel]
+
+
+class RagTool(BaseTool):
+    """Hybrid search over documents in DIAL, answered by a deployment. Source: API reference, RagTool.
+
+    `endpoint` is DIAL Core's address, `deployment_name` the model that writes the answer, `document_cache` keeps
+    indexes in memory. `model` gives a caller the chat model of a name. What is not given the tool makes for itself.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        deployment_name: str,
+        document_cache: DocumentCache,
+        *,
+        files: FileSource | None = None,
+        readers: Readers | None = None,
+        embedder: Vectors | None = None,
+        model: ModelOf | None = None,
+        store: IndexStore | None = None,
+        options: RagOptions | None = None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._deployment = deployment_name
+        self._options = options or RagOptions()
+        self._model = model
+        self._embedder = embedder or _own_embedder()
+        self._readers = readers or _own_readers()
+        self._shelf = Shelf(
+            files or OwnFiles(endpoint), self._readers, self._embedder, document_cache, store=store,
+            limits=self._options.limits,
+        )  # fmt: skip
+
+    @property
+    def name(self) -> str:
+        return "rag_search_tool"
+
+    @property
+    def description(self) -> str:
+        told = (
+            "Answer a question from long documents attached to the conversation: searches them by meaning and words, "
+            "and returns an answer with numbered sources. Best for finding a fact or passage; says so when the "
+            "documents do not hold it. To read a document from beginning to end, use file_content_extraction_tool."
+        )
+        if not self._options.counts_with:
+            return told
+        return f"{told} To count, sum, filter or compare the rows of a table, use {self._options.counts_with}."
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        url = (
+            "The URL of the file to search in, as it stands in the attachments; several files: their URLs with spaces "
+            "between them"
+        )
+        return {
+            "type": "object",
+            "properties": {
+                "request": {"type": "string", "description": "The search query or question, complete in itself"},
+                "file_url": {"type": "string", "description": url},
+            },
+            "required": ["request", "file_url"],
+        }
+
+    @property
+    def show_in_stage(self) -> bool:
+        return False
+
+    @property
+    def timeout(self) -> float | None:
+        return self._options.seconds
+
+    async def close(self) -> None:
+        """End the embedding process, if this tool has started it, the readers and the store's connections."""
+        await self._shelf.close()
+        await self._readers.close()
+        await self._embedder.close()
+
+    async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
+        arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
+        question, urls = _asked(arguments)
+        report = StageReport(tool_call_params.stage)
+        report.asked(question, urls)
+        reader = await _reader(tool_call_params)
+        opened = await asyncio.gather(*(self._shelf.open(url, reader) for url in urls))
+        readable = [document for document in opened if document.document.chunks]
+        if not readable:
+            return report.ended(_empty(opened))
+        found = await self._found(question, readable, report)
+        return await self._answered(question, found, readable, tool_call_params, report)
+
+    async def _found(self, question: str, opened: Sequence[Opened], report: StageReport) -> list[Passage]:
+        documents = [item.document for item in opened]
+        if sum(estimated_tokens(document.text) for document in documents) <= self._options.whole_tokens:
+            report.read_whole(documents)
+            return whole(documents)
+        report.indexing(opened)
+        indexes = await asyncio.gather(*(self._shelf.indexed(item, report.progress(item)) for item in opened))
+        [vector] = await self._embedder.embed([question])
+        hits = await asyncio.to_thread(search, indexes, question, vector, self._options.search)
+        report.hits(hits[: self._options.k], documents)
+        return passages(documents, hits, k=self._options.k, tokens=self._options.context_tokens)
+
+    async def _answered(
+        self,
+        question: str,
+        found: Sequence[Passage],
+        opened: Sequence[Opened],
+        params: ToolCallParams,
+        report: StageReport,
+    ) -> Message:
+        report.generating()
+        try:
+            async with self._asked_model(params) as model:
+                text = await written(model, question, found, report.write)
+        except ProviderError as error:
+            return Message(Role.TOOL, report.ended(passages_only(found, self._deployment, error)))
+        answer = checked(text, found)
+        report.answered(answer)
+        attached = _attachments(answer, opened)
+        notes = [f"{item.document.name}: {note}" for item in opened for note in item.document.notes]
+        return Message(Role.TOOL, for_the_model(answer, notes), custom_content=CustomContent(attached))
+
+    @asynccontextmanager
+    async def _asked_model(self, params: ToolCallParams) -> AsyncGenerator[ChatModel]:
+        if self._model is not None:
+            yield self._model(self._deployment, params.caller or _caller_of(params))
+            return
+        from task.llm.dial import DialChatModel
+        from task.llm.transport import new_session
+
+        headers = params.caller.headers if params.caller else {}
+        async with new_session() as session:
+            yield DialChatModel(session, self._endpoint, self._deployment, params.api_key, headers=headers)
+
+
+def _asked(arguments: dict[str, Any]) -> tuple[str, list[str]]:
+    question = str(arguments["request"]).strip()
+    urls = list(dict.fromkeys(filter(None, _BETWEEN.split(str(arguments["file_url"]).strip()))))
+    if not question or not urls:
+        raise ToolError("The request or the file_url is empty. Say what is searched, and in which attached file.")
+    if len(urls) > MAX_FILES:
+        raise ToolError(f"{len(urls)} files are too many for one search: name at most {MAX_FILES}.")
+    return question, urls
+
+
+async def _reader(params: ToolCallParams) -> Reader:
+    if params.caller is None or not params.conversation_id:
+        return Reader(params.api_key)
+    return Reader(params.api_key, await params.caller.principal(), params.conversation_id)
+
+
+def _empty(opened: Sequence[Opened]) -> str:
+    told = [f"{item.document.name}: {'; '.join(item.document.notes) or 'it is empty'}" for item in opened]
+    return f"There is no text to search in. {'. '.join(told)}. Tell the user."
+
+
+def _attachments(answer: Answer, opened: Sequence[Opened]) -> tuple[Attachment, ...]:
+    documents = [item for item in opened if item.document.chunks]
+    return tuple(
+        Attachment(
+            "text/markdown", citation.title, data=citation.quote, reference_url=source.url,
+            reference_type=source.content_type or mimetypes.guess_type(source.document.name)[0],
+        )
+        for citation in answer.citations
+        for source in [documents[citation.passage.document]]
+    )  # fmt: skip
+
+
+def _caller_of(params: ToolCallParams) -> Caller:
+    async def nobody() -> str:
+        return ""
+
+    return Caller(params.api_key, nobody, params.conversation_id)
+
+
+def _own_embedder() -> Vectors:
+    from task.utils.embedder.client import Embedder, default_folder
+
+    return Embedder(default_folder())
+
+
+def _own_readers() -> Readers:
+    from task.utils.documents.workers.pool import ReaderPool
+
+    return ReaderPool()

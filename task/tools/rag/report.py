@@ -1,0 +1,113 @@
+"""What a search shows: its stage for the person, its answer for the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+from task.conversation.sinks import StageSink
+from task.errors import ProviderError
+from task.tools.rag.answers import UNSUPPORTED, Answer
+from task.tools.rag.chunks import ChunkedDocument
+from task.tools.rag.passages import Passage
+from task.tools.rag.search import Hit
+from task.tools.rag.shelf import Opened
+from task.tools.stage_text import RESPONSE_CHARS, clipped, request_arguments
+from task.utils.embedder.client import Progress
+
+_PROGRESS_SECONDS = 2.0
+_SHOWN_CHARS = 160
+NOTHING = (
+    "Not in the document: the excerpts that fit the question best do not answer it. Tell the user so; do not answer "
+    "from elsewhere as if it stood there."
+)
+
+
+class StageReport:
+    """Writes the documented parts into a stage: arguments, indexing, searching, generating."""
+
+    def __init__(self, stage: StageSink) -> None:
+        self._stage = stage
+        self._room = RESPONSE_CHARS
+
+    def asked(self, question: str, urls: Sequence[str]) -> None:
+        self._write(request_arguments({"request": question, "file_url": "\n".join(urls)}))
+
+    def read_whole(self, documents: Sequence[ChunkedDocument]) -> None:
+        names = ", ".join(f"**{document.name}**: {len(document.text):,} characters" for document in documents)
+        self._write(f"## Reading the whole document\n\n{names}, short enough to be read without an index\n\n")
+
+    def indexing(self, opened: Sequence[Opened]) -> None:
+        self._write("## Indexing document\n\n")
+        for item in opened:
+            how = "Using cached index, " if item.index else ""
+            self._write(f"**{item.document.name}**: {how}{len(item.document.chunks):,} chunks\n\n")
+            self._write("".join(f"- {note}\n" for note in item.document.notes))
+
+    def progress(self, opened: Opened) -> Callable[[Progress], None]:
+        """A listener that tells every two seconds how far the document is."""
+        last = monotonic()
+
+        def tell(progress: Progress) -> None:
+            nonlocal last
+            if progress.restarted:
+                self._write("- the embedding process ended unexpectedly and was started again\n")
+            elif monotonic() - last >= _PROGRESS_SECONDS and progress.done < progress.total:
+                last = monotonic()
+                state = f"{progress.done:,} of {progress.total:,} chunks" if progress.done else "preparing the model"
+                self._write(f"- {opened.document.name}: {state}\n")
+
+        return tell
+
+    def hits(self, hits: Sequence[Hit], documents: Sequence[ChunkedDocument]) -> None:
+        self._write("\n## Searching for relevant content\n\n")
+        for rank, hit in enumerate(hits, 1):
+            document = documents[hit.document]
+            shown = " ".join(document.chunks[hit.chunk].split())[:_SHOWN_CHARS]
+            self._write(f"{rank}. similarity {hit.similarity:.2f}, {document.name}: {shown}\n")
+
+    def generating(self) -> None:
+        self._write("\n## Generating response\n\n")
+
+    def answered(self, answer: Answer) -> None:
+        lines = [f"- {item.title}: “{item.quote}”" for item in answer.citations]
+        if answer.false_quotes:
+            lines.append(f"- {answer.false_quotes} quotes that are not in the document were left out")
+        if answer.unsupported:
+            lines.append(f"- {answer.unsupported} statements are marked {UNSUPPORTED}")
+        if not answer.found:
+            lines.append("- the answer is not in the document")
+        self._write("\n\n## Sources\n\n" + "\n".join(lines) + "\n")
+
+    def ended(self, text: str) -> str:
+        """Write the result of a search without a checked answer, and hand it on."""
+        self._write(f"\n{text}\n")
+        return text
+
+    def write(self, text: str) -> None:
+        """A piece of the answer as the deployment writes it."""
+        self._write(text)
+
+    def _write(self, text: str) -> None:
+        if text and self._room > 0:
+            self._stage.append_content(clipped(text, self._room))
+            self._room -= len(text.encode(errors="replace"))
+
+
+def for_the_model(answer: Answer, notes: Sequence[str]) -> str:
+    """The checked answer with its sources, and what the model must know about it."""
+    parts = [answer.text if answer.found else NOTHING]
+    if answer.citations:
+        parts.append("Sources:\n" + "\n".join(f'{item.title}: "{item.quote}"' for item in answer.citations))
+    if answer.unsupported:
+        parts.append(f"What is marked {UNSUPPORTED} is not in the excerpts: do not repeat it as a fact.")
+    if notes:
+        parts.append("About the documents: " + "; ".join(notes))
+    return "\n\n".join(parts)
+
+
+def passages_only(found: Sequence[Passage], deployment: str, error: ProviderError) -> str:
+    """What the model gets when no deployment could write an answer: the excerpts themselves."""
+    status = f" (status {error.status_code})" if error.status_code else ""
+    excerpts = "\n\n".join(f"[{passage.number}] {passage.title}:\n{passage.text}" for passage in found)
+    return f"{deployment} could not write an answer{status}. Answer from these excerpts, naming them:\n\n{excerpts}"
