@@ -249,3 +249,19 @@ def grid(rows: int, across: int, size: float = 10) -> bytes:
 def remapped_pdf(text: str, to: int) -> bytes:
     """One line whose letters the file gives the code points from `to` on."""
     return right_to_left_pdf("".join(chr(to + number) for number in range(len(text))))
+
+
+def curve(canvas: Any, x: float, y: float) -> None:
+    canvas.bezier(x, y, x + 4, y + 9, x + 6, y - 3, x + 9, y + 5)
+
+
+def xfa_pdf() -> bytes:
+    """A form whose fields are described in XML, with the one page that other programs see."""
+    return plain_pdf([
+        b"<</Type/Catalog/Pages 2 0 R/NeedsRendering true/AcroForm<</Fields[]/XFA 6 0 R>>>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 4 0 R/Resources<</Font<</F 5 0 R>>>>>>",
+        stream(b"BT /F 12 Tf 50 700 Td (Please wait) Tj ET"),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+        stream(b"<xdp:xdp xmlns:xdp='http://ns.adobe.com/xdp/'/>"),
+    ])  # fmt: skip

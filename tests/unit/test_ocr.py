@@ -40,7 +40,7 @@ def test_pages_beyond_what_ocr_may_take_are_named(tmp_path: Path) -> None:
     assert found.notes == (
         "4 pages",
         "read by OCR, mistakes are likely: pages 1-2",
-        "without text, scanned pictures: pages 3-4 (OCR found nothing or had reached its limit)",
+        "without text, scanned or drawn: pages 3-4 (OCR found nothing or had reached its limit)",
     )
 
 
@@ -50,5 +50,5 @@ def test_an_ocr_that_fails_leaves_the_page_without_text(tmp_path: Path, script: 
     assert found.text == "[Page 2]\n\nTyped"
     assert found.notes == (
         "2 pages",
-        "without text, scanned pictures: page 1 (OCR found nothing or had reached its limit)",
+        "without text, scanned or drawn: page 1 (OCR found nothing or had reached its limit)",
     )

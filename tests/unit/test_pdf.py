@@ -149,7 +149,7 @@ def test_scanned_and_blank_pages_are_named_with_the_way_to_have_them_read() -> N
     assert found.text == "[Page 1]\n\nText"
     assert found.notes == (
         "5 pages",
-        "without text, scanned pictures: pages 2-3, 5 "
+        "without text, scanned or drawn: pages 2-3, 5 "
         "(install Tesseract, the Debian package tesseract-ocr, to have them read)",
         "without text, blank: page 4",
     )
@@ -162,7 +162,20 @@ def test_a_page_number_on_a_scan_does_not_hide_that_it_is_one() -> None:
 
     found = read_pdf(pdfs.drawn(numbered), ocr=NO_OCR)
     assert found.text == "- 1 -"
-    assert "scanned pictures: page 1" in found.notes[1]
+    assert "scanned or drawn: page 1" in found.notes[1]
+
+
+def test_a_page_whose_letters_are_drawn_as_shapes_is_named_like_a_scan() -> None:
+    def curves(canvas: object) -> None:
+        for number in range(30):
+            pdfs.curve(canvas, 50 + 12 * number, 700)
+
+    found = read_pdf(pdfs.drawn(curves), ocr=NO_OCR)
+    assert found.notes[1].startswith("without text, scanned or drawn: page 1 ")
+
+
+def test_a_form_made_by_a_program_within_it_is_called_dynamic() -> None:
+    assert "a dynamic form (XFA): what it shows in Adobe Reader is not in its pages" in read_pdf(pdfs.xfa_pdf()).notes
 
 
 def test_letters_without_a_meaning_are_not_given_as_text() -> None:

@@ -18,6 +18,8 @@ MAX_CHARS = 20_000_000
 TABLE_SECONDS = 20.0
 READ_SECONDS = 45.0
 _LOCKS = (4, 5)  # pdfium's codes for a missing password and for a lock it does not know
+_DYNAMIC_FORM = 2  # pdfium's number for a form whose pages are made by a program within it
+_PADDING = b"\0\r\n\t "
 
 
 def read_pdf(content: bytes, content_type: str = "", *, ocr: Ocr | None = None) -> Extraction:
@@ -31,7 +33,8 @@ def read_pdf(content: bytes, content_type: str = "", *, ocr: Ocr | None = None) 
     findings = Findings()
     document = _opened(content, findings)
     try:
-        if document.get_formtype():
+        if kind := document.get_formtype():
+            findings.is_dynamic = kind == _DYNAMIC_FORM
             document.init_forms()
         blocks = tuple(_Reading(document, findings, ocr or Ocr()).blocks())
         findings.attachments = document.count_attachments()
@@ -45,7 +48,7 @@ def _opened(content: bytes, findings: Findings) -> Any:
 
     try:
         document = pdfium.PdfDocument(content)
-        findings.is_cut_off = b"%%EOF" not in content[-2048:]
+        findings.is_cut_off = b"%%EOF" not in content.rstrip(_PADDING)[-2048:]
     except pdfium.PdfiumError as error:
         if error.err_code in _LOCKS:
             raise Unreadable("it is encrypted and needs a password. Ask the user for a copy without one.") from error

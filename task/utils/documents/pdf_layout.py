@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import median
 from typing import Any, Generic, TypeVar
 
@@ -56,9 +56,9 @@ def in_reading_order(pieces: Sequence[Piece[T]]) -> list[Piece[T]]:
     left: list[Piece[T]] = []
     right: list[Piece[T]] = []
     for piece in _from_the_top(pieces):
-        if piece.box.x1 <= gutter + 1:
+        if piece.box.x1 <= gutter:
             left.append(piece)
-        elif piece.box.x0 >= gutter - 1:
+        elif piece.box.x0 >= gutter:
             right.append(piece)
         else:
             ordered += [*in_reading_order(left), *in_reading_order(right), piece]
@@ -77,13 +77,16 @@ def _gutter(pieces: Sequence[Piece[T]]) -> float | None:
     pairs = [(one, two) for one, two in pairwise(pieces) if one.line == two.line and two.box.x0 - one.box.x1 > _GUTTER]
     if len(pairs) < _FEWEST_LINES:
         return None
-    place = max((one.box.x1 + 1 for one, _ in pairs), key=lambda x: sum(_spans(pair, x) for pair in pairs))
-    beside = [pair for pair in pairs if _spans(pair, place)]
+    place = _most_spanned([(one.box.x1, two.box.x0) for one, two in pairs])
+    beside = [pair for pair in pairs if pair[0].box.x1 < place < pair[1].box.x0]
     # Sentences wrap in columns: both sides of the gutter are lines of prose.
     is_prose = all(median(pair[side].letters for pair in beside) >= _FEWEST_LETTERS for side in (0, 1))
     crossing = sum(piece.box.x0 < place < piece.box.x1 for piece in pieces)
     return place if len(beside) >= max(_FEWEST_LINES, crossing) and is_prose else None
 
 
-def _spans(pair: tuple[Piece[T], Piece[T]], x: float) -> bool:
-    return pair[0].box.x1 < x < pair[1].box.x0
+def _most_spanned(gaps: Sequence[tuple[float, float]]) -> float:
+    edges = sorted([*((start, 1) for start, _ in gaps), *((end, -1) for _, end in gaps)])
+    depths = list(accumulate(step for _, step in edges))
+    deepest = depths.index(max(depths))
+    return (edges[deepest][0] + edges[deepest + 1][0]) / 2

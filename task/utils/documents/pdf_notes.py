@@ -20,6 +20,7 @@ class Findings:
     is_encrypted: bool = False
     is_cut_off: bool = False
     is_mended: bool = False
+    is_dynamic: bool = False
     has_ocr: bool = False
     attachments: int = 0
     fields: int = 0
@@ -44,6 +45,8 @@ class Findings:
             yield "the file is damaged at its end: pages may be missing"
         if self.is_encrypted:
             yield "encrypted, opened without a password"
+        if self.is_dynamic:
+            yield "a dynamic form (XFA): what it shows in Adobe Reader is not in its pages"
         yield from self._about_pages()
         if self.fields:
             yield f"form fields: {self.fields}"
@@ -55,7 +58,7 @@ class Findings:
             yield f"read by OCR, mistakes are likely: {_named(self.by_ocr)}"
         if self.pictures:
             why = "OCR found nothing or had reached its limit" if self.has_ocr else HOW_TO_GET_IT
-            yield f"without text, scanned pictures: {_named(self.pictures)} ({why})"
+            yield f"without text, scanned or drawn: {_named(self.pictures)} ({why})"
         if self.blank:
             yield f"without text, {'lost or blank' if self.is_mended else 'blank'}: {_named(self.blank)}"
         if self.noise:

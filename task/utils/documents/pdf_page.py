@@ -20,6 +20,7 @@ _LINE_END_HYPHEN = re.compile(r"[\x02\ufffe][\n ]?(?=(\w?))")
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b-\x1f\ue000-\uf8ff\ufffd]")
 _FEW_LETTERS = 20
 _EDGES_OF_A_TABLE = 5
+_SHAPES_OF_A_TEXT = 20
 _MOST_OF_THE_PAGE = 0.5
 
 
@@ -27,20 +28,22 @@ _MOST_OF_THE_PAGE = 0.5
 class PageContent:
     """A page's blocks; `letters` counts its characters, `pictures` is the share of the page they cover.
 
-    Noise are letters that the file gives no meaning to; `tables_left` says that tables stand in the text as lines.
+    `shapes` counts the lines and areas drawn on it. Noise are letters that the file gives no meaning to; `tables_left`
+    says that tables stand in the text as lines.
     """
 
     blocks: tuple[Block, ...]
     letters: int
     pictures: float
+    shapes: int
     is_noise: bool = False
     tables_left: bool = False
 
     @property
     def is_picture(self) -> bool:
-        """Whether the page is a scan: a picture with no text, or with no more than a page number."""
+        """Whether its text can only be seen: a scan with no more than a page number, or letters drawn as shapes."""
         if not self.letters:
-            return self.pictures > 0
+            return self.pictures > 0 or self.shapes >= _SHAPES_OF_A_TEXT
         return self.letters < _FEW_LETTERS and self.pictures >= _MOST_OF_THE_PAGE
 
 
@@ -58,7 +61,7 @@ def read_page(page: Any, number: int, *, with_tables: bool = True) -> PageConten
     finally:
         textpage.close()
     text = "".join(block.whole for block in blocks)
-    return PageContent(blocks, len("".join(text.split())), marks.pictures, _is_noise(text), left)
+    return PageContent(blocks, len("".join(text.split())), marks.pictures, marks.shapes, _is_noise(text), left)
 
 
 def _grids(edges: Sequence[Box], with_tables: bool) -> tuple[list[Grid], bool]:

@@ -17,27 +17,29 @@ _IDENTITY: _Matrix = (1, 0, 0, 1, 0, 0)
 
 
 class Marks(NamedTuple):
-    """What is drawn on a page beside its text: edges of lines and rectangles, and the share of it that is pictures."""
+    """What is drawn on a page beside its text: straight edges, the share that is pictures, how many lines and areas."""
 
     edges: list[Box]
     pictures: float
+    shapes: int
 
 
 def marks_of(page: Any, frame: Frame) -> Marks:
     """The page's straight lines, thin boxes each, and its pictures; no lines where there are too many for a table."""
     left, bottom, right, top = page.get_bbox()
-    scan = _Scan(frame, [], 0.0)
+    scan = _Scan(frame)
     scan.page(page)
     area = max(1.0, (right - left) * (top - bottom))
-    return Marks([] if len(scan.edges) > MOST_EDGES else scan.edges, min(1.0, scan.pictures / area))
+    edges = [] if len(scan.edges) > MOST_EDGES else scan.edges
+    return Marks(edges, min(1.0, scan.pictures / area), scan.shapes)
 
 
 class _Scan:
-    def __init__(self, frame: Frame, edges: list[Box], pictures: float) -> None:
+    def __init__(self, frame: Frame) -> None:
         import pypdfium2.raw as pdfium
 
         self.c, self._text = pdfium, pdfium.FPDF_PAGEOBJ_TEXT
-        self.frame, self.edges, self.pictures = frame, edges, pictures
+        self.frame, self.edges, self.pictures, self.shapes = frame, list[Box](), 0.0, 0
         self._corners = tuple(ctypes.c_float() for _ in range(4))
 
     def page(self, page: Any) -> None:
@@ -52,6 +54,7 @@ class _Scan:
         if len(self.edges) > MOST_EDGES:
             return
         if kind == c.FPDF_PAGEOBJ_PATH:
+            self.shapes += 1
             self.edges += self._path(item, matrix)
         elif kind == c.FPDF_PAGEOBJ_IMAGE:
             box = self._bounds(item, matrix)

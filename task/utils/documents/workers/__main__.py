@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -20,7 +21,8 @@ _Frame = tuple[Kind, bytes]
 def main(parent: int, memory: int, seconds: float, output: int) -> None:
     """Answer requests until there are none, or until memory ran out."""
     confine(parent, memory)
-    incoming, outgoing = sys.stdin.buffer, sys.stdout.buffer
+    incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints must not get between the frames
     while (request := _next(incoming)) is not None:
         limit_processor(seconds)
         if not _answer(incoming, outgoing, json.loads(request), output):

@@ -33,12 +33,10 @@ def confine(parent: int, memory_bytes: int) -> None:
         return
     import resource
 
-    for limit, value in (
-        (resource.RLIMIT_AS, memory_bytes),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NOFILE, 256),
-    ):
+    limits = {resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 256}
+    if sys.platform != "darwin":  # macOS refuses it
+        limits[resource.RLIMIT_AS] = memory_bytes
+    for limit, value in limits.items():
         hard = resource.getrlimit(limit)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(limit, (value, value))
