@@ -80,6 +80,8 @@ PAGES = {
     "no tags": Page("Just text &amp; an entity", "Just text & an entity"),
     "a title only above the text": Page("<title>Report</title><p>All is well.</p>", "# Report\n\nAll is well."),
     "a head without its end": Page("<head><title>T</title><body><h1>A</h1><p>b</p>", "# A\n\nb"),
+    "an address": Page("https://example.org/page.html", "https://example.org/page.html"),
+    "a feed": Page('<?xml version="1.0"?><rss><item><description>News</description></item></rss>', "News"),
     "entities": Page("<p>Caf&eacute; &#x1F600; 5 &lt; 6 &nbsp;&copy;</p>", "Café 😀 5 < 6 ©"),
     "line breaks": Page("<p>one<br>two<br/>\n three</p>", "one\ntwo\nthree"),
     "spanning cells": Page(

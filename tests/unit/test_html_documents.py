@@ -23,7 +23,7 @@ def test_a_table_of_a_page_is_a_block_with_its_header() -> None:
     assert (table.heading, table.text) == ("| n |\n| --- |", "| 0 |\n| 1 |\n| 2 |")
 
 
-@pytest.mark.parametrize("tag", ["div", "b", "ul><li", "table><tr><td", "blockquote"])
+@pytest.mark.parametrize("tag", ["b", "ul><li", "table><tr><td"])
 def test_ten_thousand_nested_tags_are_read(tag: str) -> None:
     found = extract("deep.html", f"<p>above</p>{f'<{tag}>' * 10_000}the bottom".encode())
     assert "above" in found.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ _BANNER = re.compile(
 )
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden")
 _ARTICLE = frozenset({"article", "main", "blockquote"})
-_LARGE = 2_000_000
+_LARGE = 1_000_000  # characters; trafilatura's time grows with their square
 _LITTLE = 0.3
 _TELLING, _SHORT, _CLOSE = 120, 12, 200  # letters
 _NUMBER = re.compile(r"^\s*\d+\.")
@@ -41,7 +42,10 @@ def read_html(content: bytes, content_type: str = "") -> Extraction:
     from bs4 import BeautifulSoup
 
     decoded = decode_html(content, content_type)
-    soup = BeautifulSoup(decoded.text, "html.parser")
+    with warnings.catch_warnings():
+        # BeautifulSoup wonders aloud about pages that look like an address or like XML.
+        warnings.simplefilter("ignore")
+        soup = BeautifulSoup(decoded.text, "html.parser")
     title = _title(soup)
     is_site = _cleaned(soup)
     pieces = pieces_of(soup)
