@@ -75,9 +75,10 @@ def serve(config: Config) -> None:
         Refusal: there is no sandbox, or another server uses the data folder.
     """
     from mcp_servers.python_interpreter.launch import Launcher, NoSandbox
+    from mcp_servers.sandbox import probe
 
     try:
-        launcher = Launcher.find(config)
+        launcher = Launcher.find(config, probe())
     except NoSandbox as reason:
         raise Refusal(
             f"no sandbox works here ({reason}); see docs/sandbox.md, or say --unsafe if you accept that."

@@ -73,4 +73,8 @@ def _prepare(preload, most_output):
             importlib.import_module(name)
         shell.enable_matplotlib("inline")
         keep_saved_figures_from_being_shown_again()
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            shell.InteractiveTB.structured_traceback(*sys.exc_info())  # the first one takes half a second
     sys.stdout.flush()

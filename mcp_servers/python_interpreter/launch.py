@@ -14,6 +14,7 @@ from mcp_servers import sandbox
 from mcp_servers.python_interpreter.config import Config
 from mcp_servers.python_interpreter.places import Place
 from mcp_servers.sandbox.policy import TierName
+from mcp_servers.sandbox.tiers import Tier
 
 
 class NoSandbox(Exception):
@@ -38,13 +39,12 @@ class Launcher:
     limits: sandbox.Limits
 
     @classmethod
-    def find(cls, config: Config) -> Launcher:
-        """The best tier of this machine, or the one that the configuration names; asked for once, at start.
+    def find(cls, config: Config, found: Tier) -> Launcher:
+        """The best of the tiers that this machine has, or the one that the configuration names.
 
         Raises:
             NoSandbox: there is none, or not that one.
         """
-        found = sandbox.probe()
         tier: TierName = "none"
         if not config.unsafe:
             tier = found.name if config.tier == "auto" else config.tier

@@ -1,0 +1,131 @@
+"""What a kernel says becomes text and files within bounds, whatever it says."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mcp_servers.python_interpreter.config import Limits
+from mcp_servers.python_interpreter.outputs import PLOTLY, Collector, capped, plain
+from mcp_servers.python_interpreter.report import guessed_type
+
+PNG = base64.b64encode(b"\x89PNG").decode()
+
+
+def collected(*messages: tuple[str, dict[str, Any]], limits: Limits | None = None) -> Collector:
+    output = Collector(limits or Limits())
+    for kind, content in messages:
+        output(kind, content)
+    return output
+
+
+def stream(text: str, name: str = "stdout") -> tuple[str, dict[str, Any]]:
+    return "stream", {"name": name, "text": text}
+
+
+def display(kind: str = "display_data", display_id: str = "", **data: Any) -> tuple[str, dict[str, Any]]:
+    types = {
+        "png": "image/png",
+        "html": "text/html",
+        "text": "text/plain",
+        "markdown": "text/markdown",
+        "plotly": PLOTLY,
+    }
+    transient = {"display_id": display_id} if display_id else {}
+    return kind, {"data": {types[name]: value for name, value in data.items()}, "transient": transient}
+
+
+def test_streams_are_kept_apart_in_order() -> None:
+    output = collected(stream("a"), stream("!", "stderr"), stream("b"))
+    assert ("".join(output.stdout), "".join(output.stderr)) == ("ab", "!")
+
+
+def test_pictures_and_charts_are_files_and_their_text_is_dropped() -> None:
+    output = collected(display(png=PNG, text="<Figure>"), display(plotly={"data": []}, html="<div>", text="Figure()"))
+    assert [(item.stem, item.suffix, item.mime_type) for item in output.shown] == [
+        ("figure", "png", "image/png"),
+        ("plotly", "json", PLOTLY),
+    ]
+    assert output.shown[0].content == b"\x89PNG"
+    assert output.displays == []
+
+
+def test_a_table_is_markdown_and_html_alone_is_a_file() -> None:
+    output = collected(display(markdown="| a |", html="<table>"), display(html="<b>x</b>", text="<HTML object>"))
+    assert output.displays == ["| a |"]
+    assert [item.mime_type for item in output.shown] == ["text/html"]
+
+
+def test_the_decoration_of_a_result_is_not_a_file() -> None:
+    output = collected(display("execute_result", html="<div>model</div>", text="LinearRegression()"))
+    assert (output.result, output.shown) == ("LinearRegression()", [])
+
+
+def test_an_updated_display_replaces_the_first_and_an_unknown_one_is_ignored() -> None:
+    output = collected(
+        display(display_id="p", text="1 %"),
+        display("update_display_data", "p", text="99 %"),
+        display("update_display_data", "q", text="?"),
+    )
+    assert output.displays == ["99 %"]
+
+
+def test_cleared_output_is_gone_at_once_or_with_the_next_words() -> None:
+    assert collected(stream("old"), ("clear_output", {"wait": False})).stdout == []
+    waiting = collected(stream("old"), ("clear_output", {"wait": True}))
+    assert waiting.stdout == ["old"]
+    waiting(*stream("new"))
+    assert waiting.stdout == ["new"]
+
+
+def test_too_much_output_is_told_and_thrown_away() -> None:
+    output = collected(*[stream("x" * 600)] * 3, limits=replace(Limits(), output_bytes=1500))
+    assert output.overflow.is_set()
+    assert len("".join(output.stdout)) == 1200
+
+
+def test_a_traceback_has_no_colours_and_progress_bars_leave_their_last_line() -> None:
+    output = collected(("error", {"traceback": ["\x1b[31mZeroDivisionError\x1b[0m: division"]}))
+    assert output.traceback == "ZeroDivisionError: division"
+    assert plain("10 %\r50 %\r100 %\nnext\r\nlast") == "100 %\nnext\nlast"
+
+
+def test_a_line_of_a_million_characters_takes_no_time() -> None:
+    assert plain("x" * 1_000_000 + "\r" + "y") == "y"
+
+
+def test_a_long_text_keeps_head_and_tail() -> None:
+    text, cut = capped("a" * 80_000 + "b" * 40_000, Limits())
+    assert cut
+    assert text.startswith("a" * 1000)
+    assert text.endswith("b" * 1000)
+    assert len(text) < 82_000
+
+
+def test_unreadable_pictures_are_left_out() -> None:
+    assert collected(display(png="", text="x")).shown == []
+
+
+SCALAR = st.sampled_from([None, True, -1, "", "text", "\x1b]unclosed", "\r\r", "\ud800"])
+JSON = SCALAR | st.lists(SCALAR, max_size=2) | st.dictionaries(st.just("key"), SCALAR, max_size=1)
+DATA = st.dictionaries(st.sampled_from(["image/png", "text/plain", "text/html", PLOTLY, "x"]), JSON, max_size=3)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from(["stream", "display_data", "execute_result", "update_display_data", "error", "clear_output", "?"]),
+    st.fixed_dictionaries({}, optional={"text": JSON, "data": DATA, "wait": JSON, "name": JSON}),
+)
+def test_no_message_of_a_kernel_breaks_the_collector(kind: str, content: dict[str, Any]) -> None:
+    output = collected((kind, content))
+    assert all(isinstance(text, str) for text in [*output.stdout, *output.displays, output.result, output.traceback])
+
+
+def test_office_files_have_their_types_on_every_system() -> None:
+    assert guessed_type("a.XLSX").endswith("spreadsheetml.sheet")
+    assert guessed_type("a.docx").endswith("wordprocessingml.document")
+    assert guessed_type("a.unheard-of") == "application/octet-stream"

@@ -1,0 +1,128 @@
+"""The interpreter tool without a server: its names for files, its layout, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from task.conversation.messages import Attachment, FunctionCall, ToolCall
+from task.errors import ToolError
+from task.tools.mcp.results import MCPResult
+from task.tools.models import ToolCallParams
+from task.tools.py_interpreter.execution import CodeError, Execution, execution_of
+from task.tools.py_interpreter.inputs import inputs_of, plain_name
+from task.tools.py_interpreter.layout import heading, outcome
+from task.tools.py_interpreter.own_files import OwnFile
+from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
+from tests.support.choices import CALLER, RecordedStage, RecordingChoice
+
+NOBODY = "http://127.0.0.1:9/mcp"
+
+
+@dataclass
+class Files:
+    """Files in memory; `etags` by URL."""
+
+    etags: dict[str, str] = field(default_factory=dict[str, str])
+
+    async def metadata(self, url: str, api_key: str) -> OwnFile:
+        if url not in self.etags:
+            raise ToolError(f"No access to {url!r}.")
+        return OwnFile(url.rpartition("/")[2], self.etags[url])
+
+    async def download(self, url: str, api_key: str, max_size: int) -> OwnFile:
+        return OwnFile(url, content=b"")
+
+    async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str:
+        return f"files/me/{name}"
+
+
+def attached(title: str | None, url: str | None) -> Attachment:
+    return Attachment("text/csv", title, url=url)
+
+
+async def test_attached_files_keep_their_titles_and_clashes_get_a_number() -> None:
+    files = Files({"files/b/1/report.csv": "1", "files/b/2/report.csv": "1", "files/b/a%20b.csv": "1"})
+    given = [
+        attached("report.csv", "files/b/1/report.csv"),
+        attached("report.csv", "files/b/2/report.csv"),
+        attached(None, "files/b/a%20b.csv"),
+        attached("report.csv", "files/b/1/report.csv"),
+        attached("folder", "files/b/folder/"),
+        attached("web", "https://example.com/x.csv"),
+        attached("inline", None),
+    ]
+    found = await inputs_of(given, files, "key")
+    assert {file.name: file.url for file in found.files} == {
+        "report.csv": "files/b/1/report.csv",
+        "report_2.csv": "files/b/2/report.csv",
+        "a b.csv": "files/b/a%20b.csv",
+    }
+
+
+async def test_a_changed_file_has_another_version_and_a_forbidden_one_is_told() -> None:
+    files = Files({"files/b/x.csv": "1"})
+    given = [attached("x.csv", "files/b/x.csv"), attached("y.csv", "files/b/y.csv")]
+    first = await inputs_of(given, files, "key")
+    files.etags["files/b/x.csv"] = "2"
+    second = await inputs_of(given, files, "key")
+    assert first.versions().keys() == second.versions().keys() == {"x.csv"}
+    assert first.versions() != second.versions()
+    assert first.notes == ("y.csv is not in the working directory: No access to 'files/b/y.csv'.",)
+
+
+def test_titles_become_plain_names() -> None:
+    assert plain_name("../../etc/passwd", "files/b/p") == "_.._etc_passwd"
+    assert plain_name("Report", "files/b/r.csv") == "Report.csv"
+    assert plain_name(" . ", "files/b/r") == "file"
+    assert len(plain_name("x" * 500 + ".csv", "files/b/r")) < 130
+
+
+def test_the_layout_is_the_documented_one() -> None:
+    execution = Execution(files_path="/sessions/x/", stdout="hi\n", result="42")
+    assert heading("x = 1") == "## Execution Result\n\n```python\nx = 1\n```\n\n"
+    assert outcome(execution, [("chart.png", "files/chart_1.png")], []) == (
+        "**Output:**\n```\nhi\n42\n```\n\n**Generated Files:**\n- [chart.png](files/chart_1.png)\n"
+    )
+
+
+def test_tables_stand_outside_the_output_and_notes_before_it() -> None:
+    table = "|  | a |\n| --- | --- |\n| 0 | 1 |"
+    text = outcome(Execution(files_path="/", result=table, notes=("The variables are lost.",)), [], ["x is missing."])
+    assert text == (
+        "**Note:** The variables are lost.\n\n**Note:** x is missing.\n\n"
+        f"**Output:**\n```\n(nothing was printed)\n```\n\n{table}\n"
+    )
+
+
+def test_fences_in_code_and_output_do_not_end_the_block() -> None:
+    assert heading("'''\n```\n'''").startswith("## Execution Result\n\n````python\n")
+    assert "`````\n````\n`````" in outcome(Execution(files_path="/", stdout="````\n"), [], [])
+
+
+def test_errors_warnings_and_a_missing_sandbox_are_shown() -> None:
+    error = CodeError(ename="E", traceback="E: no")
+    text = outcome(Execution(files_path="/", stderr="careful", error=error, sandbox_tier="none"), [], [])
+    assert "[stderr]\ncareful\nE: no" in text
+    assert "without a sandbox" in text
+
+
+def test_an_answer_of_another_kind_of_server_is_told_apart() -> None:
+    assert execution_of(MCPResult("text")) is None
+    assert execution_of(MCPResult("text", {"files_path": "/sessions/h/", "stdout": "x"})) is not None
+
+
+async def test_empty_code_and_a_dead_server_are_sentences_for_the_model() -> None:
+    tool = await PythonCodeInterpreterTool.create("http://127.0.0.1:9", NOBODY)
+    choice = RecordingChoice()
+
+    async def run(code: str) -> str:
+        stage = RecordedStage("s", opened=True, choice=choice)
+        call = ToolCall("c1", FunctionCall("execute_code"))
+        message = await tool.execute(ToolCallParams(call, stage, choice, "key", "c", {"code": code}, CALLER))
+        assert message.failed
+        return message.text()
+
+    assert await run("  ") == "Error: There is no code to run. Send Python code."
+    assert "the Python interpreter cannot be reached" in await run("1")
+    assert tool.schema["function"]["parameters"]["required"] == ["code"]
+    await tool.close()
