@@ -123,8 +123,13 @@ def ask(
 def doctor(
     config: Config = None,
     as_json: Annotated[bool, typer.Option("--json", help="The rows as one JSON array.")] = False,
+    sandbox: Annotated[bool, typer.Option("--sandbox", help="Try the escape list, and print its verdicts.")] = False,
 ) -> None:
-    """Check settings, ports, Core, model and tools, and say how to mend what is wrong."""
+    """Check settings, ports, Core, model, tools and sandbox, and say how to mend what is wrong."""
+    if sandbox:
+        from task.commands.sandbox import self_test
+
+        raise typer.Exit(self_test(as_json))
     from task.commands.doctor import run
 
     raise typer.Exit(run(config, as_json))

@@ -23,6 +23,8 @@ USAGE_EXIT = 2
 def main(arguments: list[str]) -> int:
     """Do what the command line asks; a run never returns."""
     try:
+        if sys.platform != "linux":
+            raise SandboxError("the sandbox needs Linux")
         match arguments:
             case ["--policy", text, "--", *argv] if argv:
                 launch(_policy(text), argv, os.getppid())
