@@ -17,7 +17,7 @@ REFUSAL  = This project needs Python 3.11, 3.12 or 3.13, but "$(PYTHON)" is $(or
 # Without byte code every run would compile, and rewrite the assertions of, all tests again before the first one starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-system check format docs bench clean
+.PHONY: help run test test-system check format docs bench conformance eval clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -50,6 +50,12 @@ docs: $(READY) ## write the generated pages: docs/settings.md
 bench: $(READY) ## print the speed figures of this machine; CHECK=1 fails on missed goals, JSON=1 for programs
 	@failed=0; for script in tests/benchmarks/bench_*.py; do echo "== $$script" >&2; \
 	  $(BIN)/python -m "tests.benchmarks.$$(basename "$$script" .py)" || failed=1; done; exit $$failed
+
+eval: $(READY) ## measure search in documents, the development half; HALF=test for the other (docs/evaluation.md)
+	@$(BIN)/python -m evaluation $(if $(HALF),--half $(HALF)) --write docs/evaluation.md
+
+conformance: $(READY) ## run the official MCP conformance suite against both servers and the client
+	@$(BIN)/python -m scripts.conformance
 
 clean: ## remove the virtual environment and every cache
 	rm -rf $(VENV) $(KERNELS) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist *.egg-info

