@@ -29,8 +29,21 @@ def addresses(document: Any) -> set[str]:
     return {document} if isinstance(document, str) and "://" in document else set()
 
 
-def test_the_product_is_core_chat_themes_redis_an_adapter_and_the_agent() -> None:
-    assert set(SERVICES) == {"agent", "adapter-openai", "chat", "core", "core-config", "redis", "themes"}
+def test_the_product_is_core_chat_themes_redis_an_adapter_the_agent_and_its_interpreter() -> None:
+    assert set(SERVICES) == {
+        "agent", "adapter-openai", "chat", "core", "core-config", "python-interpreter", "redis", "themes",
+    }  # fmt: skip
+
+
+def test_code_runs_without_a_way_out_and_with_no_more_rights_than_it_takes_to_confine_it() -> None:
+    service = SERVICES["python-interpreter"]
+    assert COMPOSE["networks"]["tools"] == {"internal": True}
+    assert service["networks"] == ["tools"]
+    assert "ports" not in service
+    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+    assert set(service["cap_add"]) == {"CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID"}
+    assert service["pids_limit"] <= 4096
+    assert set(service["environment"]) == {"AGENT_MCP_TOKEN"}
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
