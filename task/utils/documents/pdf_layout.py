@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from statistics import median
 from typing import Any, Generic, TypeVar
 
@@ -14,6 +14,7 @@ from task.utils.documents.pdf_frame import Box
 _FEWEST_LINES = 4
 _FEWEST_LETTERS = 20  # in most lines of a column of prose; shorter ones are a table without lines, read row by row
 _GUTTER = 9.0
+_WINDOW = 30
 
 T = TypeVar("T")
 
@@ -37,14 +38,23 @@ def may_have_columns(textpage: Any, *, is_lying: bool) -> bool:
     # Every page is looked at: its own coordinates do, with the two axes exchanged where it is shown lying.
     start, end, low, high = (bottom, top, left, right) if is_lying else (left, right, bottom, top)
     side_by_side, last_start, last_end, last_low, last_high = 0, 0.0, 0.0, 0.0, 0.0
-    for index in range(c.FPDFText_CountRects(raw, 0, -1)):
+    count = c.FPDFText_CountRects(raw, 0, -1)
+    for index in _sample(count):
         read(raw, index, *corners)
         middle = (low.value + high.value) / 2
         if last_low < middle < last_high:
             gap = max(start.value - last_end, last_start - end.value)
             side_by_side += gap > _GUTTER
         last_start, last_end, last_low, last_high = start.value, end.value, low.value, high.value
-    return side_by_side >= _FEWEST_LINES
+    return side_by_side >= (_FEWEST_LINES if count <= 3 * _WINDOW else _FEWEST_LINES // 2)
+
+
+def _sample(count: int) -> Iterable[int]:
+    # Of a page in many pieces the beginning, the middle and the end tell.
+    if count <= 3 * _WINDOW:
+        return range(count)
+    starts = (0, (count - _WINDOW) // 2, count - _WINDOW)
+    return chain.from_iterable(range(start, start + _WINDOW) for start in starts)
 
 
 def in_reading_order(pieces: Sequence[Piece[T]]) -> list[Piece[T]]:

@@ -105,7 +105,7 @@ def _rows(text: str, delimiter: str, quoting: Literal[0, 3], shape: _Shape) -> l
 
 
 def _has_text(row: Iterable[str]) -> bool:
-    return bool("".join(row).strip())
+    return any(map(str.strip, row))
 
 
 def _figures(rows: int, shape: _Shape) -> list[str]:
