@@ -39,13 +39,13 @@ def test_every_listed_deviation_still_deviates_and_says_why() -> None:
         assert len(reason.split()) > 5, f"{name} needs a reason"
 
 
-@pytest.mark.parametrize("name", NOT_YET)
-def test_what_is_listed_as_not_built_is_documented_and_not_there(name: str) -> None:
-    assert below(name)
-    assert all(differences(documented, NAMES[documented]) for documented in below(name))
+def test_what_is_listed_as_not_built_is_documented_and_not_there() -> None:
+    for name in NOT_YET:
+        assert below(name)
+        assert all(differences(documented, NAMES[documented]) for documented in below(name))
 
 
 def test_the_numbers_of_deviations_and_of_names_to_come_do_not_grow_unnoticed() -> None:
     assert len(NAMES) == 75
     assert len(DEVIATIONS) == 1
-    assert len(TO_COME) == 5
+    assert len(TO_COME) == 0
