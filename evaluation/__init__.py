@@ -1,1 +1,1 @@
-"""How well documents are searched and cited: documents and questions of the project's own making, and their measures."""
+"""How well documents are searched and cited, on documents and questions of the project's own making."""

@@ -63,7 +63,7 @@ def half_of(asked: Iterable[Question], half: Half) -> list[Question]:
 
 
 def documents(names: Sequence[str] = (), folder: Path = HERE / "documents") -> dict[str, ChunkedDocument]:
-    """The documents by name without extension, read and cut as the product does; the manual as PDF, the policy as DOCX."""
+    """By name without extension, read and cut as the product does: the manual as PDF, the policy as DOCX."""
     paths = sorted(path for path in folder.iterdir() if not names or path.stem in names)
     return {path.stem: _document(path) for path in paths}
 

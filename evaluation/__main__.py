@@ -1,0 +1,67 @@
+"""`python -m evaluation`: the figures of one half; the test half only with `--half test`, and never by question."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+from dataclasses import fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from evaluation.corpus import claims, documents, half_of, questions
+from evaluation.judge import LIMIT
+from evaluation.report import misses, report
+from evaluation.run import all_modes, flagged, prepared
+from task.tools.rag.search import SearchOptions
+from task.utils.embedder.client import Embedder
+
+_NUMBERS = [option for option in fields(SearchOptions) if option.name != "mode"]
+
+
+async def evaluated(arguments: argparse.Namespace) -> str:
+    """The report of the half that is asked for."""
+    asked, texts = half_of(questions(), arguments.half), documents()
+    options = SearchOptions(**{option.name: getattr(arguments, option.name) for option in _NUMBERS})
+    with TemporaryDirectory() as folder:
+        embedder = Embedder(Path(folder))
+        try:
+            corpus = await prepared(texts, asked, embedder, arguments.limit)
+        finally:
+            await embedder.close()
+    found, stated = all_modes(corpus, asked, options), claims()
+    told = report(arguments.half, found, stated, flagged(texts, stated))
+    return f"{told}\n\n{misses(found['hybrid'])}\n" if arguments.misses else f"{told}\n"
+
+
+def written_into(page: str, half: str, told: str) -> str:
+    """The page with the half's section replaced; it stands between two marks."""
+    section = f"<!-- {half} -->\n{told}<!-- end of {half} -->"
+    return re.sub(f"<!-- {half} -->.*<!-- end of {half} -->", lambda _: section, page, flags=re.DOTALL)
+
+
+def parsed(given: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m evaluation", description=__doc__)
+    parser.add_argument("--half", choices=("development", "test"), default="development")
+    parser.add_argument("--misses", action="store_true", help="also list wrong answers; development half only")
+    parser.add_argument("--write", type=Path, help="a Markdown page whose section of this half is replaced")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="of the scripted judge")
+    for option in _NUMBERS:
+        parser.add_argument(f"--{option.name.replace('_', '-')}", type=type(option.default), default=option.default)
+    arguments = parser.parse_args(given)
+    if arguments.misses and arguments.half == "test":
+        parser.error("the questions of the test half are not shown")
+    return arguments
+
+
+def main() -> None:
+    arguments = parsed()
+    told = asyncio.run(evaluated(arguments))
+    print(told)
+    if arguments.write:
+        page = arguments.write.read_text(encoding="utf-8")
+        arguments.write.write_text(written_into(page, arguments.half, told), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""A reader without a model: answers with the sentence that fits the question best, or says that there is none.
+
+It stands in for the deployment so that the figures depend on the search alone and repeat exactly. Its rules are
+simple: a question's words weigh by how rare they are in the document, an identifier of the question must be found,
+and the share of the weight that the best passage holds, plus the similarity of the best chunk, must reach a limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from task.tools.rag.answers import NOT_FOUND
+from task.tools.rag.lexical import tokens
+from task.tools.rag.passages import Passage
+from task.tools.rag.support import statements
+from task.tools.rag.words import FUNCTION_WORDS
+
+LIMIT = 0.9
+_STEM_CHARS = 5
+_ASKING = """
+am any be can does do get happen happens long many may much must need needs should take tell use what whose high
+large often quickly soon someone somebody anybody there we us me my when where why how which who wie viel wann wo
+darf ich ist combien où quel quelle heure cuánto cuántas cuándo dónde сколько когда где какой скільки коли де який
+яка якого ile kiedy jaka jaki jest quanto che ora quando onde está
+"""
+_TO_ASK_WITH = frozenset(_ASKING.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Rarity:
+    """How much a word of one document's vocabulary tells."""
+
+    chunks: int
+    counts: Counter[str]
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> Rarity:
+        return cls(len(texts), Counter(stem for text in texts for stem in set(_stems(text))))
+
+    def weight(self, stem: str) -> float:
+        return math.log(1 + (self.chunks + 0.5) / (self.counts[stem] + 0.5))
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Answers from passages; `limit` is what coverage and similarity must come to, out of 2."""
+
+    rarity: Rarity
+    limit: float = LIMIT
+
+    def answer(self, question: str, passages: Sequence[Passage], similarity: float, *, miscopy: bool = False) -> str:
+        """The answer as a model would write it, with marker and quote; `miscopy` spoils the quote on purpose."""
+        if not passages or self.confidence(question, passages, similarity) < self.limit:
+            return NOT_FOUND
+        passage, sentence = self._best_sentence(question, passages)
+        quote = _miscopied(sentence) if miscopy else sentence
+        return f'{sentence} [{passage.number}]\n\nQuotes:\n[{passage.number}] "{quote}"'
+
+    def confidence(self, question: str, passages: Sequence[Passage], similarity: float) -> float:
+        """Coverage of the question by its best passage, 0 to 1, plus the similarity; 0 without its identifiers."""
+        wanted = _wanted(question)
+        held = {stem for passage in passages for stem in _stems(_read(passage))}
+        if any(stem not in held for stem in wanted if any(map(str.isdigit, stem))):
+            return 0.0
+        return max((self._coverage(wanted, _read(passage)) for passage in passages), default=0.0) + similarity
+
+    def _best_sentence(self, question: str, passages: Sequence[Passage]) -> tuple[Passage, str]:
+        wanted = _wanted(question)
+        found = [
+            (passage, sentence.strip())
+            for passage in passages
+            for sentence in statements(passage.source)
+            if sentence.strip(" |-\n")
+        ]
+        return max(
+            found,
+            key=lambda item: (
+                self._coverage(wanted, item[1]) + self._coverage(wanted, _read(item[0])),
+                -item[0].number,
+            ),
+        )
+
+    def _coverage(self, wanted: Iterable[str], text: str) -> float:
+        held = set(_stems(text))
+        weights = {stem: self.rarity.weight(stem) for stem in wanted}
+        total = sum(weights.values())
+        return sum(weight for stem, weight in weights.items() if stem in held) / total if total else 0.0
+
+
+def _read(passage: Passage) -> str:
+    return "\n".join((*passage.headings, passage.text))
+
+
+def _wanted(question: str) -> list[str]:
+    said = [token for token in tokens(question) if token not in FUNCTION_WORDS and token not in _TO_ASK_WITH]
+    return list(dict.fromkeys(token[:_STEM_CHARS] if token.isalpha() else token for token in said))
+
+
+def _stems(text: str) -> list[str]:
+    return [token[:_STEM_CHARS] if token.isalpha() else token for token in tokens(text)]
+
+
+def _miscopied(sentence: str) -> str:
+    words = sentence.split()
+    middle = len(words) // 2
+    return " ".join((*words[:middle], "reportedly", *words[middle:]))

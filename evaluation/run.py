@@ -1,0 +1,123 @@
+"""Ask all questions of one half in every way of searching, and have each answer checked as the product does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, get_args
+
+from evaluation.corpus import Claim, Question
+from evaluation.judge import LIMIT, Judge, Rarity
+from evaluation.places import Span, chunk_at, holds, span_of
+from task.tools.rag.answers import Answer, checked
+from task.tools.rag.chunks import ChunkedDocument
+from task.tools.rag.passages import passages
+from task.tools.rag.search import DocumentIndex, Hit, Mode, SearchOptions, build_index, indexed_texts, search
+from task.tools.rag.support import literal
+from task.utils.embedder.client import Embedder
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+K = 3
+CONTEXT_TOKENS = 1500
+_MISCOPIED_EVERY = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one question: `rank` of the first chunk with the answer, from 1, or None.
+
+    `cited_right` is whether a citation has the answer's words; `not_literal` counts citations that are not in the
+    document.
+    """
+
+    question: Question
+    rank: int | None
+    confidence: float
+    answer: Answer
+    cited_right: bool
+    not_literal: int
+
+    @property
+    def in_top(self) -> float:
+        return float(self.rank is not None and self.rank <= K)
+
+    @property
+    def reciprocal(self) -> float:
+        return 1 / self.rank if self.rank and self.rank <= 10 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Documents that are ready to be asked, and the vectors of the questions by their text."""
+
+    indexes: Mapping[str, DocumentIndex]
+    vectors: Mapping[str, NDArray[np.float32]]
+    judges: Mapping[str, Judge]
+
+
+async def prepared(
+    documents: Mapping[str, ChunkedDocument], asked: Sequence[Question], embedder: Embedder, limit: float = LIMIT
+) -> Corpus:
+    """Indexes of the documents and vectors of the questions, from the product's own embedding process."""
+    indexes = {
+        name: build_index(document, await embedder.embed(indexed_texts(document)))
+        for name, document in documents.items()
+    }
+    texts = [question.question for question in asked]
+    vectors = dict(zip(texts, await embedder.embed(texts), strict=True))
+    judges = {name: Judge(Rarity.of(indexed_texts(document)), limit) for name, document in documents.items()}
+    return Corpus(indexes, vectors, judges)
+
+
+def outcomes(corpus: Corpus, asked: Sequence[Question], options: SearchOptions) -> list[Outcome]:
+    return [_outcome(corpus, question, options, number) for number, question in enumerate(asked)]
+
+
+def all_modes(corpus: Corpus, asked: Sequence[Question], options: SearchOptions) -> dict[Mode, list[Outcome]]:
+    return {mode: outcomes(corpus, asked, replace(options, mode=mode)) for mode in MODES}
+
+
+def _outcome(corpus: Corpus, question: Question, options: SearchOptions, number: int) -> Outcome:
+    index, judge = corpus.indexes[question.document], corpus.judges[question.document]
+    hits = search([index], question.question, corpus.vectors[question.question], options)
+    found = passages([index.document], hits, k=K, tokens=CONTEXT_TOKENS)
+    similarity = max((hit.similarity for hit in hits[:K]), default=0.0)
+    text = judge.answer(question.question, found, similarity, miscopy=number % _MISCOPIED_EVERY == 0)
+    answer = checked(text, found)
+    span = span_of(question.answer, index.document.text) if question.answer else None
+    return Outcome(
+        question,
+        _rank(index.document, hits, span),
+        judge.confidence(question.question, found, similarity),
+        answer,
+        any(_cites(citation.quote, index.document.text, span) for citation in answer.citations),
+        sum(literal(citation.quote, index.document.text) is None for citation in answer.citations),
+    )
+
+
+def _rank(document: ChunkedDocument, hits: Sequence[Hit], span: Span | None) -> int | None:
+    if span is None:
+        return None
+    return next((rank for rank, hit in enumerate(hits, 1) if holds(document.chunks[hit.chunk], span)), None)
+
+
+def _cites(quote: str, text: str, span: Span | None) -> bool:
+    start = text.find(quote)
+    if span is None or start < 0:
+        return False
+    return start < span[1] and span[0] < start + len(quote)
+
+
+def flagged(documents: Mapping[str, ChunkedDocument], claims: Sequence[Claim]) -> list[bool]:
+    """Of each claim, whether the product marks it as unsupported by the passage it is about."""
+    return [_is_flagged(documents[claim.document], claim) for claim in claims]
+
+
+def _is_flagged(document: ChunkedDocument, claim: Claim) -> bool:
+    hit = Hit(0, chunk_at(document, claim.place), 1.0, 1.0)
+    found = passages([document], [hit], k=1, tokens=CONTEXT_TOKENS // K)
+    return checked(f"{claim.statement} [1]", found).unsupported > 0

@@ -1,0 +1,140 @@
+"""The evaluation finds what is planted in a tiny sample, and counts it right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evaluation.__main__ import parsed, written_into
+from evaluation.corpus import Claim, Question, claims, documents
+from evaluation.judge import Judge, Rarity
+from evaluation.measures import difference, figure, share
+from evaluation.places import chunk_at, span_of
+from evaluation.report import misses, report
+from evaluation.run import Corpus, all_modes, flagged
+from task.tools.rag.chunks import ChunkedDocument, chunk_document
+from task.tools.rag.search import SearchOptions, build_index, indexed_texts
+from task.utils.documents.model import Block
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+TEXT = """\
+# Bicycles
+
+## Brakes
+
+The brake pads are replaced every 900 kilometres.
+
+## Tyres
+
+The tyres are filled to 4.5 bar. They carry the mark KX-77.
+
+## Colours
+
+The frame is green or grey."""
+ASKED = [
+    Question("a", "bike", "fact", "How often are the brake pads replaced?", "replaced every 900 kilometres"),
+    Question("b", "bike", "identifier", "KX-77", "KX-77"),
+    Question("c", "bike", "unanswerable", "What does a helmet weigh?", ""),
+    Question("d", "bike", "unanswerable", "ZZ-99", ""),
+]
+
+
+def bicycle() -> ChunkedDocument:
+    return chunk_document("bike.md", [Block(TEXT)])
+
+
+def by_letters(texts: list[str]) -> NDArray[np.float32]:
+    """Vectors of how often each letter stands in a text: enough to rank, and needs no model."""
+    import numpy as np
+
+    counts = np.array([[text.lower().count(chr(97 + letter)) + 0.01 for letter in range(26)] for text in texts])
+    return (counts / np.linalg.norm(counts, axis=1, keepdims=True)).astype(np.float32)
+
+
+def corpus() -> Corpus:
+    document = bicycle()
+    texts = indexed_texts(document)
+    vectors = dict(zip([item.question for item in ASKED], by_letters([item.question for item in ASKED]), strict=True))
+    # Vectors of letters are alike for all texts, so the limit stands above their similarity.
+    return Corpus({"bike": build_index(document, by_letters(texts))}, vectors, {"bike": Judge(Rarity.of(texts), 1.1)})
+
+
+def test_words_find_what_only_words_can_find() -> None:
+    found = all_modes(corpus(), ASKED, SearchOptions())
+    assert [item.rank for item in found["lexical"]] == [1, 1, None, None]
+    assert found["hybrid"][1].rank == 1
+
+
+def test_answers_cite_the_place_of_the_answer_even_when_the_quote_was_miscopied() -> None:
+    first, second, *_ = all_modes(corpus(), ASKED, SearchOptions())["hybrid"]
+    assert (first.cited_right, first.not_literal, first.answer.false_quotes) == (True, 0, 1)
+    assert (second.cited_right, second.not_literal, second.answer.false_quotes) == (True, 0, 0)
+
+
+def test_questions_without_an_answer_are_refused() -> None:
+    *_, third, fourth = all_modes(corpus(), ASKED, SearchOptions())["hybrid"]
+    assert (third.answer.found, fourth.answer.found) == (False, False)
+
+
+def test_the_report_counts_and_names_no_question() -> None:
+    found = all_modes(corpus(), ASKED, SearchOptions())
+    planted = [Claim("bike", "4.5 bar", "The tyres are filled to 4.5 bar.", True)]
+    told = report("test", found, planted, flagged({"bike": bicycle()}, planted))
+    assert "| unanswerable questions recognised | 2 of 2: 1.000 (1.000–1.000) |" in told
+    assert "0 unsupported among 1: precision 1.000, recall 1.000" in told
+    assert not any(item.question in told for item in ASKED)
+    assert misses(found["hybrid"]) == ""
+
+
+def test_a_claim_with_another_number_is_flagged() -> None:
+    wrong = Claim("bike", "4.5 bar", "The tyres are filled to 5.4 bar.", False)
+    right = Claim("bike", "4.5 bar", "The tyres are filled to 4.5 bar.", True)
+    assert flagged({"bike": bicycle()}, [wrong, right]) == [True, False]
+
+
+def test_the_support_check_catches_most_planted_statements() -> None:
+    stated = claims()
+    flags = flagged(documents(), stated)
+    caught = sum(flag and not claim.supported for flag, claim in zip(flags, stated, strict=True))
+    assert caught >= 36
+    assert caught / sum(flags) >= 0.85
+
+
+def test_intervals_hold_the_mean_and_repeat() -> None:
+    values = [1.0, 0.0, 1.0, 1.0]
+    found = figure(values)
+    assert found.low <= found.mean == 0.75 <= found.high
+    assert found == figure(values)
+    assert difference(values, values).mean == 0
+    assert share(0, 0) == 1
+
+
+def test_a_place_must_be_told_apart() -> None:
+    with pytest.raises(ValueError, match="0 times"):
+        span_of("nowhere", TEXT)
+    with pytest.raises(ValueError, match=r"\d times, not once"):
+        span_of("The", TEXT)
+    assert "900 kilometres" in bicycle().chunks[chunk_at(bicycle(), "900 kilometres")]
+
+
+def test_the_test_half_is_shown_in_sums_only(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed(["--half", "test", "--misses"])
+    assert "the questions of the test half are not shown" in capsys.readouterr().err
+    assert parsed(["--half", "test", "--constant", "10"]).constant == 10
+
+
+def test_only_the_halfs_own_section_is_replaced() -> None:
+    page = "a\n<!-- test -->\nold\n<!-- end of test -->\nb\n"
+    assert written_into(page, "test", "new\n") == "a\n<!-- test -->\nnew\n<!-- end of test -->\nb\n"
+    assert written_into(page, "development", "new\n") == page
+
+
+def test_the_page_has_a_section_for_each_half() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    assert all(f"<!-- {half} -->" in page and f"<!-- end of {half} -->" in page for half in ("development", "test"))
