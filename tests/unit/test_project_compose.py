@@ -29,10 +29,19 @@ def addresses(document: Any) -> set[str]:
     return {document} if isinstance(document, str) and "://" in document else set()
 
 
-def test_the_product_is_core_chat_themes_redis_an_adapter_the_agent_and_its_interpreter() -> None:
+def test_the_product_is_core_chat_themes_redis_an_adapter_the_agent_and_its_two_servers() -> None:
     assert set(SERVICES) == {
-        "agent", "adapter-openai", "chat", "core", "core-config", "python-interpreter", "redis", "themes",
+        "agent", "adapter-openai", "chat", "core", "core-config", "python-interpreter", "redis", "search", "themes",
     }  # fmt: skip
+
+
+def test_the_search_server_reaches_the_web_but_neither_core_nor_anything_by_right() -> None:
+    service = SERVICES["search"]
+    assert service["networks"] == ["web", "tools"]
+    assert "default" not in service["networks"]
+    assert "ports" not in service
+    assert (service["read_only"], service["cap_drop"], "cap_add" in service) == (True, ["ALL"], False)
+    assert set(service["environment"]) == {"AGENT_MCP_TOKEN"}
 
 
 def test_code_runs_without_a_way_out_and_with_no_more_rights_than_it_takes_to_confine_it() -> None:
