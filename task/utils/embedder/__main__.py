@@ -9,9 +9,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from task.utils.embedder.model import Loaded, Precision, load
+from task.utils.embedder.model import load
 from task.utils.embedder.server import listen
-from task.utils.embedder.weights import model_folder
 
 _NICE = 5  # answers that stream go before documents that are indexed
 
@@ -24,13 +23,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0)
     chosen = parser.parse_args()
     os.nice(_NICE)
-    loading = partial(_loaded, chosen.model, chosen.precision, chosen.threads)
+    loading = partial(load, chosen.model, chosen.precision, chosen.threads)
     asyncio.run(listen(chosen.socket, loading, sys.stdin.fileno(), _say_ready))
     os._exit(0)  # the thread may still be importing torch, for which nobody waits any more
-
-
-def _loaded(model: str, precision: Precision, threads: int) -> Loaded:
-    return load(model_folder(model), precision, threads)
 
 
 def _say_ready() -> None:

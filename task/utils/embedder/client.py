@@ -32,6 +32,8 @@ START_SECONDS = 20.0
 PROTOCOL = 1
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 _QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
+# Threads that wait for one another sleep: those that spin would take the cores from the answers that stream.
+_PATIENT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 _SOURCE = Path(__file__).parents[3]
 
 
@@ -178,7 +180,7 @@ class Embedder:
             sys.executable, "-m", "task.utils.embedder", "--socket", str(self._socket), "--model", options.model,
             "--precision", options.precision, "--threads", str(options.threads),
         ]  # fmt: skip
-        environment = {**_QUIET, **({} if options.model else _OFFLINE), **dict(options.environment)}
+        environment = {**_QUIET, **_PATIENT, **({} if options.model else _OFFLINE), **dict(options.environment)}
         environment["PYTHONPATH"] = str(_SOURCE)
         return subprocess.Popen(  # noqa: S603 - our own module, under the interpreter that runs us
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True

@@ -1,11 +1,13 @@
-"""The embedding model itself; lives in the embedding process only, where torch is imported."""
+"""Load the embedding model, in the precision that is fastest here; happens in the embedding process only."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from task.utils.embedder.weights import check, packaged_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,43 +26,69 @@ _SAMPLE = (
 )
 
 
+class Encoder(Protocol):
+    """A model that is ready; `precision` is what it computes in."""
+
+    @property
+    def precision(self) -> str: ...
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One normalised row for each text."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """A model that is ready, and the precision it computes in."""
+class SentenceModel:
+    """Any model of sentence-transformers, from a folder or a model hub."""
 
     model: Any
     precision: str
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One normalised row for each text."""
-        import torch
+        from torch.nn.functional import normalize
 
-        vectors = self.model.encode(
-            list(texts), batch_size=max(len(texts), 1), convert_to_tensor=True, show_progress_bar=False
-        ).float()
-        return torch.nn.functional.normalize(vectors, dim=1).numpy()
+        found = self.model.encode(list(texts), batch_size=len(texts), convert_to_tensor=True, show_progress_bar=False)
+        return normalize(found.float(), dim=1).numpy()
 
 
-def load(folder: str, precision: Precision = "auto", threads: int = 0) -> Loaded:
-    """The model of that folder, or of that name on a model hub; `threads` 0: as many as the machine has cores.
+def load(model: str = "", precision: Precision = "auto", threads: int = 0) -> Encoder:
+    """The packaged model, or the one that `model` names; `threads` 0: as many as the machine has cores.
 
     Raises:
-        OSError, ValueError, ImportError: it is not there, or is no such model.
+        EmbeddingUnavailable: the package is missing, or one of its files is not the known one.
+        OSError, ValueError, ImportError: what `model` names is not there, or is no such model.
     """
+    if not model:
+        folder = packaged_folder()
+        check(folder)
+        return _fastest(lambda kind: _packaged(folder, kind), precision, threads)
+    return _fastest(lambda kind: _named(model, kind), precision, threads)
+
+
+def _fastest(loaded: Callable[[str], Encoder], precision: Precision, threads: int) -> Encoder:
     import torch
-    from sentence_transformers import SentenceTransformer
 
     if threads:
         torch.set_num_threads(threads)
-    full = Loaded(SentenceTransformer(folder, device="cpu"), "float32")
-    if precision == "float32" or (precision == "auto" and not has_bfloat16()):
-        return full
-    expected = full.encode(_SAMPLE)
-    half = Loaded(full.model.to(torch.bfloat16), "bfloat16")
-    agrees = (expected * half.encode(_SAMPLE)).sum(axis=1).min() >= AGREEMENT
-    if precision == "bfloat16" or agrees:
-        return half
-    return Loaded(SentenceTransformer(folder, device="cpu"), "float32")
+    if precision != "auto" or not has_bfloat16():
+        return loaded("float32" if precision == "auto" else precision)
+    half, full = loaded("bfloat16"), loaded("float32")
+    agreement = (half.encode(_SAMPLE) * full.encode(_SAMPLE)).sum(axis=1).min()
+    return half if agreement >= AGREEMENT else full
+
+
+def _packaged(folder: Path, precision: str) -> Encoder:
+    from task.utils.embedder.minilm import MiniLM
+
+    return MiniLM(folder, precision)
+
+
+def _named(model: str, precision: str) -> Encoder:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    loaded = SentenceTransformer(model, device="cpu")
+    return SentenceModel(loaded.to(getattr(torch, precision)), precision)
 
 
 def has_bfloat16(processor: Path = _PROCESSOR) -> bool:

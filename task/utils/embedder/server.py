@@ -11,23 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import Protocol
 
 from task.utils.embedder.frames import Frame, receive, send
+from task.utils.embedder.model import Encoder
 from task.utils.embedder.weights import EmbeddingUnavailable
 
 BATCH = 8  # on processors small batches of like lengths are the fastest
 BEAT_SECONDS = 1.0
 PROGRESS_SECONDS = 0.25
-
-
-class Encoder(Protocol):
-    """Texts to float32 rows; `model.Loaded` is the one of the product."""
-
-    @property
-    def precision(self) -> str: ...
-
-    def encode(self, texts: Sequence[str]) -> object: ...
 
 
 class Job:
@@ -159,9 +150,7 @@ def _answer_of(job: Job) -> Frame:
 
 
 def _rows(model: Encoder, texts: Sequence[str]) -> list[bytes]:
-    import numpy as np
-
-    return [row.tobytes() for row in np.asarray(model.encode(texts), dtype="<f4")]
+    return [row.tobytes() for row in model.encode(texts).astype("<f4")]
 
 
 def _explained(error: Exception) -> str:

@@ -32,19 +32,6 @@ class EmbeddingUnavailable(ToolError):
     """The embedding model cannot be used; the text says why and what would help."""
 
 
-def model_folder(model: str = "") -> str:
-    """Where the model is: the checked packaged one, or whatever `model` names, a folder or a name on a model hub.
-
-    Raises:
-        EmbeddingUnavailable: the package is missing, or one of its files is not the known one.
-    """
-    if model:
-        return model
-    folder = packaged_folder()
-    check(folder)
-    return str(folder)
-
-
 def packaged_folder() -> Path:
     """The folder of the packaged model, from the package's list of files."""
     try:
