@@ -103,6 +103,7 @@ def _serve(config: Config, launcher: object) -> None:
     uvicorn.run(
         create_app(Interpreter(config, launcher)), host=config.host, port=config.port, log_level="warning",
         access_log=False, timeout_graceful_shutdown=3,
+        http="h11",  # httptools hands on white space around header values, which the protocol says to ignore
     )  # fmt: skip
 
 

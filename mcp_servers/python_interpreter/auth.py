@@ -48,4 +48,5 @@ def security(host: str, allowed_hosts: tuple[str, ...]) -> TransportSecuritySett
     return TransportSecuritySettings(
         enable_dns_rebinding_protection=True,
         allowed_hosts=sorted({form for name in names for form in (name, f"{name}:*")}),
+        allowed_origins=["http://127.0.0.1:*", "http://[::1]:*", "http://localhost:*"],
     )
