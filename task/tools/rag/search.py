@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Mode = Literal["hybrid", "dense", "lexical"]
 _QUOTED = re.compile(r"[\"“„«]([^\"”“»]{3,200})[\"”“»]")
 _BLANKS = re.compile(r"\s+")
+_RARE_CHUNKS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class SearchOptions:
 
     mode: Mode = "hybrid"
     candidates: int = 50
-    constant: int = 60
+    constant: int = 10
     dense_weight: float = 1.0
     lexical_weight: float = 1.0
     phrase_weight: float = 0.5
@@ -148,13 +149,16 @@ def _word_scores(indexes: Sequence[DocumentIndex], query: str, candidates: int) 
 
 
 def _phrase_scores(indexes: Sequence[DocumentIndex], query: str, keys: set[_Key]) -> dict[_Key, float]:
-    """How many characters of the query's phrases a chunk repeats literally, for all chunks that repeat any."""
-    phrases = phrases_of(query)
+    """How many characters of the query's rare phrases a chunk repeats literally, for all chunks that repeat any.
+
+    A phrase that many chunks repeat ("the control panel") tells nothing and would only stir the other rankings.
+    """
+    texts = {key: _flat(indexes[key[0]].chunks[key[1]].indexed()) for key in keys}
     found: dict[_Key, float] = {}
-    for document, chunk in keys:
-        text = _flat(indexes[document].chunks[chunk].indexed())
-        if length := max((len(phrase) for phrase in phrases if phrase in text), default=0):
-            found[document, chunk] = float(length)
+    for phrase in phrases_of(query):
+        holders = [key for key, text in texts.items() if phrase in text]
+        if len(holders) <= _RARE_CHUNKS:
+            found |= {key: max(found.get(key, 0.0), float(len(phrase))) for key in holders}
     return found
 
 
