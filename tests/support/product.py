@@ -35,14 +35,15 @@ async def product(
     then: Item | None = None,
     sees: bool = False,
     models: Mapping[str, Any] | None = None,
+    toolsets: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncGenerator[Product]:
-    """Everything started; `items` are the model's answers, `sees` whether its listing takes pictures, `models` further
-    entries of Core's configuration, `settings` the agent's."""
+    """Everything started; `items` are the model's answers, `sees` whether its listing takes pictures, `models` and
+    `toolsets` further entries of Core's configuration, `settings` the agent's."""
     port = _free_port()
     async with (
         openai_upstream(*items, then=then) as upstream,
-        local_core(_config(port, upstream, sees, models or {}), tmp_path) as core,
+        local_core({**_config(port, upstream, sees, models or {}), "toolsets": toolsets or {}}, tmp_path) as core,
         running_agent(_settings(core, upstream, tmp_path, settings), port=port) as agent_url,
         chat_reader(core.url, "key-one") as reader,
         chat_reader(core.url, "key-two") as other,
