@@ -47,7 +47,7 @@ format: $(READY) ## format the code and mend what ruff can mend
 docs: $(READY) ## write the generated pages: docs/settings.md
 	@$(BIN)/python -m scripts.settings_table
 
-bench: $(READY) ## print the speed figures of this machine; CHECK=1 fails on missed goals, JSON=1 for programs
+bench: $(READY) $(KERNELS_READY) ## print the speed figures of this machine; CHECK=1 fails on missed goals, JSON=1 for programs
 	@failed=0; for script in tests/benchmarks/bench_*.py; do echo "== $$script" >&2; \
 	  $(BIN)/python -m "tests.benchmarks.$$(basename "$$script" .py)" || failed=1; done; exit $$failed
 

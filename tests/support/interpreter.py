@@ -38,8 +38,8 @@ class RunningInterpreter:
     def url(self) -> str:
         return f"{self.origin}/mcp"
 
-    def client(self, token: str = TOKEN) -> MCPClient:
-        return MCPClient(self.url, token=token, timeout=30)
+    def client(self, seconds: float = 50) -> MCPClient:
+        return MCPClient(self.url, token=TOKEN, timeout=seconds)
 
 
 @dataclass
@@ -60,12 +60,10 @@ class Talk:
 
 
 @contextmanager
-def running_interpreter(
-    folder: Path, *options: str, port: int | None = None, token: str = TOKEN
-) -> Generator[RunningInterpreter]:
+def running_interpreter(folder: Path, *options: str, port: int | None = None) -> Generator[RunningInterpreter]:
     """A server that answers; ended with the block. `folder` keeps what must outlive it."""
     number = port or free_port()
-    server = RunningInterpreter(number, _started(folder, options, number, token))
+    server = RunningInterpreter(number, _started(folder, options, number))
     try:
         _wait_until_healthy(server)
         yield server
@@ -74,10 +72,10 @@ def running_interpreter(
         server.process.wait(15)
 
 
-def _started(folder: Path, options: Sequence[str], port: int, token: str) -> subprocess.Popen[bytes]:
+def _started(folder: Path, options: Sequence[str], port: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "mcp_servers.python_interpreter", "--port", str(port)]
     command += ["--data", str(folder), "--python", str(KERNEL_PYTHON), *options]
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "AGENT_MCP_TOKEN": token}
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "AGENT_MCP_TOKEN": TOKEN}
     return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
 
 
