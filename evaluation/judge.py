@@ -8,6 +8,7 @@ and the share of the weight that the best passage holds, plus the similarity of 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,14 @@ from task.tools.rag.passages import Passage
 from task.tools.rag.support import statements
 from task.tools.rag.words import FUNCTION_WORDS
 
-LIMIT = 0.9
+LIMIT = 1.0
 _STEM_CHARS = 5
+_NUMBER_BONUS = 0.3
+_ASKS_NUMBER = re.compile(
+    r"\b(how (many|much|long|high|large|loud|quickly|fast)|price|cost|fee|limit|rate|when|wie viel|wann|combien|quelle "
+    r"heure|cuánt|cuándo|сколько|когда|скільки|коли|ile|kiedy|quanto|che ora|quando|revenue|result)",
+    re.IGNORECASE,
+)
 _ASKING = """
 am any be can does do get happen happens long many may much must need needs should take tell use what whose high
 large often quickly soon someone somebody anybody there we us me my when where why how which who wie viel wann wo
@@ -69,25 +76,30 @@ class Judge:
 
     def _best_sentence(self, question: str, passages: Sequence[Passage]) -> tuple[Passage, str]:
         wanted = _wanted(question)
-        found = [
-            (passage, sentence.strip())
-            for passage in passages
-            for sentence in statements(passage.source)
-            if sentence.strip(" |-\n")
-        ]
-        return max(
-            found,
-            key=lambda item: (
-                self._coverage(wanted, item[1]) + self._coverage(wanted, _read(item[0])),
-                -item[0].number,
-            ),
-        )
+        found = [(passage, sentence) for passage in passages for sentence in _sentences(passage)]
+
+        def fit(item: tuple[Passage, str]) -> tuple[float, int]:
+            passage, sentence = item
+            own = self._coverage(wanted, sentence) + _NUMBER_BONUS * _gives_number(question, sentence)
+            return own + self._coverage(wanted, _read(passage)), -passage.number
+
+        return max(found, key=fit)
 
     def _coverage(self, wanted: Iterable[str], text: str) -> float:
         held = set(_stems(text))
         weights = {stem: self.rarity.weight(stem) for stem in wanted}
         total = sum(weights.values())
         return sum(weight for stem, weight in weights.items() if stem in held) / total if total else 0.0
+
+
+def _sentences(passage: Passage) -> list[str]:
+    """The passage's sentences and rows without headings, all of its lines where there is nothing else."""
+    said = [sentence.strip() for sentence in statements(passage.source) if any(map(str.isalnum, sentence))]
+    return [sentence for sentence in said if sentence[-1] in ".!?…|"] or said
+
+
+def _gives_number(question: str, sentence: str) -> bool:
+    return bool(_ASKS_NUMBER.search(question)) and any(map(str.isdigit, sentence))
 
 
 def _read(passage: Passage) -> str:

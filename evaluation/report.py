@@ -27,7 +27,7 @@ def misses(outcomes: Iterable[Outcome]) -> str:
         f"- {item.question.id} ({item.question.category}): rank {item.rank}, confidence {item.confidence:.2f}, "
         f"{'answered' if item.answer.found else 'refused'}: {item.question.question}"
         for item in outcomes
-        if (item.question.answer and not (item.in_top and item.cited_right))
+        if (item.question.answer and not (item.in_top and item.passage_right))
         or (not item.question.answer and item.answer.found)
     ]
     return "\n".join(lines)
@@ -72,7 +72,8 @@ def _answering(outcomes: Sequence[Outcome]) -> str:
     rows = [
         ["unanswerable questions recognised", _rate([not item.answer.found for item in unanswerable])],
         ["questions with an answer that were refused", _rate([not item.answer.found for item in asked])],
-        ["answers whose citation has the answer's words", _rate([item.cited_right for item in answered])],
+        ["answers whose cited passage holds the answer", _rate([item.passage_right for item in answered])],
+        ["answers whose quote has the answer's words", _rate([item.quote_right for item in answered])],
         ["citations", str(sum(len(item.answer.citations) for item in outcomes))],
         ["citations that are not literally in the source", str(sum(item.not_literal for item in outcomes))],
         ["miscopied quotes caught", str(sum(item.answer.false_quotes for item in outcomes))],

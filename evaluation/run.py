@@ -30,15 +30,16 @@ _MISCOPIED_EVERY = 3
 class Outcome:
     """What became of one question: `rank` of the first chunk with the answer, from 1, or None.
 
-    `cited_right` is whether a citation has the answer's words; `not_literal` counts citations that are not in the
-    document.
+    `passage_right` is whether a cited passage holds the answer, `quote_right` whether its quote does; `not_literal`
+    counts citations that are not in the document.
     """
 
     question: Question
     rank: int | None
     confidence: float
     answer: Answer
-    cited_right: bool
+    passage_right: bool
+    quote_right: bool
     not_literal: int
 
     @property
@@ -94,7 +95,8 @@ def _outcome(corpus: Corpus, question: Question, options: SearchOptions, number:
         _rank(index.document, hits, span),
         judge.confidence(question.question, found, similarity),
         answer,
-        any(_cites(citation.quote, index.document.text, span) for citation in answer.citations),
+        any(_overlaps(citation.passage.source, index.document.text, span) for citation in answer.citations),
+        any(_overlaps(citation.quote, index.document.text, span) for citation in answer.citations),
         sum(literal(citation.quote, index.document.text) is None for citation in answer.citations),
     )
 
@@ -105,11 +107,11 @@ def _rank(document: ChunkedDocument, hits: Sequence[Hit], span: Span | None) -> 
     return next((rank for rank, hit in enumerate(hits, 1) if holds(document.chunks[hit.chunk], span)), None)
 
 
-def _cites(quote: str, text: str, span: Span | None) -> bool:
-    start = text.find(quote)
+def _overlaps(words: str, text: str, span: Span | None) -> bool:
+    start = text.find(words)
     if span is None or start < 0:
         return False
-    return start < span[1] and span[0] < start + len(quote)
+    return start < span[1] and span[0] < start + len(words)
 
 
 def flagged(documents: Mapping[str, ChunkedDocument], claims: Sequence[Claim]) -> list[bool]:

@@ -72,8 +72,8 @@ def test_words_find_what_only_words_can_find() -> None:
 
 def test_answers_cite_the_place_of_the_answer_even_when_the_quote_was_miscopied() -> None:
     first, second, *_ = all_modes(corpus(), ASKED, SearchOptions())["hybrid"]
-    assert (first.cited_right, first.not_literal, first.answer.false_quotes) == (True, 0, 1)
-    assert (second.cited_right, second.not_literal, second.answer.false_quotes) == (True, 0, 0)
+    assert (first.quote_right, first.not_literal, first.answer.false_quotes) == (True, 0, 1)
+    assert (second.quote_right, second.not_literal, second.answer.false_quotes) == (True, 0, 0)
 
 
 def test_questions_without_an_answer_are_refused() -> None:
