@@ -19,7 +19,7 @@ BRIEFLY = {"dial-general-purpose-agent/seconds": 0.5}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningInterpreter]:
-    with running_interpreter(tmp_path_factory.mktemp("interpreter")) as running:
+    with running_interpreter(tmp_path_factory.mktemp("interpreter"), "--bare") as running:
         yield running
 
 
@@ -29,6 +29,13 @@ async def talk(server: RunningInterpreter) -> AsyncGenerator[Talk]:
         talk = Talk(client, uuid4().hex)
         yield talk
         await talk.call("clear_session")
+
+
+@pytest.fixture
+async def same(server: RunningInterpreter) -> AsyncGenerator[Talk]:
+    """A conversation that tests share which leave it as it was."""
+    async with server.client() as client:
+        yield Talk(client, "the same")
 
 
 async def fetch(server: RunningInterpreter, result: dict[str, str], path: str) -> httpx.Response:
@@ -56,56 +63,51 @@ async def test_another_person_with_the_same_conversation_id_has_another_session(
     await stranger.call("clear_session")
 
 
-async def test_tables_pictures_charts_and_files_come_back(server: RunningInterpreter, talk: Talk) -> None:
+async def test_tables_pictures_charts_and_files_come_back(server: RunningInterpreter, same: Talk) -> None:
     code = """
 import pandas as pd, matplotlib.pyplot as plt
 frame = pd.DataFrame({"name": ["a|b", "c"], "value": [1, 2]})
 frame.to_csv("table.csv", index=False)
 plt.bar(frame.name, frame.value)
 plt.show()
-plt.plot([1, 2]); plt.savefig("saved.png")
 display({"application/vnd.plotly.v1+json": {"data": [], "layout": {}}}, raw=True)
 frame
 """
-    result = await talk.run(code)
+    result = await same.run(code)
     assert result["result"].splitlines()[0:3] == ["|  | name | value |", "| --- | --- | --- |", "| 0 | a\\|b | 1 |"]
-    files = {file["path"]: file["mime_type"] for file in result["files"]}
-    assert files == {
-        "shown/figure_1.png": "image/png",
-        "shown/chart_2.plotly.json": "application/vnd.plotly.v1+json",
-        "files/table.csv": "text/csv",
-        "files/saved.png": "image/png",
-    }
-    assert (await fetch(server, result, "shown/figure_1.png")).content.startswith(b"\x89PNG")
-    assert (await fetch(server, result, "files/table.csv")).text == "name,value\na|b,1\nc,2\n"
-    [read] = await talk.client.read(result["files"][-2]["uri"], max_bytes=1000)
+    picture, chart, table = result["files"]
+    assert [file["mime_type"] for file in (chart, table)] == ["application/vnd.plotly.v1+json", "text/csv"]
+    assert (await fetch(server, result, picture["path"])).content.startswith(b"\x89PNG")
+    assert (await fetch(server, result, table["path"])).text == "name,value\na|b,1\nc,2\n"
+    [read] = await same.client.read(table["uri"], max_bytes=1000)
     assert read.content == b"name,value\na|b,1\nc,2\n"
 
 
 async def test_long_tables_and_long_output_are_cut_and_kept_whole_as_a_file(
-    server: RunningInterpreter, talk: Talk
+    server: RunningInterpreter, same: Talk
 ) -> None:
-    result = await talk.run("print('x' * 200_000)\nimport pandas as pd\npd.DataFrame({'n': range(1000)})")
+    result = await same.run("print('x' * 200_000)\nimport pandas as pd\npd.DataFrame({'n': range(1000)})")
     assert result["truncated"]
     assert len(result["stdout"]) < 90_000
     assert "characters left out" in result["stdout"]
     assert "[50 of 1000 rows, 1 of 1 columns]" in result["result"]
-    assert len((await fetch(server, result, "shown/stdout_1.txt")).content) == 200_001
+    [log] = result["files"]
+    assert len((await fetch(server, result, log["path"])).content) == 200_001
 
 
-async def test_errors_and_input_come_back_as_plain_tracebacks(talk: Talk) -> None:
-    error = (await talk.run("1 / 0"))["error"]
+async def test_errors_and_input_come_back_as_plain_tracebacks(same: Talk) -> None:
+    error = (await same.run("1 / 0"))["error"]
     assert error["ename"] == "ZeroDivisionError"
     assert "\x1b" not in error["traceback"]
-    asked = await talk.run("input('name?')")
+    asked = await same.run("input('name?')")
     assert (asked["error"]["ename"], asked["ending"]) == ("StdinNotImplementedError", "done")
 
 
-async def test_a_long_loop_is_interrupted_and_its_variables_stay(talk: Talk) -> None:
-    result = await talk.run("kept = 7\nwhile True: pass", meta=BRIEFLY)
+async def test_a_long_loop_is_interrupted_and_its_variables_stay(same: Talk) -> None:
+    result = await same.run("kept = 7\nwhile True: pass", meta=BRIEFLY)
     assert (result["timed_out"], result["state_lost"], result["error"]["ename"]) == (True, False, "KeyboardInterrupt")
     assert "stopped after 0.5 s" in result["notes"][0]
-    assert (await talk.run("kept"))["result"] == "7"
+    assert (await same.run("kept"))["result"] == "7"
 
 
 async def test_code_that_ignores_interrupts_is_killed_and_the_loss_is_told(talk: Talk) -> None:
@@ -117,10 +119,10 @@ async def test_code_that_ignores_interrupts_is_killed_and_the_loss_is_told(talk:
     assert (after["stdout"], after["generation"], after["state_lost"]) == ("still here False\n", 2, False)
 
 
-async def test_endless_output_is_stopped_and_the_session_goes_on(talk: Talk) -> None:
-    result = await talk.run("while True: print('y' * 100_000)")
+async def test_endless_output_is_stopped_and_the_session_goes_on(same: Talk) -> None:
+    result = await same.run("while True: print('y' * 100_000)")
     assert (result["ending"], result["truncated"]) == ("flooded", True)
-    assert (await talk.run("'fine'"))["result"] == "'fine'"
+    assert (await same.run("'fine'"))["result"] == "'fine'"
 
 
 @pytest.mark.parametrize("death", ["os.kill(os.getpid(), 9)", "os._exit(3)", "ctypes.string_at(0)"])
@@ -138,10 +140,10 @@ async def test_a_kernel_that_dies_between_two_calls_is_told_in_the_next(talk: Ta
     assert "ended between two calls" in result["notes"][0]
 
 
-async def test_too_much_memory_is_an_error_of_the_code(talk: Talk) -> None:
-    result = await talk.run("x = 5\ny = bytearray(10**12)")
+async def test_too_much_memory_is_an_error_of_the_code(same: Talk) -> None:
+    result = await same.run("x = 5\ny = bytearray(10**12)")
     assert (result["error"]["ename"], result["state_lost"]) == ("MemoryError", False)
-    assert (await talk.run("x"))["result"] == "5"
+    assert (await same.run("x"))["result"] == "5"
 
 
 async def test_a_fork_bomb_stays_in_its_session_and_is_gone_with_it(talk: Talk) -> None:
@@ -166,7 +168,7 @@ def sleeping(seconds: str) -> bool:
     return any(seconds in (process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
 
 
-async def test_threads_that_go_on_writing_disturb_nobody(talk: Talk) -> None:
+async def test_threads_that_go_on_writing_disturb_nobody(same: Talk) -> None:
     code = """
 import threading, time
 def chatter():
@@ -174,8 +176,8 @@ def chatter():
         print("tick", number); time.sleep(0.01)
 threading.Thread(target=chatter, daemon=True).start()
 """
-    await talk.run(code)
-    results = [await talk.run(f"{number} * 2") for number in range(5)]
+    await same.run(code)
+    results = [await same.run(f"{number} * 2") for number in range(5)]
     assert [result["result"] for result in results] == ["0", "2", "4", "6", "8"]
     assert [result["error"] for result in results] == [None] * 5
 
@@ -187,9 +189,10 @@ async def test_a_deleted_working_directory_is_there_again(talk: Talk) -> None:
     assert [file["name"] for file in result["files"]] == ["b.txt"]
 
 
-async def test_only_plain_new_files_are_handed_over(server: RunningInterpreter, talk: Talk) -> None:
+async def test_only_plain_new_files_are_handed_over(server: RunningInterpreter, same: Talk) -> None:
     code = """
-import os, socket, pathlib
+import os, socket, pathlib, shutil
+os.makedirs("odd"); os.chdir("odd")
 pathlib.Path("plain.txt").write_text("hello"); pathlib.Path(".hidden").write_text("h")
 os.symlink("/etc/passwd", "link.txt"); os.symlink("/", "folder")
 os.mkfifo("pipe")
@@ -198,12 +201,12 @@ except OSError: pass
 try: socket.socket(socket.AF_UNIX).bind("socket")
 except OSError: pass
 os.makedirs("sub/.git"); pathlib.Path("sub/.git/x").write_text("x"); pathlib.Path("sub/y.txt").write_text("y")
+os.chdir("..")
 """
-    result = await talk.run(code)
-    assert {file["name"] for file in result["files"]} <= {"plain.txt", "sub/y.txt"}
-    assert "sub/y.txt" in {file["name"] for file in result["files"]}
-    for path in ("files/link.txt", "files/folder/etc/passwd", "files/pipe", "files/hard.txt", "files/../shown/x",
-                 "files/%2e%2e/home", "log/x"):  # fmt: skip
+    result = await same.run(code)
+    assert {file["name"] for file in result["files"]} - {"odd/plain.txt"} == {"odd/sub/y.txt"}
+    for path in ("files/odd/link.txt", "files/odd/folder/etc/passwd", "files/odd/pipe", "files/odd/hard.txt",
+                 "files/odd", "files/../shown/x", "files/%2e%2e/home", "log/x"):  # fmt: skip
         assert (await fetch(server, result, path)).status_code == 404
 
 
@@ -213,7 +216,7 @@ async def test_ten_thousand_files_are_counted_not_sent(talk: Talk) -> None:
     assert "9,950 more new files" in result["notes"][0]
 
 
-async def test_code_reaches_neither_network_nor_foreign_files(server: RunningInterpreter, talk: Talk) -> None:
+async def test_code_reaches_neither_network_nor_foreign_files(server: RunningInterpreter, same: Talk) -> None:
     code = f"""
 import os, socket
 def tried(what):
@@ -226,38 +229,38 @@ print(tried(lambda: open("/proc/{server.process.pid}/environ").read()))
 print(tried(lambda: os.kill({server.process.pid}, 0)))
 print([name for name in os.environ if "TOKEN" in name or "KEY" in name])
 """
-    result = await talk.run(code)
+    result = await same.run(code)
     assert result["sandbox_tier"] in ("bubblewrap", "landlock")
     assert "reached" not in result["stdout"]
     assert result["stdout"].endswith("[]\n")
 
 
-async def test_a_cancelled_call_stops_the_code_and_the_session_goes_on(talk: Talk) -> None:
-    await talk.run("import time; n = 0")
-    call = asyncio.create_task(talk.run("while True: n += 1; time.sleep(0.01)"))
+async def test_a_cancelled_call_stops_the_code_and_the_session_goes_on(same: Talk) -> None:
+    await same.run("import time; n = 0")
+    call = asyncio.create_task(same.run("while True: n += 1; time.sleep(0.01)"))
     await asyncio.sleep(0.3)  # lets the code run for a while
     call.cancel()
     began = time.monotonic()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert (await talk.run("n > 0"))["result"] == "True"
+    assert (await same.run("n > 0"))["result"] == "True"
     assert time.monotonic() - began < 1
 
 
-async def test_files_go_in_once_per_version_and_never_through_a_link(server: RunningInterpreter, talk: Talk) -> None:
+async def test_files_go_in_once_per_version_and_never_through_a_link(server: RunningInterpreter, same: Talk) -> None:
     inputs = {"dial-general-purpose-agent/inputs": {"data.csv": "v1"}}
-    asked = await talk.run("print(open('data.csv').read())", meta=inputs)
+    asked = await same.run("print(open('data.csv').read())", meta=inputs)
     assert asked["missing"] == ["data.csv"]
     headers = {"Authorization": f"Bearer {TOKEN}"}
     place = f"{server.origin}{asked['files_path']}inputs"
     async with httpx.AsyncClient(trust_env=False, headers=headers) as http:
         sent = await http.put(f"{place}/data.csv?version=v1", content=b"a,b\n" * 500_000)
         assert sent.json() == {"name": "data.csv", "size": 2_000_000}
-        await talk.run("import os; os.remove('data.csv'); os.symlink('/etc/passwd', 'data.csv'); os.mkdir('dir')")
+        await same.run("import os; os.remove('data.csv'); os.symlink('/etc/passwd', 'data.csv'); os.mkdir('dir')")
         assert (await http.put(f"{place}/data.csv?version=v1", content=b"a,b\n")).status_code == 200
         assert (await http.put(f"{place}/dir", content=b"x")).status_code == 409
         assert (await http.put(f"{place}/.bashrc", content=b"x")).status_code == 400
-    result = await talk.run("print(open('data.csv').read(), os.path.islink('data.csv'))", meta=inputs)
+    result = await same.run("print(open('data.csv').read(), os.path.islink('data.csv'))", meta=inputs)
     assert (result["stdout"], result["files"]) == ("a,b\n False\n", [])
 
 
