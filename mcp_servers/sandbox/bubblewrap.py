@@ -11,9 +11,11 @@ from mcp_servers.sandbox.policy import MIB, Policy
 PLACES = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 PRLIMIT = "/usr/bin/prlimit"
 SCRATCH_BYTES = 256 * MIB
+# /proc is read-only as a whole: root without capabilities still owns /proc/sys, and core_pattern names a program that
+# the kernel runs outside.
 ISOLATION = (
     "--unshare-all", "--new-session", "--cap-drop", "ALL", "--clearenv",
-    "--proc", "/proc",
+    "--proc", "/proc", "--remount-ro", "/proc",
     "--dev", "/dev", "--size", str(SCRATCH_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev",  # noqa: S108
     "--size", str(SCRATCH_BYTES), "--tmpfs", "/tmp",  # noqa: S108
 )  # fmt: skip

@@ -71,11 +71,12 @@ def _mechanisms(name: TierName, uid: int | None) -> list[str]:
 def _gaps(name: TierName, uid: int | None, abi: int) -> list[str]:
     if name == "none":
         return ["files, processes and the network are open"]
+    uncounted = "no limit on the number of processes: give the container one"
     if name == "bubblewrap":
-        return []
+        return [uncounted] if uid is None and os.geteuid() == 0 else []
     gaps = ["names and sizes of files outside can be asked for, not their contents"]
     if uid is None:
-        gaps.append("no limit on the number of processes: give the container one")
+        gaps.append(uncounted)
         gaps.append("chmod, chown, utime and extended attributes are accepted and ignored")
         gaps.append("no /dev/shm, no pseudo-terminals")
     if uid is None and abi < SIGNALS_ABI:

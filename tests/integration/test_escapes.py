@@ -17,9 +17,10 @@ OPEN_UID = 61_300
 NO_LIMITS = Limits(memory=None, file_bytes=None, open_files=None, processes=None)
 # Without a sandbox the machine itself refuses these: they need root, a device, or a limit to break.
 REFUSED_BY_THE_MACHINE = {
-    "become_root", "bluetooth", "change_root", "count_events", "create_device", "dump_core", "enter_namespace",
-    "handle_page_faults", "hold_capabilities", "kernel_crypto_socket", "load_bpf", "load_module", "mount_by_new_calls",
-    "mount_file_system", "much_memory", "network_namespace", "packets", "raw_ip", "read_by_inherited_descriptor",
+    "become_root", "bluetooth", "change_kernel_setting", "change_root", "count_events", "create_device",
+    "dump_core", "enter_namespace", "handle_page_faults", "hold_capabilities", "kernel_crypto_socket", "load_bpf",
+    "load_module", "mount_by_new_calls", "mount_file_system", "much_memory", "network_namespace",
+    "open_the_machine", "packets", "press_kernel_key", "raw_ip", "read_by_inherited_descriptor",
     "read_password_hashes", "slow_group", "type_into_terminal", "virtual_machine_socket",
 }  # fmt: skip
 

@@ -50,7 +50,7 @@ COMMANDS = (
     Command("sed e", ("sed", "-n", "1e touch CANARY", "f")),
     Command("sed w", ("sed", "-n", "w CANARY", "f")),
     Command("awk", ("awk", 'BEGIN{system("touch CANARY")}')),
-    _sh("sort", "seq 3000 > big; sort --compress-program=./evil.sh -S 1b big > sorted"),
+    _sh("sort", "seq 1000 > big; sort --compress-program=./evil.sh -S 1b big > sorted"),
     _plain("cat through a link", "cat link/secret"),
     _plain("grep through a link", "grep -r . link/secret"),
     Command("setup.py", ("python3", "pkg/setup.py", "install")),

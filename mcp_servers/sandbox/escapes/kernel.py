@@ -7,6 +7,7 @@ import errno
 import os
 import resource
 from collections.abc import Callable
+from contextlib import suppress
 
 from mcp_servers.sandbox.escapes.processes import limit_oneself
 from mcp_servers.sandbox.escapes.world import GOT_IT, World
@@ -16,6 +17,7 @@ from mcp_servers.sandbox.system_calls import machine, numbers
 NEW_USER, NEW_NET, SIGCHLD = 0x10000000, 0x40000000, 17
 KEYRING_OF_USER = -4
 GIB = 1 << 30
+MACHINE_DEVICES = ("vda", "sda", "nvme0n1", "dm-0", "mem", "kmsg")
 NO_MODULE = b"\x7fELF"
 
 
@@ -60,6 +62,25 @@ def open_by_handle(world: World) -> str:
     """make a file handle that opens a file without its path"""
     handle, mount = (ctypes.c_uint * 34)(128), ctypes.c_int()
     return _call("name_to_handle_at", -100, b".", handle, ctypes.byref(mount), 0)
+
+
+def change_kernel_setting(world: World) -> str:
+    """open the kernel's setting of a program that root runs at every crash"""
+    return _opens_for_writing("/proc/sys/kernel/core_pattern")
+
+
+def press_kernel_key(world: World) -> str:
+    """open the file that restarts the machine"""
+    return _opens_for_writing("/proc/sysrq-trigger")
+
+
+def open_the_machine(world: World) -> str:
+    """open a disk, the memory or the log of the machine"""
+    for name in MACHINE_DEVICES:
+        with suppress(OSError):
+            os.close(os.open(f"/dev/{name}", os.O_RDONLY | os.O_NONBLOCK))
+            return GOT_IT
+    return ""
 
 
 def store_a_key(world: World) -> str:
@@ -174,6 +195,11 @@ def dump_core(world: World) -> str:
     return GOT_IT if resource.getrlimit(resource.RLIMIT_CORE)[1] else ""
 
 
+def _opens_for_writing(path: str) -> str:
+    os.close(os.open(path, os.O_WRONLY))
+    return GOT_IT
+
+
 def _call(name: str, *arguments: object) -> str:
     _result(name, *arguments)
     return GOT_IT
@@ -193,7 +219,8 @@ def _child(clone: Callable[[], int]) -> str:
 
 ATTACKS = (
     user_namespace, user_namespace_by_clone, user_namespace_by_clone3, network_namespace, mount_file_system,
-    mount_by_new_calls, change_root, open_by_handle, store_a_key, read_keys, ring_of_calls, load_bpf, count_events,
+    mount_by_new_calls, change_root, open_by_handle, change_kernel_setting,
+    press_kernel_key, open_the_machine, store_a_key, read_keys, ring_of_calls, load_bpf, count_events,
     handle_page_faults, load_module, become_root, hold_capabilities, read_shared_segment, type_into_terminal,
     much_memory, memory_in_files, huge_file, raise_limits, dump_core,
 )  # fmt: skip
