@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from task.app import GeneralPurposeAgentApplication
+from task.errors import ToolError
 from task.llm.scripted import Reply, says, wants
+from task.settings import Settings
+from task.tools.models import Effect
 from tests.support.mcp_peer import PNG
 from tests.support.mcp_processes import free_port, mcp_peer, search_server
 from tests.support.mcp_wire import listed, spelt_out
@@ -174,3 +178,38 @@ async def test_several_dead_servers_cost_an_answer_no_noticeable_time(tmp_path: 
     [stage] = answer.stages.values()
     assert answer.content == "Hi."
     assert all(f"## dead-{n}" in stage.content for n in range(3))
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+async def test_a_toolset_of_core_is_reached_by_name_with_the_callers_own_key(legacy: bool, tmp_path: Path) -> None:
+    with mcp_peer(tmp_path, legacy=legacy) as peer:
+        toolsets = {
+            "library": {"transport": "HTTP", "endpoint": peer.url, "allowedTools": ["caller", "write"],
+                        "forwardPerRequestKey": True},
+        }  # fmt: skip
+        async with product(
+            wants("caller"), says("Done."), tmp_path=tmp_path, toolsets=toolsets,
+            mcp_servers=[{"name": "library", "url": "toolset:library"}],
+        ) as p:  # fmt: skip
+            answer = await p.reader.ask("Who am I?")
+    assert answer.content == "Done."
+    assert [stage.status for stage in answer.stages.values()] == ["completed"]
+    assert {"caller", "write"} <= set(p.upstream.requests[0].tools)
+    assert "echo" not in p.upstream.requests[0].tools
+    assert '"x-conversation-id"' in told(p.upstream.requests[1])
+
+
+async def test_the_documented_discovery_gives_the_tools_of_one_server(tmp_path: Path) -> None:
+    with mcp_peer(tmp_path) as peer:
+        application = GeneralPurposeAgentApplication(settings=Settings(data_dir=tmp_path))
+        try:
+            tools = await application._get_mcp_tools(peer.url)
+            again = await application._get_mcp_tools(peer.url)
+            with pytest.raises(ToolError, match="cannot be reached"):
+                await application._get_mcp_tools(f"http://127.0.0.1:{free_port()}/mcp")
+        finally:
+            await application.close()
+    assert {"echo", "write"} <= {tool.name for tool in tools} == {tool.name for tool in again}
+    assert {tool.name: Effect.WRITE in tool.effects for tool in tools if tool.name in ("echo", "write")} == {
+        "echo": False, "write": True,
+    }  # fmt: skip
