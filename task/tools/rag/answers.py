@@ -29,6 +29,7 @@ _QUOTES = re.compile(r"^[\s*_#]*quotes[\s*_]*:?[\s*_]*$", re.IGNORECASE | re.MUL
 _QUOTE = re.compile(r"^\W*?\[(\d{1,3})\]\s*[:–-]?\s*(\S.*)$", re.MULTILINE)
 _NOT_FOUND = re.compile(rf"\W*{NOT_FOUND}", re.IGNORECASE)
 _QUOTE_CHARS = 600
+_END = re.compile(r"[.!?…:;]+$|\s*\|$")  # a marker stands before the full stop, and inside a table's last cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +118,16 @@ def _checked_statement(statement: str, known: dict[int, Passage]) -> tuple[str, 
 
 
 def _renumbered(statement: str, numbers: Sequence[int], mark: str = "") -> str:
+    if not mark and markers(statement) == list(numbers):
+        return statement
     plain = without_markers(statement)
     text = plain.rstrip()
     shown = " ".join((*(f"[{number}]" for number in numbers), *([mark] if mark else [])))
-    return f"{text} {shown}{plain[len(text) :]}" if text and shown else plain
+    if not text or not shown:
+        return plain
+    end = _END.search(text)
+    at = end.start() if end else len(text)
+    return f"{text[:at]} {shown}{text[at:]}{plain[len(text) :]}"
 
 
 def _parted(text: str) -> tuple[str, list[tuple[int, str]]]:

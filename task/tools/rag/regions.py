@@ -130,7 +130,7 @@ def _title(lines: Sequence[_Line], place: int) -> tuple[int, str] | None:
     if (place and lines[place - 1].text.strip()) or text[-1] in ".,;:!?|":
         return None
     if (match := _NUMBERED.match(text)) and not match[2][0].islower() and not _is_listed(lines, place):
-        return 1 + match[1].count("."), text
+        return 2 + match[1].count("."), text
     if len(text) >= 4 and text.isupper() and sum(map(str.isalpha, text)) > len(text) // 2:
         return 1, text
     return None

@@ -1,0 +1,52 @@
+"""Vectors without a model: texts that share words are near to one another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from task.tools.rag.lexical import tokens
+from task.utils.embedder.client import Progress
+
+DIMENSIONS = 64
+
+
+class WordVectors:
+    """Counts words into 64 places; `texts` were embedded so far. While `gate` is closed, it embeds nothing."""
+
+    model_name = "words"
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.calls = 0
+        self.cancelled = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def embed(
+        self, texts: Sequence[str], observer: Callable[[Progress], None] | None = None
+    ) -> NDArray[np.float32]:
+        self.calls += 1
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if observer is not None:
+            observer(Progress(len(texts), len(texts)))
+        self.texts += texts
+        return np.stack([word_vector(text) for text in texts])
+
+    async def close(self) -> None:
+        return None
+
+
+def word_vector(text: str) -> NDArray[np.float32]:
+    vector = np.full(DIMENSIONS, 1e-3, dtype=np.float32)
+    for token in tokens(text):
+        vector[crc32(token.encode()) % DIMENSIONS] += 1
+    return vector / np.linalg.norm(vector)

@@ -1,0 +1,107 @@
+"""Search by meaning, words and phrases; here with vectors that only know words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from task.tools.rag.chunks import ChunkedDocument, chunk_document
+from task.tools.rag.lexical import Lexical, tokens
+from task.tools.rag.passages import estimated_tokens, passages, whole
+from task.tools.rag.search import DocumentIndex, Hit, SearchOptions, build_index, indexed_texts, phrases_of, search
+from task.utils.documents.model import Block
+from tests.support.embedding import word_vector
+
+SECTIONS = {
+    "Defrosting": "Press AUTO DEFROST and choose meat, poultry or fish.",
+    "Cleaning": "Take out the glass tray and wash it in warm soapy water.",
+    "Spare parts": "The roller ring is part MW-4471/B; the tray is part MW-4472/A.",
+    "Garantie": "Der Hersteller gewährt zwei Jahre Gewährleistung.",
+    "保証": "製造元は二年間の保証を提供します。",
+}
+
+
+def made(sections: dict[str, str], name: str = "manual.md") -> DocumentIndex:
+    text = "\n\n".join(f"# {title}\n\n{body}" for title, body in sections.items())
+    document = chunk_document(name, [Block(text)])
+    return build_index(document, np.stack([word_vector(text) for text in indexed_texts(document)]))
+
+
+def best(index: DocumentIndex, query: str, options: SearchOptions | None = None) -> str:
+    hits = search([index], query, word_vector(query), options)
+    return index.chunks[hits[0].chunk].place.headings[-1]
+
+
+def test_an_identifier_is_found_whole() -> None:
+    assert best(made(SECTIONS), "What is MW-4471/B?") == "Spare parts"
+
+
+def test_other_scripts_are_found_by_words() -> None:
+    index = made(SECTIONS)
+    assert best(index, "Wie lange ist die Gewährleistung?", SearchOptions(mode="lexical")) == "Garantie"
+    assert best(index, "保証は何年間ですか", SearchOptions(mode="lexical")) == "保証"
+
+
+def test_plurals_and_compounds_share_tokens() -> None:
+    assert tokens("Trays, batteries and MW-4471/B")[:3] == ["tray", "battery", "and"]
+    assert {"mw-4471/b", "mw", "4471", "b"} <= set(tokens("MW-4471/B"))
+
+
+def test_a_phrase_that_stands_literally_wins_over_the_same_words_apart() -> None:
+    sections = {
+        "One": "The warm water is soapy and the tray is washed.",
+        "Two": "Wash the tray in warm soapy water.",
+        "Three": "The tray, the water, warm, soapy: wash.",
+    }
+    assert best(made(sections), 'where is "warm soapy water" mentioned') == "Two"
+    assert "warm soapy water" in phrases_of('where is "warm soapy water" mentioned')
+
+
+def test_chunks_that_repeat_one_another_take_one_place() -> None:
+    lines = {f"Copy {number}": "Keep the door clean." for number in range(20)}
+    index = made({**lines, "Other": "Keep the seal clean and dry."})
+    same = build_index(
+        ChunkedDocument("copies", index.document.text, tuple(index.chunks[0] for _ in range(20))),
+        np.stack([word_vector("Keep the door clean.")] * 20),
+    )
+    assert len(search([same], "door clean", word_vector("door clean"))) == 1
+
+
+def test_several_documents_are_searched_together() -> None:
+    manual, policy = made(SECTIONS), made({"Leave": "Employees take thirty days of leave."}, "policy.md")
+    hits = search([manual, policy], "days of leave", word_vector("days of leave"))
+    assert (hits[0].document, hits[0].similarity > 0.3) == (1, True)
+
+
+def test_a_query_without_words_finds_by_meaning_only() -> None:
+    index = made(SECTIONS)
+    assert search([index], "?!", word_vector("water tray"))[0].similarity > 0
+    assert Lexical([]).scores(["any"]).shape == (0,)
+    assert not Lexical(["", "..."]).scores(["any"]).any()
+
+
+def test_neighbours_are_merged_into_one_passage() -> None:
+    text = "# Log\n\n" + " ".join(f"Event {number} happened in hall {number}." for number in range(100))
+    document = chunk_document("log.md", [Block(text)])
+    [passage] = passages([document], [Hit(0, 3, 0.9, 1.0)], k=3, tokens=800)
+    chunks = [str(chunk) for chunk in document.chunks[2:5]]
+    assert all(chunk in passage.source for chunk in chunks)
+    assert passage.source in document.text
+    assert passage.title == "log.md, Log"
+
+
+def test_k_chunks_always_come_and_the_budget_bounds_the_rest() -> None:
+    document = chunk_document("a.pdf", [Block(f"Sentence of page {page}. " * 20, page=page) for page in range(1, 30)])
+    hits = [Hit(0, chunk, 0.5, 1.0) for chunk in (20, 3, 10, 15, 7)]
+    few = passages([document], hits, k=3, tokens=100)
+    more = passages([document], hits, k=3, tokens=600)
+    assert [passage.number for passage in few] == [1, 2, 3]
+    assert few[0].where == f"p. {document.chunks[20].place.page}"
+    assert len(more) > len(few)
+    assert sum(estimated_tokens(passage.text) for passage in more) <= 700
+
+
+def test_places_are_told_as_people_look_for_them() -> None:
+    table = chunk_document("r.csv", [Block("| 1 | a |\n| 2 | b |", "| No | Name |\n| --- | --- |")])
+    plain = chunk_document("n.txt", [Block("first\nsecond\nthird")])
+    assert [passage.title for passage in whole([table, plain])] == ["r.csv, rows 1-2", "n.txt, lines 1-3"]
+    assert whole([table])[0].text.startswith("| No | Name |")
