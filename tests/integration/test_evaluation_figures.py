@@ -1,0 +1,31 @@
+"""With the real embedding model the development half keeps the figures that the settings were chosen for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evaluation.corpus import UNANSWERABLE, documents, half_of, questions
+from evaluation.measures import difference, figure
+from evaluation.report import answerable, english
+from evaluation.run import all_modes, prepared
+from task.tools.rag.search import SearchOptions
+from task.utils.embedder.client import Embedder
+
+
+@pytest.mark.system
+async def test_hybrid_search_finds_what_dense_search_alone_misses(tmp_path: Path) -> None:
+    asked = half_of(questions(), "development")
+    embedder = Embedder(tmp_path / "embedder")
+    try:
+        corpus = await prepared(documents(), asked, embedder)
+    finally:
+        await embedder.close()
+    found = all_modes(corpus, asked, SearchOptions())
+    hybrid, dense = ([item.in_top for item in answerable(found[mode])] for mode in ("hybrid", "dense"))
+    refused = [not item.answer.found for item in found["hybrid"] if item.question.category == UNANSWERABLE]
+    assert difference(hybrid, dense).low > 0
+    assert figure([item.in_top for item in english(found["hybrid"])]).mean >= 0.95
+    assert sum(refused) / len(refused) >= 0.9
+    assert sum(item.not_literal for item in found["hybrid"]) == 0
