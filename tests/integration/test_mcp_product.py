@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,25 @@ from task.llm.scripted import Reply, says, wants
 from task.settings import Settings
 from task.tools.models import Effect
 from tests.support.mcp_peer import PNG
-from tests.support.mcp_processes import free_port, mcp_peer, search_server
+from tests.support.mcp_processes import ServerProcess, free_port, mcp_peer, search_server
 from tests.support.mcp_wire import listed, spelt_out
 from tests.support.product import product
 from tests.support.search_site import EIFFEL, FOUNDER, QUILLHAVEN, search_site
 from tests.support.upstream import Received
 
 SEARCH = "duckduckgo_web_search"
+
+
+@pytest.fixture(scope="module")
+def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with mcp_peer(tmp_path_factory.mktemp("peer"), token="sesame") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def older_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with mcp_peer(tmp_path_factory.mktemp("older"), legacy=True) as server:
+        yield server
 
 
 def told(received: Received) -> str:
@@ -88,31 +101,31 @@ async def test_25_an_agent_starts_without_its_search_server_and_finds_it_later(t
     assert with_it.content.startswith(EIFFEL[2])
 
 
-async def test_21_five_at_once_get_their_own_results_and_two_agents_share_one_server(tmp_path: Path) -> None:
+async def test_21_five_at_once_get_their_own_results_and_two_agents_share_one_server(
+    peer: ServerProcess, tmp_path: Path
+) -> None:
     def marked(received: Received) -> Reply:
         if received.messages[-1]["role"] == "user":
             return wants("echo", text=str(received.messages[-1]["content"]))
         return says(told(received).split("\n")[0])
 
-    with mcp_peer(tmp_path, token="sesame") as peer:
-        server = {"name": "peer", "url": peer.url, "token": "sesame"}
-        async with (
-            product(tmp_path=tmp_path / "one", then=marked, mcp_servers=[server]) as one,
-            product(tmp_path=tmp_path / "two", then=marked, mcp_servers=[server]) as two,
-        ):
-            people = [one.reader, one.other, two.reader, two.other]
-            answers = await asyncio.gather(*(person.ask(f"marker {n}") for n, person in enumerate(people)))
+    server = {"name": "peer", "url": peer.url, "token": "sesame"}
+    async with (
+        product(tmp_path=tmp_path / "one", then=marked, mcp_servers=[server]) as one,
+        product(tmp_path=tmp_path / "two", then=marked, mcp_servers=[server]) as two,
+    ):
+        people = [one.reader, one.other, two.reader, two.other]
+        answers = await asyncio.gather(*(person.ask(f"marker {n}") for n, person in enumerate(people)))
     assert [answer.content for answer in answers] == [f"marker {n}" for n in range(4)]
 
 
-async def test_pictures_and_files_are_attached_and_never_travel_as_text(tmp_path: Path) -> None:
+async def test_pictures_and_files_are_attached_and_never_travel_as_text(peer: ServerProcess, tmp_path: Path) -> None:
     turns = [wants("picture"), wants("report"), says("Done.")]
-    with mcp_peer(tmp_path) as peer:
-        server = {"name": "peer", "url": peer.url, "tools": ["picture", "report"]}
-        async with product(*turns, tmp_path=tmp_path, mcp_servers=[server]) as p:
-            answer = await p.reader.ask("Show me")
-            attached = [item for item in answer.attachments.values() if item.get("url")]
-            files = [await p.reader.get(item["url"]) for item in attached]
+    server = {"name": "peer", "url": peer.url, "token": "sesame", "tools": ["picture", "report"]}
+    async with product(*turns, tmp_path=tmp_path, mcp_servers=[server]) as p:
+        answer = await p.reader.ask("Show me")
+        attached = [item for item in answer.attachments.values() if item.get("url")]
+        files = [await p.reader.get(item["url"]) for item in attached]
     assert [(item["type"], item["title"]) for item in attached] == [
         ("image/png", "image_2.png"), ("text/csv", "report.csv"),
     ]  # fmt: skip
@@ -125,13 +138,14 @@ async def test_pictures_and_files_are_attached_and_never_travel_as_text(tmp_path
     assert {"echo", "write"}.isdisjoint(p.upstream.requests[0].tools)
 
 
-async def test_a_server_learns_of_the_conversation_but_not_its_name_and_gets_no_key(tmp_path: Path) -> None:
-    with mcp_peer(tmp_path) as peer:
-        plain = {"name": "peer", "url": peer.url, "tools": ["caller"]}
-        trusted = {"name": "trusted", "url": peer.url, "tools": ["caller"], "forward_key": True}
-        turns = [wants("caller"), wants("trusted_caller"), says("Done.")]
-        async with product(*turns, tmp_path=tmp_path, mcp_servers=[plain, trusted]) as p:
-            await p.reader.ask("Who am I?")
+async def test_a_server_learns_of_the_conversation_but_not_its_name_and_gets_no_key(
+    peer: ServerProcess, tmp_path: Path
+) -> None:
+    plain = {"name": "peer", "url": peer.url, "token": "sesame", "tools": ["caller"]}
+    trusted = {**plain, "name": "trusted", "forward_key": True}
+    turns = [wants("caller"), wants("trusted_caller"), says("Done.")]
+    async with product(*turns, tmp_path=tmp_path, mcp_servers=[plain, trusted]) as p:
+        await p.reader.ask("Who am I?")
     first, second = (told(request) for request in p.upstream.requests[1:3])
     assert re.search(r'"dial-general-purpose-agent/conversation_id": ?"[0-9a-f]{32}"', first)
     assert "bucket" not in first
@@ -180,18 +194,18 @@ async def test_several_dead_servers_cost_an_answer_no_noticeable_time(tmp_path: 
     assert all(f"## dead-{n}" in stage.content for n in range(3))
 
 
-@pytest.mark.parametrize("legacy", [False, True])
-async def test_a_toolset_of_core_is_reached_by_name_with_the_callers_own_key(legacy: bool, tmp_path: Path) -> None:
-    with mcp_peer(tmp_path, legacy=legacy) as peer:
-        toolsets = {
-            "library": {"transport": "HTTP", "endpoint": peer.url, "allowedTools": ["caller", "write"],
-                        "forwardPerRequestKey": True},
-        }  # fmt: skip
-        async with product(
-            wants("caller"), says("Done."), tmp_path=tmp_path, toolsets=toolsets,
-            mcp_servers=[{"name": "library", "url": "toolset:library"}],
-        ) as p:  # fmt: skip
-            answer = await p.reader.ask("Who am I?")
+async def test_a_toolset_of_core_is_reached_by_name_with_the_callers_own_key(
+    older_peer: ServerProcess, tmp_path: Path
+) -> None:
+    toolsets = {
+        "library": {"transport": "HTTP", "endpoint": older_peer.url, "allowedTools": ["caller", "write"],
+                    "forwardPerRequestKey": True},
+    }  # fmt: skip
+    async with product(
+        wants("caller"), says("Done."), tmp_path=tmp_path, toolsets=toolsets,
+        mcp_servers=[{"name": "library", "url": "toolset:library"}],
+    ) as p:  # fmt: skip
+        answer = await p.reader.ask("Who am I?")
     assert answer.content == "Done."
     assert [stage.status for stage in answer.stages.values()] == ["completed"]
     assert {"caller", "write"} <= set(p.upstream.requests[0].tools)
@@ -199,16 +213,17 @@ async def test_a_toolset_of_core_is_reached_by_name_with_the_callers_own_key(leg
     assert '"x-conversation-id"' in told(p.upstream.requests[1])
 
 
-async def test_the_documented_discovery_gives_the_tools_of_one_server(tmp_path: Path) -> None:
-    with mcp_peer(tmp_path) as peer:
-        application = GeneralPurposeAgentApplication(settings=Settings(data_dir=tmp_path))
-        try:
-            tools = await application._get_mcp_tools(peer.url)
-            again = await application._get_mcp_tools(peer.url)
-            with pytest.raises(ToolError, match="cannot be reached"):
-                await application._get_mcp_tools(f"http://127.0.0.1:{free_port()}/mcp")
-        finally:
-            await application.close()
+async def test_the_documented_discovery_gives_the_tools_of_one_server(
+    older_peer: ServerProcess, tmp_path: Path
+) -> None:
+    application = GeneralPurposeAgentApplication(settings=Settings(data_dir=tmp_path))
+    try:
+        tools = await application._get_mcp_tools(older_peer.url)
+        again = await application._get_mcp_tools(older_peer.url)
+        with pytest.raises(ToolError, match="cannot be reached"):
+            await application._get_mcp_tools(f"http://127.0.0.1:{free_port()}/mcp")
+    finally:
+        await application.close()
     assert {"echo", "write"} <= {tool.name for tool in tools} == {tool.name for tool in again}
     assert {tool.name: Effect.WRITE in tool.effects for tool in tools if tool.name in ("echo", "write")} == {
         "echo": False, "write": True,
