@@ -54,4 +54,5 @@ def _try(attack: Attack, world: World, writer: int) -> None:
     os._exit(0)
 
 
-main(sys.argv[1:])
+if __name__ == "__main__":
+    main(sys.argv[1:])

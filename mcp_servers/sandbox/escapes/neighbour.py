@@ -25,4 +25,5 @@ def main(signals: str) -> None:
         signal.pause()
 
 
-main(sys.argv[1])
+if __name__ == "__main__":
+    main(sys.argv[1])
