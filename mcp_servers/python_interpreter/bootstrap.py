@@ -3,6 +3,7 @@
 
 
 def _prepare(preload, most_output):
+    import contextlib
     import importlib
     import os
     import sys
@@ -53,20 +54,26 @@ def _prepare(preload, most_output):
     class TooMuchOutput(RuntimeError):
         pass
 
-    def bound(stream):
-        write, written = stream.write, [0]
+    @contextlib.contextmanager
+    def bounded(channel):
+        stream, written = getattr(sys, channel), 0
+        write = stream.write
 
-        def bounded(text):
-            written[0] += len(text)
-            if written[0] > most_output:
+        def write_within(text):
+            nonlocal written
+            written += len(text)
+            if written > most_output:
                 raise TooMuchOutput(f"more than {most_output:,} characters of output")
             return write(text)
 
-        stream.write = bounded
-        shell.events.register("pre_run_cell", lambda info: written.__setitem__(0, 0))
+        stream.write = write_within
+        try:
+            yield
+        finally:
+            stream.write = write
+            shell.history_manager.outputs.clear()
 
-    bound(sys.stdout)
-    bound(sys.stderr)
+    shell._tee = bounded  # IPython's own keeps all output of a kernel for ever
 
     if preload:
         for name in ("pandas", "matplotlib.pyplot"):

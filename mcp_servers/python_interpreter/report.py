@@ -153,6 +153,8 @@ def _left_out(ran: Ran, limits: Limits, told: int) -> Iterator[str]:
 
 
 def _logs(ran: Ran, limits: Limits) -> Iterator[Shown]:
+    if ran.executed.ending is Ending.FLOODED:  # nobody wants to read that
+        return
     for name, text in _texts(ran.executed).items():
         if len(text) > limits.text_head + limits.text_tail:
             yield Shown(name, "txt", "text/plain", text.encode(errors="replace"))
