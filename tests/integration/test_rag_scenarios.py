@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 
 from task.llm.scripted import Reply, says, wants
+from task.utils.embedder.client import Embedder
 from tests.support.chat_reader import Answer
 from tests.support.documents import manual
+from tests.support.pdfs import blank, drawn
 from tests.support.product import Product, product
-from tests.support.upstream import Received
+from tests.support.upstream import Received, http_error
 
 RAG = "rag_search_tool"
 PLATE = "How should I clean the plate? Use semantic search."
@@ -20,8 +23,8 @@ PLATE = "How should I clean the plate? Use semantic search."
 
 def searches(question: str) -> Any:
     def call(received: Received) -> Reply:
-        text = next(m["content"] for m in reversed(received.messages) if m["role"] == "user")
-        [url] = set(re.findall(r"(files/\S+)", text))
+        told = " ".join(m["content"] for m in received.messages if m["role"] == "user")
+        [url] = set(re.findall(r"files/\S+", told))
         return wants(RAG, request=question, file_url=url)
 
     return call
@@ -65,3 +68,155 @@ async def test_08_how_to_clean_the_plate_is_found_by_search(tmp_path: Path, sett
     assert len(re.findall(r"^\d\. similarity \d\.\d\d", stage.content, re.MULTILINE)) == 3
     assert "warm soapy water" in answer.content
     assert stage.status == "completed"
+
+
+async def test_09_a_second_question_uses_the_index_and_nothing_is_invented(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    first, second = "How do I defrost food?", "How long should I microwave popcorn?"
+    turns = [searches(first), says("Press AUTO DEFROST [1]."), says("Press AUTO DEFROST."), searches(second)]
+    async with product(*turns, reads_the_excerpts, repeats_the_tool, tmp_path=tmp_path, **settings) as p:
+        one = await asked_about_the_manual(p, first)
+        two = await p.reader.ask(second)
+    assert "Using cached index" not in one.stages[0].content
+    assert "Using cached index" in two.stages[0].content
+    assert two.content.startswith("Not in the document")
+    assert two.attachments == {}
+
+
+async def test_19_a_table_holds_only_what_the_manual_says(tmp_path: Path, settings: dict[str, Any]) -> None:
+    question = "Find all temperature settings mentioned in the manual and create a table"
+    table = (
+        "| setting | value |\n| --- | --- |\n| auto defrost: choose meat | meat, poultry or fish |\n| grill | 230 °C |"
+    )
+    turns = [searches(question), says(table), repeats_the_tool]
+    async with product(*turns, tmp_path=tmp_path, **settings) as p:
+        answer = await asked_about_the_manual(p, question)
+    rows = answer.content.splitlines()
+    assert re.fullmatch(r"\| auto defrost: choose meat \| meat, poultry or fish \[\d\] \|", rows[2])
+    assert rows[3] == "| grill | 230 °C (not supported by the document) |"
+
+
+async def test_citations_are_attached_with_words_of_the_document(tmp_path: Path, settings: dict[str, Any]) -> None:
+    turns = [searches(PLATE), reads_the_excerpts, says("In soapy water [1].")]
+    async with product(*turns, tmp_path=tmp_path, **settings) as p:
+        answer = await asked_about_the_manual(p, PLATE)
+        url = re.findall(r"files/\S+", str(p.upstream.requests[0].messages[-1]["content"]))[0]
+    [citation] = answer.attachments.values()
+    assert re.fullmatch(r"\[\d\] manual\.txt, .+", citation["title"])
+    assert citation["data"] in manual()
+    assert (citation["type"], citation["reference_type"]) == ("text/markdown", "text/plain")
+    assert citation["reference_url"] == url
+
+
+async def test_the_deployment_is_asked_with_the_callers_key_and_excerpts_only(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    async with product(searches(PLATE), reads_the_excerpts, says("Done."), tmp_path=tmp_path, **settings) as p:
+        await asked_about_the_manual(p, PLATE)
+    generation = p.upstream.requests[1]
+    assert generation.tools == []
+    assert len(generation.messages) == 2
+    assert len(generation.messages[1]["content"]) < 9_000
+
+
+async def test_a_short_document_is_read_whole_without_an_index(tmp_path: Path) -> None:
+    question = "How long is the warranty?"
+    turns = [searches(question), says("It lasts 24 months [1]."), repeats_the_tool]
+    async with product(*turns, tmp_path=tmp_path, rag={"process_dir": tmp_path / "never"}) as p:
+        file = await p.reader.upload("w.txt", b"The warranty lasts 24 months.", "text/plain")
+        answer = await p.reader.ask(question, file)
+    assert "## Reading the whole document" in answer.stages[0].content
+    assert "It lasts 24 months [1]." in answer.content
+    assert not (tmp_path / "never").exists()
+
+
+async def test_several_files_are_searched_at_once(tmp_path: Path, settings: dict[str, Any]) -> None:
+    def both(received: Received) -> Reply:
+        urls = re.findall(r"files/\S+", received.messages[-1]["content"])
+        return wants(RAG, request="How many days of leave?", file_url=" ".join(urls))
+
+    def cites(received: Received) -> Reply:
+        [number] = re.findall(r"Excerpt \[(\d+)\] from policy\.txt", received.messages[-1]["content"])
+        return says(f"Thirty days of paid leave [{number}].")
+
+    policy = b"Employees are entitled to thirty days of paid leave in a year."
+    async with product(both, cites, repeats_the_tool, tmp_path=tmp_path, **settings) as p:
+        files = [
+            await p.reader.upload("manual.txt", manual().encode(), "text/plain"),
+            await p.reader.upload("policy.txt", policy, "text/plain"),
+        ]
+        answer = await p.reader.ask("How many days of leave?", *files)
+    assert [item["title"] for item in answer.attachments.values()] == ["[1] policy.txt, line 1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind", "told"),
+    [
+        ("empty.txt", b"", "text/plain", "it is empty"),
+        ("blank.txt", b" \n\n ", "text/plain", "it is empty"),
+        ("scan.pdf", drawn(blank), "application/pdf", "no text"),
+        ("tool.exe", b"MZ\x90\x00" + bytes(200), "application/octet-stream", "not supported"),
+    ],
+)
+async def test_a_file_without_text_is_explained(
+    name: str, content: bytes, kind: str, told: str, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    turns = [searches("What does it say?"), says("Nothing to read.")]
+    async with product(*turns, tmp_path=tmp_path, **settings) as p:
+        await p.reader.ask("What does it say?", await p.reader.upload(name, content, kind))
+    assert told in p.upstream.requests[1].messages[-1]["content"]
+
+
+async def test_somebody_elses_file_is_refused_also_when_it_is_indexed(tmp_path: Path, settings: dict[str, Any]) -> None:
+    asked: list[str] = []
+
+    def names_it(received: Received) -> Reply:
+        return wants(RAG, request=PLATE, file_url=asked[0])
+
+    turns = [searches(PLATE), reads_the_excerpts, says("Done."), names_it, says("I may not.")]
+    async with product(*turns, tmp_path=tmp_path, **settings) as p:
+        await asked_about_the_manual(p, PLATE)
+        asked += re.findall(r"files/\S+", p.upstream.requests[0].messages[-1]["content"])
+        answer = await p.other.ask(f"Read {asked[0]}")
+    told = p.upstream.requests[-1].messages[-1]["content"]
+    assert "attach" in told
+    assert "soapy" not in told + answer.stages[0].content
+
+
+async def test_a_deployment_that_fails_leaves_the_excerpts(tmp_path: Path, settings: dict[str, Any]) -> None:
+    turns = [searches(PLATE), http_error(400), repeats_the_tool]
+    async with product(*turns, tmp_path=tmp_path, **settings) as p:
+        answer = await asked_about_the_manual(p, PLATE)
+    assert "could not write an answer" in answer.content
+    assert "warm soapy water" in answer.content
+
+
+async def test_the_model_is_sent_to_the_interpreter_for_counting_where_there_is_one(tmp_path: Path) -> None:
+    for url, told in (("http://127.0.0.1:1/mcp", True), (None, False)):
+        async with product(says("Hi."), tmp_path=tmp_path / str(told), pyinterpreter_mcp_url=url) as p:
+            await p.reader.ask("Hi")
+        [tool] = [t["function"] for t in p.upstream.requests[0].body["tools"] if t["function"]["name"] == RAG]
+        assert ("use execute_code" in tool["description"]) == told
+        assert tool["parameters"]["required"] == ["request", "file_url"]
+
+
+async def test_switched_off_the_tool_is_not_offered(tmp_path: Path) -> None:
+    off: Any = {"enabled": False}
+    async with product(says("Hi."), tmp_path=tmp_path, rag=off) as p:
+        await p.reader.ask("Hi")
+    assert RAG not in p.upstream.requests[0].tools
+
+
+async def test_a_person_who_leaves_stops_the_indexing(tmp_path: Path, settings: dict[str, Any]) -> None:
+    long = "\n\n".join(
+        f"Paragraph {n}. " + f"The door seal number {n} is checked in spring. " * 10 for n in range(2000)
+    )
+    async with product(searches(PLATE), tmp_path=tmp_path, **settings) as p:
+        file = await p.reader.upload("long.txt", long.encode(), "text/plain")
+        async for answer in p.reader.watch(PLATE, file):
+            if answer.stages and " of 2" in answer.stages[0].content:
+                break
+        rows = asyncio.create_task(Embedder(settings["rag"]["process_dir"]).embed(["free again?"] * 9))
+        async with asyncio.timeout(10):
+            assert (await rows).shape == (9, 384)

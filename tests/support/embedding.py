@@ -49,4 +49,4 @@ def word_vector(text: str) -> NDArray[np.float32]:
     vector = np.full(DIMENSIONS, 1e-3, dtype=np.float32)
     for token in tokens(text):
         vector[crc32(token.encode()) % DIMENSIONS] += 1
-    return vector / np.linalg.norm(vector)
+    return (vector / np.linalg.norm(vector)).astype(np.float32)

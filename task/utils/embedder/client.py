@@ -226,4 +226,4 @@ def _matrix(frame: Frame, rows: int) -> NDArray[np.float32]:
 
     if frame.facts["rows"] != rows:
         raise ToolError("The embedding process answered with another number of vectors than it was asked for.")
-    return np.frombuffer(frame.body, dtype="<f4").reshape(rows, -1)
+    return np.frombuffer(frame.body, dtype="<f4").reshape(rows, -1 if rows else 0)

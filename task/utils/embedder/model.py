@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from task.utils.embedder.weights import check, packaged_folder
+from task.utils.embedder.weights import EmbeddingUnavailable, check, packaged_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,13 +55,15 @@ def load(model: str = "", precision: Precision = "auto", threads: int = 0) -> En
     """The packaged model, or the one that `model` names; `threads` 0: as many as the machine has cores.
 
     Raises:
-        EmbeddingUnavailable: the package is missing, or one of its files is not the known one.
+        EmbeddingUnavailable: the package or the folder is missing, or one of its files is not the known one.
         OSError, ValueError, ImportError: what `model` names is not there, or is no such model.
     """
     if not model:
         folder = packaged_folder()
         check(folder)
         return _fastest(lambda kind: _packaged(folder, kind), precision, threads)
+    if Path(model).is_absolute() and not Path(model).is_dir():  # what is no folder would be taken for a name on a hub
+        raise EmbeddingUnavailable(f"There is no folder {model} with an embedding model. Check EMBEDDING_MODEL.")
     return _fastest(lambda kind: _named(model, kind), precision, threads)
 
 

@@ -19,6 +19,7 @@ from task.utils.embedder.weights import EmbeddingUnavailable
 BATCH = 8  # on processors small batches of like lengths are the fastest
 BEAT_SECONDS = 1.0
 PROGRESS_SECONDS = 0.25
+_REFUSING_SECONDS = 0.3
 
 
 class Job:
@@ -52,7 +53,7 @@ class EmbeddingServer:
         self._thread = ThreadPoolExecutor(1, "model")
         self._jobs: deque[Job] = deque()
         self._work = asyncio.Event()
-        self.failed = asyncio.Event()
+        self._refusal: EmbeddingUnavailable | None = None
 
     async def run(self) -> None:
         """Work on the jobs for ever, or until the model cannot be loaded."""
@@ -98,13 +99,16 @@ class EmbeddingServer:
         return self._jobs[-1]
 
     async def _refuse(self, error: Exception) -> None:
-        told = str(error) if isinstance(error, EmbeddingUnavailable) else _explained(error)
-        self.failed.set()
+        known = isinstance(error, EmbeddingUnavailable)
+        self._refusal = error if known else EmbeddingUnavailable(_explained(error))
         for job in tuple(self._jobs):
-            job.finished.set_exception(EmbeddingUnavailable(told))
-        await asyncio.sleep(BEAT_SECONDS)  # the answers leave before the process does
+            job.finished.set_exception(self._refusal)
+        await asyncio.sleep(_REFUSING_SECONDS)  # the answers leave before the process does
 
     def add(self, job: Job) -> None:
+        if self._refusal is not None:
+            job.finished.set_exception(self._refusal)
+            return
         self._jobs.append(job)
         self._work.set()
 

@@ -1,0 +1,162 @@
+"""The embedding process: real, killed, stopped, refused, shared."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from task.utils.embedder.client import Embedder, EmbedderOptions, Progress
+from task.utils.embedder.model import has_bfloat16
+from task.utils.embedder.weights import EmbeddingUnavailable, check, packaged_folder
+
+QUESTION = "How should I clean the plate?"
+ANSWER = "Take out the glass tray and wash it in warm soapy water."
+OTHER = "The annual report was approved by the board."
+
+
+@asynccontextmanager
+async def own_embedder(folder: Path, silence: float = 30, **options: object) -> AsyncGenerator[Embedder]:
+    """A process of this test's own; unless told otherwise its model is a folder that is not there."""
+    chosen = EmbedderOptions(**{"model": str(folder / "no-model"), **options})  # type: ignore[arg-type]
+    embedder = Embedder(folder / "run", chosen, silence=silence)
+    try:
+        yield embedder
+    finally:
+        await embedder.close()
+
+
+async def test_meaning_is_near(embedding_dir: Path) -> None:
+    rows = await Embedder(embedding_dir).embed([QUESTION, ANSWER, OTHER])
+    near, far = float(rows[0] @ rows[1]), float(rows[0] @ rows[2])
+    assert rows.shape == (3, 384)
+    assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
+    assert near > 0.4 > 0.2 > far
+
+
+async def test_vectors_do_not_depend_on_order_or_company(embedding_dir: Path) -> None:
+    embedder = Embedder(embedding_dir)
+    texts = [f"{ANSWER} {OTHER * (number % 5)}" for number in range(30)]
+    together = await embedder.embed(texts)
+    [alone] = await embedder.embed([texts[7]])
+    assert float(together[7] @ alone) > 0.999
+    assert (await embedder.embed([])).shape[0] == 0
+
+
+async def test_a_question_does_not_wait_for_a_document(embedding_dir: Path) -> None:
+    embedder, seen = Embedder(embedding_dir), list[Progress]()
+    document = asyncio.create_task(embedder.embed([f"{ANSWER * 8} {n}" for n in range(300)], seen.append))
+    while not any(progress.done for progress in seen):
+        await asyncio.sleep(0.005)
+    async with asyncio.timeout(10):
+        await embedder.embed([QUESTION])
+    assert not document.done()
+    document.cancel()
+    await asyncio.wait({document}, timeout=2)
+    assert document.cancelled()
+
+
+async def test_agents_of_one_host_share_the_process(embedding_dir: Path) -> None:
+    another = Embedder(embedding_dir)
+    await another.embed([QUESTION])
+    assert another.pid is None
+
+
+async def test_a_killed_process_is_started_again_and_the_listener_told(tmp_path: Path) -> None:
+    seen = list[Progress]()
+    async with own_embedder(tmp_path, model="") as embedder:
+        waiting = asyncio.create_task(embedder.embed([QUESTION, ANSWER], seen.append))
+        async with asyncio.timeout(20):
+            while embedder.pid is None or not seen:
+                await asyncio.sleep(0.01)
+        first = embedder.pid
+        os.kill(first, signal.SIGKILL)
+        async with asyncio.timeout(40):
+            rows = await waiting
+        assert rows.shape == (2, 384)
+        assert embedder.pid not in (None, first)
+    assert [progress.restarted for progress in seen].count(True) == 1
+
+
+@pytest.mark.system
+async def test_a_process_that_hangs_is_replaced(tmp_path: Path) -> None:
+    seen = list[Progress]()
+    async with own_embedder(tmp_path, silence=2, model="") as embedder:
+        waiting = asyncio.create_task(embedder.embed([QUESTION], seen.append))
+        async with asyncio.timeout(20):
+            while embedder.pid is None or not seen:
+                await asyncio.sleep(0.001)
+        os.kill(embedder.pid, signal.SIGSTOP)
+        async with asyncio.timeout(40):
+            assert (await waiting).shape == (1, 384)
+    assert any(progress.restarted for progress in seen)
+
+
+async def test_a_model_that_is_not_there_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    async with own_embedder(tmp_path) as embedder:
+        with pytest.raises(EmbeddingUnavailable, match=r"no folder .* with an embedding model"):
+            await embedder.embed([QUESTION])
+
+
+async def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run").chmod(0o777)
+    async with own_embedder(tmp_path) as embedder:
+        with pytest.raises(EmbeddingUnavailable, match="written by others"):
+            await embedder.embed([QUESTION])
+
+
+def test_weights_with_a_wrong_hash_are_refused_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "1_Pooling").mkdir()
+    for file in packaged_folder().rglob("*.*"):
+        if file.is_file() and file.suffix != ".safetensors":
+            (tmp_path / file.relative_to(packaged_folder())).write_bytes(file.read_bytes())
+    (tmp_path / "model.safetensors").write_bytes(b"other weights")
+    with pytest.raises(EmbeddingUnavailable, match=r"model\.safetensors is not the known one"):
+        check(tmp_path)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(EmbeddingUnavailable, match=r"config\.json cannot be read"):
+        check(tmp_path)
+    check(packaged_folder())
+
+
+def test_the_process_ends_with_the_agent_that_started_it(tmp_path: Path) -> None:
+    code = (
+        "import asyncio, os, sys; from pathlib import Path; from task.utils.embedder.client import *\n"
+        f"e = Embedder(Path({str(tmp_path / 'run')!r}), EmbedderOptions(model='/no/model', precision='float32'))\n"
+        "try: asyncio.run(e.embed(['x']))\nexcept Exception: pass\n"
+        "e._start(); print(e.pid, flush=True); os.kill(os.getpid(), 9)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    pid = int(ended.stdout)
+    for _ in range(500):
+        if not Path(f"/proc/{pid}").exists() or _is_zombie(pid):
+            return
+        asyncio.run(asyncio.sleep(0.01))
+    raise AssertionError("the embedding process outlived its agent")
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return ") Z" in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return True
+
+
+def test_bfloat16_is_known_from_the_processors_flags(tmp_path: Path) -> None:
+    for text, expected in (
+        ("flags\t\t: fpu avx512_bf16 sse\n", True),
+        ("Features : fp bf16\n", True),
+        ("flags : avx2", 0),
+    ):
+        (tmp_path / "cpuinfo").write_text(f"processor : 0\n{text}", encoding="ascii")
+        assert has_bfloat16(tmp_path / "cpuinfo") == bool(expected)
+    assert not has_bfloat16(tmp_path / "none")

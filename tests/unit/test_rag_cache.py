@@ -1,0 +1,114 @@
+"""Indexes in memory, as bytes, and in a store that may be away or damaged."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import faiss
+import numpy as np
+import pytest
+
+from task.tools.rag.chunks import chunk_document
+from task.tools.rag.codec import Damaged, packed, unpacked
+from task.tools.rag.document_cache import DocumentCache
+from task.tools.rag.search import DocumentIndex, build_index, indexed_texts, search
+from task.tools.rag.store import RedisStore
+from task.utils.documents.extract import extract
+from task.utils.documents.model import Block
+from tests.support.documents import csv_bytes
+from tests.support.embedding import word_vector
+
+
+def index_of(text: str, name: str = "notes.md") -> DocumentIndex:
+    document = chunk_document(name, extract(name, text.encode()).blocks, ("a note",))
+    return build_index(document, np.stack([word_vector(text) for text in indexed_texts(document)]))
+
+
+def test_the_documented_cache_keeps_an_index_with_its_chunks() -> None:
+    cache, index = DocumentCache.create(), faiss.IndexFlatL2(4)
+    cache.set("conversation_files/b/a.txt", index, ["one", "two"])
+    assert cache.get("conversation_files/b/a.txt") == (index, ["one", "two"])
+    assert cache.get("another") is None
+
+
+def test_entries_end_after_their_time() -> None:
+    cache = DocumentCache.create(ttl_seconds=0)
+    cache.set("key", faiss.IndexFlatL2(4), ["one"])
+    assert cache.get("key") is None
+
+
+def test_the_cache_stays_within_its_bytes_and_what_was_got_stays_usable() -> None:
+    kept = index_of("# Tray\n\nWash it in warm water.")
+    cache = DocumentCache.create(max_bytes=400_000)
+    cache.set_index("first", kept)
+    got = cache.get_index("first")
+    for number in range(200):
+        cache.set_index(f"document {number}", index_of("The door seal is checked every spring. " * 60))
+    assert 0 < cache.size_bytes <= 400_000
+    assert cache.get_index("first") is None
+    assert got is not None
+    assert search([got], "warm water", word_vector("warm water"))[0].chunk == 0
+
+
+def test_an_index_larger_than_the_cache_is_not_kept() -> None:
+    cache = DocumentCache.create(max_bytes=1000)
+    cache.set_index("large", index_of("word " * 1000))
+    assert (cache.get_index("large"), cache.size_bytes) == (None, 0)
+
+
+def test_threads_may_share_the_cache() -> None:
+    cache, index, start = DocumentCache.create(max_bytes=50_000), index_of("word " * 300), threading.Barrier(8)
+
+    def work(number: int) -> None:
+        start.wait(5)
+        for step in range(200):
+            cache.set_index(f"{number}-{step % 7}", index)
+            cache.get_index(f"{(number + 1) % 8}-{step % 7}")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert cache.size_bytes <= 50_000
+
+
+def test_an_index_survives_as_bytes() -> None:
+    wide = csv_bytes([[f"column {n}" for n in range(300)], [f"v{n} ünïcode" for n in range(300)]]).decode()
+    for text, name in ((f"# Tray\n\n{'Wash it. ' * 200}", "m.md"), (wide, "w.csv")):
+        index = index_of(text, name)
+        again = unpacked(packed(index))
+        assert list(again.chunks) == list(index.chunks)
+        assert [chunk.place for chunk in again.chunks] == [chunk.place for chunk in index.chunks]
+        assert (again.document.text, again.document.notes) == (index.document.text, ("a note",))
+        assert search([again], "wash v7", word_vector("wash v7")) == search([index], "wash v7", word_vector("wash v7"))
+
+
+def test_damaged_bytes_are_noticed() -> None:
+    content = packed(index_of("Wash the tray. " * 50))
+    for damaged in (b"", b"x", content[:-1], content[:40], content[:-5] + b"12345", b"XXXX" + content[4:]):
+        with pytest.raises(Damaged):
+            unpacked(damaged)
+
+
+def test_half_of_a_letter_in_a_text_does_not_harm_the_bytes() -> None:
+    document = chunk_document("a.txt", [Block("broken \ud800 letter")])
+    index = build_index(document, np.stack([word_vector("broken")]))
+    assert unpacked(packed(index)).document.text == "broken \ud800 letter"
+
+
+async def test_a_redis_that_is_away_holds_nothing_and_is_not_asked_again_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seconds = 100.0
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"redis://:secret-word@127.0.0.1:{probe.getsockname()[1]}/0"
+    store = RedisStore(url, rest_seconds=5, clock=lambda: seconds)
+    assert await store.get("key") is None
+    await store.put("key", b"value", 60)
+    assert len(caplog.records) == 1
+    seconds += 6
+    assert await store.get("key") is None
+    assert len(caplog.records) == 2
+    assert "secret-word" not in caplog.text
+    await store.close()

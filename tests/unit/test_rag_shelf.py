@@ -1,0 +1,215 @@
+"""Indexes by content, found only by callers who prove that they may read the file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from task.errors import ToolError
+from task.tools.rag.document_cache import DocumentCache
+from task.tools.rag.search import DocumentIndex
+from task.tools.rag.shelf import Reader, Shelf, ShelfLimits
+from task.utils.documents.extract import extract
+from task.utils.documents.model import Extraction
+from task.utils.embedder.client import Progress
+from tests.support.documents import MemoryFiles, manual
+from tests.support.embedding import WordVectors
+
+MANUAL = "files/bucket/manual.txt"
+ANN = Reader("key-ann", "ann", "chat-1")
+BOB = Reader("key-bob", "bob", "chat-2")
+
+
+class DirectReaders:
+    """Reads in this process; the product does it in another."""
+
+    async def extraction(self, name: str, content: bytes, content_type: str | None = None) -> Extraction:
+        return extract(name, content, content_type)
+
+    async def close(self) -> None:
+        return None
+
+
+@dataclass
+class MemoryStore:
+    values: dict[str, bytes] = field(default_factory=dict[str, bytes])
+
+    async def get(self, key: str) -> bytes | None:
+        return self.values.get(key)
+
+    async def put(self, key: str, value: bytes, seconds: int) -> None:
+        self.values[key] = value
+
+    async def drop(self, key: str) -> None:
+        self.values.pop(key, None)
+
+    async def close(self) -> None:
+        return None
+
+
+@dataclass
+class Library:
+    files: MemoryFiles = field(default_factory=lambda: MemoryFiles({MANUAL: manual().encode()}))
+    vectors: WordVectors = field(default_factory=WordVectors)
+    store: MemoryStore = field(default_factory=MemoryStore)
+    limits: ShelfLimits = field(default_factory=ShelfLimits)
+    shelf: Shelf = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Another process with the same store: nothing is left in memory."""
+        cache = DocumentCache.create()
+        self.shelf = Shelf(self.files, DirectReaders(), self.vectors, cache, store=self.store, limits=self.limits)
+
+    async def index(self, reader: Reader, url: str = MANUAL, news: list[Progress] | None = None) -> DocumentIndex:
+        opened = await self.shelf.open(url, reader)
+        return await self.shelf.indexed(opened, (news if news is not None else []).append)
+
+    @property
+    def done(self) -> tuple[int, int]:
+        """Downloads and embedded documents so far."""
+        return len(self.files.downloads), self.vectors.calls
+
+
+async def test_a_second_question_downloads_and_embeds_nothing() -> None:
+    library = Library()
+    first = await library.index(ANN)
+    opened = await library.shelf.open(MANUAL, ANN)
+    assert opened.index is not None
+    assert library.done == (1, 1)
+    assert [str(chunk) for chunk in first.chunks] == [str(chunk) for chunk in opened.index.chunks]
+
+
+async def test_another_person_proves_access_by_a_download_and_shares_the_index() -> None:
+    library = Library()
+    await library.index(ANN)
+    await library.index(BOB)
+    assert library.done == (2, 1)
+
+
+async def test_access_that_was_withdrawn_ends_at_once() -> None:
+    library = Library()
+    await library.index(ANN)
+    library.files.readers[MANUAL] = {"key-bob"}
+    with pytest.raises(ToolError, match="No access"):
+        await library.shelf.open(MANUAL, ANN)
+    assert library.done == (1, 1)
+
+
+async def test_a_file_that_changed_between_two_questions_is_read_anew() -> None:
+    library = Library()
+    await library.index(ANN)
+    library.files.contents[MANUAL] = b"# New\n\n" + b"The oven was replaced by a stove. " * 400
+    index = await library.index(ANN)
+    assert "stove" in index.document.text
+    assert library.done == (2, 2)
+
+
+async def test_without_a_conversation_or_an_etag_each_question_downloads_but_embeds_once() -> None:
+    library = Library()
+    await library.index(Reader("key-ann", "ann", ""))
+    await library.index(Reader("key-ann", "ann", ""))
+    assert library.done == (2, 1)
+    bare = Library(MemoryFiles({MANUAL: manual().encode()}, has_etags=False))
+    await bare.index(ANN)
+    await bare.index(ANN)
+    assert bare.done == (2, 1)
+
+
+async def test_two_requests_for_one_content_index_once_and_both_hear_of_it() -> None:
+    library = Library()
+    library.vectors.gate.clear()
+    news: tuple[list[Progress], list[Progress]] = ([], [])
+    both = [
+        asyncio.create_task(library.index(reader, news=heard)) for reader, heard in zip((ANN, BOB), news, strict=True)
+    ]
+    await _until(lambda: library.vectors.calls == 1)
+    library.vectors.gate.set()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*both)
+    assert library.vectors.calls == 1
+    assert all(heard[-1].done == heard[-1].total for heard in news)
+
+
+async def test_indexing_goes_on_for_the_other_when_one_leaves_and_stops_with_the_last() -> None:
+    library = Library()
+    library.vectors.gate.clear()
+    ann, bob = (asyncio.create_task(library.index(reader)) for reader in (ANN, BOB))
+    await _until(lambda: library.vectors.calls == 1 and len(library.files.downloads) == 1)
+    await asyncio.sleep(0)
+    ann.cancel()
+    await asyncio.wait({ann}, timeout=1)
+    assert library.vectors.cancelled == 0
+    bob.cancel()
+    await asyncio.wait({bob}, timeout=1)
+    assert library.vectors.cancelled == 1
+
+
+async def test_a_restart_finds_indexes_in_the_store() -> None:
+    library = Library()
+    await library.index(ANN)
+    library.restart()
+    assert (await library.shelf.open(MANUAL, ANN)).index is not None
+    assert library.done == (1, 1)
+
+
+async def test_a_damaged_entry_of_the_store_is_dropped_and_made_again() -> None:
+    library = Library()
+    await library.index(ANN)
+    [key] = [key for key in library.store.values if key.startswith("index:")]
+    library.store.values[key] = library.store.values[key][:-9]
+    library.restart()
+    await library.index(ANN)
+    assert library.done == (2, 2)
+    library.restart()
+    await library.index(ANN)
+    assert library.done == (2, 2)
+
+
+async def test_a_store_cannot_give_access_to_somebody_else() -> None:
+    library = Library()
+    await library.index(ANN)
+    library.files.readers[MANUAL] = {"key-ann"}
+    library.restart()
+    with pytest.raises(ToolError):
+        await library.shelf.open(MANUAL, BOB)
+
+
+async def test_the_store_holds_neither_keys_nor_addresses() -> None:
+    library = Library()
+    await library.index(ANN)
+    told = " ".join(library.store.values)
+    assert not any(word in told for word in ("ann", "chat-1", "manual", "bucket"))
+
+
+async def test_one_content_under_two_names_is_one_index_with_the_callers_name() -> None:
+    library = Library(MemoryFiles({MANUAL: manual().encode(), "files/b/copy.txt": manual().encode()}))
+    await library.index(ANN)
+    index = await library.index(ANN, "files/b/copy.txt")
+    assert index.document.name == "copy.txt"
+    assert library.done == (2, 1)
+
+
+async def test_a_very_long_document_is_cut_and_says_so() -> None:
+    library = Library(limits=ShelfLimits(max_chunks=10))
+    index = await library.index(ANN)
+    assert len(index.chunks) == 10
+    assert "only the first 10 of" in index.document.notes[-1]
+
+
+async def test_a_short_document_is_not_downloaded_twice() -> None:
+    library = Library(MemoryFiles({MANUAL: b"Wash the tray."}))
+    texts: Sequence[str] = [(await library.shelf.open(MANUAL, ANN)).document.text for _ in range(2)]
+    assert (list(texts), library.done) == (["Wash the tray."] * 2, (1, 0))
+
+
+async def _until(condition: object) -> None:
+    assert callable(condition)
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)
