@@ -82,7 +82,8 @@ def open_connection(
 
     Without `secret` states are sealed for this process only.
     """
-    session, files = new_session(), DialFiles(endpoint)
+    session = new_session()
+    files = DialFiles(endpoint, session=session)
 
     def chat_model(name: str, caller: Caller) -> ChatModel:
         if openai is not None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 from uuid import uuid4
+
+import aiohttp
+import orjson
 
 from task.errors import ToolError
 from task.tools.files.dial_urls import file_url, shortened
@@ -47,16 +50,24 @@ class FileInfo:
 class DialFiles:
     """Files of one DIAL Core, over the process's pool of connections; each call uses the key it is given.
 
-    Without `pool` it makes its own on first use. A call lasts at most `seconds`. Keys go to `endpoint` only: URLs of
-    other hosts are refused before anything is sent.
+    Without `pool` it makes its own on first use; `session` is shared with others. A call lasts at most `seconds`. Keys
+    go to `endpoint` only: URLs of other hosts are refused before anything is sent.
 
     Raises:
         ToolError: by every method, when something fails; the text tells the model what to do next.
     """
 
-    def __init__(self, endpoint: str, pool: AsyncDialClientPool | None = None, *, seconds: float = _SECONDS) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        pool: AsyncDialClientPool | None = None,
+        *,
+        session: aiohttp.ClientSession | None = None,
+        seconds: float = _SECONDS,
+    ) -> None:
         self._endpoint = endpoint
         self._pool = pool
+        self._session = session
         self._opening = asyncio.Lock()
         self._seconds = seconds
 
@@ -103,9 +114,14 @@ class DialFiles:
 
     async def principal(self, api_key: str) -> str:
         """Who is behind the key, the same for every key of one user: the id of the user's bucket."""
-        async with self._client(api_key, "the user's bucket") as client:
-            home = await client.bucket.get_raw()
-            return home.appdata.partition("/")[0] if home.appdata else home.bucket
+        # Every answer with tools asks this: through the client library it cost more than the rest of the answer.
+        url, headers = f"{self._endpoint.rstrip('/')}/v1/bucket", {"Api-Key": api_key}
+        try:
+            async with asyncio.timeout(self._seconds), self._plain_session() as session:
+                home = orjson.loads(await _got(session, url, headers))
+                return str(home.get("appdata") or home["bucket"]).partition("/")[0]
+        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, AttributeError) as error:
+            raise ToolError(_explained(error, "the user's bucket")) from error
 
     async def close(self) -> None:
         """Close the pool, for all who share it."""
@@ -124,6 +140,30 @@ class DialFiles:
                 yield pool.create_client(base_url=self._endpoint, api_key=api_key, max_retries=1, timeout=timeout)
         except (DialException, httpx.HTTPError, httpx.StreamError, TimeoutError) as error:
             raise ToolError(_explained(error, subject)) from error
+
+    @asynccontextmanager
+    async def _plain_session(self) -> AsyncGenerator[aiohttp.ClientSession]:
+        if self._session is not None:
+            yield self._session
+            return
+        async with aiohttp.ClientSession() as session:
+            yield session
+
+
+async def _got(session: aiohttp.ClientSession, url: str, headers: Mapping[str, str]) -> bytes:
+    """What the URL answers, at the second try where the first met a dead connection or a failing server."""
+    try:
+        return await _got_once(session, url, headers)
+    except (aiohttp.ClientConnectionError, aiohttp.ClientResponseError) as error:
+        if isinstance(error, aiohttp.ClientResponseError) and error.status < 500:
+            raise
+    return await _got_once(session, url, headers)
+
+
+async def _got_once(session: aiohttp.ClientSession, url: str, headers: Mapping[str, str]) -> bytes:
+    async with session.get(url, headers=headers, allow_redirects=False) as response:
+        response.raise_for_status()
+        return await response.read()
 
 
 def _new_pool() -> AsyncDialClientPool:
@@ -154,7 +194,9 @@ def _explained(error: BaseException, subject: str) -> str:
     for link in chain:
         if isinstance(link, httpx.HTTPStatusError):
             return _refused(link.response.status_code, subject)
-        if isinstance(link, httpx.TransportError):
+        if isinstance(link, aiohttp.ClientResponseError):
+            return _refused(link.status, subject)
+        if isinstance(link, httpx.TransportError | aiohttp.ClientError):
             return f"DIAL Core could not be reached, or broke off, about {subject}. Try again later or tell the user."
     return f"DIAL Core's answer about {subject} could not be understood. Try again later or tell the user."
 
