@@ -1,15 +1,21 @@
 # The agent, and `dial-agent core-config` for DIAL Core. Behind a package mirror:
 # docker build --build-arg PIP_INDEX_ARGS="--index-url https://mirror.example/simple" .
 
+# The search in documents takes 1.5 GB of the image, with torch from an ordinary index 5 GB: TORCH_INDEX is the address
+# of an index with torch's CPU builds, and --build-arg EXTRA="" leaves the search out.
+
 FROM python:3.11-slim AS build
 ARG PIP_INDEX_ARGS=""
+ARG TORCH_INDEX=""
+ARG EXTRA="rag"
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN python -m venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH
 WORKDIR /src
 # The dependencies are a layer of their own, so that a change of the code does not install them again.
 COPY pyproject.toml constraints.txt ./
-RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > requirements.txt \
+RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*p['dependencies'], *p['optional-dependencies'].get('${EXTRA}', ()), sep='\n')" > requirements.txt \
+ && if [ -n "${TORCH_INDEX}" ] && [ -n "${EXTRA}" ]; then pip install --index-url "${TORCH_INDEX}" "$(grep '^torch==' constraints.txt)"; fi \
  && pip install ${PIP_INDEX_ARGS} --constraint constraints.txt --requirement requirements.txt
 COPY README.md LICENSE ./
 COPY task task

@@ -35,9 +35,9 @@ def interpreter(project: Path, version: str) -> Path:
     return path
 
 
-def make(project: Path, target: str, python: Path | str) -> subprocess.CompletedProcess[str]:
+def make(project: Path, target: str, python: Path | str, *variables: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    command = ["make", target, f"PYTHON={python}"]
+    command = ["make", target, f"PYTHON={python}", *variables]
     return subprocess.run(
         command, cwd=project, env=environment, capture_output=True, text=True, timeout=20, check=False
     )
@@ -60,7 +60,7 @@ def test_a_missing_interpreter_gets_the_same_sentence(project: Path) -> None:
 
 def test_the_environment_is_made_once_and_again_only_when_the_requirements_change(project: Path) -> None:
     python = interpreter(project, "ok")
-    installation = "-m pip install --quiet --disable-pip-version-check -c constraints.txt -e .[dev]"
+    installation = "-m pip install --quiet --disable-pip-version-check -c constraints.txt -e .[dev,rag]"
     assert make(project, "docs", python).returncode == 0
     assert make(project, "docs", python).returncode == 0
     asked = (project / "asked.txt").read_text(encoding="utf-8").splitlines()
@@ -72,3 +72,17 @@ def test_the_environment_is_made_once_and_again_only_when_the_requirements_chang
     asked = (project / "asked.txt").read_text(encoding="utf-8").splitlines()
     assert asked.count(installation) == 2
     assert asked.count("-m venv .venv") == 1
+
+
+def test_the_size_is_said_and_torch_can_come_from_an_index_of_its_own(project: Path) -> None:
+    (project / "constraints.txt").write_text("tokenizers==1\ntorch==2.13.0\n", encoding="utf-8")
+    python = interpreter(project, "ok")
+    plain = make(project, "docs", python)
+    assert "0.5 GB" in plain.stdout
+    assert "TORCH_INDEX" in plain.stdout
+
+    (project / ".venv" / ".ready").unlink()
+    chosen = make(project, "docs", python, "TORCH_INDEX=https://torch.example/cpu")
+    asked = (project / "asked.txt").read_text(encoding="utf-8").splitlines()
+    assert "TORCH_INDEX" not in chosen.stdout
+    assert any(line.endswith("--index-url https://torch.example/cpu torch==2.13.0") for line in asked)
