@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 Fetch = Callable[[], Awaitable[list[MCPToolModel]]]
 
-PATIENCE = 3.0  # seconds a request waits for a list it needs
+PATIENCE = 5.0  # seconds a request waits for a list it needs
 FRESH_SECONDS = 60.0
 BACK_OFF = 30.0  # a server that hangs is asked behind the scenes meanwhile, and no request waits for it
 

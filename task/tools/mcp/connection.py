@@ -86,7 +86,7 @@ class ServerConnection:
         session = False
         try:
             async with self._slots:
-                await _sdk_loaded()
+                await sdk_loaded()
                 modern = await self._modern(identity)
                 session = not modern
                 async with asyncio.timeout(seconds + GRACE):
@@ -163,6 +163,7 @@ def _http_client(url: str, headers: Mapping[str, str]) -> httpx2.AsyncClient:
     )
 
 
-async def _sdk_loaded() -> None:
+async def sdk_loaded() -> None:
+    """Have the SDK imported, in a thread."""
     if "mcp" not in sys.modules:  # most of a second, which the other requests shall not wait for
         await asyncio.to_thread(import_module, "mcp")

@@ -14,7 +14,7 @@ from hashlib import sha256
 from task.conversation.sinks import ChoiceSink
 from task.tools.base import BaseTool
 from task.tools.mcp.catalogue import FRESH_SECONDS, PATIENCE, Catalogue
-from task.tools.mcp.connection import Identity
+from task.tools.mcp.connection import Identity, sdk_loaded
 from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
 from task.tools.mcp.mcp_tool import FileStore, MCPTool, identity_of
 from task.tools.mcp.mcp_tool_model import MCPToolModel
@@ -140,6 +140,7 @@ class _Server:
     async def ready(self, caller: Caller | None) -> Catalogue:
         identity = await identity_of(caller, forward_key=self.spec.forward_key)
         catalogue = await self._catalogue(identity)
+        await sdk_loaded()  # not at the expense of the request's patience with the server
         doubted = self._client.failure is not None and not self.spec.forward_key
         await catalogue.ready(lambda: self._listed(identity), doubted=doubted)
         return catalogue
