@@ -91,6 +91,8 @@ def serve(config: Config) -> None:
 
 
 def _serve(config: Config, launcher: object) -> None:
+    import logging
+
     import uvicorn
 
     from mcp_servers.python_interpreter.interpreter import Interpreter
@@ -98,6 +100,7 @@ def _serve(config: Config, launcher: object) -> None:
     from mcp_servers.python_interpreter.server import create_app
 
     assert isinstance(launcher, Launcher)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")  # before the SDK's own
     if launcher.tier == "none":
         print("WARNING no sandbox: code may do all that this user may", file=sys.stderr, flush=True)
     uvicorn.run(

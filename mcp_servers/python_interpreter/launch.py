@@ -83,6 +83,24 @@ async def end_everything(group: int, mark: int, uid: int | None) -> None:
     await asyncio.to_thread(_end_rest, mark, uid)
 
 
+async def end_user(uid: int) -> None:
+    """End what a server that was killed has left behind under the uid."""
+    await asyncio.to_thread(_end_user, uid)
+
+
+def _end_user(uid: int) -> None:
+    with os.scandir("/proc") as entries:
+        if any(entry.name.isdecimal() and _owner(entry) == uid for entry in entries):
+            sandbox.kill_uid(uid)
+
+
+def _owner(entry: os.DirEntry[str]) -> int | None:
+    try:
+        return entry.stat().st_uid
+    except OSError:  # it has just ended
+        return None
+
+
 def _end_rest(mark: int, uid: int | None) -> None:
     if uid is not None and sandbox.marked(mark):
         sandbox.kill_uid(uid)  # takes all at once: a fork bomb cannot run away from it

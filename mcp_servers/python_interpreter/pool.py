@@ -13,7 +13,7 @@ import zmq.asyncio
 
 from mcp_servers.python_interpreter.config import Config
 from mcp_servers.python_interpreter.kernels import Kernel, KernelFailed
-from mcp_servers.python_interpreter.launch import Launcher
+from mcp_servers.python_interpreter.launch import Launcher, end_user
 from mcp_servers.python_interpreter.places import Place
 from mcp_servers.python_interpreter.uids import Uids
 
@@ -97,6 +97,8 @@ class Pool:
 
     async def _start(self, place: Place) -> Kernel:
         try:
+            if place.uid is not None:
+                await end_user(place.uid)
             return await self.restart(place)
         except BaseException:
             await self.remove(place, None)

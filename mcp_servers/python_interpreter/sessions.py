@@ -138,9 +138,8 @@ class Sessions:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for session in list(self._sessions.values()):
-            await self._pool.remove(session.place, session.kernel)
-        self._sessions.clear()
+        ended, self._sessions = list(self._sessions.values()), {}
+        await asyncio.gather(*(self._pool.remove(session.place, session.kernel) for session in ended))
 
     async def _in_turn(self, handle: str, code: str, seconds: float, stop: asyncio.Event) -> Ran:
         while True:

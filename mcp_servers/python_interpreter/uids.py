@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 
-FIRST_UID = 70_000
+FIRST_UID = 70_001  # the one before is what the sandbox tries itself out with
 UIDS = 10_000
 
 

@@ -41,8 +41,8 @@ async def one_table_says_everything(product: RunningProduct) -> None:
     await product.having("Ctrl-C")
     table = "\n".join(product.lines)
     for part in (product.ready["agent"], product.ready["core"], "scripted-demo (a demo, not a real model)",
-                 "calculator", "file_content_extraction_tool", "duckduckgo_web_search", "OPENAI_API_KEY",
-                 '--file report.csv'):  # fmt: skip
+                 "calculator", "execute_code", "file_content_extraction_tool", "duckduckgo_web_search",
+                 "OPENAI_API_KEY", '--file report.csv'):  # fmt: skip
         assert part in table
     assert "gpt-4o" not in table
     assert "\x1b" not in table
