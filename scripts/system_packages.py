@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 # Command that a test calls -> Debian package that brings it.
-PACKAGES: dict[str, str] = {"bwrap": "bubblewrap", "tesseract": "tesseract-ocr"}
+PACKAGES: dict[str, str] = {"bwrap": "bubblewrap", "redis-server": "redis-server", "tesseract": "tesseract-ocr"}
 
 
 def main() -> int:

@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 
 from task.llm.scripted import Reply, says, wants
+from task.tools.rag.document_cache import DocumentCache
+from task.tools.rag.rag_tool import RagTool
 from task.utils.embedder.client import Embedder
 from tests.support.chat_reader import Answer
+from tests.support.choices import RecordingChoice
 from tests.support.documents import manual
 from tests.support.pdfs import blank, drawn
-from tests.support.product import Product, product
+from tests.support.product import MODEL, Product, product
+from tests.support.tool_calls import called
 from tests.support.upstream import Received, http_error
 
 RAG = "rag_search_tool"
@@ -220,3 +224,17 @@ async def test_a_person_who_leaves_stops_the_indexing(tmp_path: Path, settings: 
         rows = asyncio.create_task(Embedder(settings["rag"]["process_dir"]).embed(["free again?"] * 9))
         async with asyncio.timeout(10):
             assert (await rows).shape == (9, 384)
+
+
+async def test_the_documented_constructor_is_enough(tmp_path: Path) -> None:
+    """Without any seam the tool brings its own files, readers, embedder and model."""
+    async with product(says("It lasts 24 months [1]."), tmp_path=tmp_path) as p:
+        file = await p.reader.upload("w.txt", b"The warranty lasts 24 months.", "text/plain")
+        tool = RagTool(p.core.url, MODEL, DocumentCache.create())
+        choice = RecordingChoice()
+        message = await called(
+            tool, api_key="key-one", choice=choice, request="How long is the warranty?", file_url=file["url"]
+        )
+        await tool.close()
+    assert message.text().startswith("It lasts 24 months [1].")
+    assert "## Generating response" in choice.stages[0].content
