@@ -56,7 +56,7 @@ def listed(*names: str, **more: Any) -> dict[str, Any]:
 
 
 class Cable:
-    """Carries bytes to a server; `cut_next` breaks the next exchange after the request has gone through."""
+    """Carries bytes to a server; `cut_next` breaks that many calls of a tool, after the request has gone through."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -65,28 +65,28 @@ class Cable:
 
     async def carry(self, near_in: asyncio.StreamReader, near_out: asyncio.StreamWriter) -> None:
         far_in, far_out = await asyncio.open_connection("127.0.0.1", self._port)
+        doomed = asyncio.Event()
         with suppress(ConnectionError, asyncio.CancelledError):
             async with asyncio.TaskGroup() as group:
-                group.create_task(_pour(near_in, far_out))
-                group.create_task(self._back(far_in, near_out))
+                group.create_task(self._forth(near_in, far_out, doomed))
+                group.create_task(self._back(far_in, near_out, doomed))
         near_out.close()
         far_out.close()
 
-    async def _back(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    async def _forth(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, doomed: asyncio.Event) -> None:
         while data := await source.read(65_536):
-            if self.cut_next:
+            if self.cut_next and b'"tools/call"' in data:
                 self.cut_next -= 1
-                break
+                doomed.set()
             target.write(data)
             await target.drain()
         target.close()
 
-
-async def _pour(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    while data := await source.read(65_536):
-        target.write(data)
-        await target.drain()
-    target.close()
+    async def _back(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, doomed: asyncio.Event) -> None:
+        while (data := await source.read(65_536)) and not doomed.is_set():
+            target.write(data)
+            await target.drain()
+        target.close()
 
 
 @asynccontextmanager
