@@ -17,7 +17,7 @@ from aidial_sdk.exceptions import InvalidRequestError
 from task.agent import GeneralPurposeAgent
 from task.connection import Connection, OpenAIUpstream, open_connection
 from task.dial_request import check_answerable, configuration_of, configuration_schema
-from task.document_search import rag_tools
+from task.document_search import load_libraries, rag_tools
 from task.errors import InvalidRequest, ProviderError, SettingsError, new_reference
 from task.llm.profiles import PROFILES, Profile
 from task.loop import Limits
@@ -94,6 +94,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         """Load in a thread what the first requests would hold all others up for."""
         await self.connection().files.open()
         await asyncio.to_thread(import_module, "jsonschema")
+        await asyncio.to_thread(load_libraries, self.settings)
 
     async def close(self) -> None:
         for tool in self.tools:

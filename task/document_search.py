@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from importlib import import_module
 from importlib.util import find_spec
 
 from task.connection import Connection
@@ -16,6 +17,7 @@ from task.utils.embedder.client import Embedder, EmbedderOptions, default_folder
 
 logger = logging.getLogger(__name__)
 
+_SERVING = ("faiss", "bm25s", "langchain_text_splitters.character")
 _LIBRARIES = ("bm25s", "faiss", "langchain_text_splitters", "numpy", "sentence_transformers", "torch")
 # What a model that comes from a hub is fetched with, and where it is kept; nothing else of ours is told.
 _NEEDED = frozenset({
@@ -28,7 +30,7 @@ def rag_tools(settings: Settings, connection: Connection | None, readers: Reader
     """The search tool, or none where it is switched off or its libraries are not installed."""
     if not settings.rag.enabled:
         return []
-    if missing := [name for name in _LIBRARIES if find_spec(name) is None]:
+    if missing := _missing():
         logger.warning("no search in documents: install the `rag` extra (there is no %s)", ", ".join(missing))
         return []
     cache = DocumentCache.create(settings.rag.cache_seconds, max_bytes=settings.rag.cache_bytes)
@@ -45,6 +47,20 @@ def rag_tools(settings: Settings, connection: Connection | None, readers: Reader
             options=_options(settings),
         )
     ]
+
+
+def load_libraries(settings: Settings) -> None:
+    """Import what the search uses in this process: loading it later would hold up the answers that stream then."""
+    if not settings.rag.enabled or _missing():
+        return
+    logging.getLogger("faiss").setLevel(logging.WARNING)  # it tells of every build it looks for
+    for name in _SERVING:
+        import_module(name)
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it would log every index, and sets its own level on import
+
+
+def _missing() -> list[str]:
+    return [name for name in _LIBRARIES if find_spec(name) is None]
 
 
 def _embedder(settings: Settings) -> Embedder:

@@ -1,0 +1,178 @@
+"""What search in documents costs: indexing against the library's defaults, a warm question, stalls, memory.
+
+Indexing runs in the embedding process, the library's plain `encode` in a process of its own; both rates are chunks per
+second on the clock, taken in turns, so that a busy machine slows both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+import psutil
+import uvloop
+
+from task.tools.rag.chunks import ChunkedDocument, chunk_document
+from task.tools.rag.document_cache import DocumentCache
+from task.tools.rag.passages import passages
+from task.tools.rag.search import DocumentIndex, build_index, indexed_texts, search
+from task.utils.documents.model import Block
+from task.utils.embedder.client import Embedder
+from task.utils.embedder.model import has_bfloat16
+from tests.benchmarks.figures import Figure, report
+
+ROUNDS, QUESTIONS, DOCUMENTS = 3, 40, 200
+CHUNKS = 160
+TICK = 0.001
+CACHE_BYTES = 16 * 2**20
+_WORDS = (
+    "oven", "door", "glass", "tray", "soapy", "water", "timer", "defrost", "meat", "poultry", "seal", "roller",
+    "warranty", "month", "spring", "repair",
+)  # fmt: skip
+# Reads texts as JSON lines, answers each with the seconds that the library's defaults took.
+_LIBRARY = """
+import json, sys, time
+from sentence_transformers import SentenceTransformer
+from task.utils.embedder.weights import packaged_folder
+model = SentenceTransformer(str(packaged_folder()), device="cpu")
+model.encode(["ready"], show_progress_bar=False)
+print("ready", flush=True)
+for line in sys.stdin:
+    began = time.perf_counter()
+    model.encode(json.loads(line), show_progress_bar=False)
+    print(time.perf_counter() - began, flush=True)
+"""
+
+
+def document(number: int, chunks: int) -> ChunkedDocument:
+    """Prose of about so many chunks, no two of them alike."""
+    words = [f"{_WORDS[(place * 7 + number) % len(_WORDS)]}{place % 97}" for place in range(chunks * 58)]
+    sentences = (" ".join(words[at : at + 12]).capitalize() + "." for at in range(0, len(words), 12))
+    return chunk_document(f"manual-{number}.txt", [Block(" ".join(sentences))])
+
+
+class Library:
+    """The library in a process of its own."""
+
+    def __init__(self) -> None:
+        environment = {"HF_HUB_OFFLINE": "1", "PATH": "/usr/bin:/bin", "TQDM_DISABLE": "1", "PYTHONPATH": "."}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _LIBRARY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        self._line()
+
+    def seconds(self, texts: list[str]) -> float:
+        import json
+
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(texts) + "\n")
+        self._process.stdin.flush()
+        return float(self._line())
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+async def indexing(embedder: Embedder) -> tuple[float, float]:
+    """Chunks per second, and how many times that is what the library's defaults reach."""
+    library, texts = Library(), indexed_texts(document(0, CHUNKS))
+    rates: list[tuple[float, float]] = []
+    for _ in range(ROUNDS):
+        began = perf_counter()
+        await embedder.embed(texts)
+        ours = perf_counter() - began
+        theirs = await asyncio.to_thread(library.seconds, texts)
+        rates.append((len(texts) / ours, theirs / ours))
+    library.close()
+    return statistics.median(rate for rate, _ in rates), statistics.median(ratio for _, ratio in rates)
+
+
+async def warm_question(embedder: Embedder, index: DocumentIndex) -> float:
+    """Median seconds from a question to the excerpts the model will read."""
+    times: list[float] = []
+    for number in range(QUESTIONS):
+        question = f"How is the {_WORDS[number % len(_WORDS)]}{number} repaired?"
+        began = perf_counter()
+        [vector] = await embedder.embed([question])
+        hits = await asyncio.to_thread(search, [index], question, vector)
+        passages([index.document], hits, k=3, tokens=1500)
+        times.append(perf_counter() - began)
+    return statistics.median(times)
+
+
+async def made(embedder: Embedder, chunked: ChunkedDocument) -> DocumentIndex:
+    vectors = await embedder.embed(await asyncio.to_thread(indexed_texts, chunked))
+    return await asyncio.to_thread(build_index, chunked, vectors)
+
+
+async def stall(embedder: Embedder) -> float:
+    """The longest time the event loop did not come around while a document is cut, embedded and indexed."""
+    longest: list[float] = []
+    for number in range(ROUNDS):
+        work = asyncio.create_task(_indexed(embedder, number))
+        longest.append(0.0)
+        while not work.done():
+            began = perf_counter()
+            await asyncio.sleep(TICK)
+            longest[-1] = max(longest[-1], perf_counter() - began - TICK)
+        await work
+    return statistics.median(longest)
+
+
+async def _indexed(embedder: Embedder, number: int) -> None:
+    await made(embedder, await asyncio.to_thread(document, number, CHUNKS))
+
+
+def memory(index: DocumentIndex) -> tuple[float, float]:
+    """Bytes the process grew by, and bytes the cache counts, after indexes of 200 documents went through it."""
+    process, cache = psutil.Process(), DocumentCache.create(max_bytes=CACHE_BYTES)
+    vectors = index.dense.reconstruct_n(0, index.dense.ntotal)
+    before = 0
+    for number in range(DOCUMENTS):
+        chunked = document(number, CHUNKS)
+        cache.set_index(str(number), build_index(chunked, vectors[: len(chunked.chunks)]))
+        before = before or process.memory_info().rss
+    return process.memory_info().rss - before, cache.size_bytes
+
+
+async def measured(folder: Path) -> list[Figure]:
+    embedder = Embedder(folder)
+    began = perf_counter()
+    await embedder.embed(["ready"])
+    start = perf_counter() - began
+    index = await made(embedder, document(0, CHUNKS))
+    standstill, question = await stall(embedder), await warm_question(embedder, index)
+    resident = psutil.Process(embedder.pid).memory_info().rss
+    rate, ratio = await indexing(embedder)
+    await embedder.close()
+    grown, counted = memory(index)
+    goal = 2.3 if has_bfloat16() else 1.15
+    return [
+        Figure("indexing", rate, "chunks/s"),
+        Figure("indexing ÷ the library's defaults", ratio, "", goal, at_least=True),
+        Figure("warm question until its excerpts are there", question * 1e3, "ms", 30),
+        Figure("longest stall while documents are indexed", standstill * 1e3, "ms", 50),
+        Figure(f"memory after {DOCUMENTS} documents ÷ the cache's bytes", grown / CACHE_BYTES, "", 2),
+        Figure("what the cache counts ÷ its bytes", counted / CACHE_BYTES, "", 1),
+        Figure("embedding process, first vectors after", start, "s"),
+        Figure("embedding process, memory", resident / 2**20, "MB"),
+    ]
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        report(uvloop.run(measured(Path(folder))))
+
+
+if __name__ == "__main__":
+    main()
