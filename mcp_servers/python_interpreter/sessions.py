@@ -21,6 +21,7 @@ from mcp_servers.python_interpreter.pool import Pool
 logger = logging.getLogger(__name__)
 
 REAP_SECONDS = 15.0
+FEW_ENTRIES = 200
 LOST_WHEN = {
     Ending.TIMED_OUT: "the code did not stop when it was interrupted at the time limit",
     Ending.FLOODED: "the code wrote more output than may be kept and did not stop when it was interrupted",
@@ -157,15 +158,21 @@ class Sessions:
         assert kernel is not None
         generation, session.lost = session.generation, ""
         session.place.make()
-        before = await asyncio.to_thread(snapshot, session.place.work, self._limits.work_entries)
+        before = await self._look(session)
         executed = await execute(kernel, code, replace(self._limits, seconds=seconds), stop)
-        after = await asyncio.to_thread(snapshot, session.place.work, self._limits.work_entries)
+        after = await self._look(session)
         if executed.reply is None:
             lost = f"{lost}; then {LOST_WHEN[executed.ending]}" if lost else LOST_WHEN[executed.ending]
             session.kernel = None
             if executed.ending is Ending.STOPPED:
                 session.lost = lost  # nobody hears of it now
         return Ran(executed, session, generation, lost, seconds, before, after)
+
+    async def _look(self, session: Session) -> Snapshot:
+        found = snapshot(session.place.work, FEW_ENTRIES)  # takes less time than asking a thread to do it
+        if found.complete:
+            return found
+        return await asyncio.to_thread(snapshot, session.place.work, self._limits.work_entries)
 
     async def _revive(self, session: Session) -> None:
         if session.kernel is not None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import zmq
 import zmq.asyncio
-from jupyter_client.session import Session
+
+from mcp_servers.python_interpreter.envelope import Envelope, Message
 
 MAX_MESSAGE_BYTES = 64 * 2**20
 QUEUED_MESSAGES = 64
@@ -36,8 +37,8 @@ class KernelWire:
 
     def __init__(self, folder: Path, context: zmq.asyncio.Context) -> None:
         self._folder = folder
-        key = secrets.token_bytes(32).hex()
-        self._session = Session(key=key.encode(), signature_scheme="hmac-sha256")
+        key = secrets.token_hex(32)
+        self._envelope = Envelope(key.encode())
         self._shell = self._connected(context, zmq.DEALER, PORTS["shell_port"])
         self._control = self._connected(context, zmq.DEALER, PORTS["control_port"])
         self._iopub = self._connected(context, zmq.SUB, PORTS["iopub_port"])
@@ -98,47 +99,36 @@ class KernelWire:
         return socket
 
     async def _send(self, socket: zmq.asyncio.Socket, kind: str, content: dict[str, Any]) -> str:
-        message = self._session.msg(kind, content)
-        await socket.send_multipart(self._session.serialize(message))
-        return str(message["header"]["msg_id"])
+        asked, frames = self._envelope.sealed(kind, content)
+        await socket.send_multipart(frames)
+        return asked
 
-    async def _receive(self, socket: zmq.asyncio.Socket) -> dict[str, Any]:
+    async def _receive(self, socket: zmq.asyncio.Socket) -> Message:
         while True:
-            frames = await socket.recv_multipart()
-            try:
-                _, parts = self._session.feed_identities(frames)
-                return self._session.deserialize(parts)
-            except (ValueError, KeyError, TypeError, IndexError):  # unsigned, or no message at all: not ours
-                continue
+            message = self._envelope.opened(await socket.recv_multipart())
+            if message is not None:  # else it was not signed by this kernel, or is no message at all
+                return message
 
     async def _reply(self, asked: str) -> Reply:
         while True:
             message = await self._receive(self._shell)
-            if message["parent_header"].get("msg_id") == asked:
-                content = message["content"]
+            if message.parent == asked:
+                content = message.content
                 return Reply(
                     str(content.get("status")), str(content.get("ename", "")), str(content.get("evalue", ""))
                 )  # fmt: skip
 
-    async def _messages(self) -> AsyncGenerator[tuple[str, str, dict[str, Any]]]:
-        while True:
-            message = await self._receive(self._iopub)
-            parent = str((message.get("parent_header") or {}).get("msg_id", ""))
-            yield str(message["header"]["msg_type"]), parent, message["content"]
-
     async def _idle(self, asked: str) -> None:
-        async for kind, parent, content in self._messages():
-            if _ends(kind, parent, content, asked):
-                return
+        while not _ends(await self._receive(self._iopub), asked):
+            pass
 
     async def _listen(self, asked: str, output: Output) -> None:
-        async for kind, parent, content in self._messages():
-            if _ends(kind, parent, content, asked):
-                return
+        while not _ends(message := await self._receive(self._iopub), asked):
             # Threads of earlier code go on writing under its name; what they write belongs to somebody's eyes too.
-            if parent == asked or kind == "stream":
-                output(kind, content)
+            if message.parent == asked or message.kind == "stream":
+                output(message.kind, message.content)
 
 
-def _ends(kind: str, parent: str, content: dict[str, Any], asked: str) -> bool:
-    return kind == "status" and parent == asked and content.get("execution_state") == "idle"
+def _ends(message: Message, asked: str) -> bool:
+    said = message.content.get("execution_state")
+    return message.kind == "status" and message.parent == asked and said == "idle"
