@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Inexact, localcontext
 from time import perf_counter
 
 import pytest
@@ -38,6 +39,12 @@ from tests.support.tool_calls import called
 )
 async def test_arithmetic_is_exact(expression: str, result: str) -> None:
     assert (await called(CalculatorTool(), expression=expression)).content == result
+
+
+async def test_inexact_arithmetic_elsewhere_does_not_change_how_a_result_is_shown() -> None:
+    with localcontext() as context:
+        context.flags[Inexact] = True
+        assert (await called(CalculatorTool(), expression="10**-5")).content == "0.00001"
 
 
 @pytest.mark.parametrize(

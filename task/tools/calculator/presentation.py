@@ -21,6 +21,7 @@ def shown(value: float | Fraction) -> str:
 
 def _fraction(value: Fraction) -> str:
     with localcontext(prec=_EXACT_DIGITS) as context:
+        context.clear_flags()  # it starts with the flags of whoever calculated before
         decimal = Decimal(value.numerator) / Decimal(value.denominator)
         if not context.flags[Inexact]:
             return _plain(decimal)
