@@ -12,42 +12,14 @@ from task.errors import ToolError
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.search import DocumentIndex
 from task.tools.rag.shelf import Reader, Shelf, ShelfLimits
-from task.utils.documents.extract import extract
-from task.utils.documents.model import Extraction
 from task.utils.embedder.client import Progress
 from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors
+from tests.support.shelves import DirectReaders, MemoryStore
 
 MANUAL = "files/bucket/manual.txt"
 ANN = Reader("key-ann", "ann", "chat-1")
 BOB = Reader("key-bob", "bob", "chat-2")
-
-
-class DirectReaders:
-    """Reads in this process; the product does it in another."""
-
-    async def extraction(self, name: str, content: bytes, content_type: str | None = None) -> Extraction:
-        return extract(name, content, content_type)
-
-    async def close(self) -> None:
-        return None
-
-
-@dataclass
-class MemoryStore:
-    values: dict[str, bytes] = field(default_factory=dict[str, bytes])
-
-    async def get(self, key: str) -> bytes | None:
-        return self.values.get(key)
-
-    async def put(self, key: str, value: bytes, seconds: int) -> None:
-        self.values[key] = value
-
-    async def drop(self, key: str) -> None:
-        self.values.pop(key, None)
-
-    async def close(self) -> None:
-        return None
 
 
 @dataclass

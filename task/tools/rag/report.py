@@ -72,9 +72,9 @@ class StageReport:
     def answered(self, answer: Answer) -> None:
         lines = [f"- {item.title}: “{item.quote}”" for item in answer.citations]
         if answer.false_quotes:
-            lines.append(f"- {answer.false_quotes} quotes that are not in the document were left out")
+            lines.append(f"- left out, as not in the document: {_counted(answer.false_quotes, 'quote')}")
         if answer.unsupported:
-            lines.append(f"- {answer.unsupported} statements are marked {UNSUPPORTED}")
+            lines.append(f"- marked {UNSUPPORTED}: {_counted(answer.unsupported, 'statement')}")
         if not answer.found:
             lines.append("- the answer is not in the document")
         self._write("\n\n## Sources\n\n" + "\n".join(lines) + "\n")
@@ -111,3 +111,7 @@ def passages_only(found: Sequence[Passage], deployment: str, error: ProviderErro
     status = f" (status {error.status_code})" if error.status_code else ""
     excerpts = "\n\n".join(f"[{passage.number}] {passage.title}:\n{passage.text}" for passage in found)
     return f"{deployment} could not write an answer{status}. Answer from these excerpts, naming them:\n\n{excerpts}"
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"

@@ -120,10 +120,11 @@ class Embedder:
             ) from error
 
     async def _asked(self, texts: Sequence[str], tell: Observer) -> Frame:
+        request = await asyncio.to_thread(_request, texts)
         reader, writer = await self._connected()
         try:
             async with asyncio.timeout(self._silence):
-                await send(writer, Frame("embed", body=json.dumps(list(texts)).encode()))
+                await send(writer, request)
             while True:
                 async with asyncio.timeout(self._silence):
                     frame = await receive(reader)
@@ -219,6 +220,10 @@ def _says_ready(process: subprocess.Popen[bytes], seconds: float) -> bool:
     assert process.stdout is not None
     readable, _, _ = select.select([process.stdout], [], [], seconds)
     return bool(readable) and process.stdout.readline() == b"ready\n"
+
+
+def _request(texts: Sequence[str]) -> Frame:
+    return Frame("embed", body=json.dumps(list(texts)).encode())
 
 
 def _matrix(frame: Frame, rows: int) -> NDArray[np.float32]:

@@ -1,0 +1,100 @@
+"""The tool by itself: its arguments, its budget, its title, what it tells when nothing fits."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from task.conversation.messages import Message
+from task.llm.scripted import Reply, ScriptedModel, says
+from task.tools.rag.document_cache import DocumentCache
+from task.tools.rag.rag_tool import RagOptions, RagTool
+from tests.support.choices import RecordingChoice
+from tests.support.documents import MemoryFiles, manual
+from tests.support.embedding import WordVectors
+from tests.support.shelves import DirectReaders
+from tests.support.tool_calls import call_of, called
+
+MANUAL, NOTES = "files/b/manual.txt", "files/b/no,tes.txt"
+FILES = {MANUAL: manual().encode(), NOTES: b"The tray costs 40 euros."}
+
+
+def tool(*replies: Reply, options: RagOptions | None = None, vectors: WordVectors | None = None) -> RagTool:
+    model = ScriptedModel(*replies)
+    return RagTool(
+        "http://core", "writer", DocumentCache.create(), files=MemoryFiles(FILES), readers=DirectReaders(),
+        embedder=vectors or WordVectors(), model=lambda name, caller: model, options=options,
+    )  # fmt: skip
+
+
+async def answered(rag: RagTool, choice: RecordingChoice | None = None, **arguments: Any) -> Message:
+    return await called(rag, choice=choice, **({"request": "What does the tray cost?", "file_url": NOTES} | arguments))
+
+
+@pytest.mark.parametrize(
+    "urls", [f"{MANUAL} {NOTES}", f"{MANUAL}\n{NOTES}\n", f"{MANUAL},{NOTES}", f"{MANUAL}, {NOTES}"]
+)
+async def test_several_files_may_be_named_in_one_text(urls: str) -> None:
+    choice = RecordingChoice()
+    await answered(tool(says("40 euros.")), choice, file_url=urls)
+    assert f"{MANUAL}\n{NOTES}" in choice.stages[0].content
+    assert "**manual.txt**" in choice.stages[0].content
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"request": "  "}, "is empty"),
+        ({"file_url": " "}, "is empty"),
+        ({"file_url": " ".join(f"files/b/{n}.txt" for n in range(11))}, "at most 10"),
+        ({"file_url": "files/b/missing.txt"}, "There is no files/b/missing.txt"),
+        ({"request": 5}, "5 is not of type 'string'"),
+    ],
+)
+async def test_arguments_that_lead_nowhere_are_explained(arguments: dict[str, Any], told: str) -> None:
+    message = await answered(tool(), **arguments)
+    assert message.failed
+    assert told in message.text()
+
+
+async def test_the_budget_decides_between_the_whole_document_and_a_search() -> None:
+    for tokens, calls in ((10_000, 0), (100, 2)):
+        vectors = WordVectors()
+        rag = tool(says("NOT IN THE DOCUMENT"), options=RagOptions(whole_tokens=tokens), vectors=vectors)
+        await answered(rag, file_url=MANUAL)
+        assert vectors.calls == calls
+
+
+async def test_the_title_tells_the_question() -> None:
+    rag = tool()
+    assert rag.title(rag.parse(call_of(rag.name, {"request": "How?", "file_url": MANUAL}))) == "rag_search_tool: How?"
+    assert (rag.show_in_stage, rag.name) == (False, "rag_search_tool")
+
+
+async def test_an_answer_that_is_not_there_is_not_given() -> None:
+    message = await answered(tool(says("Not in the document.")))
+    assert message.text().startswith("Not in the document")
+    assert message.custom_content is not None
+    assert message.custom_content.attachments == ()
+
+
+async def test_an_invented_number_is_marked_for_the_model() -> None:
+    choice = RecordingChoice()
+    message = await answered(tool(says("The tray costs 45 euros [1].")), choice)
+    assert "45 euros [1] (not supported by the document)" in message.text()
+    assert "do not repeat it as a fact" in message.text()
+    assert "marked (not supported by the document): 1 statement\n" in choice.stages[0].content
+
+
+async def test_a_caller_who_leaves_cancels_the_embedding() -> None:
+    vectors = WordVectors()
+    vectors.gate.clear()
+    asking = asyncio.create_task(answered(tool(vectors=vectors), file_url=MANUAL))
+    async with asyncio.timeout(5):
+        while not vectors.calls:
+            await asyncio.sleep(0.001)
+    asking.cancel()
+    await asyncio.wait({asking}, timeout=1)
+    assert vectors.cancelled == 1
