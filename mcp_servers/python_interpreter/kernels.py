@@ -82,14 +82,15 @@ class Kernel:
 
     async def _prepare(self, config: Config) -> None:
         preparing = asyncio.ensure_future(self._warm(config))
-        await asyncio.wait(
-            {preparing, self.died}, timeout=config.limits.start_seconds, return_when=asyncio.FIRST_COMPLETED
-        )
-        if preparing.done():
-            preparing.result()
-            return
-        preparing.cancel()
-        await asyncio.wait({preparing})
+        try:
+            limit = config.limits.start_seconds
+            await asyncio.wait({preparing, self.died}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            if preparing.done():
+                preparing.result()
+                return
+        finally:
+            preparing.cancel()
+            await asyncio.wait({preparing})
         what = "ended" if self.died.done() else "did not answer"
         told = (self.place.root / "log").read_text(errors="replace")[-2000:].strip()
         raise KernelFailed(f"the kernel {what} while it was starting: {told or 'it said nothing'}")
@@ -100,6 +101,7 @@ class Kernel:
         reply = await self._wire.execute(f"{BOOTSTRAP}\n{call}\ndel _prepare", _nothing, silent=True)
         if reply.status != "ok":
             raise KernelFailed(f"the kernel could not be prepared: {reply.ename}: {reply.evalue}")
+        await self._wire.execute("0", _nothing)  # what the first result needs is loaded now
 
 
 def environment(place: Place, config: Config) -> dict[str, str]:

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE = 2  # starting a kernel is a second of work for one core
 PAUSE_AFTER_FAILURE = 5.0
+FILL_LATER_SECONDS = 0.5
 
 
 class Pool:
@@ -35,11 +36,18 @@ class Pool:
         self._starting = asyncio.Semaphore(AT_ONCE)
         self._spares: asyncio.Queue[Kernel] = asyncio.Queue()
         self._making = 0
+        self._loop = asyncio.get_running_loop()
+        self._filling: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def spares(self) -> int:
         return self._spares.qsize()
+
+    def fill_later(self) -> None:
+        """The same, when the answer that is on its way has had its time."""
+        if self._filling is None or self._filling.cancelled() or self._filling.when() < self._loop.time():
+            self._filling = self._loop.call_later(FILL_LATER_SECONDS, self.fill)
 
     def fill(self) -> None:
         """Begin to make the spare kernels that are missing."""
@@ -78,6 +86,8 @@ class Pool:
             self._uids.give_back(place.uid)
 
     async def close(self) -> None:
+        if self._filling is not None:
+            self._filling.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -199,7 +199,7 @@ class Sessions:
         finally:
             session.waiting -= 1
             session.used = time.monotonic()
-            self._pool.fill()
+            self._pool.fill_later()
 
     async def _open(self, handle: str) -> Session:
         async with self._opening.setdefault(handle, asyncio.Lock()):
