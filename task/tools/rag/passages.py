@@ -65,12 +65,12 @@ def _within(documents: Sequence[ChunkedDocument], ranked: Sequence[_Key], k: int
 
 
 def _neighbours(documents: Sequence[ChunkedDocument], keys: Iterable[_Key]) -> list[_Key]:
-    near = [(number, chunk + step) for number, chunk in keys for step in (1, -1)]
+    """The chunks that read on from these, the next one before the one in front."""
+    near = [(number, chunk, chunk + step) for number, chunk in keys for step in (1, -1)]
     return [
-        (number, chunk)
-        for number, chunk in near
-        if 0 <= chunk < len(documents[number].chunks)
-        and any(_joined(documents[number], *sorted((chunk, other))) for other in (chunk - 1, chunk + 1))
+        (number, other)
+        for number, chunk, other in near
+        if _joined(documents[number], min(chunk, other), max(chunk, other))
     ]
 
 
