@@ -89,13 +89,13 @@ async def test_a_killed_process_is_started_again_and_the_listener_told(tmp_path:
 @pytest.mark.system
 async def test_a_process_that_hangs_is_replaced(tmp_path: Path) -> None:
     seen = list[Progress]()
-    async with own_embedder(tmp_path, silence=2, model="") as embedder:
+    async with own_embedder(tmp_path, silence=10, model="") as embedder:
         waiting = asyncio.create_task(embedder.embed([QUESTION], seen.append))
         async with asyncio.timeout(20):
             while embedder.pid is None or not seen:
                 await asyncio.sleep(0.001)
         os.kill(embedder.pid, signal.SIGSTOP)
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(90):
             assert (await waiting).shape == (1, 384)
     assert any(progress.restarted for progress in seen)
 
