@@ -3,8 +3,11 @@
 AgentError
 ├── SettingsError          a setting is missing, unknown or malformed; stops the start with one line
 ├── InvalidRequest         the caller's mistake, found before or while a run starts
+│   ├── NotFound           there is no such thing, or it is somebody else's
+│   └── Conflict           somebody else has changed it meanwhile, or it is over
 ├── ToolError              a tool could not do what the model asked; becomes a tool message
 │   └── ArgumentsError     the call's arguments are not what the tool's schema asks for
+├── StoreUnavailable       the database is locked, full or gone; trying again later may help
 └── ProviderError          a model backend refused, failed or broke off
 """
 
@@ -23,6 +26,18 @@ class SettingsError(AgentError):
 
 class InvalidRequest(AgentError):
     """A request that cannot be answered as it is; the text says what to change."""
+
+
+class NotFound(InvalidRequest):
+    """A thing that does not exist for this caller; the text names it and never tells whether others have it."""
+
+
+class Conflict(InvalidRequest):
+    """A change that no longer fits what is stored; the text says how to go on."""
+
+
+class StoreUnavailable(AgentError):
+    """The store of sessions and traces cannot be used now; the text says what to mend."""
 
 
 class ToolError(AgentError):
@@ -56,6 +71,38 @@ class ProviderError(AgentError):
         self.text = text
         self.display_message = display_message
         self.retry_after = retry_after
+
+
+class FrameworkError(AgentError):
+    """Base of the framework's errors. Source: framework reference, Exceptions."""
+
+
+class ConfigError(FrameworkError, SettingsError):
+    """Configuration that cannot be loaded or is not valid; one line with the key and the mend."""
+
+
+class ComponentInitError(FrameworkError):
+    """A component that cannot be started, or was not."""
+
+
+class DCMInitError(ComponentInitError):
+    """A context definition that cannot be read."""
+
+
+class LIALInitError(ComponentInitError):
+    """A model that the configuration names and that cannot be used."""
+
+
+class LIALError(FrameworkError):
+    """A model that did not answer."""
+
+
+class TEPSInitError(ComponentInitError):
+    """Tools that the configuration names and that cannot be used."""
+
+
+class ToolExecutionError(FrameworkError):
+    """A tool that did not run, with the reason."""
 
 
 def new_reference() -> str:

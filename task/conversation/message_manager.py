@@ -1,0 +1,217 @@
+"""MessageManager: a conversation that keeps itself within its limits."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from task.conversation.history import repaired
+from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, system, user
+from task.conversation.pruning import Budget, cut, shortened
+from task.conversation.stored_messages import TOOL_RESULT, restored
+from task.conversation.summaries import Summariser, summary
+from task.conversation.tokens import TokenCounter, message_tokens
+from task.errors import ConfigError, FrameworkError
+
+_AFTER_A_SUMMARY = 0.5  # of the limits: a summary costs a model request, so the next one should be far
+
+
+class HistoryConfig(BaseModel):
+    """The documented configuration, a budget of tokens, and what a summary may cost."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_length: int = Field(default=100, ge=1)
+    pruning_strategy: Literal["remove_oldest", "summarize"] = "remove_oldest"
+    prioritize_system_messages: bool = True
+    max_tokens: int | None = Field(default=None, ge=1)
+    summary_tokens: int = Field(default=800, ge=50)
+    default_initial_messages: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    message: Message
+    timestamp: float
+
+
+class MessageManager:
+    """Conversation history with pruning. Source: framework reference, Message Manager.
+
+    The history is pruned as it grows past its limits. `clock` gives UNIX time, `summarise` writes the summaries of the
+    strategy `summarize`, `count` tells a message's tokens.
+
+    Raises:
+        ConfigError: a key is unknown or a value is out of range.
+    """
+
+    def __init__(
+        self,
+        config: dict[str, Any] | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        summarise: Summariser | None = None,
+        count: TokenCounter = message_tokens,
+    ) -> None:
+        self.config = _checked(config or {})
+        self._clock, self._summarise, self._count = clock, summarise, count
+        self._entries: list[_Entry] = []
+        self._tokens = 0
+        self.extend([restored(item) for item in self.config.default_initial_messages])
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add_system_message(self, content: str) -> None:
+        self.extend([system(content)])
+
+    def add_user_message(self, content: str) -> None:
+        self.extend([user(content)])
+
+    def add_assistant_message(self, content: str, tool_calls: Sequence[ToolCall] = ()) -> None:
+        self.extend([assistant(content or None if tool_calls else content, tool_calls)])
+
+    def add_tool_result_message(self, tool_name: str, content: Any, tool_call_id: str) -> None:
+        """Add a tool's result; what is not text is kept as JSON."""
+        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
+        self.extend([Message(Role.TOOL, text, tool_call_id=tool_call_id, name=tool_name)])
+
+    def extend(self, messages: Sequence[Message]) -> None:
+        """Add messages as a run made them, in order."""
+        now = self._clock()
+        self._entries += [_Entry(message, now) for message in messages]
+        self._tokens += sum(map(self._count, messages))
+        if not self._budget.allows(len(self._entries), self._tokens):
+            self.prune_history()
+
+    def conversation(self, pending: Collection[str] = ()) -> list[Message]:
+        """The history as a model must see it: every result has its call, every call but those of `pending` its result.
+
+        A result that was added without its call gets one, with the arguments unknown.
+        """
+        return repaired(_with_calls([entry.message for entry in self._entries]), pending)
+
+    def get_messages(
+        self,
+        include_roles: list[str] | None = None,
+        exclude_roles: list[str] | None = None,
+        for_llm: bool = False,
+    ) -> list[dict[str, Any]]:
+        """The messages in the documented form, or with `for_llm` in OpenAI's; roles by their name in either.
+
+        For a model the rest stays valid: without the results there are no calls, without the calls no results.
+        """
+
+        def wanted(message: Message) -> bool:
+            names = {message.role.value, _role(message)}
+            return (include_roles is None or bool(names & set(include_roles))) and not names & set(exclude_roles or ())
+
+        if not for_llm:
+            return [_documented(entry) for entry in self._entries if wanted(entry.message)]
+        chosen = [message for message in self.conversation() if wanted(message)]
+        if not any(message.role is Role.TOOL for message in chosen):
+            chosen = [replace(message, tool_calls=()) for message in chosen]
+        return [message.as_dict() for message in repaired(chosen)]
+
+    def prune_history(self, preserve_system: bool = True) -> None:
+        """Shorten the history to its limits, if it is over them; see `task.conversation.pruning`."""
+        if self._budget.allows(len(self._entries), self._tokens):
+            return
+        entries = {id(entry.message): entry for entry in self._entries}
+        messages = [entry.message for entry in self._entries]
+        summarises, room = self.config.pruning_strategy == "summarize", self._budget
+        if summarises:
+            room = room.share(_AFTER_A_SUMMARY).without(1, self.config.summary_tokens)
+        keep_system = preserve_system and self.config.prioritize_system_messages
+        part = cut(messages, room, keep_system=keep_system, count=self._count)
+        kept = list(part.kept)
+        if summarises and part.dropped:
+            kept = part.with_note(summary(part.dropped, self.config.summary_tokens, self._summarise))
+        times = [entries[id(message)].timestamp if id(message) in entries else self._clock() for message in kept]
+        self._hold(list(map(_Entry, shortened(kept, self._budget, self._count), times)))
+
+    def clear_history(self, preserve_system: bool = True) -> None:
+        self._hold([entry for entry in self._entries if preserve_system and entry.message.role is Role.SYSTEM])
+
+    def serialize(self) -> dict[str, Any]:
+        """The history as JSON data."""
+        return {
+            "messages": [_stored(entry) for entry in self._entries],
+            "max_history_length": self.config.max_length,
+            "pruning_strategy": self.config.pruning_strategy,
+            "prioritize_system_messages": self.config.prioritize_system_messages,
+        }
+
+    def deserialize(self, data: dict[str, Any]) -> None:
+        """Take over a serialised history with its limits; what the data does not name stays as it is.
+
+        Raises:
+            FrameworkError: the data is no serialised history; the manager is unchanged.
+        """
+        names = {"max_history_length": "max_length"}
+        told = {names.get(key, key): value for key, value in data.items() if key != "messages"}
+        try:
+            entries = [_Entry(restored(item), float(item.get("timestamp", 0.0))) for item in data["messages"]]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FrameworkError(f"This is no saved history: {type(error).__name__} in its messages.") from error
+        self.config = _checked({**self.config.model_dump(), **told})
+        self._hold(entries)
+
+    @property
+    def _budget(self) -> Budget:
+        return Budget(self.config.max_length, self.config.max_tokens)
+
+    def _hold(self, entries: list[_Entry]) -> None:
+        self._entries = entries
+        self._tokens = sum(self._count(entry.message) for entry in entries)
+
+
+def _checked(config: Mapping[str, Any]) -> HistoryConfig:
+    try:
+        return HistoryConfig.model_validate(config)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        key, known = ".".join(map(str, fault["loc"])), ", ".join(HistoryConfig.model_fields)
+        raise ConfigError(f"message_history.{key}: {fault['msg']}. Known keys are: {known}.") from error
+
+
+def _role(message: Message) -> str:
+    return TOOL_RESULT if message.role is Role.TOOL else message.role.value
+
+
+def _documented(entry: _Entry) -> dict[str, Any]:
+    message = entry.message
+    shown: dict[str, Any] = {"role": _role(message), "content": message.content or "", "timestamp": entry.timestamp}
+    if message.role is Role.TOOL:
+        shown |= {"tool_name": message.name, "tool_call_id": message.tool_call_id}
+    if message.tool_calls:
+        shown["tool_calls"] = [call.as_dict() for call in message.tool_calls]
+    return shown
+
+
+def _stored(entry: _Entry) -> dict[str, Any]:
+    reasoning = entry.message.reasoning_content  # some providers want it back beside the calls
+    return {**_documented(entry), **({"reasoning_content": reasoning} if reasoning else {})}
+
+
+def _with_calls(messages: Sequence[Message]) -> list[Message]:
+    """The messages with a call in the assistant's message for every result that came without one."""
+    result: list[Message] = []
+    asking: int | None = None  # place of the message whose calls the next results answer
+    for message in messages:
+        if message.role is not Role.TOOL:
+            asking = len(result) if message.role is Role.ASSISTANT else None
+        elif asking is None or all(call.id != message.tool_call_id for call in result[asking].tool_calls):
+            if asking is None:
+                asking = len(result)
+                result.append(assistant())
+            call = ToolCall(message.tool_call_id or "", FunctionCall(message.name or "tool"))
+            asked = result[asking]
+            result[asking] = replace(asked, content=asked.content or None, tool_calls=(*asked.tool_calls, call))
+        result.append(message)
+    return result

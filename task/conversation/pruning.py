@@ -1,0 +1,192 @@
+"""Shorten a conversation to a budget so that it stays one: whole turns go, calls keep their results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from task.conversation.messages import Message, Role
+from task.conversation.tokens import TokenCounter, message_tokens
+
+SHORTENED = "\n[... shortened to fit the model's context; call the tool again if the rest is needed ...]\n"
+_KEPT_CHARS = (8_000, 2_000, 400)
+_SYSTEM = (Role.SYSTEM, Role.DEVELOPER)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much of a conversation may stay; None is no limit."""
+
+    messages: int | None = None
+    tokens: int | None = None
+
+    def without(self, messages: int, tokens: int) -> Budget:
+        return Budget(
+            None if self.messages is None else max(self.messages - messages, 1),
+            None if self.tokens is None else max(self.tokens - tokens, 1),
+        )
+
+    def share(self, part: float) -> Budget:
+        return Budget(
+            None if self.messages is None else max(int(self.messages * part), 1),
+            None if self.tokens is None else max(int(self.tokens * part), 1),
+        )
+
+    def allows(self, messages: int, tokens: int) -> bool:
+        return (self.messages is None or messages <= self.messages) and (self.tokens is None or tokens <= self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A conversation in two: what stays and what goes, both in order; what went stood at `place` of `kept`."""
+
+    kept: tuple[Message, ...]
+    dropped: tuple[Message, ...]
+    place: int
+
+    def with_note(self, note: Message) -> list[Message]:
+        """What stays, with `note` where the rest was."""
+        return [*self.kept[: self.place], note, *self.kept[self.place :]]
+
+
+def pruned(
+    messages: Sequence[Message],
+    budget: Budget,
+    *,
+    keep_system: bool = True,
+    count: TokenCounter = message_tokens,
+) -> list[Message]:
+    """The conversation within `budget`: what `cut` keeps, with long tool results shortened where that is not enough.
+
+    A valid conversation stays valid. It may still be over the budget when the user's own words are.
+    """
+    return shortened(cut(messages, budget, keep_system=keep_system, count=count).kept, budget, count=count)
+
+
+def fits(messages: Sequence[Message], budget: Budget, count: TokenCounter = message_tokens) -> bool:
+    """Whether nothing has to go."""
+    total = 0 if budget.tokens is None else sum(map(count, messages))
+    return budget.allows(len(messages), total)
+
+
+def cut(
+    messages: Sequence[Message],
+    budget: Budget,
+    *,
+    keep_system: bool = True,
+    count: TokenCounter = message_tokens,
+) -> Cut:
+    """Choose what stays: system messages, the user's first goal, the last question with its newest steps, and before
+    them as many whole turns as fit, newest first.
+
+    System messages take half of the budget at most where there is anything else; of more the first and the newest stay.
+    """
+    if fits(messages, budget, count):
+        return Cut(tuple(messages), (), len(messages))
+    chosen = _Choice(_units(messages), budget, count)
+    chosen.choose(keep_system=keep_system)
+    kept = [unit for unit, stays in zip(chosen.units, chosen.stays, strict=True) if stays]
+    dropped = [unit for unit, stays in zip(chosen.units, chosen.stays, strict=True) if not stays]
+    place = sum(len(unit) for unit in chosen.units[: chosen.stays.index(False)]) if dropped else len(messages)
+    return Cut(tuple(chain(*kept)), tuple(chain(*dropped)), place)
+
+
+def shortened(messages: Sequence[Message], budget: Budget, count: TokenCounter = message_tokens) -> list[Message]:
+    """The messages with their longest tool results cut to head and tail until the tokens fit, as far as that goes."""
+    result = list(messages)
+    if budget.tokens is None:
+        return result
+    sizes = [count(message) for message in result]
+    total = sum(sizes)
+    for keep in _KEPT_CHARS:
+        for place in sorted(range(len(result)), key=lambda place: -sizes[place]):
+            if total <= budget.tokens:
+                return result
+            message = result[place]
+            if message.role is Role.TOOL and len(text := message.text()) > keep + len(SHORTENED):
+                result[place] = replace(message, content=text[: keep // 2] + SHORTENED + text[-keep // 2 :])
+                total += count(result[place]) - sizes[place]
+                sizes[place] = count(result[place])
+    return result
+
+
+_Unit = tuple[Message, ...]
+
+
+def _units(messages: Sequence[Message]) -> list[_Unit]:
+    """Messages that only go together: calls with their results, anything else alone."""
+    units: list[list[Message]] = []
+    for message in messages:
+        if message.role is Role.TOOL and units and units[-1][0].role is Role.ASSISTANT:
+            units[-1].append(message)
+        else:
+            units.append([message])
+    return [tuple(unit) for unit in units]
+
+
+class _Choice:
+    def __init__(self, units: list[_Unit], budget: Budget, count: TokenCounter) -> None:
+        self.units = units
+        self.stays = [False] * len(units)
+        self._budget = budget
+        self._costs = [
+            (len(unit), 0 if budget.tokens is None else sum(count(message) for message in unit)) for unit in units
+        ]
+        self._spent = (0, 0)
+
+    def choose(self, *, keep_system: bool) -> None:
+        places = range(len(self.units))
+        users = [place for place in places if self.units[place][0].role is Role.USER]
+        systems = [place for place in places if keep_system and self.units[place][0].role in _SYSTEM]
+        others = [place for place in places if not keep_system or self.units[place][0].role not in _SYSTEM]
+        self._keep(*systems[:1], *users[-1:])
+        self._keep_last_step(others)
+        self._keep_if_it_fits(users[:1])
+        self._keep_further_systems(systems, self._budget.share(0.5) if others else self._budget)
+        self._keep_newest(others, users[-1] if users else 0)
+
+    def _keep_last_step(self, others: Sequence[int]) -> None:
+        """Results that nobody has read yet: without them the model would make the same calls again."""
+        if others and self.units[others[-1]][0].tool_calls:
+            self._keep(others[-1])
+
+    def _keep_further_systems(self, systems: Sequence[int], share: Budget) -> None:
+        taken = systems[:1]
+        for place in reversed(systems[1:]):
+            taken = [*taken, place]
+            if not share.allows(*self._cost(taken)) or not self._keep_if_it_fits([place]):
+                return
+
+    def _keep_newest(self, others: Sequence[int], question: int) -> None:
+        for place in reversed([place for place in others if place > question]):
+            if not self._keep_if_it_fits([place]):
+                return
+        for turn in reversed(self._turns([place for place in others if place < question])):
+            if not self._keep_if_it_fits(turn):
+                return
+
+    def _turns(self, places: Sequence[int]) -> list[list[int]]:
+        turns: list[list[int]] = []
+        for place in places:
+            if self.units[place][0].role is Role.USER or not turns:
+                turns.append([])
+            turns[-1].append(place)
+        return turns
+
+    def _keep(self, *places: int) -> None:
+        messages, tokens = self._cost(place for place in places if not self.stays[place])
+        self._spent = (self._spent[0] + messages, self._spent[1] + tokens)
+        for place in places:
+            self.stays[place] = True
+
+    def _keep_if_it_fits(self, places: Sequence[int]) -> bool:
+        messages, tokens = self._cost(place for place in places if not self.stays[place])
+        if not self._budget.allows(self._spent[0] + messages, self._spent[1] + tokens):
+            return False
+        self._keep(*places)
+        return True
+
+    def _cost(self, places: Iterable[int]) -> tuple[int, int]:
+        costs = [self._costs[place] for place in places]
+        return sum(messages for messages, _ in costs), sum(tokens for _, tokens in costs)

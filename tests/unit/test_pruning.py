@@ -1,0 +1,146 @@
+"""Pruning: what goes are whole turns, what stays is a conversation that a model accepts."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from time import process_time
+from typing import Any
+
+import pytest
+
+from task.conversation.history import repaired
+from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, system, tool_message, user
+from task.conversation.pruning import SHORTENED, Budget, cut, fits, pruned
+from task.conversation.tokens import PICTURE_TOKENS, message_tokens, text_tokens
+from tests.support.upstream_rules import fault_of
+
+
+def step(name: str, *, result: str = "result", calls: int = 1) -> list[Message]:
+    asked = [ToolCall(f"{name}-{number}", FunctionCall(name)) for number in range(calls)]
+    return [assistant(None, asked), *(tool_message(call, result) for call in asked)]
+
+
+def turn(name: str, *steps: list[Message]) -> list[Message]:
+    return [user(f"question {name}"), *(message for each in steps for message in each), assistant(f"answer {name}")]
+
+
+def texts(messages: list[Message]) -> list[str]:
+    return [message.text() for message in messages]
+
+
+def test_what_fits_stays_as_it_is() -> None:
+    messages = [system("S"), *turn("1", step("a"))]
+    assert pruned(messages, Budget(messages=5, tokens=10_000)) == messages
+    assert pruned(messages, Budget()) == messages
+
+
+def test_whole_turns_go_oldest_first_and_the_first_goal_stays() -> None:
+    messages = [system("S"), *turn("1", step("a")), *turn("2", step("b")), *turn("3", step("c")), user("now")]
+    kept = pruned(messages, Budget(messages=8))
+    assert texts(kept) == ["S", "question 1", "question 3", "", "result", "answer 3", "now"]
+
+
+def test_in_one_long_turn_the_newest_steps_stay_with_their_calls() -> None:
+    messages = [system("S"), user("goal")]
+    for number in range(40):
+        messages += step(f"t{number}")
+        assert fault_of({"messages": [message.as_dict() for message in pruned(messages, Budget(messages=7))]}) is None
+    kept = pruned(messages, Budget(messages=7))
+    assert texts(kept)[:2] == ["S", "goal"]
+    assert [message.tool_calls[0].name for message in kept if message.tool_calls] == ["t38", "t39"]
+
+
+def test_as_many_system_messages_as_the_limit_are_pruned_too() -> None:
+    kept = pruned([system(str(number)) for number in range(25)], Budget(messages=5))
+    assert texts(kept) == ["0", "21", "22", "23", "24"]
+
+
+def test_system_messages_leave_half_of_the_room_to_the_conversation() -> None:
+    messages = [*(system(str(number)) for number in range(25)), *turn("1"), *turn("2"), *turn("3")]
+    kept = pruned(messages, Budget(messages=10))
+    assert texts(kept)[:5] == ["0", "21", "22", "23", "24"]
+    assert texts(kept)[5:] == ["question 1", "question 2", "answer 2", "question 3", "answer 3"]
+
+
+def test_system_messages_can_be_given_up() -> None:
+    messages = [system("S"), *turn("1"), *turn("2")]
+    assert texts(pruned(messages, Budget(messages=3), keep_system=False)) == ["question 1", "question 2", "answer 2"]
+
+
+def test_tokens_limit_as_messages_do() -> None:
+    messages = [system("S"), *turn("1", step("a", result="x" * 4000)), *turn("2"), user("now")]
+    kept = pruned(messages, Budget(tokens=200))
+    assert texts(kept) == ["S", "question 1", "question 2", "answer 2", "now"]
+    assert sum(map(message_tokens, kept)) <= 200
+
+
+def test_results_that_nobody_has_read_yet_are_shortened_not_dropped() -> None:
+    messages = [system("S"), user("goal"), *step("a", result="head " + "x" * 100_000 + " tail", calls=4)]
+    kept = pruned(messages, Budget(tokens=6000))
+    assert len(kept) == len(messages)
+    assert all(text.startswith("head ") and SHORTENED in text and text.endswith(" tail") for text in texts(kept)[3:])
+    assert sum(map(message_tokens, kept)) <= 6000
+
+
+def test_the_users_own_words_stay_even_over_the_budget() -> None:
+    messages = [system("S"), *turn("1"), user("x" * 10_000)]
+    assert texts(pruned(messages, Budget(messages=1, tokens=10))) == ["S", "x" * 10_000]
+
+
+def test_a_cut_tells_what_went_and_where_it_stood() -> None:
+    messages = [system("S"), *turn("1"), *turn("2"), user("now")]
+    part = cut(messages, Budget(messages=3))
+    assert texts(list(part.dropped)) == ["answer 1", "question 2", "answer 2"]
+    assert texts(part.with_note(assistant("note"))) == ["S", "question 1", "note", "now"]
+
+
+def test_a_conversation_of_2000_messages_is_fast() -> None:
+    messages = [system("S"), *(message for n in range(400) for message in turn(str(n), step("a", result="x" * 2000)))]
+    assert len(messages) > 1600
+    started = process_time()
+    for limit in range(50):
+        pruned(messages, Budget(messages=50 + limit, tokens=20_000))
+    assert (process_time() - started) / 50 < 0.05
+
+
+def test_estimates_are_on_the_safe_side_and_a_pictures_data_is_no_text() -> None:
+    assert text_tokens("four bytes make a token in most prose") == 12
+    assert text_tokens("Документ") == text_tokens("d" * 16)
+    picture = user([{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 10**6}}])
+    assert message_tokens(picture) == PICTURE_TOKENS + 4
+
+
+def _random_conversation(source: random.Random) -> list[Message]:
+    messages = [system(f"S{number}") for number in range(source.choice((0, 1, 1, 1, 4)))]
+    for number in range(source.randrange(12)):
+        if source.random() < 0.1:
+            messages.append(system("aside"))
+        messages.append(user("question " * source.randrange(1, 200)))
+        for place in range(source.randrange(6)):
+            size = source.choice((1, 100, 20_000))
+            messages += step(f"t{number}_{place}", result="r" * size, calls=source.randrange(1, 4))
+        if source.random() < 0.8:
+            messages.append(assistant(f"answer {number}"))
+    return messages[: source.randrange(1, len(messages) + 1)] if messages else [user("hi")]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_pruning_never_breaks_a_conversation(seed: int) -> None:
+    source = random.Random(seed)
+    for _ in range(25):
+        messages = repaired(_random_conversation(source)) or [user("hi")]
+        limits: dict[str, Any] = {
+            "messages": source.choice((None, 1, 5, 20)),
+            "tokens": source.choice((None, 50, 3000)),
+        }
+        budget = Budget(**limits)
+        kept = pruned(messages, budget)
+        assert fault_of({"messages": [message.as_dict() for message in kept]}) is None
+        order = [replace(message, content=None) for message in messages]
+        places = iter(order)
+        assert all(replace(message, content=None) in places for message in kept), "order is kept"
+        users = [message for message in messages if message.role is Role.USER]
+        assert not users or users[-1] in kept
+        assert kept == messages or not fits(messages, budget)
+        assert pruned(kept, budget) == kept
