@@ -16,6 +16,7 @@ from task.conversation.sinks import ChoiceSink
 from task.errors import AgentError, ProviderError
 from task.llm.accumulator import Accumulator
 from task.llm.base import AttachmentDelta, ChatModel, Delta, ModelOptions, ReasoningDelta, TextDelta, ToolSchema, Usage
+from task.permissions.decisions import Decision
 from task.tools.models import Caller
 from task.tools.toolbox import Pending, Toolbox
 
@@ -66,6 +67,7 @@ class LoopObserver(Protocol):
     """Hears what a run does; it never changes it."""
 
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None: ...
+    def decided(self, call: ToolCall, decision: Decision) -> None: ...
     def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None: ...
     def limit_hit(self, limit: str) -> None: ...
     def run_ended(self, outcome: RunOutcome) -> None: ...
@@ -75,6 +77,7 @@ class SilentObserver:
     """Hears nothing."""
 
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None: ...
+    def decided(self, call: ToolCall, decision: Decision) -> None: ...
     def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None: ...
     def limit_hit(self, limit: str) -> None: ...
     def run_ended(self, outcome: RunOutcome) -> None: ...
@@ -196,7 +199,10 @@ class _Run:
 
         seconds = max(self._seconds_left(), 0.0)
         try:
-            results = await self._loop.toolbox.call_all(calls, self._choice, self._caller, seconds=seconds, ended=ended)
+            results = await self._loop.toolbox.call_all(
+                calls, self._choice, self._caller,
+                messages=self._messages, seconds=seconds, ended=ended, decided=self._loop.observer.decided,
+            )  # fmt: skip
         finally:
             self._add(*(done[call.id] for call in calls if call.id in done))
         return [result for result in results if isinstance(result, Pending)]

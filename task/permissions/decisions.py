@@ -1,35 +1,38 @@
-"""The words of the gate: effects of a tool, the question put to the gate, and its three answers."""
+"""The words of the gate: the question put to it, its three answers, and the gate that only knows modes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
 from task.conversation.messages import ToolCall
-
-
-class Effect(StrEnum):
-    """What a tool does to the world; the gate's rules speak of these."""
-
-    READ = "read"
-    WRITE = "write"
-    EXECUTE = "execute"
-    NETWORK = "network"
+from task.permissions.effects import Effect as Effect
+from task.permissions.effects import Origin as Origin
+from task.permissions.icerc import ICERC, Brief
+from task.permissions.taint import ContextView
 
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """A call with its parsed arguments and the effects its tool declares."""
+    """A call with its parsed arguments, the effects its tool declares, and the conversation it was made in.
+
+    `brief` is what the model said of the call.
+    """
 
     call: ToolCall
     arguments: dict[str, Any]
     effects: frozenset[Effect]
+    context: ContextView = field(default_factory=ContextView)
+    brief: Brief = field(default_factory=Brief)
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    pass
+    """The call runs. `by` names the rule or grant; `card` is what a person has agreed to, where one was asked."""
+
+    by: str = ""
+    card: ICERC | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,17 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """Nobody could be asked now: the call stays pending and the run is suspended."""
+    """A person has to decide: the call stays pending and the run is suspended.
 
+    `digest` stands for exactly this call under exactly this policy. `prefix` is what "always" covers: the first words
+    of a command, or with none every call of the tool; `tainted` belongs into a grant that answers it.
+    """
+
+    card: ICERC
+    digest: str
     reason: str = ""
+    prefix: str = ""
+    tainted: bool = False
 
 
 Decision = Allowed | Denied | Deferred
@@ -57,7 +68,16 @@ class PermissionMode(StrEnum):
     """How much a conversation lets the tools do; a choice of the user in the configuration of the deployment."""
 
     DEFAULT = "default"
+    ASK = "ask"
     READ_ONLY = "read_only"
+
+
+def refused_by_mode(mode: PermissionMode, request: CallRequest) -> Denied | None:
+    """Read-only refuses what writes or executes."""
+    forbidden = request.effects & {Effect.WRITE, Effect.EXECUTE}
+    if mode is not PermissionMode.READ_ONLY or not forbidden:
+        return None
+    return Denied(f"this conversation is read-only and {request.call.name} would {' and '.join(sorted(forbidden))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +87,4 @@ class ModeGate:
     mode: PermissionMode = PermissionMode.DEFAULT
 
     async def decide(self, request: CallRequest) -> Decision:
-        forbidden = request.effects & {Effect.WRITE, Effect.EXECUTE}
-        if self.mode is PermissionMode.READ_ONLY and forbidden:
-            return Denied(f"this conversation is read-only and {request.call.name} would {' and '.join(forbidden)}")
-        return Allowed()
+        return refused_by_mode(self.mode, request) or Allowed()

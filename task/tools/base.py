@@ -10,6 +10,8 @@ from typing import Any, cast
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role, ToolCall, tool_message
 from task.errors import ArgumentsError, ToolError, new_reference
+from task.permissions.effects import Origin, origin_of
+from task.tools.briefs import with_brief
 from task.tools.models import Effect, ToolCallParams
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,11 @@ class BaseTool(ABC):
         return frozenset({Effect.READ})
 
     @property
+    def origin(self) -> Origin:
+        """Whose words the results are; found from the effects unless a tool knows better."""
+        return origin_of(self.effects)
+
+    @property
     def timeout(self) -> float | None:
         """Seconds one call may take; None: the loop's limit."""
         return None
@@ -64,6 +71,11 @@ class BaseTool(ABC):
         """The OpenAI function-calling schema; the same object every time, so that a request's prefix stays stable."""
         function = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": function}
+
+    @cached_property
+    def briefed_schema(self) -> dict[str, Any]:
+        """The schema that also asks what the call is for, where it writes and a person may have to approve it."""
+        return with_brief(self.schema) if Effect.WRITE in self.effects else self.schema
 
     def parse(self, call: ToolCall) -> dict[str, Any]:
         """The call's arguments, checked against the schema, with the schema's defaults filled in.

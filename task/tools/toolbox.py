@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
@@ -11,8 +11,11 @@ from typing import Any
 from task.conversation.messages import Attachment, Message, ToolCall, tool_message
 from task.conversation.sinks import ChoiceSink, StageSink
 from task.errors import ArgumentsError, SettingsError
-from task.permissions.decisions import CallRequest, Deferred, Denied, Effect, Gate, ModeGate
+from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate, Origin
+from task.permissions.icerc import ICERC
+from task.permissions.taint import ContextView
 from task.tools.base import BaseTool
+from task.tools.briefs import split_brief
 from task.tools.models import Caller, ToolCallParams
 from task.tools.offload import Offloader
 from task.tools.repeats import RepeatGuard
@@ -25,23 +28,46 @@ CANCEL_GRACE = 1.0  # seconds a cancelled tool may take to clean up before it is
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A call that waits for a decision; it has no tool message yet."""
+    """A call that waits for a person's decision; it has no tool message yet.
+
+    `digest`, `prefix` and `tainted` are what an answer must be bound to; see `Deferred`.
+    """
 
     call: ToolCall
     reason: str = ""
+    card: ICERC | None = None
+    digest: str = ""
+    prefix: str = ""
+    tainted: bool = False
 
 
 CallEnded = Callable[[ToolCall, Message, float], None]
+Decided = Callable[[ToolCall, Decision], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """What the calls of one turn have in common."""
+
+    choice: ChoiceSink
+    caller: Caller
+    context: ContextView
+    seconds: float | None
+    decided: Decided | None
 
 
 @dataclass(slots=True)
 class Toolbox:
-    """The tools of one run. Built per run: it remembers repeated calls and withdrawn tools."""
+    """The tools of one run. Built per run: it remembers repeated calls and withdrawn tools.
+
+    `briefed`: tools that write ask the model what a call is for, because a person may have to approve it.
+    """
 
     tools: Sequence[BaseTool]
     gate: Gate = field(default_factory=ModeGate)
     offloader: Offloader = field(default_factory=lambda: Offloader(None))
     tool_seconds: float = 300
+    briefed: bool = False
     _by_name: dict[str, BaseTool] = field(init=False)
     _repeats: RepeatGuard = field(init=False, default_factory=RepeatGuard)
     _slots: asyncio.Semaphore = field(init=False, default_factory=lambda: asyncio.Semaphore(PARALLEL_CALLS))
@@ -51,7 +77,13 @@ class Toolbox:
 
     def schemas(self) -> list[dict[str, Any]]:
         """The schemas offered to the model, in a stable order, without withdrawn tools."""
-        return [tool.schema for tool in self.tools if tool.name not in self._repeats.withdrawn]
+        offered = (tool for tool in self.tools if tool.name not in self._repeats.withdrawn)
+        return [tool.briefed_schema if self.briefed else tool.schema for tool in offered]
+
+    @property
+    def origins(self) -> Mapping[str, Origin]:
+        """Whose words each tool's results are."""
+        return {tool.name: tool.origin for tool in self.tools}
 
     async def call_all(
         self,
@@ -59,19 +91,23 @@ class Toolbox:
         choice: ChoiceSink,
         caller: Caller,
         *,
+        messages: Sequence[Message] = (),
         seconds: float | None = None,
         ended: CallEnded | None = None,
+        decided: Decided | None = None,
     ) -> list[Message | Pending]:
         """One tool message or one pending call for every call, in call order.
 
-        `seconds` is what is left of the run; a call gets no more. `ended` hears of every answer as it comes, also
-        when the whole is cancelled before the last one.
+        `messages` is the conversation the calls were made in, for the gate. `seconds` is what is left of the run; a
+        call gets no more. `ended` hears of every answer as it comes, also when the whole is cancelled before the last
+        one; `decided` hears what the gate said.
         """
+        making = _Making(choice, caller, ContextView(messages, self.origins), seconds, decided)
 
         async def answer(call: ToolCall) -> Message | Pending:
             async with self._slots:
                 started = perf_counter()
-                result = await self._answer(call, choice, caller, seconds)
+                result = await self._answer(call, making)
             if ended and isinstance(result, Message):
                 ended(call, result, perf_counter() - started)
             return result
@@ -83,35 +119,29 @@ class Toolbox:
             choice.add_attachment(**attachment.as_dict())
         return results
 
-    async def _answer(
-        self, call: ToolCall, choice: ChoiceSink, caller: Caller, seconds: float | None
-    ) -> Message | Pending:
-        tool = self._by_name.get(call.name)
+    async def _answer(self, call: ToolCall, making: _Making) -> Message | Pending:
+        tool, choice = self._by_name.get(call.name), making.choice
         if tool is None:
             return _failed(call, choice, f"There is no tool {call.name!r}. Tools: {', '.join(self._by_name)}.")
         if call.name in self._repeats.withdrawn:
             return _failed(call, choice, f"{call.name} is withdrawn for this turn. Answer with what you have.")
+        made, brief = split_brief(call, tool.parameters)
         try:
-            arguments = tool.parse(call)
+            arguments = tool.parse(made)
         except ArgumentsError as error:
             message = _failed(call, choice, str(error))
             return self._noted(tool, {"raw": call.function.arguments}, message)
-        decision = await self.gate.decide(CallRequest(call, arguments, tool.effects))
+        decision = await self.gate.decide(CallRequest(call, arguments, tool.effects, making.context, brief))
+        if making.decided is not None:
+            making.decided(call, decision)
         if isinstance(decision, Deferred):
-            return Pending(call, decision.reason)
+            return Pending(call, decision.reason, decision.card, decision.digest, decision.prefix, decision.tainted)
         if isinstance(decision, Denied):
             return _failed(call, choice, f"This call was not allowed: {decision.reason}.")
-        return await self._run(tool, call, arguments, choice, caller, seconds)
+        return await self._run(tool, call, arguments, making)
 
-    async def _run(
-        self,
-        tool: BaseTool,
-        call: ToolCall,
-        arguments: dict[str, Any],
-        choice: ChoiceSink,
-        caller: Caller,
-        seconds: float | None,
-    ) -> Message:
+    async def _run(self, tool: BaseTool, call: ToolCall, arguments: dict[str, Any], making: _Making) -> Message:
+        choice, caller, seconds = making.choice, making.caller, making.seconds
         limit = tool.timeout or self.tool_seconds
         limit = limit if seconds is None else min(limit, seconds)
         with _CallStage(choice, tool.title(arguments)) as stage:

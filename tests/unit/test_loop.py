@@ -15,6 +15,7 @@ from task.llm.base import Finish, TextDelta, Usage
 from task.llm.scripted import Reply, ScriptedModel, fails, says, wants
 from task.loop import CUT_OFF, Limits, RunOutcome, ToolLoop
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
+from task.permissions.icerc import ICERC
 from task.tools.base import BaseTool
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
@@ -203,7 +204,8 @@ class Doorkeeper:
     async def decide(self, request: CallRequest) -> Decision:
         if request.call.name == "forbidden":
             return Denied("it is forbidden here")
-        return Deferred("it deletes files") if request.call.name == "risky" and not self.open else Allowed()
+        card = ICERC("", request.call.name, "")
+        return Deferred(card, "digest") if request.call.name == "risky" and not self.open else Allowed()
 
 
 async def test_a_call_that_waits_for_approval_suspends_the_run_after_its_siblings_have_run() -> None:

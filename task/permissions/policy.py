@@ -1,0 +1,113 @@
+"""The policy: ordered rules that allow, deny or ask, by tool, effect, path, command and host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from hashlib import sha256
+from typing import Literal
+
+from task.permissions.effects import Effect
+from task.permissions.facts import CallFacts
+
+Action = Literal["allow", "deny", "ask"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule; what it leaves out fits every call.
+
+    A rule that allows must fit all of a call: the call has at most these `effects`, and every path, command and host
+    fits. A rule that denies or asks needs only one effect, path, command or host to fit. `tool`, `path` and `host` are
+    globs, `command` is how a command begins, word by word. `known_url`: whether every URL stands in a result or in the
+    user's messages. `trusted`: the rule allows also when text of others is in the conversation.
+    """
+
+    action: Action
+    tool: str = "*"
+    effects: frozenset[Effect] | None = None
+    path: str | None = None
+    command: str | None = None
+    host: str | None = None
+    known_url: bool | None = None
+    trusted: bool = False
+
+    def fits(self, facts: CallFacts) -> bool:
+        if self.tool != "*" and not fnmatchcase(facts.tool, self.tool):
+            return False
+        if self.effects is not None and not self._effects_fit(facts.effects):
+            return False
+        if self.known_url is not None and facts.urls_known is not self.known_url:
+            return False
+        return (
+            self._fit(self.path, lambda: facts.paths)
+            and self._fit(self.host, lambda: facts.hosts)
+            and self._command_fits(facts)
+        )
+
+    def told(self) -> str:
+        """The rule in one line, as the settings would write it."""
+        parts = [f"{self.action} {self.tool}"]
+        parts += [f"effects={','.join(sorted(self.effects))}"] if self.effects is not None else []
+        named = {"path": self.path, "command": self.command, "host": self.host, "known_url": self.known_url}
+        parts += [f"{name}={value}" for name, value in named.items() if value is not None]
+        return " ".join([*parts, *(["trusted"] if self.trusted else [])])
+
+    def _effects_fit(self, effects: frozenset[Effect]) -> bool:
+        wanted = self.effects or frozenset()
+        return effects <= wanted if self.action == "allow" else bool(effects & wanted)
+
+    def _fit(self, pattern: str | None, found: Callable[[], Iterable[str]]) -> bool:
+        if pattern is None:
+            return True
+        fitting = [fnmatchcase(value, pattern) for value in found()]
+        return (bool(fitting) and all(fitting)) if self.action == "allow" else any(fitting)
+
+    def _command_fits(self, facts: CallFacts) -> bool:
+        return self.command is None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Deny wins over everything; then the first rule that fits decides; where none does, a person is asked.
+
+    `workspace` is the folder in which writing stays inside.
+    """
+
+    rules: tuple[Rule, ...]
+    workspace: str = ""
+
+    def denied(self, facts: CallFacts) -> Rule | None:
+        return next((rule for rule in self._denials if rule.fits(facts)), None)
+
+    def first(self, facts: CallFacts) -> Rule | None:
+        return next((rule for rule in self._others if rule.fits(facts)), None)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Another value for every other policy, the same in every process."""
+        rules = [{**asdict(rule), "effects": _sorted(rule.effects)} for rule in self.rules]
+        return sha256(json.dumps([rules, self.workspace], sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def _denials(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self.rules if rule.action == "deny")
+
+    @cached_property
+    def _others(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self.rules if rule.action != "deny")
+
+
+def _sorted(effects: frozenset[Effect] | None) -> list[str] | None:
+    return None if effects is None else sorted(effects)
+
+
+DEFAULT_RULES = (
+    Rule("allow", effects=frozenset({Effect.READ})),
+    Rule("allow", tool="execute_code", effects=frozenset({Effect.EXECUTE})),  # sandboxed, without a network
+    Rule("allow", effects=frozenset({Effect.READ, Effect.NETWORK}), known_url=True),
+)
+DEFAULT_POLICY = Policy(DEFAULT_RULES)
