@@ -16,6 +16,7 @@ from task.conversation.sinks import ChoiceSink
 from task.errors import AgentError, ProviderError
 from task.llm.accumulator import Accumulator
 from task.llm.base import AttachmentDelta, ChatModel, Delta, ModelOptions, ReasoningDelta, TextDelta, ToolSchema, Usage
+from task.llm.window import ContextWindow
 from task.permissions.decisions import Decision
 from task.tools.models import Caller
 from task.tools.toolbox import Pending, Toolbox
@@ -99,6 +100,7 @@ class ToolLoop:
     observer: LoopObserver = field(default_factory=SilentObserver)
     options: ModelOptions = field(default_factory=ModelOptions)
     clock: Callable[[], float] = monotonic
+    window: ContextWindow = field(default_factory=ContextWindow)
 
     async def run(self, messages: list[Message], choice: ChoiceSink, caller: Caller) -> RunOutcome:
         """Answer the conversation; `messages` grows in place by everything the run adds.
@@ -210,11 +212,9 @@ class _Run:
     async def _ask(self, tools: Sequence[ToolSchema], note: Sequence[Message] = ()) -> Message:
         heard = Accumulator()
         started = perf_counter()
-        request = [*repaired(self._messages), *note]
+        request = await self._loop.window.fitted([*repaired(self._messages), *note], tools)
         try:
-            # Closed here: an answer that cannot be written must not leave the model's connection open.
-            async with aclosing(self._loop.model.stream(request, tools, self._loop.options)) as deltas:
-                await self._listen(deltas, heard)
+            await self._hear(request, tools, heard)
         except BaseException:
             if heard.text:  # what a person has read stays in the conversation
                 self._add(Message(Role.ASSISTANT, heard.text))
@@ -226,6 +226,20 @@ class _Run:
         self._add(message)
         self._loop.observer.model_answered(message, heard.usage or Usage(), perf_counter() - started)
         return message
+
+    async def _hear(self, request: list[Message], tools: Sequence[ToolSchema], heard: Accumulator) -> None:
+        try:
+            await self._stream(request, tools, heard)
+        except ProviderError as error:
+            shorter = self._loop.window.shorter(request, tools, error) if heard.empty else None
+            if shorter is None:
+                raise
+            await self._stream(shorter, tools, heard)
+
+    async def _stream(self, request: list[Message], tools: Sequence[ToolSchema], heard: Accumulator) -> None:
+        # Closed here: an answer that cannot be written must not leave the model's connection open.
+        async with aclosing(self._loop.model.stream(request, tools, self._loop.options)) as deltas:
+            await self._listen(deltas, heard)
 
     async def _listen(self, deltas: AsyncGenerator[Delta], heard: Accumulator) -> None:
         first = True

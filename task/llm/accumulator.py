@@ -90,6 +90,11 @@ class Accumulator:
     def text(self) -> str:
         return "".join(self._texts)
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was said, thought, called or attached yet."""
+        return not (self._texts or self._reasoning or self._calls or self._attachments)
+
     def add(self, delta: Delta) -> None:
         match delta:
             case TextDelta(text):

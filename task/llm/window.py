@@ -1,0 +1,96 @@
+"""Make a conversation fit the model it is sent to."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from task.conversation.messages import Message
+from task.conversation.pruning import Budget, cut, fits, shortened
+from task.conversation.summaries import summary
+from task.conversation.tokens import BYTES_PER_TOKEN, message_tokens
+from task.errors import ProviderError
+from task.llm.base import ToolSchema
+from task.llm.failures import CONTEXT_LENGTH
+
+logger = logging.getLogger(__name__)
+
+ANSWER_TOKENS = 4096  # kept free for the answer where a limit is for both
+SMALL = 3000  # tokens that every model takes, so that nobody has to be asked about its limit
+NOTE_TOKENS = 400
+# Cut deeper than needed: the steps that follow then only add to the same beginning, which providers have cached.
+CUT_TO = 0.75
+_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+|\d{4,}")
+
+
+async def _unknown() -> int | None:
+    return None
+
+
+@dataclass(slots=True)
+class ContextWindow:
+    """One model's room for one run. `limit` tells how many tokens a request may have; None: nobody knows.
+
+    What is over the limit is pruned, with a note in its place that names what was left out; the conversation itself
+    stays whole. Where the limit is unknown or the estimate was wrong, the provider's refusal tells it.
+    """
+
+    limit: Callable[[], Awaitable[int | None]] = _unknown
+    _known: bool = field(init=False, default=False)
+    _tokens: int | None = field(init=False, default=None)
+    _source: Sequence[Message] = field(init=False, default=())
+    _result: list[Message] = field(init=False, default_factory=list[Message])
+
+    async def fitted(self, messages: list[Message], tools: Sequence[ToolSchema]) -> list[Message]:
+        """The messages as they can be sent; the same list where nothing is too long."""
+        if not self._known:
+            if sum(map(message_tokens, messages)) + schema_tokens(tools) < SMALL:
+                return messages
+            self._tokens, self._known = await self.limit(), True
+        if self._tokens is None:
+            return messages
+        return self._within(messages, Budget(tokens=max(self._tokens - schema_tokens(tools), 1)))
+
+    def shorter(
+        self, messages: list[Message], tools: Sequence[ToolSchema], refusal: ProviderError
+    ) -> list[Message] | None:
+        """The messages for another try after a refusal; None: it was not about their length, or nothing can go."""
+        if refusal.code != CONTEXT_LENGTH:
+            return None
+        total = sum(map(message_tokens, messages)) + schema_tokens(tools)
+        self._tokens, self._known = int(total * _share(refusal.text)), True
+        result = self._within(messages, Budget(tokens=max(self._tokens - schema_tokens(tools), 1)))
+        return result if sum(map(message_tokens, result)) < sum(map(message_tokens, messages)) else None
+
+    def _within(self, messages: list[Message], room: Budget) -> list[Message]:
+        if fits(messages, room):
+            return messages
+        known = len(self._source)
+        if known and len(messages) >= known and messages[known - 1] is self._source[-1]:
+            grown = [*self._result, *messages[known:]]
+            if fits(grown, room):
+                return grown
+        self._source, self._result = messages, _pruned(messages, room)
+        return self._result
+
+
+def schema_tokens(tools: Sequence[ToolSchema]) -> int:
+    """Tokens that the tools' schemas cost in every request."""
+    return int(len(orjson.dumps(list(tools))) / BYTES_PER_TOKEN) if tools else 0
+
+
+def _pruned(messages: Sequence[Message], room: Budget) -> list[Message]:
+    part = cut(messages, room.share(CUT_TO).without(0, NOTE_TOKENS))
+    logger.info("%d of %d messages were left out of a model's request", len(part.dropped), len(messages))
+    kept = part.with_note(summary(part.dropped, NOTE_TOKENS)) if part.dropped else part.kept
+    return shortened(kept, room)
+
+
+def _share(text: str) -> float:
+    """How much of the request may stay: refusals name the limit and the request's size, in tokens of the provider's."""
+    numbers = sorted({int(number.replace(",", "")) for number in _NUMBER.findall(text)})[-2:]
+    return max(0.9 * numbers[0] / numbers[1], 0.05) if len(numbers) == 2 else 0.5

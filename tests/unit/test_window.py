@@ -1,0 +1,123 @@
+"""The context window: what is sent to a model fits it, and what it refuses as too long is sent shorter once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, system, tool_message, user
+from task.conversation.summaries import HEADER
+from task.conversation.tokens import message_tokens
+from task.errors import ProviderError
+from task.llm.failures import CONTEXT_LENGTH
+from task.llm.scripted import Reply, ScriptedModel, fails, says, wants
+from task.llm.window import NOTE_TOKENS, SMALL, ContextWindow
+from task.loop import RunOutcome, ToolLoop
+from task.tools.toolbox import Toolbox
+from tests.support.choices import CALLER, RecordingChoice
+from tests.support.tools import answering
+from tests.support.upstream_rules import fault_of
+
+
+def long_conversation(turns: int = 60) -> list[Message]:
+    messages = [system("S")]
+    for number in range(turns):
+        call = ToolCall(f"c{number}", FunctionCall("look"))
+        messages += [user(f"question {number}"), assistant(None, [call]), tool_message(call, "seen " * 200)]
+        messages += [assistant(f"answer {number}")]
+    return [*messages, user("now")]
+
+
+def tokens(messages: list[Message]) -> int:
+    return sum(map(message_tokens, messages))
+
+
+def window(limit: int | None) -> ContextWindow:
+    async def told() -> int | None:
+        return limit
+
+    return ContextWindow(told)
+
+
+def too_long(text: str = "") -> Reply:
+    return fails(ProviderError("The conversation is too long.", status_code=400, code=CONTEXT_LENGTH, text=text))
+
+
+async def run(model: ScriptedModel, messages: list[Message], room: ContextWindow | None = None) -> RunOutcome:
+    tools = Toolbox([answering("look", "seen " * 1000)])
+    loop = ToolLoop(model, tools, window=room or ContextWindow())
+    async with asyncio.timeout(10):
+        return await loop.run(messages, RecordingChoice(), CALLER)
+
+
+async def test_a_request_over_the_limit_is_pruned_and_the_conversation_stays_whole() -> None:
+    messages, model = long_conversation(), ScriptedModel(says("Yes."))
+    before = len(messages)
+    await run(model, messages, window(5000))
+    sent = model.requests[0]
+    assert tokens(sent) <= 5000
+    assert fault_of({"messages": [message.as_dict() for message in sent]}) is None
+    assert [message.text() for message in (sent[0], sent[1], sent[-1])] == ["S", "question 0", "now"]
+    assert sent[2].text().startswith(HEADER)
+    assert len(messages) == before + 1
+
+
+async def test_a_short_conversation_asks_nobody_about_limits() -> None:
+    async def nobody() -> int | None:
+        raise AssertionError("asked")
+
+    messages = [system("S"), user("x" * SMALL)]
+    assert await ContextWindow(nobody).fitted(messages, []) is messages
+
+
+async def test_without_a_known_limit_nothing_is_pruned() -> None:
+    messages, model = long_conversation(), ScriptedModel(says("Yes."))
+    await run(model, messages, window(None))
+    assert model.requests[0] == messages[:-1]
+
+
+async def test_later_steps_add_to_the_same_beginning() -> None:
+    model = ScriptedModel(wants("look"), wants("look", n=2), says("Yes."))
+    await run(model, long_conversation(), window(12_000))
+    first, second, third = model.requests
+    assert second[: len(first)] == first
+    assert third[: len(second)] == second
+    assert len(first) < len(long_conversation())
+
+
+@pytest.mark.parametrize(
+    ("text", "at_most"),
+    [
+        ("This model's maximum context length is 8,192 tokens. However, your messages resulted in 16,384 tokens.", 0.5),
+        ("prompt is too long: 210000 tokens > 21000 maximum", 0.1),
+        ("exceeds the context window", 0.5),
+    ],
+)
+async def test_a_refusal_as_too_long_is_answered_with_a_shorter_request(text: str, at_most: float) -> None:
+    messages, model = long_conversation(), ScriptedModel(too_long(text), wants("look"), says("Yes."))
+    outcome = await run(model, messages)
+    refused, again, later = map(tokens, model.requests)
+    assert outcome.status == "finished"
+    assert again <= at_most * refused + NOTE_TOKENS
+    assert later <= at_most * refused + NOTE_TOKENS, "what the provider told holds for the rest of the run"
+
+
+async def test_a_second_refusal_is_a_failure() -> None:
+    outcome = await run(ScriptedModel(too_long(), too_long()), long_conversation())
+    assert outcome.status == "failed"
+    assert isinstance(outcome.error, ProviderError)
+    assert outcome.error.code == CONTEXT_LENGTH
+
+
+async def test_what_cannot_be_shortened_is_not_sent_again() -> None:
+    model = ScriptedModel(too_long())
+    outcome = await run(model, [system("S"), user("word " * 10_000)])
+    assert (outcome.status, len(model.requests)) == ("failed", 1)
+
+
+async def test_other_failures_and_answers_that_have_begun_are_not_tried_again() -> None:
+    for reply in (fails(ProviderError("no", status_code=400)), says("Half an") & too_long()):
+        model = ScriptedModel(reply)
+        assert (await run(model, long_conversation())).status == "failed"
+        assert len(model.requests) == 1
