@@ -45,7 +45,8 @@ Status = Literal["finished", "limited", "suspended", "cancelled", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How a run ended, with the messages it added to the conversation and the tokens of all its model requests.
+    """How a run ended, with the messages it added to the conversation and the tokens of all its model requests,
+    those of its tools included.
 
     `limit` names the limit that was hit, `pending` the calls that wait for approval, `error` what failed.
     """
@@ -120,7 +121,8 @@ class ToolLoop:
 
 class _Run:
     def __init__(self, loop: ToolLoop, messages: list[Message], choice: ChoiceSink, caller: Caller) -> None:
-        self._loop, self._messages, self._choice, self._caller = loop, messages, choice, caller
+        self._loop, self._messages, self._choice = loop, messages, choice
+        self._caller = replace(caller, spend=self._spent)
         self._open = unanswered(messages)  # a resumed run starts with these
         self._base = len(messages)
         while self._open and not messages[self._base - 1].tool_calls:
@@ -186,6 +188,9 @@ class _Run:
         except TimeoutError:
             raise _LimitHit(f"the limit of {self._loop.limits.run_seconds:g} seconds") from None
 
+    def _spent(self, usage: Usage) -> None:
+        self._usage += usage
+
     def _add(self, *messages: Message) -> None:
         self._messages += messages
         self._added += messages
@@ -221,7 +226,7 @@ class _Run:
                 self._spoke = True
             raise
         finally:
-            self._usage += heard.usage or Usage()
+            self._spent(heard.usage or Usage())
         message = self._understood(heard)
         self._add(message)
         self._loop.observer.model_answered(message, heard.usage or Usage(), perf_counter() - started)

@@ -8,7 +8,12 @@ from typing import Any
 
 from task.conversation.messages import Attachment, ToolCall
 from task.conversation.sinks import ChoiceSink, StageSink
+from task.llm.base import Usage
 from task.permissions.decisions import Effect as Effect
+
+
+def _uncounted(usage: Usage) -> None:
+    """Nobody counts the tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +22,8 @@ class Caller:
 
     `api_key` is the key of this one request; `headers` travel on to models and servers (`X-*`, `traceparent`);
     `principal` gives the stable identity behind the key, asked for once and only when somebody needs it. `files` are
-    the attachments of the conversation's messages, oldest first.
+    the attachments of the conversation's messages, oldest first. A tool that asks a model of its own tells `spend` the
+    tokens: they belong to the run.
     """
 
     api_key: str
@@ -25,6 +31,7 @@ class Caller:
     conversation_id: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     files: tuple[Attachment, ...] = ()
+    spend: Callable[[Usage], None] = _uncounted
 
 
 @dataclass

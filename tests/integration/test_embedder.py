@@ -51,6 +51,11 @@ async def test_vectors_do_not_depend_on_order_or_company(embedding_dir: Path) ->
     assert (await embedder.embed([])).shape[0] == 0
 
 
+async def test_half_of_a_letter_does_not_spoil_the_texts_beside_it(embedding_dir: Path) -> None:
+    rows = await Embedder(embedding_dir).embed([ANSWER, "broken \ud800 letter"])
+    assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
+
+
 async def test_a_question_does_not_wait_for_a_document(embedding_dir: Path) -> None:
     embedder, seen = Embedder(embedding_dir), list[Progress]()
     document = asyncio.create_task(embedder.embed([f"{ANSWER * 8} {n}" for n in range(300)], seen.append))
@@ -74,6 +79,7 @@ async def test_a_killed_process_is_started_again_and_the_listener_told(tmp_path:
     seen = list[Progress]()
     async with own_embedder(tmp_path, model="") as embedder:
         waiting = asyncio.create_task(embedder.embed([QUESTION, ANSWER], seen.append))
+        others = [asyncio.create_task(embedder.embed([f"{OTHER} {number}"])) for number in range(20)]
         async with asyncio.timeout(20):
             while embedder.pid is None or not seen:
                 await asyncio.sleep(0.01)
@@ -81,6 +87,7 @@ async def test_a_killed_process_is_started_again_and_the_listener_told(tmp_path:
         os.kill(first, signal.SIGKILL)
         async with asyncio.timeout(40):
             rows = await waiting
+            assert len(await asyncio.gather(*others)) == 20
         assert rows.shape == (2, 384)
         assert embedder.pid not in (None, first)
     assert [progress.restarted for progress in seen].count(True) == 1

@@ -1,17 +1,43 @@
-"""Readers and stores of the document search that stay in this process."""
+"""Files, readers and stores of the document search that stay in this process."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
+from task.tools.files.dial_files import DownloadedFile
 from task.utils.documents.extract import extract
 from task.utils.documents.model import Extraction
+from tests.support.documents import MemoryFiles
 
 
+@dataclass
+class SlowFiles(MemoryFiles):
+    """Downloads wait for the gate; `started` are the keys they were asked with."""
+
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    started: list[str] = field(default_factory=list[str])
+    cancelled: int = 0
+
+    async def download(self, url: str, api_key: str, max_size: int) -> DownloadedFile:
+        self.started.append(api_key)
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return await super().download(url, api_key, max_size)
+
+
+@dataclass
 class DirectReaders:
-    """Reads in this process; the product does it in another."""
+    """Reads in this process, `calls` times so far; the product does it in another."""
+
+    calls: int = 0
 
     async def extraction(self, name: str, content: bytes, content_type: str | None = None) -> Extraction:
+        self.calls += 1
+        await asyncio.sleep(0)
         return extract(name, content, content_type)
 
     async def close(self) -> None:
@@ -20,11 +46,14 @@ class DirectReaders:
 
 @dataclass
 class MemoryStore:
-    """A store that never fails."""
+    """A store that never fails; `asked` are the keys that were looked for."""
 
     values: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    asked: list[str] = field(default_factory=list[str])
 
     async def get(self, key: str) -> bytes | None:
+        self.asked.append(key)
+        await asyncio.sleep(0)
         return self.values.get(key)
 
     async def put(self, key: str, value: bytes, seconds: int) -> None:

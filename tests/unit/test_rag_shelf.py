@@ -15,7 +15,7 @@ from task.tools.rag.shelf import Reader, Shelf, ShelfLimits
 from task.utils.embedder.client import Progress
 from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors
-from tests.support.shelves import DirectReaders, MemoryStore
+from tests.support.shelves import DirectReaders, MemoryStore, SlowFiles
 
 MANUAL = "files/bucket/manual.txt"
 ANN = Reader("key-ann", "ann", "chat-1")
@@ -26,9 +26,11 @@ BOB = Reader("key-bob", "bob", "chat-2")
 class Library:
     files: MemoryFiles = field(default_factory=lambda: MemoryFiles({MANUAL: manual().encode()}))
     vectors: WordVectors = field(default_factory=WordVectors)
+    readers: DirectReaders = field(default_factory=DirectReaders)
     store: MemoryStore = field(default_factory=MemoryStore)
     limits: ShelfLimits = field(default_factory=ShelfLimits)
     shelf: Shelf = field(init=False)
+    waiting: int = 0  # callers who have opened the document and want its index
 
     def __post_init__(self) -> None:
         self.restart()
@@ -36,10 +38,11 @@ class Library:
     def restart(self) -> None:
         """Another process with the same store: nothing is left in memory."""
         cache = DocumentCache.create()
-        self.shelf = Shelf(self.files, DirectReaders(), self.vectors, cache, store=self.store, limits=self.limits)
+        self.shelf = Shelf(self.files, self.readers, self.vectors, cache, store=self.store, limits=self.limits)
 
     async def index(self, reader: Reader, url: str = MANUAL, news: list[Progress] | None = None) -> DocumentIndex:
         opened = await self.shelf.open(url, reader)
+        self.waiting += 1
         return await self.shelf.indexed(opened, (news if news is not None else []).append)
 
     @property
@@ -93,6 +96,51 @@ async def test_without_a_conversation_or_an_etag_each_question_downloads_but_emb
     assert bare.done == (2, 1)
 
 
+async def test_a_download_fails_with_its_own_caller_only() -> None:
+    files = SlowFiles({MANUAL: manual().encode()})
+    library = Library(files)
+    ann, bob = (asyncio.create_task(library.index(reader)) for reader in (ANN, BOB))
+    await _until(lambda: len(files.started) == 2)
+    files.readers[MANUAL] = {"key-bob"}  # a request that has ended takes its key with it
+    files.gate.set()
+    async with asyncio.timeout(5):
+        assert (await bob).chunks
+        with pytest.raises(ToolError, match="No access"):
+            await ann
+
+
+async def test_calls_of_one_request_download_once() -> None:
+    files = SlowFiles({MANUAL: manual().encode()})
+    library = Library(files)
+    both = [asyncio.create_task(library.index(ANN)) for _ in range(2)]
+    await _until(lambda: files.started != [])
+    files.gate.set()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*both)
+    assert library.done == (1, 1)
+
+
+async def test_two_requests_for_one_content_read_it_once() -> None:
+    files = SlowFiles({MANUAL: manual().encode()})
+    library = Library(files)
+    both = [asyncio.create_task(library.index(reader)) for reader in (ANN, BOB)]
+    await _until(lambda: len(files.started) == 2)
+    files.gate.set()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*both)
+    assert library.readers.calls == 1
+
+
+async def test_two_requests_fetch_an_index_from_the_store_once() -> None:
+    library = Library()
+    await library.index(ANN)
+    library.restart()
+    library.store.asked.clear()
+    await asyncio.gather(library.index(ANN), library.index(ANN))
+    assert sum(key.startswith("index:") for key in library.store.asked) == 1
+    assert library.done == (1, 1)
+
+
 async def test_two_requests_for_one_content_index_once_and_both_hear_of_it() -> None:
     library = Library()
     library.vectors.gate.clear()
@@ -112,8 +160,7 @@ async def test_indexing_goes_on_for_the_other_when_one_leaves_and_stops_with_the
     library = Library()
     library.vectors.gate.clear()
     ann, bob = (asyncio.create_task(library.index(reader)) for reader in (ANN, BOB))
-    await _until(lambda: library.vectors.calls == 1 and len(library.files.downloads) == 1)
-    await asyncio.sleep(0)
+    await _until(lambda: library.vectors.calls == 1 and library.waiting == 2)
     ann.cancel()
     await asyncio.wait({ann}, timeout=1)
     assert library.vectors.cancelled == 0

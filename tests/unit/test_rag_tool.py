@@ -14,17 +14,22 @@ from task.tools.rag.rag_tool import RagOptions, RagTool
 from tests.support.choices import RecordingChoice
 from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors
-from tests.support.shelves import DirectReaders
+from tests.support.shelves import DirectReaders, SlowFiles
 from tests.support.tool_calls import call_of, called
 
 MANUAL, NOTES = "files/b/manual.txt", "files/b/no,tes.txt"
 FILES = {MANUAL: manual().encode(), NOTES: b"The tray costs 40 euros."}
 
 
-def tool(*replies: Reply, options: RagOptions | None = None, vectors: WordVectors | None = None) -> RagTool:
+def tool(
+    *replies: Reply,
+    options: RagOptions | None = None,
+    vectors: WordVectors | None = None,
+    files: MemoryFiles | None = None,
+) -> RagTool:
     model = ScriptedModel(*replies)
     return RagTool(
-        "http://core", "writer", DocumentCache.create(), files=MemoryFiles(FILES), readers=DirectReaders(),
+        "http://core", "writer", DocumentCache.create(), files=files or MemoryFiles(FILES), readers=DirectReaders(),
         embedder=vectors or WordVectors(), model=lambda name, caller: model, options=options,
     )  # fmt: skip
 
@@ -98,3 +103,18 @@ async def test_a_caller_who_leaves_cancels_the_embedding() -> None:
     asking.cancel()
     await asyncio.wait({asking}, timeout=1)
     assert vectors.cancelled == 1
+
+
+async def test_a_file_that_cannot_be_had_ends_the_work_on_the_others() -> None:
+    files = SlowFiles(FILES)
+    message = await answered(tool(files=files), file_url=f"{MANUAL} files/b/missing.txt")
+    assert "There is no files/b/missing.txt" in message.text()
+    assert files.cancelled == len(files.started)
+
+
+async def test_a_file_without_text_among_others_is_told() -> None:
+    empty = "files/b/scan.txt"
+    rag = tool(says("The tray costs 40 euros [1]."), files=MemoryFiles({**FILES, empty: b""}))
+    message = await answered(rag, file_url=f"{NOTES} {empty}")
+    assert "40 euros [1]" in message.text()
+    assert "scan.txt: it is empty" in message.text()

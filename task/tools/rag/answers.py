@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from task.conversation.messages import Message, system, user
 from task.llm.accumulator import Accumulator
-from task.llm.base import ChatModel, ModelOptions, TextDelta
+from task.llm.base import ChatModel, ModelOptions, TextDelta, Usage
 from task.tools.rag.passages import Passage
 from task.tools.rag.support import is_checkable, literal, markers, nearest_words, statements, support, without_markers
 
@@ -57,9 +57,13 @@ class Answer:
 
 
 async def written(
-    model: ChatModel, question: str, passages: Sequence[Passage], write: Callable[[str], None] | None = None
+    model: ChatModel,
+    question: str,
+    passages: Sequence[Passage],
+    write: Callable[[str], None],
+    spend: Callable[[Usage], None],
 ) -> str:
-    """What the model writes about the passages, unchecked; its pieces go to `write` as they come.
+    """What the model writes about the passages, unchecked; `write` gets it piece by piece, `spend` its tokens.
 
     Raises:
         ProviderError: the model refused or failed.
@@ -68,8 +72,10 @@ async def written(
     async with aclosing(model.stream(request(question, passages), (), ModelOptions())) as deltas:
         async for delta in deltas:
             answer.add(delta)
-            if write is not None and isinstance(delta, TextDelta):
+            if isinstance(delta, TextDelta):
                 write(delta.text)
+            elif isinstance(delta, Usage):
+                spend(delta)
     return answer.text
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_MAGIC = b"DRI1"
-_LENGTHS = struct.Struct("!II")  # bytes of the packed document, dimensions of a vector
+_MAGIC = b"DRI2"
+_LENGTHS = struct.Struct("!III")  # bytes of the packed text, bytes of the packed places, dimensions of a vector
 _DIGEST_BYTES = 32
 
 
@@ -26,10 +26,12 @@ class Damaged(ValueError):
 
 def packed(index: DocumentIndex) -> bytes:
     document = index.document
-    told = {"text": document.text, "notes": document.notes, "chunks": [_told(c, document.text) for c in index.chunks]}
-    text = zlib.compress(json.dumps(told, ensure_ascii=False).encode(errors="surrogatepass"), 1)
+    # Line by line: one call for all of a long document would hold up the answers that stream meanwhile.
+    lines = (json.dumps(told) for told in (document.notes, *(_told(chunk, document.text) for chunk in index.chunks)))
+    text = zlib.compress(document.text.encode(errors="surrogatepass"), 1)
+    places = zlib.compress("\n".join(lines).encode(), 1)
     vectors: NDArray[np.float32] = index.dense.reconstruct_n(0, index.dense.ntotal)
-    body = _LENGTHS.pack(len(text), index.dense.d) + text + vectors.astype("<f4").tobytes()
+    body = _LENGTHS.pack(len(text), len(places), index.dense.d) + text + places + vectors.astype("<f4").tobytes()
     return _MAGIC + hashlib.sha256(body).digest() + body
 
 
@@ -44,13 +46,13 @@ def unpacked(content: bytes) -> DocumentIndex:
         raise Damaged("these bytes are no indexed document")
     import numpy as np
 
-    size, dimensions = _LENGTHS.unpack_from(body)
-    start = _LENGTHS.size
-    told = json.loads(zlib.decompress(body[start : start + size]).decode(errors="surrogatepass"))
-    vectors = np.frombuffer(body[start + size :], dtype="<f4").reshape(-1, dimensions)
-    text = told["text"]
-    chunks = tuple(_chunk(item, text) for item in told["chunks"])
-    return build_index(ChunkedDocument("", text, chunks, tuple(told["notes"])), vectors)
+    text_bytes, places_bytes, dimensions = _LENGTHS.unpack_from(body)
+    packed_text, rest = body[_LENGTHS.size :][:text_bytes], body[_LENGTHS.size + text_bytes :]
+    text = zlib.decompress(packed_text).decode(errors="surrogatepass")
+    notes, *told = (json.loads(line) for line in zlib.decompress(rest[:places_bytes]).split(b"\n"))
+    chunks = tuple(_chunk(item, text) for item in told)
+    vectors = np.frombuffer(rest[places_bytes:], dtype="<f4").reshape(-1, dimensions)
+    return build_index(ChunkedDocument("", text, chunks, tuple(notes)), vectors)
 
 
 def _told(chunk: Chunk, text: str) -> list[Any]:

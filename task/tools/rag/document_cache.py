@@ -31,7 +31,7 @@ class IndexedChunks(list[str]):
 
     @property
     def size(self) -> int:
-        return len(self.document.text) + self.lexical.size_bytes
+        return sys.getsizeof(self.document.text) + self.lexical.size_bytes
 
 
 class DocumentCache:

@@ -49,9 +49,11 @@ class Lexical:
     """BM25 of one document's chunks."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        corpus = [tokens(text) for text in texts]
+        numbers: dict[str, int] = {}
+        # Numbers in place of words: freeing a million words at once would hold up the answers that stream.
+        corpus = [[numbers.setdefault(token, len(numbers)) for token in tokens(text)] for text in texts]
         self._size = len(corpus)
-        self._index = _bm25(corpus) if any(corpus) else None
+        self._index = _bm25(corpus, numbers) if numbers else None
 
     @property
     def size_bytes(self) -> int:
@@ -71,9 +73,9 @@ class Lexical:
         return self._index.get_scores(known)
 
 
-def _bm25(corpus: list[list[str]]) -> Any:
+def _bm25(corpus: list[list[int]], numbers: dict[str, int]) -> Any:
     from bm25s import BM25
 
     index = BM25()
-    index.index(corpus, show_progress=False)
+    index.index((corpus, numbers), show_progress=False)
     return index

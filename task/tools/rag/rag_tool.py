@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.errors import ProviderError, ToolError
@@ -26,6 +26,7 @@ from task.tools.rag.store import IndexStore
 
 SECONDS = 900.0
 MAX_FILES = 10
+_Result = TypeVar("_Result")
 _BETWEEN = re.compile(r"\s+|,(?=\s*(?:files/|https?://))")
 
 
@@ -130,12 +131,12 @@ class RagTool(BaseTool):
         report = StageReport(tool_call_params.stage)
         report.asked(question, urls)
         reader = await _reader(tool_call_params)
-        opened = await asyncio.gather(*(self._shelf.open(url, reader) for url in urls))
+        opened = await _together(self._shelf.open(url, reader) for url in urls)
         readable = [document for document in opened if document.document.chunks]
         if not readable:
-            return report.ended(_empty(opened))
+            return report.ended(f"There is no text to search in. {'. '.join(_notes(opened))}. Tell the user.")
         found = await self._found(question, readable, report)
-        return await self._answered(question, found, readable, tool_call_params, report)
+        return await self._answered(question, found, opened, tool_call_params, report)
 
     async def _found(self, question: str, opened: Sequence[Opened], report: StageReport) -> list[Passage]:
         documents = [item.document for item in opened]
@@ -143,7 +144,7 @@ class RagTool(BaseTool):
             report.read_whole(documents)
             return whole(documents)
         report.indexing(opened)
-        indexes = await asyncio.gather(*(self._shelf.indexed(item, report.progress(item)) for item in opened))
+        indexes = await _together(self._shelf.indexed(item, report.progress(item)) for item in opened)
         [vector] = await self._embedder.embed([question])
         hits = await asyncio.to_thread(search, indexes, question, vector, self._options.search)
         report.hits(hits[: self._options.k], documents)
@@ -159,27 +160,29 @@ class RagTool(BaseTool):
     ) -> Message:
         report.generating()
         try:
-            async with self._asked_model(params) as model:
-                text = await written(model, question, found, report.write)
+            caller = params.caller or _caller_of(params)
+            async with self._asked_model(caller) as model:
+                text = await written(model, question, found, report.write, caller.spend)
         except ProviderError as error:
-            return Message(Role.TOOL, report.ended(passages_only(found, self._deployment, error)))
+            told = passages_only(found, self._deployment, error, _notes(opened))
+            return Message(Role.TOOL, report.ended(told))
         answer = checked(text, found)
         report.answered(answer)
-        attached = _attachments(answer, opened)
-        notes = [f"{item.document.name}: {note}" for item in opened for note in item.document.notes]
-        return Message(Role.TOOL, for_the_model(answer, notes), custom_content=CustomContent(attached))
+        attached = CustomContent(_attachments(answer, opened))
+        return Message(Role.TOOL, for_the_model(answer, _notes(opened)), custom_content=attached)
 
     @asynccontextmanager
-    async def _asked_model(self, params: ToolCallParams) -> AsyncGenerator[ChatModel]:
+    async def _asked_model(self, caller: Caller) -> AsyncGenerator[ChatModel]:
         if self._model is not None:
-            yield self._model(self._deployment, params.caller or _caller_of(params))
+            yield self._model(self._deployment, caller)
             return
         from task.llm.dial import DialChatModel
         from task.llm.transport import new_session
 
-        headers = params.caller.headers if params.caller else {}
         async with new_session() as session:
-            yield DialChatModel(session, self._endpoint, self._deployment, params.api_key, headers=headers)
+            yield DialChatModel(
+                session, self._endpoint, self._deployment, caller.api_key, headers=caller.headers
+            )  # fmt: skip
 
 
 def _asked(arguments: dict[str, Any]) -> tuple[str, list[str]]:
@@ -198,9 +201,24 @@ async def _reader(params: ToolCallParams) -> Reader:
     return Reader(params.api_key, await params.caller.principal(), params.conversation_id)
 
 
-def _empty(opened: Sequence[Opened]) -> str:
-    told = [f"{item.document.name}: {'; '.join(item.document.notes) or 'it is empty'}" for item in opened]
-    return f"There is no text to search in. {'. '.join(told)}. Tell the user."
+async def _together(works: Iterable[Coroutine[Any, Any, _Result]]) -> list[_Result]:
+    """All results in order; where one fails the others are stopped before its error travels on."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise
+
+
+def _notes(opened: Sequence[Opened]) -> list[str]:
+    """What is to be known of the documents, by name; of one without text at least that it has none."""
+    told = (
+        (item.document, item.document.notes or (() if item.document.chunks else ("it is empty",))) for item in opened
+    )
+    return [f"{document.name}: {note}" for document, notes in told for note in notes]
 
 
 def _attachments(answer: Answer, opened: Sequence[Opened]) -> tuple[Attachment, ...]:

@@ -101,16 +101,19 @@ def for_the_model(answer: Answer, notes: Sequence[str]) -> str:
         parts.append("Sources:\n" + "\n".join(f'{item.title}: "{item.quote}"' for item in answer.citations))
     if answer.unsupported:
         parts.append(f"What is marked {UNSUPPORTED} is not in the excerpts: do not repeat it as a fact.")
-    if notes:
-        parts.append("About the documents: " + "; ".join(notes))
-    return "\n\n".join(parts)
+    return "\n\n".join((*parts, *_about(notes)))
 
 
-def passages_only(found: Sequence[Passage], deployment: str, error: ProviderError) -> str:
+def passages_only(found: Sequence[Passage], deployment: str, error: ProviderError, notes: Sequence[str]) -> str:
     """What the model gets when no deployment could write an answer: the excerpts themselves."""
     status = f" (status {error.status_code})" if error.status_code else ""
-    excerpts = "\n\n".join(f"[{passage.number}] {passage.title}:\n{passage.text}" for passage in found)
-    return f"{deployment} could not write an answer{status}. Answer from these excerpts, naming them:\n\n{excerpts}"
+    head = f"{deployment} could not write an answer{status}. Answer from these excerpts, naming them:"
+    excerpts = (f"[{passage.number}] {passage.title}:\n{passage.text}" for passage in found)
+    return "\n\n".join((head, *excerpts, *_about(notes)))
+
+
+def _about(notes: Sequence[str]) -> list[str]:
+    return [f"About the documents: {'; '.join(notes)}"] if notes else []
 
 
 def _counted(number: int, thing: str) -> str:

@@ -111,7 +111,9 @@ class Shelf:
         self._limits = limits or ShelfLimits()
         self._accesses: TTLCache[str, str] = TTLCache(_ACCESSES, self._limits.ttl_seconds)
         self._short: TTLCache[str, ChunkedDocument] = TTLCache(_SHORT_DOCUMENTS, self._limits.ttl_seconds)
-        self._reading: Flights[_Read, Progress] = Flights()
+        self._downloading: Flights[_Read, None] = Flights()
+        self._fetching: Flights[DocumentIndex | None, None] = Flights()
+        self._reading: Flights[ChunkedDocument, None] = Flights()
         self._indexing: Flights[DocumentIndex, Progress] = Flights()
 
     async def open(self, url: str, reader: Reader) -> Opened:
@@ -124,7 +126,7 @@ class Shelf:
         access = _access_key(info, reader)
         if access and (key := await self._known(access)) and (kept := await self._kept(key)):
             return _opened(info, key, *kept)
-        read = await self._read(url, info, reader)
+        read = await self._read(url, info, reader.api_key)
         if access and read.etag == info.etag:
             self._accesses[access] = read.key
             await self._store.put(f"access:{access}", read.key.encode(), self._limits.ttl_seconds)
@@ -149,7 +151,7 @@ class Shelf:
         return told.decode("ascii", "replace") if told else None
 
     async def _kept(self, key: str) -> tuple[ChunkedDocument, DocumentIndex | None] | None:
-        index = self._cache.get_index(key) or await self._stored(key)
+        index = self._cache.get_index(key) or await self._fetching.join(key, lambda _: self._stored(key), _unheard)
         if index is not None:
             return index.document, index
         short = self._short.get(key)
@@ -167,20 +169,24 @@ class Shelf:
         self._cache.set_index(key, index)
         return index
 
-    async def _read(self, url: str, info: FileInfo, reader: Reader) -> _Read:
-        flight = json.dumps([info.url, info.etag, reader.api_key if info.etag is None else ""])
-        return await self._reading.join(flight, lambda _: self._chunked(url, reader.api_key), lambda _: None)
+    async def _read(self, url: str, info: FileInfo, api_key: str) -> _Read:
+        # Each caller downloads with a key of its own: it proves the right to read, and may end before others' do.
+        flight = json.dumps([info.url, info.etag, api_key])
+        return await self._downloading.join(flight, lambda _: self._downloaded(url, api_key), _unheard)
 
-    async def _chunked(self, url: str, api_key: str) -> _Read:
+    async def _downloaded(self, url: str, api_key: str) -> _Read:
         file = await self._files.download(url, api_key, self._limits.max_size)
         key = await asyncio.to_thread(self._content_key, file)
         if (kept := await self._kept(key)) is not None:
             return _Read(key, file.etag, *kept)
+        return _Read(key, file.etag, await self._reading.join(key, lambda _: self._chunked(key, file), _unheard))
+
+    async def _chunked(self, key: str, file: FileContent) -> ChunkedDocument:
         found = await self._readers.extraction(file.name, file.content, file.content_type)
         document = await asyncio.to_thread(self._cut, file.name, found)
         if len(document.text) <= _SHORT_CHARS:
             self._short[key] = document
-        return _Read(key, file.etag, document)
+        return document
 
     def _cut(self, name: str, found: Extraction) -> ChunkedDocument:
         document = chunk_document(name, found.blocks, found.notes)
@@ -204,6 +210,10 @@ class Shelf:
         digest = hashlib.sha256(json.dumps([*kind, self._limits.max_chunks]).encode())
         digest.update(hashlib.sha256(file.content).digest())
         return digest.hexdigest()
+
+
+def _unheard(_: None) -> None:
+    """Nobody is told how far such work is."""
 
 
 def _access_key(info: FileInfo, reader: Reader) -> str | None:

@@ -103,13 +103,12 @@ class Embedder:
             answer = await self._asked(texts, tell)
         except (ConnectionError, TimeoutError):
             tell(Progress(0, len(texts), restarted=True))
-            await asyncio.to_thread(self._kill)
             answer = await self._asked_again(texts, tell)
         return await asyncio.to_thread(_matrix, answer, len(texts))
 
     async def close(self) -> None:
         """End the process, if this agent has started it."""
-        await asyncio.to_thread(self._kill)
+        await asyncio.to_thread(self._end, self._process)
 
     async def _asked_again(self, texts: Sequence[str], tell: Observer) -> Frame:
         try:
@@ -122,6 +121,7 @@ class Embedder:
     async def _asked(self, texts: Sequence[str], tell: Observer) -> Frame:
         request = await asyncio.to_thread(_request, texts)
         reader, writer = await self._connected()
+        process = self._process
         try:
             async with asyncio.timeout(self._silence):
                 await send(writer, request)
@@ -133,6 +133,9 @@ class Embedder:
                 if frame.kind == "unavailable":
                     raise EmbeddingUnavailable(frame.body.decode(errors="replace"))
                 tell(Progress(frame.facts["done"], frame.facts["total"]))
+        except (ConnectionError, TimeoutError):
+            await asyncio.to_thread(self._end, process)
+            raise
         finally:
             writer.close()
 
@@ -157,7 +160,7 @@ class Embedder:
         with self._starting, _locked(self._socket.with_suffix(".lock")):
             if _answers(self._socket):
                 return
-            self._kill()
+            self._kill()  # one that has died is waited for
             self._socket.unlink(missing_ok=True)
             self._process = self._spawned()
             if not _says_ready(self._process, START_SECONDS):
@@ -186,6 +189,11 @@ class Embedder:
         return subprocess.Popen(  # noqa: S603 - our own module, under the interpreter that runs us
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
+
+    def _end(self, process: subprocess.Popen[bytes] | None) -> None:
+        with self._starting:
+            if process is self._process:  # another request that failed may have had it replaced
+                self._kill()
 
     def _kill(self) -> None:
         process, self._process = self._process, None
@@ -223,7 +231,10 @@ def _says_ready(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def _request(texts: Sequence[str]) -> Frame:
-    return Frame("embed", body=json.dumps(list(texts)).encode())
+    import orjson  # several times as fast as json, and all of it in one call that holds up the event loop
+
+    whole = [text.encode(errors="replace").decode() for text in texts]  # half of a letter, as in "\ud800", is no text
+    return Frame("embed", body=orjson.dumps(whole))
 
 
 def _matrix(frame: Frame, rows: int) -> NDArray[np.float32]:

@@ -1,0 +1,47 @@
+"""Tokens of models that tools ask belong to the run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from task.conversation.messages import user
+from task.llm.base import Usage
+from task.llm.scripted import Reply, ScriptedModel, says, wants
+from task.loop import Limits, RunOutcome, ToolLoop
+from task.tools.base import BaseTool
+from task.tools.rag.document_cache import DocumentCache
+from task.tools.rag.rag_tool import RagTool
+from task.tools.toolbox import Toolbox
+from tests.support.choices import CALLER, RecordingChoice
+from tests.support.documents import MemoryFiles
+from tests.support.embedding import WordVectors
+from tests.support.shelves import DirectReaders
+
+NOTES = "files/b/notes.txt"
+ASKED = wants("rag_search_tool", request="What does the tray cost?", file_url=NOTES)
+
+
+def rag_tool(*replies: Reply) -> RagTool:
+    model = ScriptedModel(*replies)
+    return RagTool(
+        "http://core", "writer", DocumentCache.create(), files=MemoryFiles({NOTES: b"The tray costs 40 euros."}),
+        readers=DirectReaders(), embedder=WordVectors(), model=lambda name, caller: model,
+    )  # fmt: skip
+
+
+async def run(model: ScriptedModel, tool: BaseTool, **limits: Any) -> RunOutcome:
+    async with asyncio.timeout(10):
+        return await ToolLoop(model, Toolbox([tool]), Limits(**limits)).run([user("?")], RecordingChoice(), CALLER)
+
+
+async def test_tokens_of_the_model_that_answers_from_a_document_are_in_the_usage() -> None:
+    tool = rag_tool(says("40 euros [1].", usage=Usage(100, 7)))
+    model = ScriptedModel(says("", usage=Usage(10, 1)) & ASKED, says("40 euros.", usage=Usage(20, 2)))
+    assert (await run(model, tool)).usage == Usage(130, 10)
+
+
+async def test_they_count_for_the_limit_of_tokens() -> None:
+    tool = rag_tool(says("40 euros [1].", usage=Usage(1000, 7)))
+    outcome = await run(ScriptedModel(ASKED, says("Stopped.")), tool, run_tokens=500)
+    assert outcome.limit == "the limit of 500 tokens"
