@@ -46,15 +46,14 @@ class Denied:
 class Deferred:
     """A person has to decide: the call stays pending and the run is suspended.
 
-    `digest` stands for exactly this call under exactly this policy. `prefix` is what "always" covers: the first words
-    of a command, or with none every call of the tool; `tainted` belongs into a grant that answers it.
+    `digest` stands for exactly this call under exactly this policy: approving it is a `Grant("call", …, digest=digest)`,
+    approving it for good the same grant with `widens`. `grant_told` is what that would cover, as a person reads it.
     """
 
     card: ICERC
     digest: str
     reason: str = ""
-    prefix: str = ""
-    tainted: bool = False
+    grant_told: str = ""
 
 
 Decision = Allowed | Denied | Deferred

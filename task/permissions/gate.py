@@ -19,7 +19,7 @@ from task.permissions.decisions import (
 )
 from task.permissions.effects import Effect
 from task.permissions.facts import CallFacts, outside
-from task.permissions.grants import Grants, Wanted
+from task.permissions.grants import Grant, Grants, Scope, Wanted
 from task.permissions.icerc import ICERC, Brief
 from task.permissions.policy import Policy, Rule
 from task.permissions.risk import assessed, command_of
@@ -67,9 +67,25 @@ class PolicyGate:
         exact = digest(facts.tool, request.arguments, self.policy)
         card = card_of(facts)
         found = self.grants.find(Wanted(facts.tool, exact, self.principal, self.conversation, (), tainted))
-        if found is not None:
-            return Allowed(found.told(), card)
-        return Deferred(card, exact, reason, tainted=tainted)
+        if found is None:
+            return Deferred(card, exact, reason, self._wider(facts, exact, 0).told())
+        if found.widens:
+            self.grants.revoke(found)
+            self.grants.add(self._wider(facts, exact, found.expires))
+        return Allowed(found.told(), card)
+
+    def _wider(self, facts: CallFacts, exact: str, expires: float) -> Grant:
+        """What "always" means for the call: the tool, or where it runs commands, exactly this one."""
+        scope: Scope = "call" if facts.command else "tool"
+        return Grant(
+            scope,
+            facts.tool,
+            self.principal,
+            self.conversation,
+            expires,
+            digest=exact if scope == "call" else "",
+            tainted=facts.request.context.tainted,
+        )
 
 
 def digest(tool: str, arguments: Mapping[str, Any], policy: Policy) -> str:

@@ -15,8 +15,9 @@ class Grant:
 
     A `call` grant fits the call with that `digest`, a `prefix` grant the tool's commands that begin with those words,
     a `tool` grant every call of the tool, a `session` grant every call. `expires` is a Unix time; `once`: it is spent
-    by its first use. `tainted`: it was given when text of others stood in the conversation already; a grant other than
-    for one exact call, given before, does not hold after.
+    by its first use. `widens`: the person said "always"; at its first use the gate adds the wider grant that the call's
+    card named. `tainted`: it was given when text of others stood in the conversation already; a grant other than for
+    one exact call, given before, does not hold after.
     """
 
     scope: Scope
@@ -27,6 +28,7 @@ class Grant:
     digest: str = ""
     prefix: str = ""
     once: bool = False
+    widens: bool = False
     tainted: bool = False
 
     def as_dict(self) -> dict[str, Any]:
@@ -43,9 +45,9 @@ class Grant:
             if data["scope"] not in get_args(Scope):
                 raise ValueError("a grant is for a call, a prefix, a tool or a session")
             texts = {name: str(data[name]) for name in ("tool", "principal", "conversation", "digest", "prefix")}
-            once, tainted = data["once"] is True, data["tainted"] is True
+            once, widens, tainted = (data[name] is True for name in ("once", "widens", "tainted"))
             scope, expires = cast("Scope", data["scope"]), float(data["expires"])
-            return cls(scope=scope, expires=expires, once=once, tainted=tainted, **texts)
+            return cls(scope=scope, expires=expires, once=once, widens=widens, tainted=tainted, **texts)
         except (KeyError, TypeError) as error:
             raise ValueError("this is not a grant") from error
 

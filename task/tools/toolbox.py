@@ -30,15 +30,14 @@ CANCEL_GRACE = 1.0  # seconds a cancelled tool may take to clean up before it is
 class Pending:
     """A call that waits for a person's decision; it has no tool message yet.
 
-    `digest`, `prefix` and `tainted` are what an answer must be bound to; see `Deferred`.
+    `digest` is what the answer must be bound to, `grant_told` what "always" would cover; see `Deferred`.
     """
 
     call: ToolCall
+    card: ICERC
+    digest: str
     reason: str = ""
-    card: ICERC | None = None
-    digest: str = ""
-    prefix: str = ""
-    tainted: bool = False
+    grant_told: str = ""
 
 
 CallEnded = Callable[[ToolCall, Message, float], None]
@@ -135,7 +134,7 @@ class Toolbox:
         if making.decided is not None:
             making.decided(call, decision)
         if isinstance(decision, Deferred):
-            return Pending(call, decision.reason, decision.card, decision.digest, decision.prefix, decision.tainted)
+            return Pending(call, decision.card, decision.digest, decision.reason, decision.grant_told)
         if isinstance(decision, Denied):
             return _failed(call, choice, f"This call was not allowed: {decision.reason}.")
         return await self._run(tool, call, arguments, making)
