@@ -1,0 +1,109 @@
+"""What a client sends, laid over what is stored: how much both know, and what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from task.conversation.messages import Message, Role
+
+INSTRUCTIONS = (Role.SYSTEM, Role.DEVELOPER)
+ANSWERING = (Role.ASSISTANT, Role.TOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """`kept` stored messages stay and `new` ones follow; `branched`: there are stored ones that the client has not."""
+
+    kept: int
+    new: tuple[Message, ...]
+    branched: bool = False
+
+
+def merged(stored: Sequence[Message], sent: Sequence[Message]) -> Merged:
+    """Lay `sent` over `stored` by their longest common prefix; where they part, the client is right.
+
+    A single message of the user, or results of the client's own tools, continue what is stored. The client may tell an
+    answer as it was read: without calls and results, as one text or as its last part. Instructions at the front of
+    either are not looked at, and those of `sent` are not in `new`.
+    """
+    skipped = _instructions(stored)
+    old, sent = _blocks(stored[skipped:]), sent[_instructions(sent) :]
+    if _continues(sent) and not (len(old) == 1 and _same(old[0], sent)):
+        return Merged(len(stored), tuple(sent))
+    kept, taken, blocks = skipped, 0, _blocks(sent)
+    for mine, theirs in zip(old, blocks, strict=False):
+        common = _common(mine, theirs)
+        if common < len(theirs) and not _same(mine, theirs):
+            whole = common == len(mine)  # the client has gone on where we stopped
+            kept, taken = (kept + common, taken + common) if whole else (kept, taken)
+            break
+        kept, taken = kept + len(mine), taken + len(theirs)
+    return Merged(kept, tuple(sent[taken:]), branched=kept < len(stored))
+
+
+def _continues(sent: Sequence[Message]) -> bool:
+    return len(sent) == 1 or all(message.role is Role.TOOL for message in sent)
+
+
+def _instructions(messages: Sequence[Message]) -> int:
+    return next((n for n, message in enumerate(messages) if message.role not in INSTRUCTIONS), len(messages))
+
+
+def _blocks(messages: Sequence[Message]) -> list[Sequence[Message]]:
+    """One block for each message of the user, and one for all that answers it."""
+    blocks: list[Sequence[Message]] = []
+    start = 0
+    for position in range(1, len(messages) + 1):
+        ended = position == len(messages) or not _together(messages[position - 1], messages[position])
+        if ended:
+            blocks.append(messages[start:position])
+            start = position
+    return blocks
+
+
+def _together(one: Message, other: Message) -> bool:
+    return one.role in ANSWERING and other.role in ANSWERING
+
+
+def _common(mine: Sequence[Message], theirs: Sequence[Message]) -> int:
+    count = 0
+    for one, other in zip(mine, theirs, strict=False):
+        if not _equal(one, other):
+            break
+        count += 1
+    return count
+
+
+def _equal(one: Message, other: Message) -> bool:
+    return (
+        one.role is other.role
+        and _words(one.text()) == _words(other.text())
+        and _parts(one) == _parts(other)
+        and [call.as_dict() for call in one.tool_calls] == [call.as_dict() for call in other.tool_calls]
+        and one.tool_call_id == other.tool_call_id
+    )
+
+
+def _same(mine: Sequence[Message], theirs: Sequence[Message]) -> bool:
+    """Whether a client that shows no calls tells the same block."""
+    if len(mine) == len(theirs) == _common(mine, theirs):
+        return True
+    if any(message.role is not Role.ASSISTANT or message.tool_calls for message in theirs):
+        return False
+    told, spoken = " ".join(_texts(theirs)), _texts(mine)
+    return bool(spoken) and told in (" ".join(spoken), spoken[-1])
+
+
+def _texts(messages: Sequence[Message]) -> list[str]:
+    texts = (_words(message.text()) for message in messages if message.role is Role.ASSISTANT)
+    return [text for text in texts if text]
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _parts(message: Message) -> list[object]:
+    parts = message.content if isinstance(message.content, list) else []
+    return [part for part in parts if part.get("type") != "text"]

@@ -1,0 +1,57 @@
+"""Bring the database's schema up to date, one process at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from task.errors import StoreUnavailable
+from task.sessions.store import Database
+
+HEAD = "0001"  # the newest migration in `task/sessions/migrations/versions`
+LOCK = 0x6469616C  # any number that others of the same database server do not lock
+_NEWER = "The store was written by a newer version ({found}) of this product. Start that version, or another store."
+
+
+async def migrate(database: Database) -> None:
+    """Run the migrations that the database has not seen; nothing is loaded for it when there are none.
+
+    Raises:
+        StoreUnavailable: the database does not answer, or a newer version has written it.
+    """
+    async with database.reading() as connection:
+        if await connection.run_sync(_version) == HEAD:
+            return
+    async with database.writing() as connection:
+        await _alone(connection)
+        found = await connection.run_sync(_version)
+        if found != HEAD:
+            await connection.run_sync(_upgrade, found)
+
+
+async def _alone(connection: AsyncConnection) -> None:
+    if connection.dialect.name == "postgresql":  # SQLite's transaction is the only one already
+        await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+
+
+def _version(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.scalar(text("SELECT version_num FROM alembic_version"))
+
+
+def _upgrade(connection: Connection, found: str | None) -> None:
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util.exc import CommandError
+
+    config = Config()
+    config.set_main_option("script_location", "task.sessions:migrations")
+    settings: dict[str, Any] = {"connection": connection}
+    config.attributes.update(settings)
+    try:
+        command.upgrade(config, "head")
+    except CommandError as error:
+        raise StoreUnavailable(_NEWER.format(found=found)) from error

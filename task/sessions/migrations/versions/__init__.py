@@ -1,0 +1,1 @@
+"""One module for each step; what was released once never changes."""

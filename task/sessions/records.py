@@ -1,0 +1,220 @@
+"""What the store gives away: sessions, runs, events, approvals, keys, and pages of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Generic, Literal, TypeVar
+
+from task.conversation.messages import Message, Role
+
+T = TypeVar("T")
+RunStatus = Literal["running", "finished", "limited", "suspended", "cancelled", "failed", "interrupted"]
+ApprovalStatus = Literal["waiting", "allowed", "denied", "expired"]
+
+
+def iso(seconds: float) -> str:
+    """A time of the store as ISO 8601 in UTC, with its offset."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Some rows, newest first; `cursor` leads to the next ones and is None on the last page."""
+
+    items: tuple[T, ...]
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A conversation that outlives its requests. `length` counts its messages; `parent` is what it branched off.
+
+    `version` grows with every change; `messages` and `traces` are empty in listings.
+    """
+
+    session_id: str
+    owner: str
+    started_at: float
+    updated_at: float
+    ended_at: float | None = None
+    title: str = ""
+    parent: str | None = None
+    version: int = 0
+    length: int = 0
+    messages: tuple[Message, ...] = ()
+    traces: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> Literal["active", "completed"]:
+        return "active" if self.ended_at is None else "completed"
+
+    @property
+    def said(self) -> tuple[Message, ...]:
+        """What a person would call the conversation: without calls and their results."""
+        return tuple(message for message in self.messages if message.role is not Role.TOOL and message.content)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The documented shape: `messages` are `{role, content}`."""
+        ended = {"ended_at": iso(self.ended_at)} if self.ended_at is not None else {}
+        return {
+            "session_id": self.session_id,
+            "started_at": iso(self.started_at),
+            **ended,
+            "status": self.status,
+            "messages": [{"role": message.role.value, "content": message.content} for message in self.said],
+            "traces": list(self.traces),
+            "title": self.title,
+            "parent": self.parent,
+        }
+
+    def as_row(self) -> dict[str, Any]:
+        """The session in a listing."""
+        return {
+            "session_id": self.session_id,
+            "title": self.title,
+            "status": self.status,
+            "started_at": iso(self.started_at),
+            "updated_at": iso(self.updated_at),
+            "ended_at": iso(self.ended_at) if self.ended_at is not None else None,
+            "parent": self.parent,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One answer in the making, or made. `cancel_asked`: somebody pressed stop."""
+
+    run_id: str
+    owner: str
+    status: RunStatus
+    started_at: float
+    session_id: str | None = None
+    trace_id: str | None = None
+    experiment: str | None = None
+    ended_at: float | None = None
+    cancel_asked: bool = False
+    error: str | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.status != "running"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "session_id": self.session_id,
+            "trace_id": self.trace_id,
+            "experiment": self.experiment,
+            "status": self.status,
+            "started_at": iso(self.started_at),
+            "ended_at": iso(self.ended_at) if self.ended_at is not None else None,
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened in a run; `number` counts from 1 without gaps."""
+
+    number: int
+    type: str
+    data: Mapping[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"id": self.number, "type": self.type, **self.data}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A decision about an approval; `arguments` replace those of the call (its digest is then another)."""
+
+    allowed: bool
+    reason: str = ""
+    arguments: Mapping[str, Any] | None = None
+    grant: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        arguments = dict(self.arguments) if self.arguments is not None else None
+        return {"allowed": self.allowed, "reason": self.reason, "arguments": arguments, "grant": self.grant}
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A question to a person: may this call run? `card` is the ICERC card as JSON data."""
+
+    approval_id: str
+    owner: str
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+    digest: str
+    asked_at: float
+    expires_at: float
+    card: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    session_id: str | None = None
+    run_id: str | None = None
+    status: ApprovalStatus = "waiting"
+    answered_at: float | None = None
+    answer: Answer | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "approval_id": self.approval_id,
+            "session_id": self.session_id,
+            "run_id": self.run_id,
+            "call_id": self.call_id,
+            "tool": self.tool,
+            "arguments": dict(self.arguments),
+            "digest": self.digest,
+            "card": dict(self.card),
+            "status": self.status,
+            "asked_at": iso(self.asked_at),
+            "expires_at": iso(self.expires_at),
+            "answered_at": iso(self.answered_at) if self.answered_at is not None else None,
+            "answer": self.answer.as_dict() if self.answer else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGrant:
+    """A permission a person gave for longer than one call; `data` is the gate's own description of it."""
+
+    grant_id: str
+    owner: str
+    data: Mapping[str, Any]
+    created_at: float
+    session_id: str | None = None
+    expires_at: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "grant_id": self.grant_id,
+            "session_id": self.session_id,
+            "created_at": iso(self.created_at),
+            "expires_at": iso(self.expires_at) if self.expires_at is not None else None,
+            **self.data,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """An API key without its secret. An operator's key reads what belongs to everybody."""
+
+    key_id: str
+    owner: str
+    label: str
+    operator: bool
+    created_at: float
+    revoked_at: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "key_id": self.key_id,
+            "owner": self.owner,
+            "label": self.label,
+            "operator": self.operator,
+            "created_at": iso(self.created_at),
+            "revoked_at": iso(self.revoked_at) if self.revoked_at is not None else None,
+        }

@@ -1,0 +1,213 @@
+"""Runs: one answer each, with its events for whoever listens, now or after a break."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, cast
+
+from sqlalchemy import Row, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from task.conversation.messages import Message
+from task.errors import Conflict, NotFound
+from task.sessions import tables
+from task.sessions.live import LiveRun
+from task.sessions.orphans import interrupt
+from task.sessions.paging import page_from, page_of
+from task.sessions.processes import Processes
+from task.sessions.records import Event, Page, Run, RunStatus, Session
+from task.sessions.sessions import append, write
+from task.sessions.store import Database
+from task.sessions.wire import new_id, unpacked
+from task.sessions.writer import Writer
+
+POLL_SECONDS = 0.2
+_runs, _events = tables.runs, tables.events
+
+
+class Runs:
+    """The runs of the store. Methods with an owner raise `NotFound` for a run that the owner does not have."""
+
+    def __init__(self, database: Database, writer: Writer, processes: Processes, clock: Callable[[], float]) -> None:
+        self._database, self._writer, self._processes, self._clock = database, writer, processes, clock
+        self._live: dict[str, LiveRun] = {}
+
+    async def begin(
+        self,
+        owner: str,
+        *,
+        session: Session | None = None,
+        messages: Sequence[Message] = (),
+        trace_id: str | None = None,
+        experiment: str | None = None,
+    ) -> Run:
+        """Begin a run of this process; in a session, `messages` are added to it as it was at `session.version`.
+
+        Raises:
+            Conflict: another run answers in this session, the session was changed meanwhile, or it has ended.
+            NotFound: the session is gone.
+        """
+        now, session_id = self._clock(), session.session_id if session else None
+        run = Run(new_id("run", 16), owner, "running", now, session_id, trace_id, experiment)
+        if session is not None:
+            await self._free(session.session_id)
+        async with self._database.writing() as connection:
+            if session is not None:
+                await _nobody_else(connection, session.session_id)
+                await append(connection, owner, session.session_id, messages, session.version, now)
+            await connection.execute(insert(_runs), self._row(run))
+        self._live[run.run_id] = LiveRun(run.run_id, self._queue)
+        return run
+
+    def append_event(self, run_id: str, kind: str, **data: Any) -> Event:
+        """Add an event to a running run of this process. An event of the kind "text" has the text as `text`."""
+        return self._live[run_id].append(kind, data)
+
+    async def finish(
+        self, run_id: str, status: RunStatus, *, added: Sequence[Message] = (), error: str | None = None
+    ) -> None:
+        """End a run of this process: its events, status and messages are on disk when this returns.
+
+        Raises:
+            StoreUnavailable: they are not; they will be as soon as that can be.
+        """
+        live, now = self._live.pop(run_id), self._clock()
+        live.end()
+
+        async def work(connection: AsyncConnection) -> None:
+            ended = update(_runs).where(_runs.c.id == run_id).returning(_runs.c.session_id)
+            row = (await connection.execute(ended.values(status=status, ended_at=now, error=error))).first()
+            if row is not None and row.session_id is not None and added:
+                await answer(connection, row.session_id, added, now)
+
+        self._writer.put(work)
+        await self._writer.flush()
+
+    async def get(self, owner: str, run_id: str) -> Run:
+        async with self._database.reading() as connection:
+            query = select(_runs).where(_runs.c.id == run_id, _runs.c.owner == owner)
+            row = (await connection.execute(query)).first()
+        if row is None:
+            raise NotFound(f"there is no run {run_id!r}")
+        return _run(row)
+
+    async def list(
+        self, owner: str, session_id: str | None = None, limit: int = 50, cursor: str | None = None
+    ) -> Page[Run]:
+        """The owner's runs, the newest first."""
+        query = select(_runs).where(_runs.c.owner == owner)
+        if session_id is not None:
+            query = query.where(_runs.c.session_id == session_id)
+        query = page_of(query, _runs.c.started_at, _runs.c.id, limit, cursor)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return page_from(rows, limit, _run, lambda run: (run.started_at, run.run_id))
+
+    async def events_after(self, owner: str, run_id: str, after: int = 0) -> AsyncGenerator[Event]:
+        """The run's events after that number, and then each as it comes until the run is over.
+
+        It may be a run of another process; then its events come a fraction of a second later.
+        """
+        live = self._live.get(run_id)
+        run = await self.get(owner, run_id)
+        if live is not None:
+            async for event in live.after(after):
+                yield event
+            return
+        while True:
+            for event in await self._stored_after(run_id, after):
+                after = event.number
+                yield event
+            if run.over:
+                return
+            await asyncio.sleep(POLL_SECONDS)
+            run = await self.get(owner, run_id)
+
+    async def ask_cancel(self, owner: str, run_id: str) -> Run:
+        """Ask for the end of a run, whichever process it runs in; a run that is over stays as it is."""
+        run = await self.get(owner, run_id)
+        if run.over:
+            return run
+        async with self._database.writing() as connection:
+            await connection.execute(update(_runs).where(_runs.c.id == run_id).values(cancel_asked=True))
+        if run_id in self._live:
+            self._live[run_id].cancel_asked.set()
+        return run
+
+    async def cancel_asked(self, run_id: str) -> None:
+        """Return when somebody asks for the end of this process's run, here or in another process."""
+        await self._live[run_id].cancel_asked.wait()
+
+    async def hear_cancels(self) -> None:
+        """Look once whether other processes have asked for the end of runs of this one."""
+        if not self._live:
+            return
+        query = select(_runs.c.id).where(_runs.c.id.in_(list(self._live)), _runs.c.cancel_asked)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        for row in rows:
+            if row.id in self._live:
+                self._live[row.id].cancel_asked.set()
+
+    async def interrupt_orphans(self) -> int:
+        """Mark what dead processes left running as interrupted; how many runs there were."""
+        living = await self._processes.living()
+        async with self._database.writing() as connection:
+            found = await interrupt(connection, living, self._clock(), answer)
+        await self._processes.forget(living)
+        return found
+
+    def _queue(self, row: dict[str, Any]) -> None:
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(insert(_events), row)
+
+        self._writer.put(work)
+
+    def _row(self, run: Run) -> dict[str, Any]:
+        return {
+            "id": run.run_id, "owner": run.owner, "session_id": run.session_id, "trace_id": run.trace_id,
+            "experiment": run.experiment, "status": run.status, "process": self._processes.own_id,
+            "started_at": run.started_at,
+        }  # fmt: skip
+
+    async def _free(self, session_id: str) -> None:
+        query = select(_runs.c.process).where(_runs.c.session_id == session_id, _runs.c.status == "running")
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).first()
+        if row is not None and row.process not in await self._processes.living():
+            await self.interrupt_orphans()
+
+    async def _stored_after(self, run_id: str, after: int) -> Sequence[Event]:
+        query = select(_events.c.data).where(_events.c.run_id == run_id, _events.c.last > after)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query.order_by(_events.c.first))).all()
+        events = [_event(item) for row in rows for item in unpacked(row.data)]
+        return [event for event in events if event.number > after]
+
+
+async def answer(connection: AsyncConnection, session_id: str, messages: Sequence[Message], now: float) -> None:
+    """Add what a run has said to its session; nothing when the session is gone."""
+    columns = tables.sessions.c
+    grown = update(tables.sessions).where(columns.id == session_id).returning(columns.length)
+    values = {"version": columns.version + 1, "updated_at": now, "length": columns.length + len(messages)}
+    row = (await connection.execute(grown.values(values))).first()
+    if row is not None:
+        await write(connection, session_id, row.length - len(messages), messages)
+
+
+async def _nobody_else(connection: AsyncConnection, session_id: str) -> None:
+    query = select(_runs.c.id).where(_runs.c.session_id == session_id, _runs.c.status == "running")
+    if (await connection.execute(query)).first() is not None:
+        raise Conflict(f"the session {session_id} is being answered already; wait for that answer, or cancel its run")
+
+
+def _run(row: Row[Any]) -> Run:
+    return Run(
+        row.id, row.owner, cast("RunStatus", row.status), row.started_at, row.session_id, row.trace_id,
+        row.experiment, row.ended_at, row.cancel_asked, row.error,
+    )  # fmt: skip
+
+
+def _event(item: dict[str, Any]) -> Event:
+    return Event(item.pop("id"), item.pop("type"), item)

@@ -1,0 +1,142 @@
+"""The store as its users see it: opened once per process, with the chores that keep it in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from task.errors import StoreUnavailable
+from task.sessions.approvals import Approvals
+from task.sessions.grants import StoredGrants
+from task.sessions.keys import Keys
+from task.sessions.limits import RateLimits
+from task.sessions.migrate import migrate
+from task.sessions.prices import Price
+from task.sessions.processes import BEAT_SECONDS, Processes
+from task.sessions.retention import Retention, forget
+from task.sessions.runs import Runs
+from task.sessions.sessions import Sessions
+from task.sessions.store import Database, open_database
+from task.sessions.trace_store import Traces
+from task.sessions.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+CANCEL_SECONDS = 0.3
+RETENTION_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Sessions, runs, traces, approvals, grants, keys and rate limits of one database."""
+
+    sessions: Sessions
+    runs: Runs
+    traces: Traces
+    approvals: Approvals
+    grants: StoredGrants
+    keys: Keys
+    limits: RateLimits
+    database: Database
+    writer: Writer
+    processes: Processes
+    retention: Retention
+    chores: tuple[asyncio.Task[None], ...] = ()
+
+    async def flush(self) -> None:
+        """Return when all that was queued is on disk.
+
+        Raises:
+            StoreUnavailable: it cannot be written now; it will be tried again.
+        """
+        await self.writer.flush()
+
+    async def forget(self) -> int:
+        """Remove what the retention no longer keeps; how many rows that were."""
+        return await forget(self.database, self.retention, self.processes.clock)
+
+    async def close(self) -> None:
+        """Write what is waiting, and close."""
+        for chore in self.chores:
+            chore.cancel()
+        if self.chores:
+            await asyncio.wait(self.chores)
+        await self.writer.close()
+        try:
+            await self.processes.leave()
+        except StoreUnavailable as error:
+            logger.warning("%s", error)
+        await self.database.close()
+
+
+async def open_store(
+    url: str,
+    *,
+    prices: Mapping[str, Price] | None = None,
+    retention: Retention | None = None,
+    clock: Callable[[], float] = time.time,
+    chores: bool = True,
+) -> Store:
+    """The store at `url` (`sqlite:///folder/file.db`, `postgresql://…`), its schema brought up to date.
+
+    What dead processes left unfinished is marked as interrupted. Without `chores` nothing is done by itself later:
+    for commands that look once.
+
+    Raises:
+        SettingsError: the address names no database that can be used.
+        StoreUnavailable: the database does not answer, or a newer version has written it.
+    """
+    database = open_database(url)
+    try:
+        await migrate(database)
+        return await _opened(database, prices or {}, retention or Retention(), clock, chores)
+    except BaseException:
+        await database.close()
+        raise
+
+
+async def _opened(
+    database: Database, prices: Mapping[str, Price], retention: Retention, clock: Callable[[], float], chores: bool
+) -> Store:
+    processes = Processes(database, clock)
+    await processes.enter()
+    writer = Writer(database)
+    runs = Runs(database, writer, processes, clock)
+
+    async def expire() -> None:
+        await processes.beat()
+        await runs.interrupt_orphans()
+
+    async def tidy() -> None:
+        await forget(database, retention, clock)
+
+    await runs.interrupt_orphans()
+    work = ((expire, BEAT_SECONDS), (runs.hear_cancels, CANCEL_SECONDS), (tidy, RETENTION_SECONDS))
+    return Store(
+        Sessions(database, clock),
+        runs,
+        Traces(database, writer, processes, prices, clock),
+        Approvals(database, clock),
+        StoredGrants(database, clock),
+        Keys(database, clock),
+        RateLimits(database, clock),
+        database,
+        writer,
+        processes,
+        retention,
+        tuple(asyncio.create_task(_again_and_again(*chore)) for chore in work) if chores else (),
+    )
+
+
+async def _again_and_again(chore: Callable[[], Awaitable[object]], seconds: float) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await chore()
+        except StoreUnavailable as error:
+            logger.warning("a chore of the store has to wait: %s", error)
+        except Exception:
+            logger.exception("a chore of the store failed")

@@ -1,0 +1,158 @@
+"""The tables of the store. Times are seconds since 1970 in UTC; JSON is text, written and read by orjson."""
+
+from __future__ import annotations
+
+from sqlalchemy import Boolean, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text
+
+metadata = MetaData()
+
+ID = String(40)
+OWNER = String(200)
+
+
+def _parent(column: str) -> ForeignKey:
+    return ForeignKey(column, ondelete="CASCADE")
+
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("owner", OWNER, nullable=False),
+    Column("title", Text, nullable=False, default=""),
+    Column("parent", ID),
+    Column("started_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("ended_at", Double),
+    Column("version", Integer, nullable=False, default=0),
+    Column("length", Integer, nullable=False, default=0),
+    Index("sessions_by_owner", "owner", "updated_at", "id"),
+    Index("sessions_by_age", "updated_at", "id"),
+    Index("sessions_by_parent", "parent"),
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    Column("session_id", ID, _parent("sessions.id"), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("data", Text, nullable=False),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("owner", OWNER, nullable=False),
+    Column("session_id", ID, _parent("sessions.id")),
+    Column("trace_id", ID),
+    Column("experiment", OWNER),
+    Column("status", String(20), nullable=False),
+    Column("process", ID, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("ended_at", Double),
+    Column("cancel_asked", Boolean, nullable=False, default=False),
+    Column("error", Text),
+    Index("runs_by_session", "session_id", "started_at"),
+    Index("runs_by_status", "status", "process"),
+    Index("runs_by_age", "started_at"),
+)
+
+# One row holds the events of a short while: a row for every piece of text would cost more than the text.
+events = Table(
+    "events",
+    metadata,
+    Column("run_id", ID, _parent("runs.id"), primary_key=True),
+    Column("first", Integer, primary_key=True, autoincrement=False),
+    Column("last", Integer, nullable=False),
+    Column("data", Text, nullable=False),
+)
+
+traces = Table(
+    "traces",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("owner", OWNER, nullable=False),
+    Column("door", String(20), nullable=False),
+    Column("session_id", ID),
+    Column("run_id", ID),
+    Column("experiment", OWNER),
+    Column("model", Text, nullable=False),
+    Column("status", String(20), nullable=False),
+    Column("process", ID),
+    Column("started_at", Double, nullable=False),
+    Column("completed_at", Double),
+    Column("total_tokens", Integer, nullable=False),
+    Column("cost", Double),
+    Column("error", Text),
+    Column("data", Text, nullable=False),
+    Index("traces_by_owner", "owner", "started_at", "id"),
+    Index("traces_by_age", "started_at", "id"),
+    Index("traces_by_session", "session_id", "started_at"),
+    Index("traces_by_experiment", "experiment", "started_at", "id"),
+    Index("traces_by_status", "status", "started_at", "id"),
+)
+
+calls = Table(
+    "calls",
+    metadata,
+    Column("trace_id", ID, _parent("traces.id"), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("result", Text, nullable=False),
+)
+
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("owner", OWNER, nullable=False),
+    Column("session_id", ID),
+    Column("run_id", ID),
+    Column("status", String(20), nullable=False),
+    Column("asked_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Column("answered_at", Double),
+    Column("data", Text, nullable=False),
+    Index("approvals_by_owner", "owner", "status", "asked_at"),
+    Index("approvals_by_run", "run_id"),
+)
+
+grants = Table(
+    "grants",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("owner", OWNER, nullable=False),
+    Column("session_id", ID),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),
+    Column("data", Text, nullable=False),
+    Index("grants_by_owner", "owner", "session_id"),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("owner", OWNER, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("digest", String(64), nullable=False, unique=True),
+    Column("operator", Boolean, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("revoked_at", Double),
+)
+
+processes = Table(
+    "processes",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("place", Text, nullable=False),
+    Column("seen_at", Double, nullable=False),
+)
+
+counters = Table(
+    "counters",
+    metadata,
+    Column("name", OWNER, primary_key=True),
+    Column("level", Double, nullable=False),
+    Column("filled_at", Double, nullable=False),
+)

@@ -1,0 +1,152 @@
+"""Build a run's trace from what the loop tells; nothing here is waited for while an answer is made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import orjson
+
+from task.conversation.messages import Message, Role, ToolCall
+from task.errors import ProviderError
+from task.llm.base import ModelOptions, Usage
+from task.loop import RunOutcome
+from task.sessions.prices import Price, cost_of
+from task.sessions.trace_records import Trace, TracedCall, TracedDecision, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class TraceStart:
+    """What is known when a run begins. `asked` are the request's own messages, `history` counts those before them.
+
+    Without `content` the trace keeps names, sizes, times and tokens only.
+    """
+
+    owner: str
+    door: str
+    model: str
+    options: ModelOptions = field(default_factory=ModelOptions)
+    asked: tuple[Message, ...] = ()
+    history: int = 0
+    session_id: str | None = None
+    run_id: str | None = None
+    experiment: str | None = None
+    content: bool = True
+
+
+class Said(Protocol):
+    """A decision of the gate; the class's name tells which."""
+
+
+class TraceObserver:
+    """Hears a run, and has its trace at any time. `heard` is called at everything that is worth keeping."""
+
+    def __init__(
+        self,
+        trace_id: str,
+        start: TraceStart,
+        *,
+        prices: Mapping[str, Price] | None = None,
+        clock: Callable[[], float] = time.time,
+        heard: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.trace_id = trace_id
+        self._start, self._prices, self._clock, self._heard = start, prices or {}, clock, heard
+        self._began = clock()
+        self._turns = [self._turn(message, self._began) for message in start.asked]
+        self._calls: list[TracedCall] = []
+        self._decisions: list[TracedDecision] = []
+        self._limits: list[str] = []
+        self._usage = Usage()
+        self._end: tuple[float, str, str | None] | None = None
+
+    def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
+        self._usage += usage
+        self._turns.append(self._turn(message, self._clock(), seconds, usage))
+        self._heard()
+
+    def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None:
+        now, text, kept = self._clock(), message.text(), self._start.content
+        arguments = _arguments(call) if kept else {}
+        traced = TracedCall(
+            call.id, call.name, arguments, text if kept else "", len(text), now - seconds, seconds, message.failed
+        )
+        self._calls.append(traced)
+        self._turns.append(self._turn(message, now, seconds))
+        self._heard()
+
+    def decided(self, call: ToolCall, decision: object) -> None:
+        """Hear what the gate decided: `Allowed`, `Denied(reason)` or `Deferred(reason)`."""
+        reason = str(getattr(decision, "reason", "")) if self._start.content else ""
+        verdict = type(decision).__name__.lower()
+        self._decisions.append(TracedDecision(call.id, call.name, verdict, reason, self._clock()))
+
+    def limit_hit(self, limit: str) -> None:
+        self._limits.append(limit)
+
+    def run_ended(self, outcome: RunOutcome) -> None:
+        self._usage = outcome.usage
+        told = self._turns[-1].size if self._turns and self._turns[-1].role == "assistant" else -1
+        last = outcome.answer
+        if last.content and told != len(last.text()):  # broken off in the middle, or said by the loop itself
+            self._turns.append(self._turn(last, self._clock()))
+        self.end(outcome.status, self._error(outcome))
+
+    def end(self, status: str, error: str | None = None) -> None:
+        """End the trace of a run that the loop could not end."""
+        self._end = (self._clock(), status, error)
+
+    def trace(self) -> Trace:
+        """The trace as it is now."""
+        start, (at, status, error) = self._start, self._end or (None, "running", None)
+        usage = {start.model: self._usage}
+        return Trace(
+            self.trace_id, start.owner, start.door, start.model, status, self._began, at, tuple(self._turns),
+            tuple(self._calls), _config(start.options), usage, cost_of(usage, self._prices), tuple(self._limits),
+            tuple(self._decisions), error, start.session_id, start.run_id, start.experiment, start.history,
+            start.content,
+        )  # fmt: skip
+
+    def _turn(self, message: Message, at: float, seconds: float | None = None, usage: Usage | None = None) -> Turn:
+        kept = self._start.content
+        calls = tuple(
+            {"id": call.id, "name": call.name, "arguments": call.function.arguments if kept else None}
+            for call in message.tool_calls
+        )
+        answering = message.role is Role.TOOL
+        return Turn(
+            message.role.value,
+            message.content if kept else None,
+            at,
+            len(message.text()),
+            calls,
+            message.tool_call_id if answering else None,
+            message.name if answering else None,
+            seconds,
+            usage,
+        )
+
+    def _error(self, outcome: RunOutcome) -> str | None:
+        if outcome.limit is not None:
+            return f"stopped at {outcome.limit}"
+        if outcome.error is None:
+            return None
+        if self._start.content or not isinstance(outcome.error, ProviderError):
+            return str(outcome.error)
+        return f"the model failed (status {outcome.error.status_code}, code {outcome.error.code})"
+
+
+def _arguments(call: ToolCall) -> dict[str, Any]:
+    try:
+        return orjson.loads(call.function.arguments)
+    except orjson.JSONDecodeError:
+        return {"raw": call.function.arguments}
+
+
+def _config(options: ModelOptions) -> dict[str, Any]:
+    told = asdict(options)
+    extra = told.pop("extra")
+    documented = {name: told.pop(name) for name in ("temperature", "top_p", "max_tokens")}
+    return {**documented, **{name: value for name, value in told.items() if value is not None}, **extra}

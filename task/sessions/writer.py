@@ -1,0 +1,121 @@
+"""Writes off the path of an answer: what is waiting goes into one transaction, and whoever needs it on disk waits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from task.errors import StoreUnavailable, new_reference
+from task.sessions.store import Database
+
+logger = logging.getLogger(__name__)
+
+Work = Callable[[AsyncConnection], Awaitable[None]]
+
+AT_ONCE = 200
+MOST_WAITING = 20_000
+RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
+FLUSH_SECONDS = 30.0
+
+
+class Writer:
+    """Does the works it is given in their order. While the database cannot be used they wait, and are tried again."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._waiting: deque[Work] = deque()
+        self._given = self._done = 0
+        self._flushing: list[tuple[int, asyncio.Future[None]]] = []
+        self._more = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+
+    def put(self, work: Work) -> None:
+        """Have `work` done soon; it may be called twice when its transaction was lost."""
+        if len(self._waiting) >= MOST_WAITING:
+            self._waiting.popleft()
+            self._done += 1
+            logger.error("the store has been away for long: a write was given up")
+        self._waiting.append(work)
+        self._given += 1
+        self._more.set()
+
+    async def flush(self) -> None:
+        """Return when all that was put before is on disk.
+
+        Raises:
+            StoreUnavailable: it cannot be written now; it will be tried again.
+        """
+        if self._done >= self._given:
+            return
+        written = asyncio.get_running_loop().create_future()
+        self._flushing.append((self._given, written))
+        try:
+            await asyncio.wait_for(written, FLUSH_SECONDS)
+        except TimeoutError:
+            raise StoreUnavailable("The store did not write in time. Try again in a moment.") from None
+
+    async def close(self) -> None:
+        """Write what is waiting, if that can be done now, and stop."""
+        try:
+            await self.flush()
+        except StoreUnavailable as error:
+            logger.error("%d writes of the store were lost: %s", len(self._waiting), error)  # noqa: TRY400
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            while self._waiting:
+                try:
+                    await self._write(list(islice(self._waiting, AT_ONCE)))
+                    failures = 0
+                except StoreUnavailable as error:
+                    self._tell(error)
+                    await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+                    failures += 1
+
+    async def _write(self, works: Sequence[Work]) -> None:
+        given_up = self._done
+        try:
+            async with self._database.writing() as connection:
+                for work in works:
+                    await work(connection)
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            await self._one_by_one(works, error)
+        for _ in range(len(works) - (self._done - given_up)):
+            self._waiting.popleft()
+            self._done += 1
+        self._tell(None)
+
+    async def _one_by_one(self, works: Sequence[Work], error: Exception) -> None:
+        if len(works) == 1:
+            logger.error("a write of the store failed (reference %s)", new_reference(), exc_info=error)
+            return
+        for work in works:
+            try:
+                async with self._database.writing() as connection:
+                    await work(connection)
+            except StoreUnavailable:
+                raise
+            except Exception as failure:
+                logger.exception("a write of the store failed (reference %s)", new_reference(), exc_info=failure)
+
+    def _tell(self, error: StoreUnavailable | None) -> None:
+        for place, written in self._flushing:
+            if written.done() or (error is None and place > self._done):
+                continue
+            if error is not None:
+                written.set_exception(error)
+            else:
+                written.set_result(None)
+        self._flushing = [item for item in self._flushing if not item[1].done()]
