@@ -62,7 +62,7 @@ class Interpreter:
             return {"missing": missing, "session": call.handle, "files_path": self.files_path(call.handle)}
         seconds = min(self.config.limits.seconds, call.seconds or math.inf)
         ran = await self.sessions.execute(call.handle, code, seconds)
-        shown = await asyncio.to_thread(report.keep_shown, ran, self.config.limits)
+        shown = await report.keep_shown(ran, self.config.limits)
         content = report.structured(ran, shown, self.tier, self.config.limits)
         return {**content, "files_path": self.files_path(call.handle)}
 

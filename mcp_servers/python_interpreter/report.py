@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import mimetypes
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -54,11 +55,12 @@ class SessionFile:
         return {"name": self.name, "mime_type": self.mime_type, "size": self.size, "uri": uri, "path": place}
 
 
-def keep_shown(ran: Ran, limits: Limits) -> list[SessionFile]:
+async def keep_shown(ran: Ran, limits: Limits) -> list[SessionFile]:
     """Write the call's pictures, charts and cut output next to the session's files, out of its code's reach."""
-    return [
-        _kept(ran.session, item) for item in [*ran.executed.output.shown[: limits.shown_files], *_logs(ran, limits)]
-    ]
+    items = [*ran.executed.output.shown[: limits.shown_files], *_logs(ran, limits)]
+    if not items:  # most often; a thread would take as long as the rest of the report
+        return []
+    return await asyncio.to_thread(lambda: [_kept(ran.session, item) for item in items])
 
 
 def structured(ran: Ran, shown: list[SessionFile], tier: str, limits: Limits) -> dict[str, Any]:

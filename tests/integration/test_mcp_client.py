@@ -235,6 +235,23 @@ async def test_all_pages_of_a_list_are_read_and_an_endless_list_ends() -> None:
     assert len(tools) == 51
 
 
+async def test_a_kept_list_still_sends_arguments_as_headers_and_lets_every_result_through() -> None:
+    shape = {
+        "inputSchema": {"type": "object", "properties": {"place": {"type": "string", "x-mcp-header": "Place"}}},
+        "outputSchema": {"type": "object", "required": ["degrees"]},
+    }
+    said = {"content": [{"type": "text", "text": "mild"}], "structuredContent": {"sky": "grey"}}
+    results = {"tools/list": {**listed("weather", **shape), "ttlMs": 60_000}, "tools/call": said}
+    seen: list[dict[str, Any]] = []
+    async with spelt_out(results, seen) as url, MCPClient.create(url) as client:
+        await client.get_tools()
+        told = [await client.call_tool("weather", {"place": "Quillhaven"}) for _ in range(3)]
+    calls = [request["headers"] for request in seen if request["method"] == "tools/call"]
+    assert told == ["mild"] * 3
+    assert [headers["Mcp-Param-Place"] for headers in calls] == ["Quillhaven"] * 3
+    assert [request["method"] for request in seen].count("tools/list") == 1
+
+
 async def test_a_wrong_token_is_a_matter_for_an_operator(tmp_path: Path, peer: ServerProcess) -> None:
     async with MCPClient.create(peer.url, token="wrong") as client:
         with pytest.raises(MCPFailure, match="An operator has to look at its token") as caught:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import httpx2
     from mcp import Client
 
+    from task.tools.mcp.lists import CallableTools
+
 T = TypeVar("T")
 Use = Callable[["Client"], Awaitable[T]]
 
@@ -57,7 +59,7 @@ class ServerConnection:
         self._probe_seconds = probe_seconds
         self._version: str | None = None
         self._http: httpx2.AsyncClient | None = None
-        self._lists: object | None = None
+        self._lists: CallableTools | None = None
         self._session = OwnedSession(lambda: self._client("legacy", SERVICE), probe_seconds)
 
     async def run(self, use: Use[T], seconds: float, identity: Identity, *, repeatable: bool) -> T:
@@ -121,14 +123,15 @@ class ServerConnection:
 
     def _client(self, mode: str, identity: Identity) -> AbstractAsyncContextManager[Client]:
         from mcp import Client
-        from mcp.client.caching import CacheConfig, InMemoryResponseCacheStore
+        from mcp.client.caching import CacheConfig
         from mcp.client.streamable_http import streamable_http_client
+
+        from task.tools.mcp.lists import CallableTools
 
         if self._http is None:
             self._http = _http_client(self._url, self._fixed)
         if self._lists is None:
-            self._lists = InMemoryResponseCacheStore()
-        assert isinstance(self._lists, InMemoryResponseCacheStore)
+            self._lists = CallableTools()
         partition = sha256(identity.partition.encode()).hexdigest()
         transport = streamable_http_client(self._url, http_client=self._http, max_sse_event_size=MAX_EVENT_BYTES)
         return Client(

@@ -1,0 +1,26 @@
+"""The lists of tools that the SDK looks into before a call, without what it would only carry along."""
+
+from __future__ import annotations
+
+from mcp.client.caching import CacheEntry, CacheKey, InMemoryResponseCacheStore
+from mcp.shared.inbound import x_mcp_header_map
+from mcp.types import ListToolsResult, Tool
+
+
+class CallableTools(InMemoryResponseCacheStore):
+    """Keeps which tools there are and which of their arguments travel as headers.
+
+    The SDK copies a kept list for every call, and with an output schema compiles that each time too: twice the work of
+    the call itself. Results are for models, who read whatever a tool says.
+    """
+
+    async def set(self, key: CacheKey, entry: CacheEntry) -> None:
+        if isinstance(entry.value, ListToolsResult):
+            named = entry.value.model_copy(update={"tools": [_callable(tool) for tool in entry.value.tools]})
+            entry = CacheEntry(value=named, scope=entry.scope, expires_at=entry.expires_at)
+        await super().set(key, entry)
+
+
+def _callable(tool: Tool) -> Tool:
+    needed = tool.input_schema if x_mcp_header_map(tool.input_schema) else {"type": "object"}
+    return Tool(name=tool.name, input_schema=needed)
