@@ -1,0 +1,220 @@
+"""DCMManager: documents come from the definition's folder, are text of a bounded size, and are always current."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from task.context.dcm_manager import DCMManager
+from task.context.documents import ContextOptions
+from task.context.prompt import LOOK_AGAIN_SECONDS, LiveContext, context_prompt
+from task.errors import ComponentInitError, DCMInitError, FrameworkError
+from tests.support.clock import FakeClock
+
+DEFINITION = """\
+initial_prompt_template: "You help the team."
+## Personas
+persona_critic: @critic.md
+## Documents
+Read before you write.
+guide: @docs/guide.md
+notes: @docs/notes.md
+"""
+
+
+def written(folder: Path, files: Mapping[str, str | bytes]) -> Path:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / "FRAMEWORK_CONTEXT.md"
+
+
+def manager(folder: Path, definition: str, options: ContextOptions | None = None, **files: str | bytes) -> DCMManager:
+    named = {name.replace("__", "/").replace("_md", ".md"): content for name, content in files.items()}
+    path = written(folder, {"FRAMEWORK_CONTEXT.md": definition, **named})
+    made = DCMManager(str(path), options=options)
+    made.initialize()
+    return made
+
+
+def whole(folder: Path, options: ContextOptions | None = None) -> DCMManager:
+    return manager(folder, DEFINITION, options, docs__guide_md="Guide.", docs__notes_md="Notes.", critic_md="Doubt.")
+
+
+def warning(folder: Path, definition: str, options: ContextOptions | None = None, **files: str | bytes) -> str:
+    [told] = manager(folder, definition, options, **files).warnings
+    return told
+
+
+def test_what_a_definition_names_can_be_asked_for(tmp_path: Path) -> None:
+    context = whole(tmp_path)
+    assert context.get_initial_prompt() == "You help the team."
+    assert context.get_document_content("guide") == context.get_document_content(" Guide ") == "Guide."
+    assert context.get_context_section("documents") == "Read before you write."
+    assert context.get_document_content("nothing") is context.get_context_section("nothing") is None
+    assert context.persona_ids() == ["critic"]
+    assert context.get_persona("critic") == context.get_persona("persona_critic") == "Doubt."
+    assert context.get_persona("guide") is None
+    assert context.warnings == ()
+
+
+def test_a_missing_document_is_a_warning_with_file_and_line_and_the_rest_is_there(tmp_path: Path) -> None:
+    context = manager(tmp_path, DEFINITION, docs__notes_md="Notes.", critic_md="Doubt.")
+    assert context.warnings == ("FRAMEWORK_CONTEXT.md:6: docs/guide.md: there is no such file",)
+    assert context.get_document_content("guide") is None
+    assert context.get_document_content("notes") == "Notes."
+
+
+def test_before_it_is_initialised_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DCMInitError, match="initialize"):
+        DCMManager(str(tmp_path / "FRAMEWORK_CONTEXT.md")).get_initial_prompt()
+
+
+def test_a_definition_that_cannot_be_read_is_an_initialisation_error(tmp_path: Path) -> None:
+    written(tmp_path, {"binary.md": b"\xff\xfe\x00", "big.md": "x" * 2000})
+    for name, says in (
+        ("none.md", "no such file"),
+        ("binary.md", "UTF-8"),
+        ("big.md", "2,000 bytes"),
+        ("", "ordinary"),
+    ):
+        with pytest.raises(DCMInitError, match=says) as caught:
+            DCMManager(str(tmp_path / name), options=ContextOptions(max_document_bytes=1000)).initialize()
+        assert isinstance(caught.value, ComponentInitError)
+        assert isinstance(caught.value, FrameworkError)
+
+
+@pytest.mark.parametrize("pattern", ["(", "^## .*$"])
+def test_a_heading_pattern_that_cannot_work_is_an_initialisation_error(tmp_path: Path, pattern: str) -> None:
+    with pytest.raises(DCMInitError, match="section_identification_regex"):
+        manager(tmp_path, "## S\n", ContextOptions(section_pattern=pattern))
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("a: @../secret.md", "leads out of"),
+        ("a: @docs/../../secret.md", "leads out of"),
+        ("- A: @/../secret.md", "leads out of"),
+        ("a: @/etc/passwd", "absolute"),
+        ("- A: @//etc/passwd", "absolute"),
+        ("a: @link.md", "symbolic link that leads out"),
+        ("a: @linked/secret.md", "symbolic link that leads out"),
+        ("a: @circle.md", "in a circle"),
+        ("a: @FRAMEWORK_CONTEXT.md", "contain itself"),
+        ("a: @self.md", "contain itself"),
+        ("a: @docs", "no ordinary file"),
+        ("a: @pipe", "no ordinary file"),
+        ("- A: @/etc/passwd", "no such file"),
+    ],
+)
+def test_a_path_that_leads_elsewhere_is_refused_with_its_line(tmp_path: Path, line: str, says: str) -> None:
+    folder = tmp_path / "context"
+    (folder / "docs").mkdir(parents=True)
+    written(tmp_path, {"secret.md": "secret"})
+    (folder / "link.md").symlink_to(tmp_path / "secret.md")
+    (folder / "linked").symlink_to(tmp_path)
+    (folder / "circle.md").symlink_to("circle.md")
+    (folder / "self.md").symlink_to("FRAMEWORK_CONTEXT.md")
+    os.mkfifo(folder / "pipe")
+    context = manager(folder, f"## S\n{line}\n")
+    assert len(context.warnings) == 1
+    assert context.warnings[0].startswith("FRAMEWORK_CONTEXT.md:2: ")
+    assert says in context.warnings[0]
+    assert context.get_document_content("a") is None
+
+
+def test_a_refusal_names_the_setting_that_allows_it(tmp_path: Path) -> None:
+    assert "context.allow_parent_traversal" in warning(tmp_path, "a: @../secret.md")
+    assert "context.allow_absolute_paths" in warning(tmp_path, "a: @/secret.md")
+
+
+def test_paths_outside_can_be_allowed(tmp_path: Path) -> None:
+    written(tmp_path, {"secret.md": "shared"})
+    options = ContextOptions(allow_parent_traversal=True, allow_absolute_paths=True)
+    context = manager(tmp_path / "context", f"a: @../secret.md\nb: @{tmp_path}/secret.md\n", options)
+    assert context.get_document_content("a") == context.get_document_content("b") == "shared"
+
+
+def test_links_within_the_folder_are_followed(tmp_path: Path) -> None:
+    written(tmp_path, {"real/guide.md": "Guide."})
+    (tmp_path / "guide.md").symlink_to("real/guide.md")
+    assert manager(tmp_path, "guide: @guide.md\n").get_document_content("guide") == "Guide."
+
+
+def test_a_document_of_100_mb_is_refused_without_being_read(tmp_path: Path) -> None:
+    with open(tmp_path / "huge.md", "wb") as huge:
+        huge.truncate(100 * 2**20)
+    told = warning(tmp_path, "huge: @huge.md\n")
+    assert "104,857,600 bytes; 1,048,576 are allowed" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [(b"PNG\0\0", "binary"), (b"caf\xe9", "not UTF-8"), (b"\xff\xfea\0", "UTF-8")]
+)
+def test_binary_documents_are_refused(tmp_path: Path, content: bytes, says: str) -> None:
+    assert says in warning(tmp_path, "a: @a.md\n", a_md=content)
+
+
+def changed(path: Path, content: str) -> None:
+    before = path.stat().st_mtime_ns
+    path.write_text(content)
+    os.utime(path, ns=(before + 10**9, before + 10**9))
+
+
+@pytest.mark.parametrize("options", [ContextOptions(), ContextOptions(cached_documents=0)], ids=["cached", "uncached"])
+def test_a_document_that_changed_is_read_anew(tmp_path: Path, options: ContextOptions) -> None:
+    context = whole(tmp_path, options)
+    changed(tmp_path / "docs/guide.md", "Better guide.")
+    assert context.get_document_content("guide") == "Better guide."
+    (tmp_path / "docs/guide.md").unlink()
+    assert context.get_document_content("guide") is None
+
+
+def test_reloading_takes_up_edits_new_documents_and_mends(tmp_path: Path) -> None:
+    context = manager(tmp_path, DEFINITION, docs__notes_md="Notes.", critic_md="Doubt.")
+    assert not context.reload()
+    written(tmp_path, {"docs/guide.md": "Guide."})
+    assert context.reload()
+    assert context.warnings == ()
+    changed(tmp_path / "FRAMEWORK_CONTEXT.md", "notes: @docs/notes.md\n")
+    assert context.reload()
+    assert (context.get_initial_prompt(), list(context.documents)) == (None, ["notes"])
+
+
+def test_a_definition_that_vanishes_keeps_what_it_said(tmp_path: Path) -> None:
+    context = whole(tmp_path)
+    (tmp_path / "FRAMEWORK_CONTEXT.md").unlink()
+    assert not context.reload()
+    assert context.get_initial_prompt() == "You help the team."
+
+
+def test_the_prompt_holds_first_words_persona_and_documents(tmp_path: Path) -> None:
+    made = context_prompt(whole(tmp_path), "critic")
+    assert made.text == (
+        'You help the team.\n\nDoubt.\n\n<document id="guide">\nGuide.\n</document>\n\n'
+        '<document id="notes">\nNotes.\n</document>'
+    )
+    assert "Doubt." not in context_prompt(whole(tmp_path)).text
+
+
+def test_a_document_without_room_in_the_prompt_is_left_out_and_named(tmp_path: Path) -> None:
+    context = manager(tmp_path, DEFINITION, ContextOptions(max_prompt_bytes=200), docs__guide_md="x" * 500,
+                      docs__notes_md="Notes.", critic_md="Doubt.")  # fmt: skip
+    made = context_prompt(context)
+    assert made.left_out == ("guide",)
+    assert "Notes." in made.text
+    assert context.get_document_content("guide") == "x" * 500
+
+
+async def test_a_running_server_takes_up_edits_within_two_seconds(tmp_path: Path) -> None:
+    clock = FakeClock()
+    live = LiveContext(whole(tmp_path), clock=clock.now)
+    changed(tmp_path / "docs/guide.md", "Better guide.")
+    assert "Better guide." not in await live.prompt()
+    await clock.advance(LOOK_AGAIN_SECONDS)
+    assert "Better guide." in await live.prompt()
