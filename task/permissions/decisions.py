@@ -46,7 +46,7 @@ class Denied:
 class Deferred:
     """A person has to decide: the call stays pending and the run is suspended.
 
-    `digest` stands for exactly this call under exactly this policy: approving it is a `Grant("call", …, digest=digest)`,
+    `digest` stands for exactly this call under exactly this policy: approving it is a `Grant("call", …, digest)`,
     approving it for good the same grant with `widens`. `grant_told` is what that would cover, as a person reads it.
     """
 

@@ -1,17 +1,24 @@
-"""What a call would touch, read from its parsed arguments: URLs, hosts, paths, commands."""
+"""What a call would touch, read from its parsed arguments: URLs, hosts, paths, commands, amounts."""
 
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import PurePosixPath
+from typing import Any, cast
 
 from task.permissions.decisions import CallRequest
 from task.permissions.effects import Effect
-from task.permissions.urls import host_of, is_dial_file, named_strings, urls_in
+from task.permissions.programs import FETCHING, HARMLESS_TARGETS, SENDING, all_commands, program_of
+from task.permissions.shell import Command, Script, parsed
+from task.permissions.urls import host_of, is_dial_file, named_strings, urls_in, urls_of_text
 
 _PATHS = re.compile(r"path|file|dir|folder|cwd|root|source|dest|target", re.IGNORECASE)
-_COMMANDS = frozenset({"command", "cmd", "script", "shell", "bash", "command_line"})
+_COMMANDS = frozenset({"command", "cmd", "shell", "bash", "command_line", "commandline"})
+_AMOUNTS = re.compile(r"amount|price|total|sum|quantity|fee|budget|balance|payment|salary|credit", re.IGNORECASE)
+_REMOTE = re.compile(r"(?:[\w.-]+@)?([\w-]+(?:\.[\w-]+)+)(?::.*|/.*)?")
 _LONGEST_PATH = 4_096
 
 
@@ -35,23 +42,43 @@ class CallFacts:
 
     @cached_property
     def hosts(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(host for url in self.urls if (host := host_of(url))))
+        """The hosts of the URLs and of the commands."""
+        found = [host_of(url) for url in self.urls]
+        found += [host for command in self.commands for host in _hosts(command)]
+        return tuple(dict.fromkeys(host for host in found if host))
 
     @cached_property
     def command(self) -> str:
-        """The command line in the arguments of a tool that executes; empty where there is none."""
-        if Effect.EXECUTE not in self.effects:
+        """The command line in the arguments of a tool that executes or writes; empty where there is none."""
+        if not self.effects & {Effect.EXECUTE, Effect.WRITE}:
             return ""
-        texts = (text for name, text in named_strings(self.request.arguments) if name.lower() in _COMMANDS)
-        return "\n".join(texts)
+        return "\n".join(_command_lines(self.request.arguments))
+
+    @cached_property
+    def script(self) -> Script:
+        return parsed(self.command) if self.command else Script()
+
+    @cached_property
+    def commands(self) -> tuple[Command, ...]:
+        """Every command that would run, also those that others start."""
+        return tuple(all_commands(self.script))
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
-        return tuple(
+        """The paths in arguments that are named like one, and in commands those that may lead elsewhere."""
+        named = (
             text
             for name, text in named_strings(self.request.arguments)
             if len(text) <= _LONGEST_PATH and _PATHS.search(name) and "://" not in text and not is_dial_file(text)
         )
+        words = (word for command in self.commands for word in command.words if word.startswith(("/", "~", "..")))
+        writes = (target for target in self.script.writes if target not in HARMLESS_TARGETS)
+        return tuple(dict.fromkeys([*named, *words, *writes]))
+
+    @cached_property
+    def amounts(self) -> tuple[str, ...]:
+        """The numbers that look like money or quantities, as `name = number`."""
+        return tuple(f"{name} = {number}" for name, number in _numbers(self.request.arguments) if _AMOUNTS.search(name))
 
     @cached_property
     def text_length(self) -> int:
@@ -67,3 +94,37 @@ def outside(path: str, workspace: str) -> bool:
     if ".." in parts.parts:
         return True
     return parts.is_absolute() and not (workspace and parts.is_relative_to(workspace))
+
+
+def _command_lines(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name, item in cast("Mapping[str, Any]", value).items():
+            if name.lower() not in _COMMANDS:
+                yield from _command_lines(item)
+            elif isinstance(item, str):
+                yield item
+            elif isinstance(item, Sequence):
+                yield shlex.join(map(str, cast("Sequence[Any]", item)))
+
+
+def _hosts(command: Command) -> Iterator[str]:
+    reaching = program_of(command) in FETCHING | SENDING
+    for word in command.words[1:]:
+        urls = list(urls_of_text(word))
+        yield from map(host_of, urls)
+        remote = _REMOTE.fullmatch(word) if reaching and not urls and not word.startswith("-") else None
+        if remote is not None:
+            yield remote[1].lower()
+
+
+def _numbers(value: Any, name: str = "") -> Iterator[tuple[str, int | float | str]]:
+    if isinstance(value, bool):
+        return
+    if isinstance(value, int | float) or (isinstance(value, str) and re.fullmatch(r"\W?\s?\d[\d.,' ]*\W?", value)):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, item in cast("Mapping[str, Any]", value).items():
+            yield from _numbers(item, str(key))
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for item in cast("Sequence[Any]", value):
+            yield from _numbers(item, name)

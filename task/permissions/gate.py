@@ -22,6 +22,7 @@ from task.permissions.facts import CallFacts, outside
 from task.permissions.grants import Grant, Grants, Scope, Wanted
 from task.permissions.icerc import ICERC, Brief
 from task.permissions.policy import Policy, Rule
+from task.permissions.programs import coverable, prefix_of
 from task.permissions.risk import assessed, command_of
 
 FREE_CHARACTERS = 200  # a search this short may leave a conversation in which others' text stands
@@ -65,8 +66,9 @@ class PolicyGate:
         request = facts.request
         tainted = request.context.tainted
         exact = digest(facts.tool, request.arguments, self.policy)
-        card = card_of(facts)
-        found = self.grants.find(Wanted(facts.tool, exact, self.principal, self.conversation, (), tainted))
+        card = card_of(facts, self.policy.workspace)
+        words = [command.words for command in facts.commands] if coverable(facts.script) else []
+        found = self.grants.find(Wanted(facts.tool, exact, self.principal, self.conversation, words, tainted))
         if found is None:
             return Deferred(card, exact, reason, self._wider(facts, exact, 0).told())
         if found.widens:
@@ -75,8 +77,9 @@ class PolicyGate:
         return Allowed(found.told(), card)
 
     def _wider(self, facts: CallFacts, exact: str, expires: float) -> Grant:
-        """What "always" means for the call: the tool, or where it runs commands, exactly this one."""
-        scope: Scope = "call" if facts.command else "tool"
+        """What "always" means for the call: commands that begin so, or where that says too little this very call."""
+        prefix = prefix_of(facts.script) if facts.command else ""
+        scope: Scope = "prefix" if prefix else "call" if facts.command else "tool"
         return Grant(
             scope,
             facts.tool,
@@ -84,6 +87,7 @@ class PolicyGate:
             self.conversation,
             expires,
             digest=exact if scope == "call" else "",
+            prefix=prefix,
             tainted=facts.request.context.tainted,
         )
 
@@ -97,13 +101,15 @@ def digest(tool: str, arguments: Mapping[str, Any], policy: Policy) -> str:
 def exposure(facts: CallFacts, workspace: str) -> str:
     """What text of others in the conversation makes dangerous about the call; empty where nothing is."""
     effects = facts.effects
-    if not effects & {Effect.WRITE, Effect.NETWORK} or not facts.request.context.tainted:
+    if not (effects & {Effect.WRITE, Effect.NETWORK} or facts.command) or not facts.request.context.tainted:
         return ""
     because = "text from outside is in the conversation, and "
     if effects >= {Effect.WRITE, Effect.NETWORK}:
         return f"{because}the call could change something on a server"
-    if Effect.WRITE in effects and any(outside(path, workspace) for path in facts.paths):
-        return f"{because}the call would write outside the workspace"
+    if effects & {Effect.WRITE, Effect.EXECUTE} and any(outside(path, workspace) for path in facts.paths):
+        return f"{because}the call would reach outside the workspace"
+    if facts.command and (facts.hosts or not facts.script.exact):
+        return f"{because}the command would reach another machine, or is known only when it runs"
     if not facts.urls_known:
         return f"{because}the model made up the address"
     if Effect.NETWORK in effects and facts.text_length - sum(map(len, facts.urls)) > FREE_CHARACTERS:
@@ -111,9 +117,9 @@ def exposure(facts: CallFacts, workspace: str) -> str:
     return ""
 
 
-def card_of(facts: CallFacts) -> ICERC:
+def card_of(facts: CallFacts, workspace: str) -> ICERC:
     """The card: intent and expectation in the model's words, the rest computed."""
     request = facts.request
     brief = request.brief
     intent = brief.intent or Brief.read(request.context.said(request.call)).intent
-    return ICERC(intent, command_of(facts), brief.expected_outcome, assessed(facts))
+    return ICERC(intent, command_of(facts), brief.expected_outcome, assessed(facts, workspace))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -12,6 +12,8 @@ from typing import Literal
 
 from task.permissions.effects import Effect
 from task.permissions.facts import CallFacts
+from task.permissions.programs import coverable, program_of
+from task.permissions.shell import Command
 
 Action = Literal["allow", "deny", "ask"]
 
@@ -67,7 +69,19 @@ class Rule:
         return (bool(fitting) and all(fitting)) if self.action == "allow" else any(fitting)
 
     def _command_fits(self, facts: CallFacts) -> bool:
-        return self.command is None
+        if self.command is None:
+            return True
+        allows = self.action == "allow"
+        fitting = [_begins(command, self.command.split(), exactly=allows) for command in facts.commands]
+        if not allows:
+            return any(fitting)
+        return bool(fitting) and all(fitting) and coverable(facts.script)
+
+
+def _begins(command: Command, words: Sequence[str], *, exactly: bool) -> bool:
+    """Whether a command begins with these words, each a glob; not `exactly`: its program may stand in any folder."""
+    found = command.words if exactly else [program_of(command), *command.words[1:]]
+    return len(found) >= len(words) and all(map(fnmatchcase, found, words))
 
 
 @dataclass(frozen=True)
@@ -99,6 +113,61 @@ class Policy:
     @cached_property
     def _others(self) -> tuple[Rule, ...]:
         return tuple(rule for rule in self.rules if rule.action != "deny")
+
+
+@dataclass(frozen=True, slots=True)
+class DeadRule:
+    """A rule that never decides anything; `number` counts from 1."""
+
+    number: int
+    rule: Rule
+    reason: str
+
+
+def dead_rules(rules: Sequence[Rule], tools: Iterable[str] | None = None) -> list[DeadRule]:
+    """The rules that can never decide: hidden by a wider one, or for tools that are not among `tools` (None: any)."""
+    known = None if tools is None else list(tools)
+    dead: list[DeadRule] = []
+    for place, rule in enumerate(rules):
+        hiding = next((other for other in _before(rules, place) if _covers(other, rule)), None)
+        if hiding is not None:
+            dead.append(DeadRule(place + 1, rule, f"the rule '{hiding.told()}' decides first"))
+        elif known is not None and not any(fnmatchcase(tool, rule.tool) for tool in known):
+            dead.append(DeadRule(place + 1, rule, f"no tool is called {rule.tool}"))
+    return dead
+
+
+def _before(rules: Sequence[Rule], place: int) -> list[Rule]:
+    """The rules that are asked before the one at `place`: every denial, and what stands above it."""
+    if rules[place].action == "deny":
+        return [rule for rule in rules[:place] if rule.action == "deny"]
+    return [rule for other, rule in enumerate(rules) if rule.action == "deny" or other < place]
+
+
+def _covers(wide: Rule, narrow: Rule) -> bool:
+    """Whether every call that fits `narrow` fits `wide`; in doubt it does not."""
+    same_sense = (wide.action == "allow") == (narrow.action == "allow")
+    if not _glob_covers(wide.tool, narrow.tool) or not _effects_cover(wide, narrow, same_sense=same_sense):
+        return False
+    if wide.known_url is not None and wide.known_url is not narrow.known_url:
+        return False
+    pairs = ((wide.path, narrow.path), (wide.host, narrow.host), (wide.command, narrow.command))
+    return all(a is None or (same_sense and a == b) for a, b in pairs)
+
+
+def _effects_cover(wide: Rule, narrow: Rule, *, same_sense: bool) -> bool:
+    if wide.effects is None:
+        return True
+    if narrow.effects is None or not same_sense:
+        return False
+    return narrow.effects <= wide.effects
+
+
+def _glob_covers(wide: str, narrow: str) -> bool:
+    if wide == narrow or wide == "*":
+        return True
+    plain = not any(mark in narrow for mark in "*?[")
+    return plain and fnmatchcase(narrow, wide)
 
 
 def _sorted(effects: frozenset[Effect] | None) -> list[str] | None:

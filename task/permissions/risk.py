@@ -3,44 +3,123 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 
 from task.permissions.effects import Effect
-from task.permissions.facts import CallFacts
+from task.permissions.facts import CallFacts, outside
 from task.permissions.icerc import Level, RiskAssessment
-from task.permissions.visible import tricks
+from task.permissions.programs import Finding, findings
+from task.permissions.urls import named_strings
+from task.permissions.visible import spelt_out, tricks
+
+MOST_DETAILS, DETAIL_CHARS = 12, 200
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_ENDING = frozenset(
+    {"cancel", "delete", "destroy", "drop", "erase", "purge", "remove", "reset", "revoke", "terminate", "truncate"}
+    | {"uninstall", "unlink", "wipe", "kill", "overwrite"}
+)
+_REACHING = frozenset(
+    {"buy", "deploy", "email", "invite", "mail", "merge", "order", "pay", "post", "publish", "send", "share"}
+    | {"transfer", "tweet", "upload", "withdraw"}
+)
+_STATEMENT = re.compile(r"\b(?:drop|truncate|delete\s+from|alter|grant|revoke)\b", re.IGNORECASE)
+_STATEMENT_NAME = re.compile(r"sql|query|statement", re.IGNORECASE)
 
 
 def command_of(facts: CallFacts) -> str:
-    """What will be done, exactly: the command line, or the tool with its arguments."""
-    if facts.command:
-        return facts.command
+    """What will be done, exactly: the command line, or the tool with its arguments as JSON, one a line."""
     arguments = facts.request.arguments
-    lines = [f"{name} = {_value(value)}" for name, value in arguments.items()]
+    if facts.command and len(arguments) == 1:
+        return facts.command
+    lines = [
+        f"{name if name.isidentifier() else json.dumps(name)} = {_json(value)}" for name, value in arguments.items()
+    ]
     return "\n".join([facts.tool, *lines])
 
 
-def assessed(facts: CallFacts) -> RiskAssessment:
+def assessed(facts: CallFacts, workspace: str = "") -> RiskAssessment:
     """Level, scope and details of the call."""
-    details = [f"the call holds {trick}" for trick in tricks(command_of(facts))]
-    details += [f"host: {host}" for host in facts.hosts]
-    details += [f"path: {path}" for path in facts.paths]
-    level: Level = "high" if tricks(command_of(facts)) else _level(facts.effects)
-    return RiskAssessment(level, _scope(facts.effects), "\n".join(details))
+    found = list(_findings(facts, workspace))
+    levels = {finding.level for finding in found}
+    level: Level = "high" if "high" in levels else "medium" if "medium" in levels else "low"
+    told = list(dict.fromkeys(spelt_out(finding.text)[:DETAIL_CHARS] for finding in found if finding.text))
+    if len(told) > MOST_DETAILS:
+        told = [*told[:MOST_DETAILS], f"and {len(told) - MOST_DETAILS} more"]
+    return RiskAssessment(level, _scope(facts), "\n".join(told))
 
 
-def _level(effects: frozenset[Effect]) -> Level:
-    return "medium" if effects & {Effect.WRITE, Effect.EXECUTE} else "low"
+def _findings(facts: CallFacts, workspace: str) -> Iterator[Finding]:
+    yield from _of_text(facts)
+    if facts.command:
+        yield from _of_command(facts)
+    else:
+        yield Finding("medium" if facts.effects & {Effect.WRITE, Effect.EXECUTE} else "low", "")
+        yield from _of_name(facts)
+    writes = bool(facts.effects & {Effect.WRITE, Effect.EXECUTE})
+    for path in facts.paths:
+        leaves = outside(path, workspace)
+        yield Finding(
+            "high" if leaves and writes else "low", f"path{' outside the workspace' if leaves else ''}: {path}"
+        )
+    for host in facts.hosts:
+        yield Finding("low", f"host: {host}")
+    if facts.urls and not facts.urls_known:
+        level: Level = "high" if facts.request.context.tainted else "medium"
+        yield Finding(level, "the address stands neither in your messages nor in a result: the model made it up")
+    for amount in facts.amounts:
+        yield Finding("high" if writes else "low", f"amount: {amount}")
 
 
-def _scope(effects: frozenset[Effect]) -> str:
+def _of_text(facts: CallFacts) -> Iterator[Finding]:
+    texts = [facts.tool, *facts.request.arguments, *(text for _, text in named_strings(facts.request.arguments))]
+    for trick in dict.fromkeys(trick for text in texts for trick in tricks(text)):
+        yield Finding("high", f"the call holds {trick}")
+    if Effect.NETWORK in facts.effects:
+        yield Finding("low", f"sends {facts.text_length:,} characters to a server")
+
+
+def _of_command(facts: CallFacts) -> Iterator[Finding]:
+    script = facts.script
+    if not script.understood:
+        yield Finding("high", "the command line could not be read: what it does is unknown")
+    for command in facts.commands:
+        yield from findings(command)
+    for name in script.sets:
+        yield Finding("medium", f"sets the variable {name}")
+    for target in script.writes:
+        yield Finding("medium", f"writes into {target}")
+
+
+def _of_name(facts: CallFacts) -> Iterator[Finding]:
+    if Effect.WRITE not in facts.effects:
+        return
+    words = {word.lower() for word in _WORD.findall(facts.tool)}
+    if ends := words & _ENDING:
+        yield Finding("high", f"by its name it may {min(ends)} something for good")
+    if reaches := words & _REACHING:
+        yield Finding("high", f"by its name it may {min(reaches)} something to other people")
+    texts = (text for name, text in named_strings(facts.request.arguments) if _STATEMENT_NAME.search(name))
+    if any(map(_STATEMENT.search, texts)):
+        yield Finding("high", "the statement removes or changes what is stored")
+
+
+def _scope(facts: CallFacts) -> str:
+    if facts.command:
+        count = len(facts.commands)
+        return f"runs {count} command{'s' if count != 1 else ''}" + (_on(facts) if facts.hosts else "")
     does = {
         Effect.READ: "reads",
         Effect.WRITE: "writes or changes something",
         Effect.EXECUTE: "runs code",
         Effect.NETWORK: "reaches a server outside",
     }
-    return ", ".join(text for effect, text in does.items() if effect in effects) or "computes only"
+    return ", ".join(text for effect, text in does.items() if effect in facts.effects) or "computes only"
 
 
-def _value(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+def _on(facts: CallFacts) -> str:
+    return f" and reaches {', '.join(facts.hosts[:3])}"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -13,6 +13,7 @@ from task.conversation.sinks import ChoiceSink, StageSink
 from task.errors import ArgumentsError, SettingsError
 from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate, Origin
 from task.permissions.icerc import ICERC
+from task.permissions.outcome import mismatch
 from task.permissions.taint import ContextView
 from task.tools.base import BaseTool
 from task.tools.briefs import split_brief
@@ -137,9 +138,11 @@ class Toolbox:
             return Pending(call, decision.card, decision.digest, decision.reason, decision.grant_told)
         if isinstance(decision, Denied):
             return _failed(call, choice, f"This call was not allowed: {decision.reason}.")
-        return await self._run(tool, call, arguments, making)
+        return await self._run(tool, call, arguments, making, decision.card)
 
-    async def _run(self, tool: BaseTool, call: ToolCall, arguments: dict[str, Any], making: _Making) -> Message:
+    async def _run(
+        self, tool: BaseTool, call: ToolCall, arguments: dict[str, Any], making: _Making, card: ICERC | None
+    ) -> Message:
         choice, caller, seconds = making.choice, making.caller, making.seconds
         limit = tool.timeout or self.tool_seconds
         limit = limit if seconds is None else min(limit, seconds)
@@ -153,10 +156,15 @@ class Toolbox:
             stage.failed = message.failed
             if tool.show_in_stage or message.failed:
                 stage.sink.append_content(response(message.text()))
+            note = mismatch(card, message.text(), failed=message.failed) if card is not None else ""
+            if note:
+                stage.sink.append_content(f"\n**Not as approved:** {note}\n")
             for attachment in message.custom_content.attachments if message.custom_content else ():
                 stage.sink.add_attachment(**attachment.as_dict())
         if tool.offloads:
             message = replace(message, content=await self.offloader.shortened(tool.name, message.text(), caller))
+        if note:
+            message = replace(message, content=f"{message.text()}\n\n[Not as the user approved it. {note}]")
         return self._noted(tool, arguments, message)
 
     def _noted(self, tool: BaseTool, arguments: dict[str, Any], message: Message) -> Message:
