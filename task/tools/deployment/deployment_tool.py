@@ -16,6 +16,7 @@ from task.llm.base import Delta, ModelOptions, TextDelta
 from task.llm.dial import DialChatModel
 from task.llm.profiles import BASIC
 from task.llm.transport import Retries, new_session
+from task.permissions.effects import Origin
 from task.tools.base import BaseTool
 from task.tools.deployment.explained import REFUSED, explained
 from task.tools.deployment.files import MAX_BYTES, FileUploads, OwnUploads, passed_files, stored, without_content
@@ -107,6 +108,11 @@ class DeploymentTool(BaseTool):
     @property
     def timeout(self) -> float | None:
         return self._spec.seconds
+
+    @property
+    def origin(self) -> Origin:
+        """A model writes the results; what they say is not copied from outside."""
+        return Origin.MADE
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.errors import ProviderError, ToolError
 from task.llm.base import ChatModel
+from task.permissions.effects import Origin
 from task.tools.base import BaseTool
 from task.tools.models import Caller, ToolCallParams
 from task.tools.rag.answers import Answer, checked, written
@@ -118,6 +119,11 @@ class RagTool(BaseTool):
     @property
     def timeout(self) -> float | None:
         return self._options.seconds
+
+    @property
+    def origin(self) -> Origin:
+        """A model writes the results; what they say is not copied from outside."""
+        return Origin.MADE
 
     async def close(self) -> None:
         """End the embedding process, if this tool has started it, the readers and the store's connections."""
