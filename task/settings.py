@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from task.settings_sources import CONFIG_VARIABLE, Sources, build, read_document, read_dotenv
+from task.settings_store import Prices, PriceSettings, StoreSettings
 
 PREFIX = "AGENT_"
 DEFAULT_DOCUMENT = "dial-agent.yaml"
@@ -334,11 +335,27 @@ class Settings(BaseSettings):
     errors_in_stream: bool = Field(
         default=False, description="Report a caller's mistakes inside the stream (Core <= 0.25)."
     )
+    trace_content: bool = Field(
+        default=False,
+        validation_alias="trace_content",
+        description="Keep the texts of DIAL conversations in traces, not only names, sizes, times and tokens.",
+    )
+    prices: Prices = Field(
+        default_factory=dict[str, PriceSettings],
+        description="Price of a million tokens by model, as a mapping: `{gpt-4o: {prompt: 2.5, completion: 10}}`.",
+    )
+    store: StoreSettings = StoreSettings()
     limits: LimitSettings = LimitSettings()
     deployments: DeploymentSettings = DeploymentSettings()
     interpreter: InterpreterSettings = InterpreterSettings()
     rag: RagSettings = RagSettings()
     core: LocalCoreSettings = LocalCoreSettings()
+
+    @property
+    def store_url(self) -> str:
+        """The address of the store's database."""
+        url = self.store.url
+        return url.get_secret_value() if url is not None else f"sqlite:///{self.data_dir / 'store.db'}"
 
     @classmethod
     def settings_customise_sources(

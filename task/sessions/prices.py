@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from task.llm.base import Usage
 
 PER = 1_000_000
+TOOLS = "tools"  # tokens of models behind tools; they are counted at the price of the run's own model
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +20,11 @@ class Price:
 
 
 def cost_of(usage: Mapping[str, Usage], prices: Mapping[str, Price]) -> float | None:
-    """The cost of all tokens; None when a model that was used has no price."""
-    if not all(model in prices for model in usage):
+    """The cost of one run's tokens; None when its model has no price."""
+    price = next((prices[model] for model in usage if model in prices), None)
+    if price is None:
         return None
-    parts = (
-        used.prompt_tokens * prices[model].prompt + used.completion_tokens * prices[model].completion
-        for model, used in usage.items()
+    spent = sum(
+        used.prompt_tokens * price.prompt + used.completion_tokens * price.completion for used in usage.values()
     )
-    return round(sum(parts) / PER, 9)
+    return round(spent / PER, 9)

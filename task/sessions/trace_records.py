@@ -73,13 +73,18 @@ class TracedCall:
 
 @dataclass(frozen=True, slots=True)
 class TracedDecision:
-    """What the gate decided about a call: allowed, denied or deferred."""
+    """What the gate decided about a call: allowed, denied or deferred.
+
+    `by` names the rule or the grant, `card` is what a person was shown.
+    """
 
     call_id: str
     tool: str
     verdict: str
-    reason: str
     at: float
+    reason: str = ""
+    by: str = ""
+    card: Mapping[str, Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -87,15 +92,18 @@ class TracedDecision:
             "tool": self.tool,
             "verdict": self.verdict,
             "reason": self.reason,
+            "by": self.by,
+            "card": dict(self.card) if self.card is not None else None,
             "timestamp": iso(self.at),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What one run did. Times are seconds since 1970; `usage` is by model; `cost` is None where no price is known.
+    """What one run did. Times are seconds since 1970; `cost` is None where no price is known.
 
-    `history` counts the messages before the run's own; without `content` only names, sizes, times and tokens are kept.
+    `usage` is by model, and under "tools" what models behind tools took. `history` counts the messages before the
+    run's own; without `content` only names, sizes, times and tokens are kept.
     """
 
     trace_id: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Row, Select, delete, insert, select
@@ -205,12 +205,12 @@ def _row(trace: Trace, process: str | None) -> dict[str, Any]:
 
 def _data(trace: Trace) -> dict[str, Any]:
     return {
-        "turns": [asdict(turn) for turn in map(_without_result, trace.turns)],
-        "calls": [asdict(replace(call, result=call.result[: CUT + 1])) for call in trace.tool_calls],
-        "decisions": [asdict(decision) for decision in trace.decisions],
-        "usage": {model: asdict(usage) for model, usage in trace.usage.items()},
-        "config": dict(trace.config),
-        "limits": list(trace.limits),
+        "turns": [_without_result(turn) for turn in trace.turns],
+        "calls": [replace(call, result=call.result[: CUT + 1]) for call in trace.tool_calls],
+        "decisions": trace.decisions,
+        "usage": trace.usage,
+        "config": trace.config,
+        "limits": trace.limits,
         "history": trace.history,
         "content": trace.content,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -13,7 +13,9 @@ from task.conversation.messages import Message, Role, ToolCall
 from task.errors import ProviderError
 from task.llm.base import ModelOptions, Usage
 from task.loop import RunOutcome
-from task.sessions.prices import Price, cost_of
+from task.permissions.decisions import Allowed, Decision, Deferred, Denied
+from task.permissions.icerc import ICERC
+from task.sessions.prices import TOOLS, Price, cost_of
 from task.sessions.trace_records import Trace, TracedCall, TracedDecision, Turn
 
 
@@ -36,10 +38,6 @@ class TraceStart:
     content: bool = True
 
 
-class Said(Protocol):
-    """A decision of the gate; the class's name tells which."""
-
-
 class TraceObserver:
     """Hears a run, and has its trace at any time. `heard` is called at everything that is worth keeping."""
 
@@ -59,7 +57,7 @@ class TraceObserver:
         self._calls: list[TracedCall] = []
         self._decisions: list[TracedDecision] = []
         self._limits: list[str] = []
-        self._usage = Usage()
+        self._usage = self._spent = Usage()
         self._end: tuple[float, str, str | None] | None = None
 
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
@@ -77,17 +75,21 @@ class TraceObserver:
         self._turns.append(self._turn(message, now, seconds))
         self._heard()
 
-    def decided(self, call: ToolCall, decision: object) -> None:
-        """Hear what the gate decided: `Allowed`, `Denied(reason)` or `Deferred(reason)`."""
-        reason = str(getattr(decision, "reason", "")) if self._start.content else ""
-        verdict = type(decision).__name__.lower()
-        self._decisions.append(TracedDecision(call.id, call.name, verdict, reason, self._clock()))
+    def decided(self, call: ToolCall, decision: Decision) -> None:
+        verdict, reason, by, card = _told(decision)
+        kept = self._start.content
+        self._decisions.append(
+            TracedDecision(
+                call.id, call.name, verdict, self._clock(), reason if kept else "", by,
+                card.as_dict() if card is not None and kept else None,
+            )
+        )  # fmt: skip
 
     def limit_hit(self, limit: str) -> None:
         self._limits.append(limit)
 
     def run_ended(self, outcome: RunOutcome) -> None:
-        self._usage = outcome.usage
+        self._spent = outcome.usage
         told = self._turns[-1].size if self._turns and self._turns[-1].role == "assistant" else -1
         last = outcome.answer
         if last.content and told != len(last.text()):  # broken off in the middle, or said by the loop itself
@@ -101,7 +103,7 @@ class TraceObserver:
     def trace(self) -> Trace:
         """The trace as it is now."""
         start, (at, status, error) = self._start, self._end or (None, "running", None)
-        usage = {start.model: self._usage}
+        usage = _by_model(start.model, self._usage, self._spent)
         return Trace(
             self.trace_id, start.owner, start.door, start.model, status, self._began, at, tuple(self._turns),
             tuple(self._calls), _config(start.options), usage, cost_of(usage, self._prices), tuple(self._limits),
@@ -136,6 +138,22 @@ class TraceObserver:
         if self._start.content or not isinstance(outcome.error, ProviderError):
             return str(outcome.error)
         return f"the model failed (status {outcome.error.status_code}, code {outcome.error.code})"
+
+
+def _told(decision: Decision) -> tuple[str, str, str, ICERC | None]:
+    match decision:
+        case Allowed(by, card):
+            return "allowed", "", by, card
+        case Denied(reason):
+            return "denied", reason, "", None
+        case Deferred(card, _, reason):
+            return "deferred", reason, "", card
+
+
+def _by_model(model: str, own: Usage, spent: Usage) -> dict[str, Usage]:
+    prompt, completion = spent.prompt_tokens - own.prompt_tokens, spent.completion_tokens - own.completion_tokens
+    rest = Usage(max(prompt, 0), max(completion, 0))
+    return {model: own, TOOLS: rest} if rest != Usage() else {model: own}
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:

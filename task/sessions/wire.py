@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import orjson
@@ -17,7 +18,7 @@ def new_id(prefix: str, digits: int = 8) -> str:
 
 
 def packed(value: Any) -> str:
-    """JSON text of plain data; what no encoding knows (half of a surrogate pair) becomes a question mark."""
+    """JSON text of data and dataclasses; what cannot be encoded (half a surrogate pair) becomes a question mark."""
     try:
         return orjson.dumps(value).decode()
     except orjson.JSONEncodeError:
@@ -62,6 +63,8 @@ def message_from(data: Mapping[str, Any]) -> Message:
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
         return {str(_plain(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,0 +1,77 @@
+"""A real PostgreSQL on a free loopback port, in a folder of its own, that can be stopped and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+from tests.support.ports import free_port
+
+DEBIAN = "/usr/lib/postgresql/*/bin"  # off the PATH there
+QUICK = ("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "shared_buffers=16MB", "-c", "max_connections=60")
+
+
+@dataclass
+class PostgresServer:
+    """`user` is whom the processes belong to: PostgreSQL refuses to run as root."""
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    process: asyncio.subprocess.Process | None = None
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://tester@127.0.0.1:{self.port}/postgres"
+
+    async def create(self) -> None:
+        settings = ("--username", "tester", "--auth", "trust", "--no-sync", "--encoding", "UTF8", "--locale", "C")
+        initdb = await _started("initdb", "--pgdata", str(self.folder / "data"), *settings)
+        assert await asyncio.wait_for(initdb.wait(), 60) == 0
+
+    async def start(self) -> None:
+        place = ("-D", str(self.folder / "data"), "-k", str(self.folder), "-p", str(self.port), "-h", "127.0.0.1")
+        self.process = await _started("postgres", *place, *QUICK)
+        async with asyncio.timeout(30):
+            while not await self._answers():
+                await asyncio.sleep(0.05)
+
+    async def stop(self) -> None:
+        """End it at once, as a crash would."""
+        if self.process is not None:
+            self.process.send_signal(3)  # SIGQUIT: immediate shutdown, without goodbyes
+            await asyncio.wait_for(self.process.wait(), 30)
+            self.process = None
+
+    async def _answers(self) -> bool:
+        asked = await _started("pg_isready", "-h", "127.0.0.1", "-p", str(self.port))
+        return await asyncio.wait_for(asked.wait(), 10) == 0
+
+
+async def _started(command: str, *arguments: str) -> asyncio.subprocess.Process:
+    found = shutil.which(command) or next(iter(sorted(glob(f"{DEBIAN}/{command}"), reverse=True)), command)
+    someone: dict[str, Any] = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
+    quiet = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.DEVNULL}
+    return await asyncio.create_subprocess_exec(found, *arguments, **quiet, **someone, cwd="/")
+
+
+@asynccontextmanager
+async def postgres_server() -> AsyncGenerator[PostgresServer]:
+    folder = Path(tempfile.mkdtemp(prefix="pg"))  # short: the path of a socket may not be long
+    if os.geteuid() == 0:
+        shutil.chown(folder, "postgres", "postgres")
+    server = PostgresServer(folder)
+    await server.create()
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
