@@ -13,14 +13,16 @@ from uuid import uuid4
 from aidial_sdk.chat_completion import Choice, Request, Response
 from aidial_sdk.chat_completion import Message as DialMessage
 
+from task.approvals.door import Door, Said
 from task.connection import Connection, open_connection
 from task.conversation.history import repaired
 from task.conversation.inputs import Incoming, Pictures, conversation, is_image
-from task.conversation.messages import Message, ToolCall, tool_message
+from task.conversation.messages import Message, ToolCall, assistant, tool_message
 from task.conversation.state import TOOL_CALL_HISTORY_KEY, StateRejected, TurnState, turn_history
 from task.dial_request import caller_of, configuration_of, incoming_of
 from task.errors import ToolError
 from task.llm.base import ModelOptions, Usage
+from task.llm.window import ContextWindow
 from task.loop import RunOutcome, SilentObserver, ToolLoop
 from task.permissions.decisions import Gate, ModeGate
 from task.tools.base import BaseTool
@@ -68,76 +70,84 @@ class GeneralPurposeAgent:
         incoming, configuration = incoming_of(request.messages, request.model_extra), configuration_of(request)
         caller = caller_of(request, self._principal_of(request.api_key))
         principal = await caller.principal() if any(item.state for item in incoming) else ""
-        caller = self._with_conversation(caller, incoming, principal)
+        turns = self._turns(incoming, principal)
+        caller = _with_conversation(caller, incoming, turns)
+        door = Door(connection.permissions, incoming, turns, (principal, caller.conversation_id))
+        if said := await door.said(caller.api_key):
+            return self._say(said, choice, principal)
         found = await connection.mcp.discover(caller, self._tools_dict)
         found.show(choice)
         pictures = await self._pictures(incoming, deployment_name, caller)
-        messages = self._conversation(incoming, principal, pictures, found.note())
+        prompt = self.system_prompt + found.note()
+        messages = conversation(prompt, incoming, turns, pictures, resuming=door.resumed is not None)
         chosen = configuration.temperature if configuration.temperature is not None else request.temperature
         loop = ToolLoop(
             connection.chat_model(deployment_name, caller),
-            self._toolbox(ModeGate(configuration.permission_mode), found.tools),
+            self._toolbox(door.gate(configuration.permission_mode), found.tools),
             connection.limits,
             _PrincipalInTime(caller.principal),
             options=ModelOptions(temperature=chosen, top_p=request.top_p, max_tokens=_max_tokens(request)),
+            window=ContextWindow(lambda: connection.listings.request_tokens(deployment_name, caller.api_key)),
         )
-        outcome = await self._run(loop, messages, choice, caller)
+        outcome = await self._run(loop, messages, choice, caller, door)
         if outcome.error is not None:
             raise outcome.error  # without usage: the SDK would send it in a chunk that no client can parse
         response.set_usage(outcome.usage.prompt_tokens, outcome.usage.completion_tokens)
         return outcome.answer
 
-    async def _run(self, loop: ToolLoop, messages: list[Message], choice: Choice, caller: Caller) -> RunOutcome:
+    async def _run(
+        self, loop: ToolLoop, messages: list[Message], choice: Choice, caller: Caller, door: Door
+    ) -> RunOutcome:
         folded = FoldedChoice(choice)
-        start, pending, failed = len(messages), tuple[Pending, ...](), True
+        start = len(messages) - (len(door.resumed.turn.history) if door.resumed is not None else 0)
+        pending, failed = tuple[Pending, ...](), True
         try:
             outcome = await loop.run(messages, folded, caller)
             pending, failed = outcome.pending, outcome.status == "failed"
+            door.show(folded)
+            if pending:
+                asked = door.ask(pending, named(loop.toolbox.tools), folded)
+                choice.append_content(("\n\n" if any(message.text() for message in outcome.added) else "") + asked.text)
+                choice.set_form_schema(asked.form or {})
             return outcome
         finally:
             folded.close(failed=failed)
             task = asyncio.current_task()
             if task is None or not task.cancelling():  # else the client is gone, and nobody is left to keep a state
-                await self._save(choice, repaired(messages[start:]), pending, caller)
+                added = repaired(messages[start:], [item.call.id for item in pending])
+                await self._save(choice, door.state(turn_history(added), pending, _references(caller)), caller)
 
-    async def _save(self, choice: Choice, added: Sequence[Message], pending: Sequence[Pending], caller: Caller) -> None:
-        history = turn_history(added)
-        if not history:
-            return
-        references = {CONVERSATION_REFERENCE: caller.conversation_id}
-        turn = TurnState(history, tuple(item.call.id for item in pending), references)
-        self.state = self._connected().seal.pack(turn, await caller.principal())
-        choice.set_state(self.state)
+    async def _save(self, choice: Choice, turn: TurnState | None, caller: Caller) -> None:
+        if turn is not None:
+            self.state = self._connected().seal.pack(turn, await caller.principal())
+            choice.set_state(self.state)
 
-    def _with_conversation(self, caller: Caller, incoming: Sequence[Incoming], principal: str) -> Caller:
-        """The caller with the conversation's files and its id: the client's own, the saved one, or a new one."""
-        files = tuple(attachment for item in incoming for attachment in item.attachments)
-        saved = (self._turn(item.state, principal) for item in reversed(incoming) if item.state is not None)
-        named = caller.conversation_id or next(
-            (turn.references[CONVERSATION_REFERENCE] for turn in saved if CONVERSATION_REFERENCE in turn.references), ""
-        )
-        return replace(caller, conversation_id=named or uuid4().hex, files=files)
+    def _say(self, said: Said, choice: Choice, principal: str) -> Message:
+        choice.append_content(said.text)
+        if said.form is not None:
+            choice.set_form_schema(said.form)
+        if said.state is not None:
+            self.state = self._connected().seal.pack(said.state, principal)
+            choice.set_state(self.state)
+        return assistant(said.text)
 
-    def _turn(self, state: Mapping[str, Any], principal: str) -> TurnState:
-        if TOOL_CALL_HISTORY_KEY not in state:
-            return TurnState()
-        try:
-            return self._connected().seal.unpack(state, principal)
-        except StateRejected as reason:
-            logger.warning("a saved state was dropped: %s", reason)
-            return TurnState()
+    def _turns(self, incoming: Sequence[Incoming], principal: str) -> dict[int, TurnState]:
+        """What the messages' states hold, by position; a state that is not ours for this principal is left out."""
+        turns: dict[int, TurnState] = {}
+        for position, item in enumerate(incoming):
+            if item.state is None or TOOL_CALL_HISTORY_KEY not in item.state:
+                continue
+            try:
+                turns[position] = self._connected().seal.unpack(item.state, principal)
+            except StateRejected as reason:
+                logger.warning("a saved state was dropped: %s", reason)
+        return turns
 
     def _prepare_messages(self, messages: list[DialMessage], principal: str = "") -> list[dict[str, Any]]:
         """The messages in OpenAI's format: system prompt, attachments as text, tool history sealed for `principal`."""
-        return [message.as_dict() for message in self._conversation(incoming_of(messages), principal, {})]
-
-    def _conversation(
-        self, incoming: Sequence[Incoming], principal: str, pictures: Pictures | None, note: str = ""
-    ) -> list[Message]:
-        def history(state: Mapping[str, Any]) -> Sequence[Message]:
-            return self._turn(state, principal).history
-
-        return conversation(self.system_prompt + note, incoming, history, pictures)
+        incoming = incoming_of(messages)
+        turns = self._turns(incoming, principal)
+        return [message.as_dict() for message in conversation(self.system_prompt, incoming, turns, {})]
 
     async def _pictures(self, incoming: Sequence[Incoming], deployment: str, caller: Caller) -> Pictures | None:
         images = [
@@ -161,7 +171,8 @@ class GeneralPurposeAgent:
     def _toolbox(self, gate: Gate | None = None, further: Sequence[BaseTool] = ()) -> Toolbox:
         connection = self._connected()
         tools = [*self.tools, *further]
-        return Toolbox(tools, gate or ModeGate(), connection.offloader, connection.limits.tool_seconds)
+        briefed = gate is not None
+        return Toolbox(tools, gate or ModeGate(), connection.offloader, connection.limits.tool_seconds, briefed=briefed)
 
     async def _process_tool_call(
         self, tool_call: ToolCall, choice: Choice, api_key: str, conversation_id: str
@@ -197,6 +208,19 @@ class _PrincipalInTime(SilentObserver):
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
         if message.tool_calls and self._asking is None:
             self._asking = asyncio.ensure_future(self._principal())
+
+
+def _with_conversation(caller: Caller, incoming: Sequence[Incoming], turns: Mapping[int, TurnState]) -> Caller:
+    """The caller with the conversation's files and its id: the client's own, the saved one, or a new one."""
+    files = tuple(attachment for item in incoming for attachment in item.attachments)
+    saved = (turns[position].references.get(CONVERSATION_REFERENCE, "") for position in sorted(turns, reverse=True))
+    return replace(
+        caller, conversation_id=caller.conversation_id or next(filter(None, saved), "") or uuid4().hex, files=files
+    )
+
+
+def _references(caller: Caller) -> dict[str, str]:
+    return {CONVERSATION_REFERENCE: caller.conversation_id}
 
 
 def _max_tokens(request: Request) -> int | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 
+from task.approvals.claims import CoreClaims
+from task.approvals.door import Permissions
 from task.conversation.messages import Attachment
 from task.conversation.state import StateSeal
 from task.llm.base import ChatModel
@@ -50,6 +52,7 @@ class Connection:
     offloader: Offloader = field(default_factory=lambda: Offloader(None))
     inline_images: bool = False
     mcp: MCPHub = field(default_factory=lambda: MCPHub(()))
+    permissions: Permissions = field(default_factory=Permissions)
 
     async def image_url(self, image: Attachment, api_key: str) -> str | None:
         """The picture's URL as the model can use it, or None when it has none."""
@@ -77,6 +80,7 @@ def open_connection(
     profile: Profile | None = None,
     openai: OpenAIUpstream | None = None,
     mcp_servers: Sequence[ServerSpec] = (),
+    permissions: Permissions | None = None,
 ) -> Connection:
     """Models and files of one DIAL Core, or with `openai` the models of that upstream; must run in the event loop.
 
@@ -100,4 +104,5 @@ def open_connection(
         Offloader(DialResultStore(files), offload_chars),
         inline_images=openai is not None,
         mcp=MCPHub(mcp_servers, files),
+        permissions=replace(permissions or Permissions(), claims=CoreClaims(session, endpoint)),
     )

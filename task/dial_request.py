@@ -134,7 +134,8 @@ def _incoming(message: DialMessage) -> Incoming:
     custom = message.custom_content
     attachments = tuple(map(_attachment, (custom.attachments or ()) if custom else ()))
     state = custom.state if custom else None
-    return Incoming(_ROLES[message.role], _content(message), attachments, state, _with_calls(message))
+    form_value = custom.form_value if custom else None
+    return Incoming(_ROLES[message.role], _content(message), attachments, state, _with_calls(message), form_value)
 
 
 def _content(message: DialMessage) -> str | list[dict[str, Any]] | None:

@@ -9,6 +9,14 @@ from dataclasses import replace
 from task.conversation.messages import Message, Role, ToolCall, tool_message
 
 INTERRUPTED = "Error: this call was interrupted and has no result. Call the tool again if its result is still needed."
+NOT_APPROVED = (
+    "Error: the user was asked whether this call may run and did not approve it, so it did not run. What they want "
+    "instead is in their next message."
+)
+PERHAPS_RUN = (
+    "Error: the user approved this call, but the answer broke off before its result was kept. It may have run: look "
+    "whether it did before you call it again."
+)
 
 
 def repaired(messages: Sequence[Message], pending: Collection[str] = ()) -> list[Message]:
@@ -77,6 +85,12 @@ def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
         answered = {answer.tool_call_id for answer in messages[position + 1 :]}
         return tuple(call for call in message.tool_calls if call.id not in answered)
     return ()
+
+
+def closed(history: Sequence[Message], waiting: Collection[str], text: str) -> list[Message]:
+    """The history of a suspended turn that nobody goes on with: its waiting calls get `text` as their result."""
+    calls = [call for call in unanswered(history) if call.id in waiting]
+    return repaired([*history, *(tool_message(call, text, failed=True) for call in calls)])
 
 
 def with_turn(history: Sequence[Message], answer: str) -> list[Message]:

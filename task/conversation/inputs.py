@@ -2,50 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from task.conversation.history import repaired, with_turn
+from task.conversation.history import NOT_APPROVED, PERHAPS_RUN, closed, repaired, with_turn
 from task.conversation.messages import Attachment, Message, Role, system
+from task.conversation.replies import Verdict, read_reply
+from task.conversation.state import TurnState
 
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """One message of a request with what DIAL carries beside its text; `state` is unchecked."""
+    """One message of a request with what DIAL carries beside its text; `state` and `form_value` are unchecked."""
 
     role: Role
     content: str | list[dict[str, Any]] | None = None
     attachments: tuple[Attachment, ...] = ()
     state: Mapping[str, Any] | None = None
     plain: Message | None = None  # an assistant or tool message that came with calls, as it is
+    form_value: Any = None
+
+    def text(self) -> str:
+        return Message(self.role, self.content).text()
 
 
-ReadState = Callable[[Mapping[str, Any]], Sequence[Message]]
+Turns = Mapping[int, TurnState]
 Pictures = Mapping[int, Sequence[str]]
 
 
+def decision_of(item: Incoming, count: int) -> tuple[Verdict, ...] | None:
+    """What a message decides about `count` waiting calls; None: it is not the user's, or no decision and nothing else.
+
+    A decision does not come with files: they would belong to a question.
+    """
+    if item.role is not Role.USER or item.plain is not None or item.attachments:
+        return None
+    if isinstance(item.content, list) and any(part.get("type") != "text" for part in item.content):
+        return None
+    return read_reply(item.text(), item.form_value, count)
+
+
 def conversation(
-    system_prompt: str, incoming: Sequence[Incoming], read_state: ReadState, pictures: Pictures | None
+    system_prompt: str,
+    incoming: Sequence[Incoming],
+    turns: Turns,
+    pictures: Pictures | None,
+    *,
+    resuming: bool = False,
 ) -> list[Message]:
     """The whole conversation as a model must see it.
 
-    `read_state` gives the tool history that a message's state holds. `pictures` are the picture URLs by position of
-    their message; None: the model takes no pictures.
+    `turns` is what the messages' states hold and `pictures` the URLs of their pictures, both by the messages' position;
+    None: the model takes no pictures. With `resuming` the last message decides about the suspended turn before
+    it: the conversation then ends with that turn's tool history, its waiting calls unanswered.
+
+    A turn that went on with a suspended one stands for both: the question put to the user, which the model never wrote,
+    and the decision are left out.
     """
-    messages = [system(system_prompt)]
-    for position, item in enumerate(incoming):
+    messages, past = [system(system_prompt)], _Past(turns, incoming)
+    for position, item in enumerate(incoming[:-1] if resuming else incoming):
         if item.plain is not None:
             messages.append(item.plain)
         elif item.role is Role.ASSISTANT:
-            answer = Message(Role.ASSISTANT, item.content or "")
-            if item.state is not None:
-                messages += with_turn(read_state(item.state), answer.text())
-            else:
-                messages.append(answer if isinstance(answer.content, str) else Message(Role.ASSISTANT, answer.text()))
+            past.add(messages, position)
         else:
             messages.append(user_message(item, None if pictures is None else pictures.get(position, ())))
-    return repaired(messages)
+    if not resuming:
+        return repaired(messages)
+    return [*repaired(messages[: past.start]), *past.turn.history]
+
+
+class _Past:
+    """Adds the turns of the past to a conversation; `turn` is the last one, `start` its place among the messages."""
+
+    def __init__(self, turns: Turns, incoming: Sequence[Incoming]) -> None:
+        self._turns, self._incoming = turns, incoming
+        self.turn, self.start, self._position = TurnState(), 0, 0
+
+    def add(self, messages: list[Message], position: int) -> None:
+        turn = self._turns.get(position, TurnState())
+        if turn.resumes and turn.resumes == self.turn.turn and position == self._position + 2:
+            del messages[self.start :]
+        self.turn, self.start, self._position = turn, len(messages), position
+        if turn.turn:
+            messages += closed(turn.history, {call.call_id for call in turn.pending}, self._told(turn, position))
+        else:
+            messages += with_turn(turn.history, self._incoming[position].text())
+
+    def _told(self, turn: TurnState, position: int) -> str:
+        reply = self._incoming[position + 1] if position + 1 < len(self._incoming) else None
+        verdicts = decision_of(reply, len(turn.pending)) if reply is not None else None
+        approved = any(verdict.choice != "deny" for verdict in verdicts or ())
+        return PERHAPS_RUN if approved else NOT_APPROVED
 
 
 def is_image(attachment: Attachment) -> bool:

@@ -6,13 +6,15 @@ import hashlib
 import hmac
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall
 
 TOOL_CALL_HISTORY_KEY = "tool_call_history"
-VERSION = 1
+VERSION = 2
+PENDING_KEY = "pending"
+_SEALED = ("version", TOOL_CALL_HISTORY_KEY, PENDING_KEY, "references", "turn", "expires", "resumes", "grants")
 MAX_BYTES = 200_000
 _SHORTENED = "\n[... shortened in the saved history; call the tool again if the rest is needed]"
 
@@ -22,12 +24,29 @@ class StateRejected(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """A call that waits for a person's decision; the decision holds for what `digest` names and for nothing else."""
+
+    call_id: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class TurnState:
-    """One turn's tool history, the ids of its calls that wait for approval, and references into other stores."""
+    """One turn's tool history, with references into other stores.
+
+    A suspended turn has an id (`turn`), its `pending` calls, and the time until which they may be decided (`expires`,
+    seconds since the epoch). `resumes` is the id of the suspended turn that this one went on with: its history holds
+    that turn's as well. `grants` is what the person has allowed for the rest of the conversation, as JSON data.
+    """
 
     history: tuple[Message, ...] = ()
-    pending: tuple[str, ...] = ()
+    pending: tuple[Waiting, ...] = ()
     references: Mapping[str, str] = field(default_factory=dict[str, str])
+    turn: str = ""
+    expires: int = 0
+    resumes: str = ""
+    grants: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +60,13 @@ class StateSeal:
         body: dict[str, Any] = {
             "version": VERSION,
             TOOL_CALL_HISTORY_KEY: [_stored(message) for message in _fitting(turn.history)],
-            "pending": list(turn.pending),
+            PENDING_KEY: [asdict(item) for item in turn.pending],
             "references": dict(turn.references),
+            "turn": turn.turn,
+            # Whole numbers and text only: a chat written in JavaScript gives 2.0 back as 2.
+            "expires": int(turn.expires),
+            "resumes": turn.resumes,
+            "grants": json.dumps([dict(grant) for grant in turn.grants]),
         }
         return {**body, "signature": self._signature(body, principal)}
 
@@ -54,13 +78,11 @@ class StateSeal:
         """
         if state.get("version") != VERSION:
             raise StateRejected("unknown version")
-        body = {key: state.get(key) for key in ("version", TOOL_CALL_HISTORY_KEY, "pending", "references")}
+        body = {key: state.get(key) for key in _SEALED}
         if not hmac.compare_digest(str(state.get("signature")), self._signature(body, principal)):
             raise StateRejected("the signature does not fit")
         try:
-            history = tuple(_restored(item) for item in cast("list[dict[str, Any]]", body[TOOL_CALL_HISTORY_KEY]))
-            pending = tuple(str(item) for item in cast("list[Any]", body["pending"]))
-            return TurnState(history, pending, dict(cast("dict[str, str]", body["references"])))
+            return _turn(body)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateRejected("malformed") from error
 
@@ -72,6 +94,24 @@ class StateSeal:
 def turn_history(added: Sequence[Message]) -> tuple[Message, ...]:
     """Of a turn's messages those the chat does not keep itself: calls and their results."""
     return tuple(message for message in added if message.tool_calls or message.role is Role.TOOL)
+
+
+def waits(state: Mapping[str, Any] | None) -> int:
+    """How many calls the state says are waiting; it may be anybody's state, so the number decides nothing."""
+    pending: Any = state.get(PENDING_KEY) if state is not None else None
+    return len(cast("list[Any]", pending)) if isinstance(pending, list) else 0
+
+
+def _turn(body: Mapping[str, Any]) -> TurnState:
+    return TurnState(
+        tuple(_restored(item) for item in body[TOOL_CALL_HISTORY_KEY]),
+        tuple(Waiting(**item) for item in body[PENDING_KEY]),
+        dict(body["references"]),
+        str(body["turn"]),
+        int(body["expires"]),
+        str(body["resumes"]),
+        tuple(dict(grant) for grant in json.loads(body["grants"])),
+    )
 
 
 def _stored(message: Message) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from tests.support.search_site import EIFFEL, FOUNDER, QUILLHAVEN, search_site
 from tests.support.upstream import Received
 
 SEARCH = "duckduckgo_web_search"
+READS = {"readOnlyHint": True}
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +162,7 @@ async def test_a_changed_list_of_tools_and_odd_names_are_offered_and_called(tmp_
         calls.append(str(parameters["name"]))
         return {"content": [{"type": "text", "text": "found"}]}
 
-    async with spelt_out({"tools/list": lambda _: listed(*offered), "tools/call": call}) as url:
+    async with spelt_out({"tools/list": lambda _: listed(*offered, annotations=READS), "tools/call": call}) as url:
         server = {"name": "odd", "url": url}
         async with product(
             wants("search_files"), wants("odd_calculator"), says("Done."), tmp_path=tmp_path, mcp_servers=[server]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from task.conversation.inputs import Incoming, conversation, user_message
 from task.conversation.messages import Attachment, FunctionCall, Role, ToolCall, assistant, tool_message
+from task.conversation.state import TurnState
 
 CSV = Attachment("text/csv", "report.csv", url="files/b/report.csv")
 PICTURE = Attachment("image/png", "cat.png", url="files/b/cat.png")
@@ -42,11 +43,11 @@ def test_content_parts_of_the_caller_are_kept() -> None:
 
 def test_a_conversation_is_the_system_prompt_the_past_turns_with_their_tools_and_the_question() -> None:
     call = ToolCall("c1", FunctionCall("calculator"))
-    history = [assistant(None, [call]), tool_message(call, "4")]
+    history = (assistant(None, [call]), tool_message(call, "4"))
     incoming = [
         Incoming(Role.USER, "2+2?"),
         Incoming(Role.ASSISTANT, "It is 4.", state={"any": 1}),
         Incoming(Role.USER, "And 3+3?"),
     ]
-    messages = conversation("Be good.", incoming, lambda _: history, {})
+    messages = conversation("Be good.", incoming, {1: TurnState(history)}, {})
     assert [message.text() for message in messages] == ["Be good.", "2+2?", "", "4", "It is 4.", "And 3+3?"]
