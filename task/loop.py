@@ -128,6 +128,7 @@ class _Run:
         while self._open and not messages[self._base - 1].tool_calls:
             self._base -= 1
         self._base -= bool(self._open)
+        self._past = repaired(messages[: self._base])  # the run only adds: what was there is looked through once
         self._added: list[Message] = []
         self._deadline = loop.clock() + loop.limits.run_seconds
         self._usage = Usage()
@@ -217,7 +218,8 @@ class _Run:
     async def _ask(self, tools: Sequence[ToolSchema], note: Sequence[Message] = ()) -> Message:
         heard = Accumulator()
         started = perf_counter()
-        request = await self._loop.window.fitted([*repaired(self._messages), *note], tools)
+        told = [*self._past, *repaired(self._messages[self._base :]), *note]
+        request = await self._loop.window.fitted(told, tools)
         try:
             await self._hear(request, tools, heard)
         except BaseException:

@@ -18,6 +18,8 @@ PERHAPS_RUN = (
     "whether it did before you call it again."
 )
 
+_ASSISTANT, _TOOL = Role.ASSISTANT, Role.TOOL  # a member of an enum is slow to find, and histories are long
+
 
 def repaired(messages: Sequence[Message], pending: Collection[str] = ()) -> list[Message]:
     """The messages with every tool call answered exactly once, directly after it and in call order.
@@ -30,15 +32,14 @@ def repaired(messages: Sequence[Message], pending: Collection[str] = ()) -> list
     while position < len(messages):
         message = messages[position]
         position += 1
-        if message.role is Role.ASSISTANT and message.tool_calls:
+        role = message.role
+        if role is _ASSISTANT and message.tool_calls:
             answers: list[Message] = []
-            while position < len(messages) and messages[position].role is Role.TOOL:
+            while position < len(messages) and messages[position].role is _TOOL:
                 answers.append(messages[position])
                 position += 1
             result += _paired(message, answers, pending)
-        elif message.role is Role.TOOL or (message.role is Role.ASSISTANT and not message.content):
-            continue
-        else:
+        elif role is not _TOOL and (role is not _ASSISTANT or message.content):
             result.append(message)
     return result
 

@@ -92,11 +92,12 @@ class Message:
 
     def as_dict(self) -> dict[str, Any]:
         """The message in OpenAI's wire shape, without nulls and without what only DIAL knows."""
-        wire: dict[str, Any] = {"role": self.role.value}
-        if self.content is not None or not self.tool_calls:
-            wire["content"] = self.content if self.content is not None else ""
-        if self.tool_calls:
-            wire["tool_calls"] = [call.as_dict() for call in self.tool_calls]
+        calls, content = self.tool_calls, self.content
+        wire: dict[str, Any] = {"role": str(self.role)}  # `.value` costs two calls, for each message of each request
+        if content is not None or not calls:
+            wire["content"] = content if content is not None else ""
+        if calls:
+            wire["tool_calls"] = [call.as_dict() for call in calls]
         if self.tool_call_id is not None:
             wire["tool_call_id"] = self.tool_call_id
         if self.name is not None:

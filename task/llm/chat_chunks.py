@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -58,38 +58,39 @@ class _Answer:
         self.finish_reason = ""
         self.usage: Usage | None = None
 
-    def feed(self, piece: bytes) -> list[Delta]:
+    def feed(self, piece: bytes) -> Iterator[Delta]:
+        """What the piece tells, read as it is asked for: the first word does not wait for the others beside it."""
         try:
             payloads = self._reader.feed(piece)
         except EventTooLong as error:
             self._end(ProviderError("The model provider sent an endless chunk.", code=MALFORMED, text=str(error)))
-            return []
+            return iter(())
         return self._read(payloads)
 
-    def close(self) -> list[Delta]:
+    def close(self) -> Iterable[Delta]:
         """What the end of the stream completes; afterwards `failure` tells whether the answer is whole."""
         if self.done:
             return []
-        deltas = self._read(self._reader.close())
+        deltas = [*self._read(self._reader.close())]
         if self.finish_reason and (self.failure is None or self.failure.code == MALFORMED):
             self.failure = None  # only a torn last line after the answer's end
         elif self.failure is None or (self._told and self.failure.code == MALFORMED):
             self.failure = _interrupted() if self._told else _malformed()
         return deltas
 
-    def _read(self, payloads: list[bytes]) -> list[Delta]:
-        deltas: list[Delta] = []
+    def _read(self, payloads: list[bytes]) -> Iterator[Delta]:
         for payload in payloads:
             if payload == DONE:
                 self._end(None if self.finish_reason else _interrupted())
-                break
+                return
+            deltas: list[Delta] = []
             try:
                 self._read_chunk(orjson.loads(payload), deltas)
             except _WRONG_SHAPE:
                 self._end(_malformed())
+            yield from deltas
             if self.done:
-                break
-        return deltas
+                return
 
     def _read_chunk(self, chunk: dict[str, Any], deltas: list[Delta]) -> None:
         if chunk.get("error") or chunk.get("object") == "error":

@@ -12,6 +12,7 @@ from task.llm.base import ModelOptions, ToolSchema
 from task.llm.profiles import Profile
 
 _OPTIONS = ("temperature", "top_p", "stop", "seed", "reasoning_effort")
+_SYSTEM = Role.SYSTEM  # looked for in the enum it would cost more than the rest of the question
 _ONLY_WITH_TOOLS = ("tool_choice", "parallel_tool_calls")
 
 
@@ -43,9 +44,9 @@ def _wire_message(message: Message, profile: Profile) -> dict[str, Any]:
     wire = message.as_dict()
     if message.tool_calls:
         _dress_calls(wire, message, profile)
-    elif message.role is Role.SYSTEM:
+    elif message.role is _SYSTEM:
         wire["role"] = profile.system_role.value
-    elif message.role is Role.USER and message.custom_content:
+    elif message.custom_content and message.role is Role.USER:
         # Only a DIAL deployment is asked with files beside the text.
         wire["custom_content"] = {"attachments": [item.as_dict() for item in message.custom_content.attachments]}
     return wire

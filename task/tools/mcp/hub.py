@@ -94,6 +94,8 @@ class MCPHub:
         Without a caller the servers that want a caller's own key are left out.
         """
         servers = [server for server in self._servers if caller is not None or not server.spec.forward_key]
+        if not servers:
+            return Discovered((), ())
         found = await asyncio.gather(*(server.ready(caller) for server in servers))
         names = set(taken)
         tools: list[BaseTool] = []
