@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from evaluation.corpus import claims, documents, half_of, questions
+from evaluation.corpus import claims, claims_of, documents, half_of, questions
 from evaluation.judge import LIMIT
 from evaluation.report import misses, report
 from evaluation.run import all_modes, flagged, prepared
@@ -29,7 +29,7 @@ async def evaluated(arguments: argparse.Namespace) -> str:
             corpus = await prepared(texts, asked, embedder, arguments.limit)
         finally:
             await embedder.close()
-    found, stated = all_modes(corpus, asked, options), claims()
+    found, stated = all_modes(corpus, asked, options), claims_of(claims(), arguments.half)
     told = report(arguments.half, found, stated, flagged(texts, stated))
     return f"{told}\n\n{misses(found['hybrid'])}\n" if arguments.misses else f"{told}\n"
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from evaluation.files import docx_of, pdf_of
 from task.tools.rag.chunks import ChunkedDocument, chunk_document
 from task.utils.documents.extract import extract
 
 Half = Literal["development", "test"]
+_Item = TypeVar("_Item")
 HERE = Path(__file__).parent
 UNANSWERABLE = "unanswerable"
 MULTILINGUAL = "multilingual"
@@ -55,11 +56,22 @@ def claims(path: Path = HERE / "claims.csv") -> list[Claim]:
 
 def half_of(asked: Iterable[Question], half: Half) -> list[Question]:
     """Every second question of each category, in the order of their ids' hashes; the first belongs to development."""
-    groups: dict[str, list[Question]] = {}
-    for question in sorted(asked, key=lambda item: sha256(item.id.encode()).hexdigest()):
-        groups.setdefault(question.category, []).append(question)
+    return _halved(asked, half, lambda question: question.id, lambda question: question.category)
+
+
+def claims_of(stated: Iterable[Claim], half: Half) -> list[Claim]:
+    """Every second supported and every second unsupported claim, by the same rule."""
+    return _halved(stated, half, lambda claim: f"{claim.document}:{claim.statement}", lambda claim: claim.supported)
+
+
+def _halved(
+    items: Iterable[_Item], half: Half, name: Callable[[_Item], str], kind: Callable[[_Item], Hashable]
+) -> list[_Item]:
+    groups: dict[Hashable, list[_Item]] = {}
+    for item in sorted(items, key=lambda item: sha256(name(item).encode()).hexdigest()):
+        groups.setdefault(kind(item), []).append(item)
     start = 0 if half == "development" else 1
-    return [question for group in groups.values() for question in group[start::2]]
+    return [item for group in groups.values() for item in group[start::2]]
 
 
 def documents(names: Sequence[str] = (), folder: Path = HERE / "documents") -> dict[str, ChunkedDocument]:

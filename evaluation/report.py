@@ -15,7 +15,7 @@ Outcomes = Mapping[Mode, Sequence[Outcome]]
 
 
 def report(half: str, found: Outcomes, claims: Sequence[Claim], flags: Sequence[bool]) -> str:
-    """All tables of one half; the claims are the same in both."""
+    """All tables of one half."""
     return "\n\n".join(
         (f"## {half.capitalize()} half", _searching(found), _answering(found["hybrid"]), _support(claims, flags))
     )
@@ -86,11 +86,11 @@ def _rate(values: Sequence[bool]) -> str:
 
 
 def _support(claims: Sequence[Claim], flags: Sequence[bool]) -> str:
-    planted = sum(not claim.supported for claim in claims)
+    planted, marked = sum(not claim.supported for claim in claims), sum(flags)
     caught = sum(flag and not claim.supported for claim, flag in zip(claims, flags, strict=True))
-    precision, recall = share(caught, sum(flags)), share(caught, planted)
-    told = f"{planted} unsupported among {len(claims)}: precision {precision:.3f}, recall {recall:.3f}"
-    return f"Support check, {told}."
+    precision = f"precision {share(caught, marked):.3f} ({caught} of {marked})"
+    recall = f"recall {share(caught, planted):.3f} ({caught} of {planted})"
+    return f"Support check, {planted} unsupported among {len(claims)}: {precision}, {recall}."
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

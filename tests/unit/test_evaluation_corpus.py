@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from evaluation.corpus import UNANSWERABLE, claims, documents, half_of, questions
+from evaluation.corpus import UNANSWERABLE, claims, claims_of, documents, half_of, questions
 from evaluation.places import holds, span_of
 from task.tools.rag.chunks import ChunkedDocument
 
@@ -50,6 +50,13 @@ def test_the_halves_share_no_question_and_balance_every_category() -> None:
     assert sorted(item.id for item in (*one, *other)) == sorted(item.id for item in asked)
     counts = Counter(item.category for item in one), Counter(item.category for item in other)
     assert all(abs(counts[0][name] - counts[1][name]) <= 1 for name in counts[0])
+
+
+def test_the_halves_share_no_claim() -> None:
+    stated = claims()
+    one, other = claims_of(stated, "development"), claims_of(reversed(stated), "test")
+    assert Counter((*one, *other)) == Counter(stated)
+    assert [sum(not claim.supported for claim in half) for half in (one, other)] == [20, 20]
 
 
 def test_a_question_keeps_its_half_whatever_the_order_of_the_file() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evaluation.__main__ import parsed, written_into
-from evaluation.corpus import Claim, Question, claims, documents
+from evaluation.corpus import Claim, Question, claims, claims_of, documents
 from evaluation.judge import Judge, Rarity
 from evaluation.measures import difference, figure, share
 from evaluation.places import chunk_at, span_of
@@ -86,7 +86,7 @@ def test_the_report_counts_and_names_no_question() -> None:
     planted = [Claim("bike", "4.5 bar", "The tyres are filled to 4.5 bar.", True)]
     told = report("test", found, planted, flagged({"bike": bicycle()}, planted))
     assert "| unanswerable questions recognised | 2 of 2: 1.000 (1.000–1.000) |" in told
-    assert "0 unsupported among 1: precision 1.000, recall 1.000" in told
+    assert "0 unsupported among 1: precision 1.000 (0 of 0), recall 1.000 (0 of 0)" in told
     assert not any(item.question in told for item in ASKED)
     assert misses(found["hybrid"]) == ""
 
@@ -98,11 +98,11 @@ def test_a_claim_with_another_number_is_flagged() -> None:
 
 
 def test_the_support_check_catches_most_planted_statements() -> None:
-    stated = claims()
+    stated = claims_of(claims(), "development")
     flags = flagged(documents(), stated)
     caught = sum(flag and not claim.supported for flag, claim in zip(flags, stated, strict=True))
-    assert caught >= 36
-    assert caught / sum(flags) >= 0.85
+    assert caught >= 19
+    assert caught / sum(flags) >= 0.9
 
 
 def test_intervals_hold_the_mean_and_repeat() -> None:

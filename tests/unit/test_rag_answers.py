@@ -40,6 +40,12 @@ def test_a_statement_without_a_source_or_with_a_wrong_one_gets_the_right_one() -
     assert [citation.number for citation in answer.citations] == [1, 2]
 
 
+def test_the_headings_of_an_excerpt_bear_a_statement_out_too() -> None:
+    rows = "| Quarter | Revenue |\n| --- | --- |\n| Q3 | 69.8 |"
+    passage = Passage(1, 0, "report.html", "Quarters", rows, rows, ("Segment Rail Freight", "Quarters"))
+    assert checked("Rail Freight had a revenue of 69.8 in Q3 [1].", [passage]).unsupported == 0
+
+
 def test_a_table_stays_a_table() -> None:
     answer = checked("| what | months |\n| --- | --- |\n| warranty | 24 |\n| tray | 99 |", PASSAGES)
     assert answer.text.splitlines()[2:] == ["| warranty | 24 [2] |", f"| tray | 99 {UNSUPPORTED} |"]

@@ -120,6 +120,13 @@ def test_a_chunk_stays_on_its_page() -> None:
     assert all(f"Page {page} " in text for page, text in pages.items())
 
 
+def test_a_line_that_only_names_the_page_is_no_chunk() -> None:
+    blocks = [Block("[Page 1]", page=1), Block("Wash the tray.", page=1), Block("[Page 2]", page=2)]
+    document = chunk_document("a.pdf", blocks)
+    assert [str(chunk) for chunk in document.chunks] == ["Wash the tray."]
+    assert document.text[document.chunks[0].place.start :].startswith("Wash the tray.")
+
+
 def test_a_document_without_text_has_no_chunks() -> None:
     assert chunk_document("empty.txt", ()).chunks == ()
     assert chunk_document("blank.txt", [Block(" \n\n ")]).chunks == ()

@@ -59,6 +59,49 @@ def test_what_the_source_does_not_say_is_not_supported(statement: str) -> None:
     assert not support(statement, [SOURCE]).supported
 
 
+WRAPPED = (
+    "The panel opens an encrypted connection to the service portal every 15 minutes; it never accepts a call\n"
+    "from outside. A lost code is told to the office without delay, within 18 hours. When the internet is away the\n"
+    "clock of the panel runs for nine days without power on its own battery.\n7 Holidays\n"
+    "Never cut the supply in winter. If the oven is empty, never run it.\n"
+)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "The panel opens an encrypted connection to the portal every 15 minutes.",
+        "A lost code is told to the office within 18 hours.",
+        "The clock of the panel runs for nine days on its own battery.",
+        "The supply is never cut in winter.",
+        "An empty oven is never run.",
+    ],
+)
+def test_a_no_that_belongs_to_another_part_of_the_sentence_or_page_flags_nothing(statement: str) -> None:
+    assert support(statement, [WRAPPED]).supported
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "The panel accepts a call from outside.",
+        "The supply is cut in winter.",
+        "If the oven is empty, run it.",
+        "The clock of the panel does not run on its own battery.",
+        "The clock runs for nine days with power.",
+    ],
+)
+def test_a_no_that_is_left_out_or_put_in_is_noticed(statement: str) -> None:
+    assert not support(statement, [WRAPPED]).supported
+
+
+def test_a_citation_is_a_whole_sentence_also_over_the_end_of_a_line() -> None:
+    told = nearest_words("For how many days does the clock run?", WRAPPED)
+    assert told.startswith("When the internet is away")
+    assert told.endswith("its own battery.")
+    assert told in WRAPPED
+
+
 def test_statements_are_the_whole_text_and_keep_their_markers() -> None:
     text = "Wash it, e.g. by hand. [1] Dry it well! [2, 3]\n- Version 3.5 is out.\n\n1. First step"
     assert "".join(statements(text)) == text

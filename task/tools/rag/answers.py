@@ -112,15 +112,20 @@ def _checked_statement(statement: str, known: dict[int, Passage]) -> tuple[str, 
     named = [number for number in dict.fromkeys(markers(statement)) if number in known]
     if not is_checkable(statement):
         return _renumbered(statement, named), named, True
-    if named and support(statement, [known[number].text for number in named]).supported:
+    if named and support(statement, [_told(known[number]) for number in named]).supported:
         return _renumbered(statement, named), named, True
-    together = "\n".join(known[number].text for number in named)
+    together = "\n".join(_told(known[number]) for number in named)
     if len(named) > 1 and support(statement, [together]).supported:
         return _renumbered(statement, named), named, True
-    bearing = [number for number, passage in known.items() if support(statement, [passage.text]).supported]
+    bearing = [number for number, passage in known.items() if support(statement, [_told(passage)]).supported]
     if bearing:
         return _renumbered(statement, bearing[:1]), bearing[:1], True
     return _renumbered(statement, named, UNSUPPORTED), named, False
+
+
+def _told(passage: Passage) -> str:
+    """What the model was given to read of the passage."""
+    return "\n".join((*passage.headings, passage.text))
 
 
 def _renumbered(statement: str, numbers: Sequence[int], mark: str = "") -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CHUNK_CHARS = 500
 OVERLAP_CHARS = 50
 SEPARATORS = ("\n\n", "\n", ". ", " ", "")
-CHUNKING = f"recursive-{CHUNK_CHARS}-{OVERLAP_CHARS}-1"  # changes whenever the same text would be cut differently
+CHUNKING = f"recursive-{CHUNK_CHARS}-{OVERLAP_CHARS}-2"  # changes whenever the same text would be cut differently
 _PIECE_CHARS = 50_000  # a longer text without breaks would cost the splitter quadratic time
 _HEADING_CHARS = 160
 _STEP = CHUNK_CHARS - OVERLAP_CHARS

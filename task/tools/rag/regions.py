@@ -53,9 +53,14 @@ def regions(blocks: Sequence[Block]) -> Iterator[Region]:
         if block.heading:
             first = start + len(block.heading) + 1
             yield Region(first, first + len(block.text), headings.path, block.heading, block.page)
-        else:
+        elif not _is_page_marker(block):
             yield from _text_regions(block.text, start, block.page, headings)
         start += len(block.whole) + len(GAP)
+
+
+def _is_page_marker(block: Block) -> bool:
+    """Whether the block only says which page begins, which the chunks know anyway."""
+    return block.page is not None and block.text == f"[Page {block.page}]"
 
 
 class _Headings:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from task.tools.rag.lexical import folded, tokens
-from task.tools.rag.words import FUNCTION_WORDS, NEGATIONS
+from task.tools.rag.words import FUNCTION_WORDS, LACKING, NEGATIONS
 
 COVERAGE = 0.6  # the share of a statement's content words that its source must hold
 _FEW_WORDS = 2  # shorter statements ("Yes.", "In short:") say nothing that could be checked
@@ -15,6 +16,10 @@ _STEM_CHARS = 5
 _MARKER = re.compile(r"\s*\[(\d{1,3}(?:\s*[,;]\s*\d{1,3})*)\]")
 _NUMBER = re.compile(r"\d+(?:[.,:/\u00a0\u202f' ]\d+)*%?")
 _SENTENCE = re.compile(r"(?<=[.!?…])(?:\s*\[\d[\d,; ]*\])*\s+(?=[^\s\[])|\n+")
+_CLAUSE = re.compile(r"[,;:()–—]\s|\s(?:but|sondern|mais|sino|но|але)\s", re.IGNORECASE)
+# A long line that ends within a sentence, and no list, table or heading after it.
+_WRAPPED = re.compile(r"(?<=[^\n]{50}[^\s.!?…:;|])\n(?=[^\W\d_])")
+_LACKED_WORDS = 2
 _ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|etc|approx|No|Art|Sec|vs|z\.B|bzw|ca|p)\.|^\W*\d+\.)\s*$")
 _ALIKE = str.maketrans({**dict.fromkeys("“”„«»″", '"'), **dict.fromkeys("‘’‚`´", "'"), **dict.fromkeys("‐‑‒–—−", "-")})
 _IGNORED = "\u00ad\u200b\u200c\u200d\ufeff"
@@ -78,11 +83,35 @@ def _denied(statement: str, source: str, words: Sequence[str]) -> bool:
     """Whether the source's sentence that is nearest to the statement says no where the statement says yes, or not."""
     wanted = {_stem(word) for word in words}
     nearest = max(
-        (tokens(sentence) for sentence in statements(source)),
-        key=lambda found: len(wanted & set(map(_stem, found))),
-        default=[],
+        statements(_unwrapped(source)), key=lambda sentence: len(wanted & set(map(_stem, tokens(sentence)))), default=""
     )
-    return NEGATIONS.isdisjoint(tokens(statement)) != NEGATIONS.isdisjoint(nearest)
+    return NEGATIONS.isdisjoint(tokens(statement)) == _says_no(nearest, wanted)
+
+
+def _says_no(sentence: str, wanted: set[str]) -> bool:
+    """Whether the sentence denies what is wanted: one of its denied parts has wanted words that no other part has."""
+    denied, said = set[str](), set[str]()
+    for clause in _CLAUSE.split(sentence):
+        found = tokens(clause)
+        stems = set(map(_stem, found))
+        if not NEGATIONS.isdisjoint(found) and LACKING.isdisjoint(found):
+            denied |= stems
+        else:
+            lacked = _lacked(found)
+            denied |= lacked
+            said |= stems - lacked
+    return bool(wanted & denied - said)
+
+
+def _lacked(found: Sequence[str]) -> set[str]:
+    """The stems of the few words behind each "without"."""
+    places = [place for place, word in enumerate(found) if word in LACKING]
+    return {_stem(word) for place in places for word in found[place + 1 : place + 1 + _LACKED_WORDS]}
+
+
+def _unwrapped(text: str) -> str:
+    """The text without the line ends that a page's width has put into its sentences."""
+    return _WRAPPED.sub(" ", text)
 
 
 def _content(text: str) -> list[str]:
@@ -121,13 +150,15 @@ def literal(quote: str, source: str) -> str | None:
 def nearest_words(statement: str, source: str, limit: int = 300) -> str:
     """The source's sentence or row that shares most with the statement, literally."""
     wanted = {_stem(word) for word in _content(statement)} | set(_numbers(statement))
-    lines = [sentence.strip() for sentence in statements(source) if sentence.strip()]
+    pieces = statements(_unwrapped(source))
+    ends = list(accumulate(map(len, pieces)))  # nothing but line ends was replaced: places in both texts are the same
+    lines = [source[end - len(piece) : end].strip() for piece, end in zip(pieces, ends, strict=True)]
 
     def shared(line: str) -> tuple[int, int]:
         found = {_stem(word) for word in tokens(line)} | set(_numbers(line))
         return len(wanted & found), -len(line)
 
-    return max(lines, key=shared, default=source.strip())[:limit].strip()
+    return max(filter(None, lines), key=shared, default=source.strip())[:limit].strip()
 
 
 def _flat(text: str) -> tuple[str, list[int]]:

@@ -13,8 +13,10 @@ el los las una y es son en con por para del al
 и в на с по что это как для из от до он она они
 """
 _NEGATIONS = """
-not no never none nobody nothing neither nor without cannot isn't aren't doesn't don't won't can't mustn't wasn't
-weren't didn't nicht kein keine keinen nie ne pas jamais sin nunca не нет никогда без ні
+not no never none nobody nothing neither nor cannot isn't aren't doesn't don't won't can't mustn't wasn't
+weren't didn't nicht kein keine keinen keiner nie niemals ne pas jamais no nunca не нет никогда ні ніколи
 """
+_LACKING = "without ohne sans sin без senza sem bez"
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
-NEGATIONS = frozenset(_NEGATIONS.split())
+LACKING = frozenset(_LACKING.split())
+NEGATIONS = frozenset(_NEGATIONS.split()) | LACKING
