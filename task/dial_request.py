@@ -131,11 +131,11 @@ def _loose_attachments(extra: Mapping[str, Any]) -> list[Attachment]:
 
 
 def _incoming(message: DialMessage) -> Incoming:
-    custom = message.custom_content
-    attachments = tuple(map(_attachment, (custom.attachments or ()) if custom else ()))
-    state = custom.state if custom else None
-    form_value = custom.form_value if custom else None
-    return Incoming(_ROLES[message.role], _content(message), attachments, state, _with_calls(message), form_value)
+    role, content, plain, custom = _ROLES[message.role], _content(message), _with_calls(message), message.custom_content
+    if custom is None:
+        return Incoming(role, content, plain=plain)
+    attachments = tuple(map(_attachment, custom.attachments or ()))
+    return Incoming(role, content, attachments, custom.state, plain, custom.form_value)
 
 
 def _content(message: DialMessage) -> str | list[dict[str, Any]] | None:

@@ -24,8 +24,10 @@ class Incoming:
     form_value: Any = None
 
     def text(self) -> str:
-        return Message(self.role, self.content).text()
+        return self.content if isinstance(self.content, str) else Message(self.role, self.content).text()
 
+
+_NO_TURN = TurnState()  # made once: most messages of a long conversation have none
 
 Turns = Mapping[int, TurnState]
 Pictures = Mapping[int, Sequence[str]]
@@ -78,17 +80,19 @@ class _Past:
 
     def __init__(self, turns: Turns, incoming: Sequence[Incoming]) -> None:
         self._turns, self._incoming = turns, incoming
-        self.turn, self.start, self._position = TurnState(), 0, 0
+        self.turn, self.start, self._position = _NO_TURN, 0, 0
 
     def add(self, messages: list[Message], position: int) -> None:
-        turn = self._turns.get(position, TurnState())
+        turn = self._turns.get(position, _NO_TURN)
         if turn.resumes and turn.resumes == self.turn.turn and position == self._position + 2:
             del messages[self.start :]
         self.turn, self.start, self._position = turn, len(messages), position
         if turn.turn:
             messages += closed(turn.history, {call.call_id for call in turn.pending}, self._told(turn, position))
-        else:
+        elif turn.history:
             messages += with_turn(turn.history, self._incoming[position].text())
+        else:
+            messages.append(Message(Role.ASSISTANT, self._incoming[position].text()))
 
     def _told(self, turn: TurnState, position: int) -> str:
         reply = self._incoming[position + 1] if position + 1 < len(self._incoming) else None

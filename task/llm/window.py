@@ -44,11 +44,13 @@ class ContextWindow:
     _tokens: int | None = field(init=False, default=None)
     _source: Sequence[Message] = field(init=False, default=())
     _result: list[Message] = field(init=False, default_factory=list[Message])
+    _weighed: Sequence[Message] = field(init=False, default=())
+    _weight: int = field(init=False, default=0)
 
     async def fitted(self, messages: list[Message], tools: Sequence[ToolSchema]) -> list[Message]:
         """The messages as they can be sent; the same list where nothing is too long."""
         if not self._known:
-            if sum(map(message_tokens, messages)) + schema_tokens(tools) < SMALL:
+            if self._tokens_of(messages) + schema_tokens(tools) < SMALL:
                 return messages
             self._tokens, self._known = await self.limit(), True
         if self._tokens is None:
@@ -67,15 +69,30 @@ class ContextWindow:
         return result if sum(map(message_tokens, result)) < sum(map(message_tokens, messages)) else None
 
     def _within(self, messages: list[Message], room: Budget) -> list[Message]:
-        if fits(messages, room):
+        if room.allows(len(messages), self._tokens_of(messages)):
             return messages
-        known = len(self._source)
-        if known and len(messages) >= known and messages[known - 1] is self._source[-1]:
-            grown = [*self._result, *messages[known:]]
+        if _begins_with(messages, self._source):
+            grown = [*self._result, *messages[len(self._source) :]]
             if fits(grown, room):
                 return grown
         self._source, self._result = messages, _pruned(messages, room)
         return self._result
+
+    def _tokens_of(self, messages: list[Message]) -> int:
+        added = messages
+        if _begins_with(messages, self._weighed):
+            added = messages[len(self._weighed) :]
+        else:
+            self._weight = 0
+        self._weight += sum(map(message_tokens, added))
+        self._weighed = messages
+        return self._weight
+
+
+def _begins_with(messages: Sequence[Message], earlier: Sequence[Message]) -> bool:
+    """Whether the messages are those of an earlier request of this run and more; a run only adds."""
+    known = len(earlier)
+    return 0 < known <= len(messages) and messages[known - 1] is earlier[-1]
 
 
 def schema_tokens(tools: Sequence[ToolSchema]) -> int:

@@ -3,7 +3,7 @@
 The last user message is the script: `words 2000` (that many chunks at once), `paced 50 20` (chunks 20 ms apart),
 `chain 5` (five turns with one call of `noop`, then an answer) or `parallel 8` (eight calls of `slow` in one turn, then
 an answer). How far a script has come shows in the tool messages after that user message, so no state is kept. As DIAL
-Core it also tells everybody's bucket. `python -m tests.benchmarks.upstream PORT`
+Core it also tells everybody's bucket and what its models take. `python -m tests.benchmarks.upstream PORT`
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ WORD = "lorem "
 ANSWER_WORDS = 20
 _STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 _JSON_HEAD = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+_TOLD = {b"/v1/bucket": b'{"bucket":"b1"}', b"/openai/models/": b'{"limits":{"max_total_tokens":128000}}'}
 _END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 
 
@@ -97,9 +98,8 @@ class Peer(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if b"/chat/completions" not in self._url:
-            known = self._url.startswith(b"/v1/bucket")
-            body = b'{"bucket":"b1"}' if known else b"{}"
-            self._transport.write(_JSON_HEAD % (b"200 OK" if known else b"404 Not Found", len(body), body))
+            body = next((told for path, told in _TOLD.items() if self._url.startswith(path)), b"")
+            self._transport.write(_JSON_HEAD % (b"200 OK" if body else b"404 Not Found", len(body), body))
             return
         frames, pause = reply(orjson.loads(b"".join(self._body))["messages"])
         if pause:
