@@ -69,6 +69,8 @@ class Runs:
     ) -> None:
         """End a run of this process: its events, status and messages are on disk when this returns.
 
+        A run that others have taken for dead meanwhile stays interrupted.
+
         Raises:
             StoreUnavailable: they are not; they will be as soon as that can be.
         """
@@ -76,8 +78,9 @@ class Runs:
         live.end()
 
         async def work(connection: AsyncConnection) -> None:
-            ended = update(_runs).where(_runs.c.id == run_id).returning(_runs.c.session_id)
-            row = (await connection.execute(ended.values(status=status, ended_at=now, error=error))).first()
+            running = update(_runs).where(_runs.c.id == run_id, _runs.c.status == "running")
+            ended = running.values(status=status, ended_at=now, error=error).returning(_runs.c.session_id)
+            row = (await connection.execute(ended)).first()
             if row is not None and row.session_id is not None and added:
                 await answer(connection, row.session_id, added, now)
 

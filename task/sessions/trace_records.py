@@ -103,7 +103,8 @@ class Trace:
     """What one run did. Times are seconds since 1970; `cost` is None where no price is known.
 
     `usage` is by model, and under "tools" what models behind tools took. `history` counts the messages before the
-    run's own; without `content` only names, sizes, times and tokens are kept.
+    run's own, `asked` the turns that the request brought; without `content` only names, sizes, times and tokens are
+    kept.
     """
 
     trace_id: str
@@ -126,6 +127,7 @@ class Trace:
     experiment: str | None = None
     history: int = 0
     content: bool = True
+    asked: int = 0
 
     @property
     def total_tokens(self) -> int:
@@ -142,6 +144,7 @@ class Trace:
             "limits": list(self.limits),
             "decisions": [decision.as_dict() for decision in self.decisions],
             "history": self.history,
+            "asked": self.asked,
             "content": self.content,
         }
 

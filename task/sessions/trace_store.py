@@ -212,6 +212,7 @@ def _data(trace: Trace) -> dict[str, Any]:
         "config": trace.config,
         "limits": trace.limits,
         "history": trace.history,
+        "asked": trace.asked,
         "content": trace.content,
     }
 
@@ -230,6 +231,7 @@ def _trace(row: Row[Any]) -> Trace:
         data["config"], {model: Usage(**item) for model, item in data["usage"].items()}, row.cost,
         tuple(data["limits"]), tuple(TracedDecision(**item) for item in data["decisions"]), row.error,
         row.session_id, row.run_id, row.experiment, data["history"], data["content"],
+        data["asked"],
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -58,10 +58,12 @@ class TraceObserver:
         self._decisions: list[TracedDecision] = []
         self._limits: list[str] = []
         self._usage = self._spent = Usage()
+        self._said = ""
         self._end: tuple[float, str, str | None] | None = None
 
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
         self._usage += usage
+        self._said = message.text()
         self._turns.append(self._turn(message, self._clock(), seconds, usage))
         self._heard()
 
@@ -90,10 +92,8 @@ class TraceObserver:
 
     def run_ended(self, outcome: RunOutcome) -> None:
         self._spent = outcome.usage
-        told = self._turns[-1].size if self._turns and self._turns[-1].role == "assistant" else -1
-        last = outcome.answer
-        if last.content and told != len(last.text()):  # broken off in the middle, or said by the loop itself
-            self._turns.append(self._turn(last, self._clock()))
+        if outcome.answer.content and outcome.answer.text() != self._said:  # broken off, or said by the loop itself
+            self._turns.append(self._turn(outcome.answer, self._clock()))
         self.end(outcome.status, self._error(outcome))
 
     def end(self, status: str, error: str | None = None) -> None:
@@ -105,10 +105,11 @@ class TraceObserver:
         start, (at, status, error) = self._start, self._end or (None, "running", None)
         usage = _by_model(start.model, self._usage, self._spent)
         return Trace(
-            self.trace_id, start.owner, start.door, start.model, status, self._began, at, tuple(self._turns),
+            self.trace_id, start.owner, start.door, start.model, status, self._began, at,
+            tuple(_in_call_order(self._turns)),
             tuple(self._calls), _config(start.options), usage, cost_of(usage, self._prices), tuple(self._limits),
             tuple(self._decisions), error, start.session_id, start.run_id, start.experiment, start.history,
-            start.content,
+            start.content, len(start.asked),
         )  # fmt: skip
 
     def _turn(self, message: Message, at: float, seconds: float | None = None, usage: Usage | None = None) -> Turn:
@@ -138,6 +139,22 @@ class TraceObserver:
         if self._start.content or not isinstance(outcome.error, ProviderError):
             return str(outcome.error)
         return f"the model failed (status {outcome.error.status_code}, code {outcome.error.code})"
+
+
+def _in_call_order(turns: Sequence[Turn]) -> list[Turn]:
+    """The turns with results in the order of their calls: the loop tells them as they come."""
+    ordered: list[Turn] = []
+    places: dict[str | None, int] = {}
+    results: list[Turn] = []
+    for turn in turns:
+        if turn.role == "tool":
+            results.append(turn)
+            continue
+        ordered += sorted(results, key=lambda result: places.get(result.tool_call_id, 0))
+        results = []
+        places = {call["id"]: place for place, call in enumerate(turn.tool_calls)}
+        ordered.append(turn)
+    return ordered + sorted(results, key=lambda result: places.get(result.tool_call_id, 0))
 
 
 def _told(decision: Decision) -> tuple[str, str, str, ICERC | None]:

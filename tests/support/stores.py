@@ -1,0 +1,36 @@
+"""Stores for tests: a new one, one at a given time, and the same one opened again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from task.sessions.service import Store, open_store
+
+OWNER = "ann"
+
+
+@dataclass
+class StoreClock:
+    """A clock of the store that moves when it is told to."""
+
+    now: float = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def sqlite_url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'store.db'}"
+
+
+@asynccontextmanager
+async def opened(url: str, clock: Callable[[], float] | None = None, **options: Any) -> AsyncGenerator[Store]:
+    store = await open_store(url, **({"clock": clock} if clock else {}), **options)
+    try:
+        yield store
+    finally:
+        await store.close()

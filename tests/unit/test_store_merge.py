@@ -1,0 +1,81 @@
+"""A client's messages laid over the stored ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, system, tool_message, user
+from task.sessions.merge import Merged, merged
+
+CALL = ToolCall("call_1", FunctionCall("calculator", '{"expression": "25*47"}'))
+COUNTED = [user("25*47?"), assistant("Let me count.", [CALL]), tool_message(CALL, "1175"), assistant("It is 1175.")]
+MORE = user("and twice that?")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(COUNTED[1:], id="as-it-was"),
+        pytest.param([assistant("It is 1175.")], id="the-last-answer"),
+        pytest.param([assistant("Let me count.\n\nIt is 1175.")], id="all-text-as-one"),
+        pytest.param([assistant("Let me count."), assistant("It is 1175.")], id="texts-without-calls"),
+    ],
+)
+def test_a_full_history_repeats_no_turn_however_the_client_tells_the_answer(told: list[Message]) -> None:
+    assert merged(COUNTED, [COUNTED[0], *told, MORE]) == Merged(4, (MORE,))
+
+
+def test_one_new_message_alone_continues_the_conversation() -> None:
+    assert merged(COUNTED, [MORE]) == Merged(4, (MORE,))
+
+
+def test_the_same_short_message_said_twice_is_two_messages() -> None:
+    yes = user("yes")
+    stored = [yes, assistant("Once?")]
+    assert merged(stored, [yes]) == Merged(2, (yes,))
+    assert merged(stored, [*stored, yes]) == Merged(2, (yes,))
+
+
+def test_a_question_whose_answer_failed_is_not_kept_twice_when_it_is_asked_again() -> None:
+    assert merged([user("hello")], [user("hello")]) == Merged(1, ())
+
+
+def test_where_the_histories_part_the_client_is_right() -> None:
+    edited = user("26*47?")
+    assert merged(COUNTED, [edited, assistant("1222"), MORE]) == Merged(0, (edited, assistant("1222"), MORE), True)
+    assert merged([*COUNTED, MORE, assistant("2350")], [*COUNTED, edited]) == Merged(4, (edited,), True)
+
+
+def test_another_answer_than_the_stored_one_is_a_branch() -> None:
+    other = assistant("I do not know.")
+    assert merged(COUNTED, [COUNTED[0], other, MORE]) == Merged(1, (other, MORE), True)
+
+
+def test_a_history_cut_off_at_a_message_of_the_user_goes_on_from_there() -> None:
+    stored = [*COUNTED, MORE, assistant("2350")]
+    assert merged(stored, [*COUNTED, MORE]) == Merged(5, (), True)
+
+
+def test_results_of_the_clients_own_tools_follow_the_calls_that_wait_for_them() -> None:
+    stored, result = [user("weather?"), assistant(None, [CALL])], tool_message(CALL, "rain")
+    assert merged(stored, [result]) == Merged(2, (result,))
+    assert merged(stored, [*stored, result]) == Merged(2, (result,))
+
+
+def test_system_prompts_come_and_go_with_the_request() -> None:
+    assert merged(COUNTED, [system("Be brief."), *COUNTED, MORE]) == Merged(4, (MORE,))
+    assert merged([], [system("Be brief."), MORE]) == Merged(0, (MORE,))
+
+
+def test_pictures_are_part_of_what_is_compared() -> None:
+    def look(url: str) -> Message:
+        return user([{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": url}}])
+
+    stored = [look("a.png"), assistant("A cat.")]
+    assert merged(stored, [*stored, MORE]) == Merged(2, (MORE,))
+    assert merged(stored, [look("b.png"), assistant("A cat."), MORE]).branched
+
+
+def test_five_hundred_messages_are_laid_over_each_other_quickly() -> None:
+    stored = [message for number in range(250) for message in (user(f"{number}?"), assistant(f"{number}!"))]
+    assert merged(stored, [*stored, MORE]) == Merged(500, (MORE,))

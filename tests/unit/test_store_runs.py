@@ -1,0 +1,113 @@
+"""Runs: their events for those who listen, now, later, and from another process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from task.conversation.messages import assistant, user
+from task.errors import Conflict, NotFound
+from task.sessions.records import Event
+from task.sessions.service import Store
+from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncGenerator[Store]:
+    async with opened(sqlite_url(tmp_path)) as store:
+        yield store
+
+
+async def told(events: AsyncGenerator[Event]) -> list[str]:
+    async with asyncio.timeout(10):
+        return [f"{event.number} {event.data.get('text', event.type)}" async for event in events]
+
+
+async def test_who_comes_back_gets_what_was_missed_and_then_the_rest(store: Store) -> None:
+    run = await store.runs.begin(OWNER)
+    for text in ("one", "two"):
+        store.runs.append_event(run.run_id, "text", text=text)
+    listening = asyncio.create_task(told(store.runs.events_after(OWNER, run.run_id, 1)))
+    late = asyncio.create_task(told(store.runs.events_after(OWNER, run.run_id)))
+    await asyncio.sleep(0)
+    store.runs.append_event(run.run_id, "text", text="three")
+    store.runs.append_event(run.run_id, "finished")
+    await store.runs.finish(run.run_id, "finished")
+    assert await listening == ["2 two", "3 three", "4 finished"]
+    assert await late == ["1 one", "2 two", "3 three", "4 finished"]
+    assert await told(store.runs.events_after(OWNER, run.run_id, 2)) == ["3 three", "4 finished"]
+
+
+async def test_another_process_hears_a_run_while_it_lasts_and_can_stop_it(store: Store, tmp_path: Path) -> None:
+    async with opened(sqlite_url(tmp_path)) as other:
+        run = await store.runs.begin(OWNER)
+        listening = asyncio.create_task(told(other.runs.events_after(OWNER, run.run_id)))
+        store.runs.append_event(run.run_id, "text", text="hello")
+        async with asyncio.timeout(10):
+            stopped = asyncio.create_task(store.runs.cancel_asked(run.run_id))
+            await other.runs.ask_cancel(OWNER, run.run_id)
+            await stopped
+        store.runs.append_event(run.run_id, "cancelled")
+        await store.runs.finish(run.run_id, "cancelled", error="stopped by the user")
+        assert await listening == ["1 hello", "2 cancelled"]
+        found = await other.runs.get(OWNER, run.run_id)
+        assert (found.status, found.error, found.over) == ("cancelled", "stopped by the user", True)
+
+
+async def test_a_run_keeps_its_question_from_the_start_and_its_answer_at_the_end(store: Store) -> None:
+    session = await store.sessions.start(OWNER)
+    run = await store.runs.begin(OWNER, session=session, messages=[user("hi")], experiment="b")
+    assert await store.sessions.messages(OWNER, session.session_id) == (user("hi"),)
+    await store.runs.finish(run.run_id, "finished", added=[assistant("hello")])
+    assert await store.sessions.messages(OWNER, session.session_id) == (user("hi"), assistant("hello"))
+    [listed] = (await store.runs.list(OWNER, session.session_id)).items
+    assert (listed.run_id, listed.status, listed.experiment) == (run.run_id, "finished", "b")
+
+
+async def test_a_session_is_answered_by_one_run_at_a_time(store: Store) -> None:
+    session = await store.sessions.start(OWNER)
+    begun = [store.runs.begin(OWNER, session=session, messages=[user(f"{n}")]) for n in range(5)]
+    results = await asyncio.gather(*begun, return_exceptions=True)
+    [run] = [result for result in results if not isinstance(result, BaseException)]
+    assert all(isinstance(result, Conflict) for result in results if result is not run)
+    with pytest.raises(Conflict, match="being answered already"):
+        await store.runs.begin(OWNER, session=await store.sessions.get(OWNER, session.session_id))
+    await store.runs.finish(run.run_id, "finished", added=[assistant("yes")])
+    now = await store.sessions.get(OWNER, session.session_id)
+    again = await store.runs.begin(OWNER, session=now, messages=[user("more")])
+    await store.runs.finish(again.run_id, "failed")
+
+
+async def test_another_owners_run_is_not_there(store: Store) -> None:
+    run = await store.runs.begin(OWNER)
+    for work in (
+        store.runs.get("bob", run.run_id),
+        store.runs.ask_cancel("bob", run.run_id),
+        told(store.runs.events_after("bob", run.run_id)),
+    ):
+        with pytest.raises(NotFound, match="there is no run"):
+            await work
+    await store.runs.finish(run.run_id, "finished")
+
+
+async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_path: Path) -> None:
+    clock = StoreClock()
+    async with opened(sqlite_url(tmp_path), clock) as store, opened(sqlite_url(tmp_path), clock) as other:
+        session = await store.sessions.start(OWNER)
+        run = await store.runs.begin(OWNER, session=session, messages=[user("hi")])
+        store.runs.append_event(run.run_id, "text", text="I was just")
+        async with asyncio.timeout(10), aclosing(other.runs.events_after(OWNER, run.run_id)) as events:
+            await anext(events)
+        assert await other.runs.interrupt_orphans() == 0
+        clock.now += 31
+        assert await other.runs.interrupt_orphans() == 1
+        assert (await other.runs.get(OWNER, run.run_id)).status == "interrupted"
+        assert await told(other.runs.events_after(OWNER, run.run_id)) == ["1 I was just"]
+        kept = await other.sessions.messages(OWNER, session.session_id)
+        assert kept == (user("hi"), assistant("I was just"))
+        await store.runs.finish(run.run_id, "finished", added=[assistant("I was just thinking.")])
+        assert await other.sessions.messages(OWNER, session.session_id) == kept

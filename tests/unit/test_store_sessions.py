@@ -1,0 +1,172 @@
+"""Sessions: their documented shape, their owners, their branches, and two who write at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from task.conversation.messages import (
+    Attachment,
+    CustomContent,
+    FunctionCall,
+    Message,
+    Role,
+    ToolCall,
+    assistant,
+    tool_message,
+    user,
+)
+from task.errors import Conflict, InvalidRequest, NotFound
+from task.sessions.service import Store
+from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
+
+CALL = ToolCall("call_1", FunctionCall("calculator", '{"expression": "25*47"}'))
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncGenerator[Store]:
+    async with opened(sqlite_url(tmp_path), StoreClock()) as store:
+        yield store
+
+
+async def test_a_session_has_the_documented_shape(store: Store) -> None:
+    started = await store.sessions.start(OWNER)
+    messages = [user("25*47?"), assistant(None, [CALL]), tool_message(CALL, "1175"), assistant("1175")]
+    await store.sessions.append(OWNER, started.session_id, messages, started.version)
+    ended = await store.sessions.end(OWNER, started.session_id)
+    assert ended.as_dict() == {
+        "session_id": started.session_id,
+        "started_at": "2027-01-15T08:00:00.000+00:00",
+        "ended_at": "2027-01-15T08:00:00.000+00:00",
+        "status": "completed",
+        "messages": [{"role": "user", "content": "25*47?"}, {"role": "assistant", "content": "1175"}],
+        "traces": [],
+        "title": "",
+        "parent": None,
+    }
+    assert started.session_id.removeprefix("sess_").isalnum()
+    assert len(started.session_id) == len("sess_1a2b3c4d")
+
+
+async def test_messages_come_back_with_all_they_hold(store: Store) -> None:
+    session = await store.sessions.start(OWNER)
+    picture = CustomContent((Attachment(type="image/png", title="chart", url="files/b/chart.png"),))
+    messages = [
+        user([{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:image/png,AA"}}]),
+        Message(Role.ASSISTANT, None, (CALL,), reasoning_content="I should count."),
+        Message(Role.TOOL, "nul \0, half \ud800", tool_call_id="call_1", name="calculator", custom_content=picture),
+        assistant("schön ✓"),
+    ]  # fmt: skip
+    await store.sessions.append(OWNER, session.session_id, messages, session.version)
+    kept = await store.sessions.messages(OWNER, session.session_id)
+    assert kept[:2] == tuple(messages[:2])
+    assert kept[2].custom_content == picture
+    assert kept[2].content == "nul \0, half ?"
+    assert kept[3] == messages[3]
+
+
+async def test_of_two_who_write_at_once_one_is_told_what_to_do(store: Store) -> None:
+    session = await store.sessions.start(OWNER)
+
+    async def write(text: str) -> int:
+        return await store.sessions.append(OWNER, session.session_id, [user(text)], session.version)
+
+    results = await asyncio.gather(*(write(str(n)) for n in range(20)), return_exceptions=True)
+    refused = [result for result in results if isinstance(result, Conflict)]
+    assert [result for result in results if isinstance(result, int)] == [1]
+    assert len(refused) == 19
+    assert "changed by another request meanwhile" in str(refused[0])
+    assert len(await store.sessions.messages(OWNER, session.session_id)) == 1
+
+
+async def test_ending_twice_changes_nothing_and_an_ended_session_takes_no_more(store: Store) -> None:
+    session = await store.sessions.start(OWNER)
+    first = await store.sessions.end(OWNER, session.session_id)
+    assert await store.sessions.end(OWNER, session.session_id) == first
+    with pytest.raises(Conflict, match="has ended; start another one"):
+        await store.sessions.append(OWNER, session.session_id, [user("more")], first.version)
+
+
+async def test_another_owners_session_is_not_there(store: Store) -> None:
+    session = (await store.sessions.start(OWNER)).session_id
+    sessions = store.sessions
+    for work in (
+        sessions.get("bob", session),
+        sessions.messages("bob", session),
+        sessions.end("bob", session),
+        sessions.rename("bob", session, "mine"),
+        sessions.delete("bob", session),
+        sessions.branch("bob", session, 0),
+        sessions.append("bob", session, [user("hi")], 0),
+        store.runs.begin("bob", session=await sessions.get(OWNER, session)),
+    ):
+        with pytest.raises(NotFound, match=f"there is no session '{session}'"):
+            await work
+    assert (await sessions.list("bob")).items == ()
+
+
+async def test_a_deleted_session_leaves_nothing(store: Store) -> None:
+    session = await store.sessions.start(OWNER)
+    run = await store.runs.begin(OWNER, session=session, messages=[user("hi")])
+    await store.runs.finish(run.run_id, "finished", added=[assistant("hello")])
+    await store.grants.add(OWNER, {"scope": "tool"}, session_id=session.session_id)
+    await store.sessions.delete(OWNER, session.session_id)
+    with pytest.raises(NotFound):
+        await store.runs.get(OWNER, run.run_id)
+    assert await store.grants.list(OWNER) == ()
+
+
+async def test_a_diverging_history_makes_a_branch_and_is_found_again(store: Store) -> None:
+    session = await store.sessions.start(OWNER, "Sums")
+    told = [user("1+1?"), assistant("2"), user("2+2?"), assistant("4")]
+    await store.sessions.append(OWNER, session.session_id, told, session.version)
+    edited = [*told[:2], user("3+3?")]
+
+    resumed = await store.sessions.resume(OWNER, session.session_id, edited)
+    assert (resumed.branched, resumed.new) == (True, (user("3+3?"),))
+    assert resumed.session.messages == tuple(told[:2])
+    assert (resumed.session.parent, resumed.session.title) == (session.session_id, "Sums")
+    assert await store.sessions.messages(OWNER, session.session_id) == tuple(told)
+
+    branch = resumed.session
+    await store.sessions.append(OWNER, branch.session_id, [user("3+3?"), assistant("6")], branch.version)
+    again = await store.sessions.resume(OWNER, session.session_id, [*edited, assistant("6"), user("and 4+4?")])
+    assert (again.session.session_id, again.branched) == (branch.session_id, False)
+    assert again.new == (user("and 4+4?"),)
+
+
+async def test_sessions_are_listed_page_by_page_the_last_used_first(tmp_path: Path) -> None:
+    clock = StoreClock()
+    async with opened(sqlite_url(tmp_path), clock) as store:
+        made: list[str] = []
+        for number in range(7):
+            clock.now += number % 2  # some at the same moment
+            made.append((await store.sessions.start(OWNER, f"number {number}")).session_id)
+        seen: list[str] = []
+        cursor = None
+        while True:
+            page = await store.sessions.list(OWNER, limit=3, cursor=cursor)
+            seen += [session.session_id for session in page.items]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        assert sorted(seen) == sorted(made)
+        assert len({session.updated_at for session in page.items}) == 1
+        assert seen[0] in made[-2:]
+
+
+@pytest.mark.parametrize(("limit", "cursor"), [(0, None), (1001, None), (5, "x"), (5, "é"), (5, "bm8=")])
+async def test_an_impossible_page_is_refused(store: Store, limit: int, cursor: str | None) -> None:
+    with pytest.raises(InvalidRequest):
+        await store.sessions.list(OWNER, limit=limit, cursor=cursor)
+
+
+async def test_a_title_is_one_short_line(store: Store) -> None:
+    session = await store.sessions.start(OWNER)
+    await store.sessions.rename(OWNER, session.session_id, " a\nb\0 " + "c" * 500)
+    title = (await store.sessions.get(OWNER, session.session_id)).title
+    assert title.startswith("a b ccc")
+    assert len(title) == 200

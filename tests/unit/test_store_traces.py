@@ -1,0 +1,245 @@
+"""Traces: what a run did in the documented shape, kept with or without its texts, listed, replayed and compared."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.conversation.messages import assistant, user
+from task.errors import InvalidRequest, NotFound, ProviderError, ToolError
+from task.llm.base import ModelOptions, Usage
+from task.llm.scripted import Reply, fails, says, wants
+from task.loop import Limits
+from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
+from task.permissions.icerc import ICERC
+from task.sessions.compare import parting
+from task.sessions.prices import Price
+from task.sessions.replay import replayed
+from task.sessions.service import Store
+from task.sessions.trace_store import TraceFilter
+from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
+from tests.support.tools import MadeTool, answering
+from tests.support.traced import traced
+
+PRICES = {"gpt-4o": Price(prompt=2.5, completion=10)}
+COUNTS = (
+    wants("calculator", expression="25*47") & Reply((Usage(100, 10),)),
+    says("It is ", "1175.", usage=Usage(120, 5)),
+)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncGenerator[Store]:
+    async with opened(sqlite_url(tmp_path), StoreClock(), prices=PRICES) as store:
+        yield store
+
+
+async def test_a_trace_has_the_documented_shape(store: Store) -> None:
+    options = ModelOptions(temperature=0.7, top_p=1.0, max_tokens=1000)
+    session = (await store.sessions.start(OWNER)).session_id
+    trace = await traced(store, *COUNTS, options=options, session_id=session, experiment="b")
+    told = trace.as_dict()
+    [call] = told["tool_calls"]
+    assert [turn["role"] for turn in told["turns"]] == ["user", "assistant", "tool", "assistant"]
+    assert told["turns"][1]["tool_calls"] == [
+        {"id": call["id"], "name": "calculator", "arguments": '{"expression": "25*47"}'}
+    ]
+    assert told["turns"][3]["tool_calls"] is None
+    assert (told["turns"][2]["content"], told["turns"][2]["tool_call_id"]) == ("1175", call["id"])
+    assert (call["name"], call["arguments"], call["result"]) == ("calculator", {"expression": "25*47"}, "1175")
+    assert (call["full_result_length"], call["duration_ms"] >= 0) == (4, True)
+    assert told["config"] == {"model": "gpt-4o", "temperature": 0.7, "top_p": 1.0, "max_tokens": 1000}
+    assert (told["total_tokens"], told["error"], told["status"]) == (235, None, "finished")
+    assert told["cost"] == pytest.approx((220 * 2.5 + 15 * 10) / 1e6)
+    assert (told["experiment"], told["started_at"]) == ("b", "2027-01-15T08:00:00.000+00:00")
+    assert (await store.sessions.get(OWNER, session)).traces == (trace.trace_id,)
+
+
+async def test_a_long_result_is_cut_in_the_list_of_calls_and_whole_by_reference(store: Store) -> None:
+    text = "x" * 30_000
+    trace = await traced(store, wants("look"), says("done"), tools=[answering("look", text)])
+    told = trace.as_dict()["tool_calls"][0]
+    assert told["result"] == "x" * 200 + "..."
+    assert told["full_result_length"] == 30_000
+    assert told["full_result"] == f"/traces/{trace.trace_id}/calls/0"
+    assert await store.traces.result(OWNER, trace.trace_id, 0) == text
+    [listed] = (await store.traces.list(OWNER)).items
+    assert listed.as_dict()["tool_calls"][0] == told
+    with pytest.raises(NotFound, match="has no call 1"):
+        await store.traces.result(OWNER, trace.trace_id, 1)
+
+
+async def test_results_stand_in_the_order_of_their_calls(store: Store) -> None:
+    first_done = asyncio.Event()
+
+    async def slow() -> str:
+        await first_done.wait()
+        return "slow"
+
+    async def quick() -> str:
+        first_done.set()
+        return "quick"
+
+    tools = [MadeTool("slow", slow), MadeTool("quick", quick)]
+    trace = await traced(store, wants("slow") & wants("quick"), says("both"), tools=tools)
+    assert [turn.content for turn in trace.turns if turn.role == "tool"] == ["slow", "quick"]
+
+
+async def test_at_a_limit_the_trace_says_which_and_sums_all_tokens(store: Store) -> None:
+    again = wants("look", at="x") & Reply((Usage(10, 1),))
+    trace = await traced(
+        store, again, again, says("Not done.", usage=Usage(5, 5)),
+        tools=[answering("look", "nothing", shape={"type": "object"})], limits=Limits(steps=2),
+    )  # fmt: skip
+    assert (trace.status, trace.limits, trace.total_tokens) == ("limited", ("the limit of 2 steps",), 32)
+    assert trace.error == "stopped at the limit of 2 steps"
+
+
+async def test_a_failed_run_keeps_what_was_said_and_what_failed(store: Store) -> None:
+    trace = await traced(store, says("I am ") & fails(ProviderError("the model is gone", status_code=503)))
+    assert (trace.status, trace.error) == ("failed", "the model is gone")
+    assert trace.turns[-1].content == "I am "
+
+
+async def test_what_models_behind_tools_take_is_counted_apart(store: Store) -> None:
+    class Spender(MadeTool):
+        async def _execute(self, tool_call_params: Any) -> str:
+            tool_call_params.caller.spend(Usage(1000, 100))
+            return "spent"
+
+    async def nothing() -> str:
+        return ""
+
+    trace = await traced(store, wants("spend"), says("done", usage=Usage(10, 1)), tools=[Spender("spend", nothing)])
+    assert trace.usage == {"gpt-4o": Usage(10, 1), "tools": Usage(1000, 100)}
+    assert trace.total_tokens == 1111
+
+
+async def test_decisions_of_the_gate_are_kept(store: Store) -> None:
+    class Gate:
+        async def decide(self, request: CallRequest) -> Decision:
+            card = ICERC("see", "look", "a view")
+            return {"look": Deferred(card, "d1", "no rule"), "touch": Denied("not here")}.get(
+                request.call.name, Allowed("rule 3")
+            )
+
+    tools = [answering(name, "fine") for name in ("look", "touch", "hear")]
+    trace = await traced(store, wants("look") & wants("touch") & wants("hear"), tools=tools, gate=Gate())
+    assert trace.status == "suspended"
+    told = {decision.tool: (decision.verdict, decision.reason, decision.by) for decision in trace.decisions}
+    assert told == {
+        "look": ("deferred", "no rule", ""), "touch": ("denied", "not here", ""), "hear": ("allowed", "", "rule 3"),
+    }  # fmt: skip
+    assert next(item.card for item in trace.decisions if item.tool == "look")
+    assert parting(trace, await replayed(trace)) is None
+
+
+async def test_without_content_a_trace_keeps_no_text_of_anybody(store: Store, tmp_path: Path) -> None:
+    async def secret() -> str:
+        raise ToolError("SECRET is not here")
+
+    trace = await traced(
+        store,
+        says("SECRET thought") & wants("secret"),
+        says("SECRET ") & fails(ProviderError("SECRET refused", status_code=400, code="bad")),
+        tools=[MadeTool("secret", secret, {"type": "object"})],
+        asked=[user("SECRET?")],
+        content=False,
+    )
+    assert trace.error == "the model failed (status 400, code bad)"
+    assert [(turn.role, turn.content, turn.size) for turn in trace.turns][:2] == [
+        ("user", None, 7), ("assistant", None, 14),
+    ]  # fmt: skip
+    [call] = trace.tool_calls
+    assert (call.name, call.arguments, call.result, call.result_length, call.failed) == ("secret", {}, "", 25, True)
+    await store.flush()
+    stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert b"SECRET" not in stored
+    with pytest.raises(InvalidRequest, match="kept without texts"):
+        await replayed(trace)
+
+
+async def test_another_owners_trace_is_not_there_but_an_operator_reads_all(store: Store) -> None:
+    trace = await traced(store, says("hi"))
+    for owner in ("bob", ""):
+        with pytest.raises(NotFound, match="there is no trace"):
+            await store.traces.get(owner, trace.trace_id)
+        assert (await store.traces.list(owner)).items == ()
+    assert (await store.traces.get(None, trace.trace_id)).trace_id == trace.trace_id
+    assert [found.trace_id for found in (await store.traces.list(None)).items] == [trace.trace_id]
+
+
+async def test_traces_are_found_by_what_they_are(store: Store) -> None:
+    a = await traced(store, says("1"), experiment="a")
+    b = await traced(store, fails(ProviderError("no")), experiment="b", door="dial")
+
+    async def found(**which: Any) -> list[str]:
+        return [trace.trace_id for trace in (await store.traces.list(OWNER, which=TraceFilter(**which))).items]
+
+    assert await found(experiment="a") == [a.trace_id]
+    assert await found(status="failed") == [b.trace_id]
+    assert await found(door="dial") == [b.trace_id]
+    assert await found(experiment="a", status="failed") == []
+    assert await found(until=a.started_at) == []
+    assert sorted(await found(since=a.started_at)) == sorted([a.trace_id, b.trace_id])
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        pytest.param(COUNTS, id="finished"),
+        pytest.param((wants("calculator", expression="1/0"), says("no")), id="failed-call"),
+        pytest.param((wants("nothing"), says("no")), id="unknown-tool"),
+        pytest.param((wants("calculator"), says("no")), id="bad-arguments"),
+        pytest.param((says("a") & fails(ProviderError("gone")),), id="failed"),
+        pytest.param([wants("calculator", expression="1+1") for _ in range(4)], id="out-of-steps-and-words"),
+    ],
+)
+async def test_a_replay_does_the_same_again(store: Store, replies: tuple[Reply, ...]) -> None:
+    trace = await traced(store, *replies, limits=Limits(steps=3))
+    again = await replayed(trace)
+    assert parting(trace, again) is None
+    assert (again.status, again.total_tokens) == (trace.status, trace.total_tokens)
+
+
+async def test_a_comparison_names_the_first_turn_that_differs(store: Store) -> None:
+    one = await traced(store, *COUNTS)
+    other = await traced(store, wants("calculator", expression="25+47"), says("72"))
+    found = parting(one, other)
+    assert found is not None
+    assert (found.turn, found.what) == (1, "calls")
+    assert found.one == [{"name": "calculator", "arguments": {"expression": "25*47"}}]
+    assert found.other == [{"name": "calculator", "arguments": {"expression": "25+47"}}]
+    shorter = await traced(store, says("1175"))
+    assert (parting(shorter, await traced(store, says("1176"))) or found).what == "content"
+    assert parting(one, await traced(store, *COUNTS)) is None
+
+
+async def test_a_long_run_is_saved_while_it_lasts(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path)
+    async with opened(url) as store, opened(url) as other:
+        saved = asyncio.Event()
+
+        async def wait() -> str:
+            async with asyncio.timeout(20):
+                while not (await other.traces.list(OWNER)).items:
+                    await asyncio.sleep(0.05)
+            [early] = (await other.traces.list(OWNER)).items
+            assert (early.status, [turn.role for turn in early.turns]) == ("running", ["user", "assistant"])
+            saved.set()
+            return "done"
+
+        trace = await traced(store, wants("wait"), says("yes"), tools=[MadeTool("wait", wait)])
+        assert saved.is_set()
+        assert (trace.status, len(trace.turns), len((await other.traces.list(OWNER)).items)) == ("finished", 4, 1)
+
+
+async def test_earlier_messages_of_a_resumed_turn_belong_to_its_trace(store: Store) -> None:
+    asked = [user("hi"), assistant("hello"), user("25*47?")]
+    trace = await traced(store, *COUNTS, asked=asked, history=7)
+    assert (trace.asked, trace.history) == (3, 7)
+    assert parting(trace, await replayed(trace)) is None
