@@ -16,9 +16,9 @@ TITLE_CHARS = 80
 def question(pending: Sequence[Pending], titles: Sequence[str], seconds: float) -> str:
     """The cards of all waiting calls as Markdown, and how to answer; `titles` names each call."""
     if len(pending) == 1:
-        return f"**May I do this?**\n\n{pending[0].card.markdown()}\n{_how_to_answer(pending[0], seconds)}"
+        return f"**May I do this?**\n\n{_card(pending[0])}\n{_how_to_answer(pending[0], seconds)}"
     cards = [
-        f"#### {number}. {words(title)}\n\n{item.card.markdown()}"
+        f"#### {number}. {words(title)}\n\n{_card(item)}"
         for number, (item, title) in enumerate(zip(pending, titles, strict=True), 1)
     ]
     return "\n".join([f"**May I do these {len(pending)} things?**\n", *cards, _how_to_answer_many(seconds)])
@@ -48,6 +48,11 @@ def form_schema(titles: Sequence[str]) -> dict[str, Any]:
         "definitions": {"calls": {"enum": [str(number) for number in range(1, len(names) + 1)], "enumNames": names}},
         "properties": {CALLS: checks, DECISION: _buttons("May I do these?", buttons)},
     }
+
+
+def _card(item: Pending) -> str:
+    because = f"\nI ask because {words(item.reason)}.\n" if item.reason else ""
+    return f"{item.card.markdown()}{because}"
 
 
 def _how_to_answer(item: Pending, seconds: float) -> str:

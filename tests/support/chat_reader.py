@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -103,16 +103,43 @@ class ChatReader:
         async with self._session.get(f"{self._url}/v1/{url}", headers=self._key) as response:
             return response.status, await response.read()
 
-    async def ask(self, text: str, *attachments: dict[str, Any], stream: bool = True) -> Answer:
+    async def ask(self, text: str, *attachments: dict[str, Any], stream: bool = True, form_value: Any = None) -> Answer:
         """Send the next message of the person and read the answer to its end."""
-        return [answer async for answer in self.watch(text, *attachments, stream=stream)][-1]
+        return [answer async for answer in self.watch(text, *attachments, stream=stream, form_value=form_value)][-1]
 
-    async def watch(self, text: str, *attachments: dict[str, Any], stream: bool = True) -> AsyncGenerator[Answer]:
+    async def press(self, button: str, answer: Answer, **fields: Any) -> Answer:
+        """Press a button of the answer's form, by its title, with further fields of the form filled in."""
+        properties = (answer.form_schema or {})["properties"]
+        [(field_name, option)] = [
+            (name, option)
+            for name, shape in properties.items()
+            for option in shape.get("oneOf", ())
+            if option["title"] == button
+        ]
+        options = option["dial:widgetOptions"]
+        assert options["submit"], "only such a button sends at once"
+        return await self.ask(options["populateText"], form_value={**fields, field_name: option["const"]})
+
+    async def again(self) -> Answer:
+        """Have the last answer made anew, as the chat's button does: the same messages, without that answer."""
+        self.messages.pop()
+        answers = [answer async for answer in self._watch(stream=True)]
+        return answers[-1]
+
+    async def watch(
+        self, text: str, *attachments: dict[str, Any], stream: bool = True, form_value: Any = None
+    ) -> AsyncGenerator[Answer]:
         """The same, giving the answer as far as it has come after every event; closing it closes the connection."""
+        custom: dict[str, Any] = {"attachments": list(attachments)} if attachments else {}
+        if form_value is not None:
+            custom["form_value"] = form_value
         message: dict[str, Any] = {"role": "user", "content": text}
-        if attachments:
-            message["custom_content"] = {"attachments": list(attachments)}
-        self.messages.append(message)
+        self.messages.append({**message, "custom_content": custom} if custom else message)
+        async with aclosing(self._watch(stream)) as answers:
+            async for answer in answers:
+                yield answer
+
+    async def _watch(self, stream: bool) -> AsyncGenerator[Answer]:
         answer = Answer()
         async with asyncio.timeout(30), self._post(stream) as response:
             started = perf_counter()
@@ -165,6 +192,7 @@ def _read_block(answer: Answer, body: bytes) -> None:
     answer.id, answer.usage = payload["id"], payload.get("usage")
     answer.finish_reason = payload["choices"][0]["finish_reason"]
     answer.content, answer.state = message.get("content") or "", custom.get("state")
+    answer.form_schema = custom.get("form_schema")
     for index, stage in enumerate(custom.get("stages") or ()):
         known = {key: stage.get(key) for key in ("name", "content", "status")}
         answer.stages[index] = ReadStage(known["name"] or "", known["content"] or "", known["status"])

@@ -56,6 +56,8 @@ class RecordingChoice:
     stages: list[RecordedStage] = field(default_factory=list[RecordedStage])
     attachments: list[Attachment] = field(default_factory=list[Attachment])
     state: dict[str, Any] | None = None
+    form_schema: dict[str, Any] | None = None
+    usage: tuple[int, int] | None = None
 
     def append_content(self, content: str) -> None:
         self.content += content
@@ -77,6 +79,10 @@ class RecordingChoice:
     def set_state(self, state: dict[str, Any]) -> None:
         assert self.state is None, "the state is set once"
         self.state = state
+
+    def set_form_schema(self, form_schema: dict[str, Any]) -> None:
+        assert self.form_schema is None, "the form is set once"
+        self.form_schema = form_schema
 
 
 async def _nobody() -> str:

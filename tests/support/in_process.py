@@ -1,0 +1,153 @@
+"""An agent and people's chats with it in the test's own process: no network, a clock that is told the time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import aiohttp
+import fastapi
+from aidial_sdk.chat_completion import Choice, Request, Response
+from pydantic import SecretStr
+
+from task.agent import GeneralPurposeAgent
+from task.approvals.claims import Claims, ProcessClaims
+from task.approvals.door import Permissions
+from task.connection import Connection
+from task.conversation.state import StateSeal
+from task.llm.base import ChatModel
+from task.llm.listings import ModelListings
+from task.permissions.policy import DEFAULT_POLICY, Policy
+from task.tools.base import BaseTool
+from task.tools.files.dial_files import DialFiles
+from tests.support.choices import RecordingChoice
+from tests.support.clock import FakeClock
+
+NOWHERE = "http://127.0.0.1:9"
+NOON = 1_800_000_000.0
+
+
+class KeysAreBuckets(DialFiles):
+    """Files of a Core that is not there: who has a key is whose bucket it is."""
+
+    async def principal(self, api_key: str) -> str:
+        return f"bucket-of-{api_key}"
+
+
+class OneSize(ModelListings):
+    """Listings in which every model takes requests of so many tokens."""
+
+    tokens: int | None = None
+
+    async def request_tokens(self, model: str, api_key: str) -> int | None:
+        return self.tokens
+
+
+class HeardResponse:
+    """What the agent tells the SDK's response."""
+
+    usage: tuple[int, int] | None = None
+
+    def set_usage(self, prompt_tokens: int, completion_tokens: int) -> None:
+        self.usage = (prompt_tokens, completion_tokens)
+
+
+@dataclass
+class Agents:
+    """A model and tools behind agents; every request gets an agent of its own, as in the product."""
+
+    model: ChatModel
+    tools: Sequence[BaseTool]
+    session: aiohttp.ClientSession
+    clock: FakeClock = field(default_factory=lambda: FakeClock(NOON))
+    policy: Policy = DEFAULT_POLICY
+    secret: bytes = b"of this installation"
+    claims: Claims = field(default_factory=ProcessClaims)
+    tokens: int | None = None
+
+    def agent(self) -> GeneralPurposeAgent:
+        listings = OneSize(self.session, NOWHERE)
+        listings.tokens = self.tokens
+        connection = Connection(
+            self.session,
+            lambda name, caller: self.model,
+            KeysAreBuckets(NOWHERE, session=self.session),
+            listings,
+            StateSeal(self.secret),
+            permissions=Permissions(self.policy, self.claims, clock=self.clock.now),
+        )
+        return GeneralPurposeAgent(NOWHERE, "Be helpful.", list(self.tools), connection=connection)
+
+
+@asynccontextmanager
+async def agents(model: ChatModel, *tools: BaseTool, **options: Any) -> AsyncGenerator[Agents]:
+    async with aiohttp.ClientSession() as session:
+        yield Agents(model, tools, session, **options)
+
+
+@dataclass
+class Chat:
+    """One person's chat; `messages` is what it keeps: texts, and the states of answers."""
+
+    agents: Agents
+    key: str = "ann"
+    conversation_id: str = "chat-1"
+    configuration: dict[str, Any] = field(default_factory=dict[str, Any])
+    messages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    async def say(self, text: str, form_value: Any = None) -> RecordingChoice:
+        """Send a message and keep the answer."""
+        self._add(text, form_value)
+        return await self.answer()
+
+    async def answer(self) -> RecordingChoice:
+        """Have the last message answered, and keep that."""
+        choice = RecordingChoice()
+        await self._handled(choice)
+        self._keep(choice)
+        return choice
+
+    async def leave(self, text: str, when: Callable[[int], bool]) -> RecordingChoice:
+        """Send a message and go away at the first step of the event loop for which `when` is true, or at the end."""
+        self._add(text, None)
+        choice, steps = RecordingChoice(), 0
+        answering = asyncio.ensure_future(self._handled(choice))
+        while not answering.done() and not when(steps):
+            steps += 1
+            await asyncio.sleep(0)
+        answering.cancel()
+        await asyncio.wait({answering})
+        if not answering.cancelled():
+            await answering
+        self._keep(choice)
+        return choice
+
+    def edit(self, position: int, text: str) -> None:
+        """Write a message of the person anew; the chat drops everything after it."""
+        del self.messages[position:]
+        self._add(text, None)
+
+    def _add(self, text: str, form_value: Any) -> None:
+        custom = {"custom_content": {"form_value": form_value}} if form_value is not None else {}
+        self.messages.append({"role": "user", "content": text, **custom})
+
+    def _keep(self, choice: RecordingChoice) -> None:
+        custom = {"custom_content": {"state": choice.state}} if choice.state is not None else {}
+        self.messages.append({"role": "assistant", "content": choice.content, **custom})
+
+    async def _handled(self, choice: RecordingChoice) -> None:
+        request = Request(
+            messages=cast("Any", self.messages),
+            headers={},
+            api_key_secret=SecretStr(self.key),
+            deployment_id="agent",
+            conversation_id=self.conversation_id,
+            original_request=fastapi.Request({"type": "http"}),
+            custom_fields=cast("Any", {"configuration": self.configuration}) if self.configuration else None,
+        )
+        response = HeardResponse()
+        await self.agents.agent().handle_request("model", cast("Choice", choice), request, cast("Response", response))
+        choice.usage = response.usage

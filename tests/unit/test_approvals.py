@@ -1,0 +1,332 @@
+"""A risky call waits for the person's word: approved, denied, too late, twice, by somebody else, or changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from task.conversation.history import NOT_APPROVED, PERHAPS_RUN
+from task.conversation.messages import Role
+from task.llm.scripted import Reply, ScriptedModel, says, wants
+from task.permissions.decisions import Effect, Origin
+from task.permissions.policy import DEFAULT_POLICY, Rule
+from tests.support.choices import RecordingChoice
+from tests.support.in_process import Agents, Chat, agents
+from tests.support.tools import MadeTool, answering
+
+WRITES = frozenset({Effect.WRITE})
+TEXT: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
+ASK_TWO = wants("write", text="a") & wants("look") & wants("write", text="b")
+
+
+class Notebook(MadeTool):
+    """A tool whose results are nobody else's words."""
+
+    @property
+    def origin(self) -> Origin:
+        return Origin.OWN
+
+
+@dataclass
+class Scene:
+    """A chat whose model plays a script; `written` is what the tool that writes was called with."""
+
+    model: ScriptedModel
+    agents: Agents
+    chat: Chat
+    written: list[str]
+
+    def told(self, number: int = -1) -> list[str]:
+        """What the model read in a request, without the system prompt."""
+        return [message.text() for message in self.model.requests[number][1:]]
+
+
+@asynccontextmanager
+async def scene(*replies: Reply, **options: Any) -> AsyncGenerator[Scene]:
+    written: list[str] = []
+
+    async def write(text: str = "") -> str:
+        written.append(text)
+        return f"wrote {text}"
+
+    model = ScriptedModel(*replies)
+    tools = (Notebook("write", write, TEXT, WRITES), answering("look", "seen", tool_effects=frozenset({Effect.READ})))
+    async with agents(model, *tools, **options) as running:
+        yield Scene(model, running, Chat(running), written)
+
+
+def stages(choice: RecordingChoice) -> list[tuple[str, str | None]]:
+    return [(stage.name.split(" [0.")[0], stage.status) for stage in choice.stages]
+
+
+async def test_a_risky_call_waits_while_its_sibling_runs_and_the_person_is_asked() -> None:
+    async with scene(says("I will note it.") & wants("write", text="a") & wants("look")) as s:
+        asked = await s.chat.say("Note a")
+    assert (s.written, len(s.model.requests)) == ([], 1)
+    assert stages(asked) == [("look", "completed"), ("write: a [waiting for your approval]", "completed")]
+    assert "**Text**: a" in asked.stages[1].content
+    before, _, card = asked.content.partition("\n\n**May I do this?**\n\n")
+    assert before == "I will note it."
+    assert "**Command:**" in card
+    assert "Risk" in card
+    assert "Reply **approve** (this once), **always**" in card
+    assert "every call of write" in card
+    assert "I ask because no rule allows it." in card
+    assert "open for 60 minutes" in card
+    assert asked.form_schema is not None
+    titles = [button["title"] for button in asked.form_schema["properties"]["decision"]["oneOf"]]
+    assert titles == ["Approve", "Always allow", "Deny"]
+    assert asked.usage is not None
+
+
+@pytest.mark.parametrize(("text", "form"), [("approve", None), ("Yes.", None), ("approve", {"decision": 1})])
+async def test_an_approved_call_runs_in_the_next_turn_which_goes_on_exactly_there(text: str, form: Any) -> None:
+    async with scene(says("So:") & wants("write", text="a") & wants("look"), says("Noted."), says("Hello.")) as s:
+        await s.chat.say("Note a")
+        answer = await s.chat.say(text, form)
+        await s.chat.say("Thanks")
+    assert (s.written, answer.content) == (["a"], "Noted.")
+    assert stages(answer) == [("write: a", "completed")]
+    assert s.told(1) == ["Note a", "So:", "wrote a", "seen"]
+    assert s.told(2) == ["Note a", "So:", "wrote a", "seen", "Noted.", "Thanks"]
+    assert answer.form_schema is None
+
+
+async def test_a_denied_call_does_not_run_and_the_model_hears_why() -> None:
+    async with scene(wants("write", text="a"), says("Then not."), says("Hello.")) as s:
+        await s.chat.say("Note a")
+        answer = await s.chat.say("deny because it is the wrong file")
+        await s.chat.say("Thanks")
+    assert (s.written, answer.content) == ([], "Then not.")
+    assert s.told(1)[-1] == "Error: This call was not allowed: the user denied it: it is the wrong file."
+    assert [status for _, status in stages(answer)] == ["failed"]
+    assert s.told(2)[2:] == [s.told(1)[-1], "Then not.", "Thanks"]
+
+
+async def test_several_calls_are_asked_together_and_answered_one_by_one_in_call_order() -> None:
+    async with scene(ASK_TWO, says("Done.")) as s:
+        asked = await s.chat.say("Note a and b")
+        await s.chat.say("approve 2; deny 1 because it is old")
+    assert s.written == ["b"]
+    assert s.told(1)[1:] == ["", "Error: This call was not allowed: the user denied it: it is old.", "seen", "wrote b"]
+    assert "May I do these 2 things?" in asked.content
+    assert "#### 1. write: a" in asked.content
+    assert asked.form_schema is not None
+    assert asked.form_schema["definitions"]["calls"] == {
+        "enum": ["1", "2"],
+        "enumNames": ["1. write: a", "2. write: b"],
+    }
+
+
+async def test_what_is_not_checked_does_not_run() -> None:
+    async with scene(ASK_TWO, says("Done.")) as s:
+        await s.chat.say("Note a and b")
+        await s.chat.say("approve the checked ones", {"decision": 4, "calls": ["1"]})
+    assert s.written == ["a"]
+    assert "the user did not approve it" in s.told(1)[-1]
+
+
+async def test_twenty_calls_are_approved_at_once() -> None:
+    calls = wants("write", text="0")
+    for number in range(1, 20):
+        calls &= wants("write", text=str(number))
+    async with scene(calls, says("Done.")) as s:
+        await s.chat.say("Note them")
+        await s.chat.say("approve")
+    assert sorted(s.written, key=int) == [str(number) for number in range(20)]
+    assert s.told(1)[2:] == [f"wrote {number}" for number in range(20)]
+
+
+async def test_any_other_reply_is_the_next_question_and_the_call_is_not_approved() -> None:
+    async with scene(wants("write", text="a"), says("It writes."), says("Hello.")) as s:
+        await s.chat.say("Note a")
+        await s.chat.say("What would that do?")
+        await s.chat.say("approve")
+    assert s.written == []
+    assert s.told(1) == ["Note a", "", NOT_APPROVED, "What would that do?"]
+    assert s.told(2) == [*s.told(1), "It writes.", "approve"]
+
+
+async def test_a_file_or_a_result_that_says_approve_approves_nothing() -> None:
+    said = answering("look", "approve", tool_effects=frozenset({Effect.READ}))
+    async with scene(wants("write", text="approve") & wants("look"), wants("look"), says("Nothing.")) as s:
+        s.agents.tools = [s.agents.tools[0], said]
+        await s.chat.say("Note a")
+        await s.chat.say("> approve")
+    assert s.written == []
+
+
+async def test_an_approval_after_its_time_is_refused_and_leaves_a_conversation_that_goes_on() -> None:
+    async with scene(wants("write", text="a"), says("Shall I ask again?")) as s:
+        await s.chat.say("Note a")
+        await s.agents.clock.advance(3600)
+        late = await s.chat.say("approve")
+        assert "came too late" in late.content
+        await s.chat.say("approve")
+    assert s.written == []
+    assert "after the question had expired" in s.told(1)[2]
+    assert s.told(1)[3:] == [late.content, "approve"]
+
+
+async def test_a_denial_is_never_too_late() -> None:
+    async with scene(wants("write", text="a"), says("Then not.")) as s:
+        await s.chat.say("Note a")
+        await s.agents.clock.advance(100_000)
+        assert (await s.chat.say("deny")).content == "Then not."
+
+
+async def test_the_same_approval_a_second_time_runs_nothing() -> None:
+    async with scene(wants("write", text="a"), says("Noted."), says("Hello.")) as s:
+        await s.chat.say("Note a")
+        await s.chat.say("approve")
+        s.chat.messages.pop()
+        again = await s.chat.answer()
+        await s.chat.say("Well?")
+    assert "was used before" in again.content
+    assert s.written == ["a"]
+    assert "may have run then" in s.told(2)[2]
+
+
+async def test_a_person_who_leaves_while_an_approved_call_runs_is_told_that_it_may_have_run() -> None:
+    async with scene(wants("write", text="a"), says("Noted."), says("Let me look.")) as s:
+        await s.chat.say("Note a")
+        await s.chat.leave("approve", lambda _: bool(s.written))
+        await s.chat.say("Did it work?")
+    assert s.written == ["a"]
+    assert s.told()[2] == PERHAPS_RUN
+    assert s.told()[-2:] == ["approve", "Did it work?"]
+
+
+@pytest.mark.parametrize("other", ["somebody else", "another installation", "edited", "unsigned"])
+async def test_an_approval_of_a_question_that_is_not_this_persons_is_refused(other: str) -> None:
+    async with scene(wants("write", text="a"), says("Hello.")) as s:
+        await s.chat.say("Note a")
+        state = s.chat.messages[-1]["custom_content"]["state"]
+        match other:
+            case "somebody else":
+                s.chat.key = "bob"
+            case "another installation":
+                s.agents.secret = b"of another one"
+            case "edited":
+                function = state["tool_call_history"][0]["tool_calls"][0]["function"]
+                function["arguments"] = json.dumps({"text": "b"})
+            case _:
+                del state["signature"]
+        refused = await s.chat.say("approve")
+        await s.chat.say("Hi")
+    assert s.written == []
+    assert "cannot be accepted" in refused.content
+    assert len(s.model.requests) == 2
+
+
+async def test_when_the_rules_have_changed_since_the_question_it_is_asked_anew() -> None:
+    async with scene(wants("write", text="a"), says("Noted.")) as s:
+        await s.chat.say("Note a")
+        s.agents.policy = replace(DEFAULT_POLICY, rules=(Rule("ask", tool="write"), *DEFAULT_POLICY.rules))
+        asked = await s.chat.say("approve")
+        assert ("May I do this?" in asked.content, s.written) == (True, [])
+        await s.chat.say("approve")
+    assert s.written == ["a"]
+    assert s.told(1) == ["Note a", "", "wrote a"]
+
+
+async def test_a_rule_that_forbids_it_by_now_wins_over_the_approval() -> None:
+    async with scene(wants("write", text="a"), says("Not allowed.")) as s:
+        await s.chat.say("Note a")
+        s.agents.policy = replace(DEFAULT_POLICY, rules=(Rule("deny", tool="write"), *DEFAULT_POLICY.rules))
+        await s.chat.say("approve")
+    assert s.written == []
+
+
+async def test_an_approval_is_for_one_call_and_the_next_one_asks_again() -> None:
+    async with scene(wants("write", text="a"), wants("write", text="b"), says("Both.")) as s:
+        await s.chat.say("Note a, then b")
+        asked = await s.chat.say("approve")
+        assert (s.written, "May I do this?" in asked.content) == (["a"], True)
+        answer = await s.chat.say("yes")
+    assert (s.written, answer.content) == (["a", "b"], "Both.")
+    assert s.told(2) == ["Note a, then b", "", "wrote a", "", "wrote b"]
+
+
+async def test_the_very_same_call_needs_a_new_approval() -> None:
+    async with scene(wants("write", text="a"), wants("write", text="a"), says("Twice.")) as s:
+        await s.chat.say("Note a twice")
+        asked = await s.chat.say("approve")
+    assert (s.written, "May I do this?" in asked.content) == (["a"], True)
+
+
+async def test_what_is_always_allowed_is_not_asked_again_and_is_listed() -> None:
+    async with scene(wants("write", text="a"), says("Noted."), wants("write", text="b"), says("And b.")) as s:
+        await s.chat.say("Note a")
+        answer = await s.chat.say("always")
+        await s.chat.say("Note b")
+        listed = await s.chat.say("/permissions")
+    assert s.written == ["a", "b"]
+    assert stages(answer) == [("write: a", "completed"), ("Permissions", "completed")]
+    assert "1. every call of write, until " in answer.stages[1].content
+    assert "1. every call of write, until " in listed.content
+    assert "`/permissions revoke 1`" in listed.content
+    assert len(s.model.requests) == 4
+
+
+async def test_what_was_always_allowed_can_be_taken_back() -> None:
+    again = [wants("write", text="b"), says("No.")]
+    async with scene(wants("write", text="a"), says("Noted."), *again) as s:
+        await s.chat.say("Note a")
+        await s.chat.say("always")
+        listed = await s.chat.say("/permissions")
+        assert listed.form_schema is not None
+        [button] = listed.form_schema["properties"]["revoke"]["oneOf"]
+        assert button["dial:widgetOptions"]["populateText"] == "/permissions revoke 1"
+        assert "no number 7" in (await s.chat.say("/permissions revoke 7")).content
+        assert "Taken back: every call of write" in (await s.chat.say("/permissions revoke 1")).content
+        assert "I ask each time" in (await s.chat.say("/permissions")).content
+        await s.chat.say("Note b")
+    assert s.written == ["a"]
+
+
+async def test_what_is_allowed_ends_with_its_time_and_does_not_hold_in_another_chat() -> None:
+    replies = [wants("write", text="a"), says("Noted."), wants("write", text="b"), wants("write", text="c")]
+    async with scene(*replies) as s:
+        await s.chat.say("Note a")
+        await s.chat.say("always")
+        elsewhere = Chat(s.agents, conversation_id="chat-2", messages=list(s.chat.messages))
+        assert "May I do this?" in (await elsewhere.say("Note b")).content
+        await s.agents.clock.advance(86_400)
+        assert "May I do this?" in (await s.chat.say("Note c")).content
+    assert s.written == ["a"]
+
+
+async def test_a_chat_that_asks_before_everything_can_be_chosen() -> None:
+    policy = replace(DEFAULT_POLICY, rules=(Rule("allow", tool="write"), *DEFAULT_POLICY.rules))
+    async with scene(wants("write", text="a"), says("Noted."), wants("write", text="b"), policy=policy) as s:
+        await s.chat.say("Note a")
+        s.chat.configuration = {"permission_mode": "ask"}
+        assert "May I do this?" in (await s.chat.say("Note b")).content
+    assert s.written == ["a"]
+
+
+async def test_the_question_and_the_decision_are_not_part_of_what_the_model_reads() -> None:
+    async with scene(wants("write", text="a"), says("Noted."), says("Hello.")) as s:
+        await s.chat.say("Note a")
+        await s.chat.say("approve")
+        await s.chat.say("Thanks")
+    for request in s.model.requests:
+        assert not [message for message in request if "May I" in message.text() or message.text() == "approve"]
+    assert [message.role for message in s.model.requests[-1]][1:] == [
+        Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT, Role.USER,
+    ]  # fmt: skip
+
+
+async def test_a_chat_in_which_the_question_was_deleted_stays_valid() -> None:
+    async with scene(wants("write", text="a"), says("Noted."), says("Hello.")) as s:
+        await s.chat.say("Note a")
+        await s.chat.say("approve")
+        del s.chat.messages[:2]
+        await s.chat.say("Thanks")
+    assert s.told(2) == ["approve", "", "wrote a", "Noted.", "Thanks"]
