@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -12,7 +13,10 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from task.settings_sources import CONFIG_VARIABLE, Sources, build, read_document, read_dotenv
+from task.settings_aliases import translated
+from task.settings_document import expanded, read_document
+from task.settings_framework import ConsoleSettings, ContextSettings, HistorySettings, ModelSettings, TepsSettings
+from task.settings_sources import CONFIG_VARIABLE, Sources, build, read_dotenv
 from task.settings_store import Prices, PriceSettings, StoreSettings
 
 PREFIX = "AGENT_"
@@ -350,6 +354,11 @@ class Settings(BaseSettings):
     interpreter: InterpreterSettings = InterpreterSettings()
     rag: RagSettings = RagSettings()
     core: LocalCoreSettings = LocalCoreSettings()
+    llm: ModelSettings = ModelSettings()
+    context: ContextSettings = ContextSettings()
+    history: HistorySettings = HistorySettings()
+    teps: TepsSettings = TepsSettings()
+    console: ConsoleSettings = ConsoleSettings()
 
     @property
     def store_url(self) -> str:
@@ -388,8 +397,11 @@ def load_settings(
     dotenv = read_dotenv(folder / ".env")
     named = config or environment.get(CONFIG_VARIABLE) or dotenv.get(CONFIG_VARIABLE)
     document = folder / (named or DEFAULT_DOCUMENT)
-    content = read_document(document) if named or document.is_file() else {}
-    sources = Sources(given or {}, environment, dotenv, content, str(named or DEFAULT_DOCUMENT))
+    name = str(named or DEFAULT_DOCUMENT)
+    told = translated(read_document(document) if named or document.is_file() else {}, name)
+    sources = Sources(given or {}, environment, dotenv, told.content, name, told.spelled)
+    content, hidden = expanded(told.content, {**dotenv, **environment}, sources.spelling, name)
+    sources = replace(sources, document=content, expanded=hidden)
     return build(Settings, sources, PREFIX, _home(environment))
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 
-import yaml
 from dotenv import dotenv_values
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
@@ -16,6 +15,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 from pydantic_settings.sources.utils import parse_env_vars
 
 from task.errors import SettingsError
+from task.settings_aliases import SECTIONS
 
 CONFIG_VARIABLE = "AGENT_CONFIG"
 SettingPath = tuple[str, ...]
@@ -42,13 +42,19 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The raw values by their origin, strongest first."""
+    """The raw values by their origin, strongest first.
+
+    `spelled` gives the document's own name of a key where it is not the tree's; `expanded` are the keys that hold
+    variables, whose values are nobody's to see.
+    """
 
     given: Mapping[str, Any]
     environment: Mapping[str, str]
     dotenv: Mapping[str, str]
     document: Mapping[str, Any]
     document_name: str
+    spelled: Mapping[str, str]
+    expanded: Collection[str] = ()
 
     def where(self, setting: Setting) -> str:
         """The setting's name as its strongest source spells it, and that source."""
@@ -58,7 +64,14 @@ class Sources:
             return f"{setting.variable} in the environment"
         if setting.variable in self.dotenv:
             return f"{setting.variable} in .env"
-        return f"{setting.key} in {self.document_name}"
+        return f"{self.spelling(setting.path)} in {self.document_name}"
+
+    def spelling(self, path: SettingPath) -> str:
+        """The dotted key as the document has it."""
+        for length in range(len(path), 0, -1):
+            if own := self.spelled.get(".".join(path[:length])):
+                return ".".join((own, *path[length:]))
+        return ".".join(path)
 
 
 def settings_of(model: type[BaseModel], prefix: str, path: SettingPath = ()) -> Iterator[Setting]:
@@ -86,25 +99,6 @@ def read_dotenv(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path.name} cannot be read: {error}. Save it as UTF-8 text, or remove it.") from error
     return {name: value for name, value in values.items() if value is not None}
-
-
-def read_document(path: Path) -> dict[str, Any]:
-    """A YAML file's mapping, without its empty keys.
-
-    Raises:
-        SettingsError: the file cannot be read, is no YAML, or holds no mapping.
-    """
-    try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise SettingsError(f"The settings file {path} cannot be read: {reason}. Name another file.") from error
-    except yaml.YAMLError as error:
-        told = " ".join(str(error).split())
-        raise SettingsError(f"The settings file {path} is not valid YAML: {told}. Correct it.") from error
-    if content is not None and not isinstance(content, dict):
-        raise SettingsError(f"The settings file {path} must hold `name: value` lines. Correct it.")
-    return _without_empty(cast("dict[str, Any]", content or {}))
 
 
 def build(model: type[T], sources: Sources, prefix: str, extra: Mapping[str, Any]) -> T:
@@ -148,14 +142,15 @@ def _explained(error: ValidationError, known: list[Setting], sources: Sources) -
     path = tuple(str(part) for part in fault["loc"])
     setting = next((item for item in known if item.path == path[: len(item.path)]), None)
     if setting is None:
-        keys = {item.key for item in known} | {item.path[0] for item in known}
-        key, nearest = ".".join(path), _nearest(".".join(path), keys)
+        keys = {item.key for item in known} | {item.path[0] for item in known} | SECTIONS
+        key, nearest = sources.spelling(path), _nearest(".".join(path), keys)
         if fault["type"] == "extra_forbidden":
             return f"{key} in {sources.document_name} is not a setting; the nearest is {nearest}. Rename or remove it."
         return f"{key} in {sources.document_name} must hold settings of its own, such as {nearest}. Correct it."
     told = fault["msg"].removeprefix("Value error, ").rstrip(".")
     text = str(fault["input"])
-    got = "" if setting.secret or "@" in text else f" (got {text[:80]!r})"  # an address may hold a password
+    hidden = setting.secret or setting.key in sources.expanded
+    got = "" if hidden or "@" in text else f" (got {text[:80]!r})"  # an address may hold a password
     return f"{sources.where(setting)}: {told[0].lower()}{told[1:]}{got}. {_mend(setting)}"
 
 
@@ -175,11 +170,3 @@ def _merged(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any
         both = isinstance(below, dict) and isinstance(value, dict)
         merged[name] = _merged(cast("dict[str, Any]", below), cast("dict[str, Any]", value)) if both else value
     return merged
-
-
-def _without_empty(content: dict[str, Any]) -> dict[str, Any]:
-    return {
-        str(name): _without_empty(cast("dict[str, Any]", value)) if isinstance(value, dict) else value
-        for name, value in content.items()
-        if value is not None
-    }

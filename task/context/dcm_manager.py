@@ -55,7 +55,7 @@ class DCMManager:
         except (Refused, OSError, RuntimeError) as error:
             raise DCMInitError(f"The context definition {self.path} cannot be used: {error}.") from error
         except (re.error, IndexError) as error:
-            raise DCMInitError(f"context.section_identification_regex is no pattern with a group: {error}.") from error
+            raise DCMInitError(f"context.section_pattern is no pattern with a group: {error}.") from error
         self._definition = definition
         self._look_at(definition)
         self._seen = (stamp, *self._stamps())

@@ -90,7 +90,7 @@ def test_a_definition_that_cannot_be_read_is_an_initialisation_error(tmp_path: P
 
 @pytest.mark.parametrize("pattern", ["(", "^## .*$"])
 def test_a_heading_pattern_that_cannot_work_is_an_initialisation_error(tmp_path: Path, pattern: str) -> None:
-    with pytest.raises(DCMInitError, match="section_identification_regex"):
+    with pytest.raises(DCMInitError, match="section_pattern"):
         manager(tmp_path, "## S\n", ContextOptions(section_pattern=pattern))
 
 

@@ -1,0 +1,116 @@
+"""ConfigurationManager: the framework's view of the one settings tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from task.errors import ConfigError, SettingsError
+from task.llm.profiles import AZURE, OPENAI, profile_for
+from task.settings import Settings, load_settings
+
+_PROVIDERS = {OPENAI.name: "openai", AZURE.name: "azure_openai", "gemini": "gemini", "anthropic": "anthropic"}
+
+
+class ConfigurationManager:
+    """Loads and validates the configuration. Source: framework reference, Configuration.
+
+    Without a path it reads what every command reads: environment, `.env`, and the settings file there is. Environment
+    and `.env` win over the file.
+
+    Raises:
+        ConfigError: the configuration cannot be loaded or is not valid.
+    """
+
+    def __init__(self, config_path: str | None = None) -> None:
+        self.settings = _loaded(config_path)
+
+    def load_config(self, config_path: str) -> dict[str, Any]:
+        """Read another file in place of the first one, and give its settings in the documented shape.
+
+        Raises:
+            ConfigError: it cannot be loaded or is not valid; what was there stays.
+        """
+        self.settings = _loaded(config_path)
+        console, context, provider = self.settings.console, self.settings.context, self.get_llm_provider()
+        return {
+            "framework": {
+                "name": console.name,
+                "version": console.version,
+                "log_level": self.settings.log_level,
+                "log_file": _text(console.log_file),
+                "debug_mode": console.debug_mode,
+                "default_persona": context.persona,
+            },
+            "llm": {"provider": provider, provider: self.get_llm_settings()},
+            "teps": self.get_teps_settings(),
+            "message_history": self.get_message_history_settings(),
+            "ui": self.get_ui_settings(),
+            "dcm": self._dcm_settings(),
+            "advanced": {
+                "state_file": _text(console.state_file),
+                "max_retries": self.settings.llm.attempts - 1,
+                "retry_delay_base": self.settings.llm.retry_seconds,
+                "icerc_timeout": self.settings.teps.confirmation_seconds,
+            },
+        }
+
+    def get_llm_provider(self) -> str:
+        """The provider's name: `dial`, `openai`, `gemini`, `anthropic` or `azure_openai`."""
+        if self.settings.backend == "dial":
+            return "dial"
+        return _PROVIDERS.get(profile_for("", self.settings.openai_base_url).name, "openai")
+
+    def get_llm_settings(self) -> dict[str, Any]:
+        """Model, key, address and parameters of the provider in use; the key in clear text."""
+        settings, model = self.settings, self.settings.llm
+        dial = settings.backend == "dial"
+        key = settings.dial_api_key if dial else settings.openai_api_key
+        return {
+            "model": settings.deployment_name,
+            "api_key": key.get_secret_value() if key else None,
+            "base_url": settings.dial_endpoint if dial else settings.openai_base_url,
+            "temperature": settings.temperature,
+            "max_tokens": model.max_tokens,
+            "top_p": model.top_p,
+            "top_k": model.top_k,
+        }
+
+    def get_context_definition_path(self) -> str:
+        """The path of FRAMEWORK_CONTEXT.md; empty where none is configured."""
+        return _text(self.settings.context.definition_path) or ""
+
+    def get_teps_settings(self) -> dict[str, Any]:
+        """What the tools may do; `tool_timeout` in milliseconds."""
+        teps = self.settings.teps.model_dump(mode="json")
+        return {**teps, "tool_timeout": self.settings.limits.tool_seconds * 1000}
+
+    def get_message_history_settings(self) -> dict[str, Any]:
+        """The configuration that `MessageManager` takes."""
+        return self.settings.history.model_dump()
+
+    def get_ui_settings(self) -> dict[str, Any]:
+        return self.settings.console.model_dump(exclude={"name", "version", "log_file", "state_file"})
+
+    def _dcm_settings(self) -> dict[str, Any]:
+        context = self.settings.context
+        return {
+            "context_definition_path": self.get_context_definition_path(),
+            "max_document_size": context.max_document_bytes,
+            "document_cache_enabled": context.cached_documents > 0,
+            "document_cache_size": context.cached_documents,
+            "allow_absolute_paths": context.allow_absolute_paths,
+            "allow_parent_traversal": context.allow_parent_traversal,
+            "section_identification_regex": context.section_pattern,
+        }
+
+
+def _loaded(config_path: str | None) -> Settings:
+    try:
+        return load_settings(Path(config_path) if config_path else None)
+    except SettingsError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _text(path: Path | None) -> str | None:
+    return str(path) if path else None

@@ -1,0 +1,168 @@
+"""Read a YAML settings file: no duplicate keys, nothing that grows when it is read, `${VARIABLE}` filled in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from task.errors import SettingsError
+
+MAX_BYTES = 256 * 2**10
+MAX_NODES = 20_000  # with every alias written out
+MAX_DEPTH = 50
+
+_VARIABLE = re.compile(r"(?P<escape>\$)?\$\{(?P<name>[^}]*)\}?")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class _TooDeep(Exception):
+    pass
+
+
+class _Loader(yaml.SafeLoader):
+    """Stops at a depth that no settings have: deeper nesting takes the parser seconds, and then all of the stack."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise _TooDeep
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """A YAML file's mapping, without its empty keys.
+
+    Raises:
+        SettingsError: the file cannot be read, is no YAML, holds no mapping, names a key twice, or is a bomb.
+    """
+    content = _parsed(_text(path), path)
+    if content is not None and not isinstance(content, dict):
+        raise SettingsError(f"The settings file {path} must hold `name: value` lines. Correct it.")
+    return _without_empty(cast("dict[str, Any]", content or {}))
+
+
+def expanded(
+    content: Mapping[str, Any], variables: Mapping[str, str], spelling: Callable[[tuple[str, ...]], str], file: str
+) -> tuple[dict[str, Any], set[str]]:
+    """The content with `${NAME}` replaced in all its texts, and the dotted keys where that happened.
+
+    `$${` stands for `${`. What consists of empty variables only is left out, as an empty key is. `spelling` gives the
+    key as the file has it.
+
+    Raises:
+        SettingsError: a variable is not set or is no name.
+    """
+    changed: set[str] = set()
+
+    def walk(item: Any, path: tuple[str, ...]) -> Any:
+        if isinstance(item, dict):
+            filled = {key: walk(inner, (*path, key)) for key, inner in cast("dict[str, Any]", item).items()}
+            return {key: inner for key, inner in filled.items() if inner is not None}
+        if isinstance(item, list):
+            return [walk(inner, path) for inner in cast("list[Any]", item)]
+        if not isinstance(item, str) or "${" not in item:
+            return item
+        changed.add(".".join(path))
+        try:
+            return _filled(item, variables) or None
+        except _NoVariable as fault:
+            raise SettingsError(f"{spelling(path)} in {file}: {fault}") from None
+
+    return walk(dict(content), ()), changed
+
+
+class _NoVariable(Exception):
+    pass
+
+
+def _filled(text: str, variables: Mapping[str, str]) -> str:
+    def value(found: re.Match[str]) -> str:
+        if found["escape"]:
+            return found[0][1:]
+        if not found[0].endswith("}") or not _NAME.fullmatch(found["name"]):
+            raise _NoVariable(f"{found[0][:40]!r} names no variable. Write ${{NAME}}, or $${{ for the characters.")
+        if found["name"] not in variables:
+            raise _NoVariable(f"the variable {found['name']} is not set. Set it, or write the value instead.")
+        return variables[found["name"]]
+
+    return _VARIABLE.sub(value, text)
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise SettingsError(f"The settings file {path} has more than {MAX_BYTES:,} bytes. Name another file.")
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise SettingsError(f"The settings file {path} cannot be read: {reason}. Name another file.") from error
+
+
+def _parsed(text: str, path: Path) -> Any:
+    try:
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            _measure(node, {}, path)
+            return loader.construct_document(node) if node is not None else None
+        finally:
+            loader.dispose()
+    except _TooDeep:
+        raise SettingsError(f"The settings file {path} is nested too deeply. Correct it.") from None
+    except (yaml.YAMLError, ValueError) as error:
+        told = " ".join(str(error).split())
+        raise SettingsError(f"The settings file {path} is not valid YAML: {told}. Correct it.") from error
+
+
+def _measure(node: yaml.Node | None, known: dict[int, int], path: Path) -> int:
+    """How many nodes this one is when every alias is written out."""
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) in known:
+        if known[id(node)] == 0:
+            raise SettingsError(f"The settings file {path} contains itself at line {_line(node)}. Correct it.")
+        return known[id(node)]
+    known[id(node)] = 0
+    if isinstance(node, yaml.MappingNode):
+        _refuse_twice(node, path)
+    size = 1
+    for child in node.value:
+        for inner in child if isinstance(child, tuple) else (child,):
+            size += _measure(inner, known, path)
+        if size > MAX_NODES:
+            raise SettingsError(f"The settings file {path} holds more than {MAX_NODES:,} values. Shorten it.")
+    known[id(node)] = size
+    return size
+
+
+def _refuse_twice(node: yaml.MappingNode, path: Path) -> None:
+    seen: set[str] = set()
+    for key, _ in node.value:
+        if not isinstance(key.value, str) or key.tag == "tag:yaml.org,2002:merge":
+            continue
+        if key.value in seen:
+            told = f"names {key.value[:60]!r} twice, again in line {_line(key)}"
+            raise SettingsError(f"The settings file {path} {told}. Remove one.")
+        seen.add(key.value)
+
+
+def _line(node: yaml.Node) -> int:
+    return node.start_mark.line + 1 if node.start_mark else 0
+
+
+def _without_empty(content: dict[str, Any]) -> dict[str, Any]:
+    return {
+        str(name): _without_empty(cast("dict[str, Any]", value)) if isinstance(value, dict) else value
+        for name, value in content.items()
+        if value is not None
+    }

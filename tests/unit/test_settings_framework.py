@@ -1,0 +1,281 @@
+"""The framework's configuration file: its keys, their older spellings, variables, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from time import process_time
+
+import pytest
+
+from task.console.configuration import ConfigurationManager
+from task.conversation.message_manager import MessageManager
+from task.errors import ConfigError, FrameworkError, SettingsError
+from task.settings import Settings, load_settings
+
+DOCUMENTED = """\
+framework:
+  name: Team Assistant
+  version: 1.2.0
+  log_level: debug
+  log_file: logs/team.log
+  debug_mode: true
+  default_persona: critic
+llm:
+  provider: gemini
+  gemini:
+    api_key: ${GEMINI_KEY}
+    model: gemini-2.5-flash
+    temperature: 0.2
+    max_output_tokens: 2048
+    top_p: 0.9
+    top_k: 40
+  anthropic:
+    api_key: ${ANTHROPIC_KEY}
+    model: claude
+    max_tokens: 1000
+  azure_openai: {api_key: "${AZURE_KEY}", endpoint: "https://x.openai.azure.com", deployment_name: gpt}
+teps:
+  permission_required: true
+  allowed_tools: [bash, file_read]
+  secure_mode: true
+  tool_timeout: 30000
+  remember_confirmations: false
+  bash: {allowed_commands: [ls, git], blocked_commands: [rm], working_directory: /srv}
+  file_read: {allowed_extensions: [.md], max_file_size: 1000}
+  file_write: {allowed_extensions: [.txt], max_file_size: 2000}
+message_history:
+  max_length: 50
+  pruning_strategy: summarize
+  prioritize_system_messages: false
+  default_initial_messages: [{role: system, content: Be brief.}]
+ui:
+  color_enabled: false
+  debug_mode: true
+  show_timestamps: true
+  prompt_symbol: "$ "
+  assistant_prefix: "A "
+  system_prefix: "S "
+  error_prefix: "E "
+  tool_prefix: "T "
+dcm:
+  context_definition_path: config/FRAMEWORK_CONTEXT.md
+  max_document_size: 5000
+  document_cache_enabled: true
+  document_cache_size: 7
+  allow_absolute_paths: true
+  allow_parent_traversal: true
+  section_identification_regex: "^# (.+)$"
+advanced: {state_file: state.json, max_retries: 4, retry_delay_base: 2, icerc_timeout: 90}
+"""
+
+
+def settings(folder: Path, content: str, environ: Mapping[str, str] | None = None) -> Settings:
+    (folder / "dial-agent.yaml").write_text(content, encoding="utf-8")
+    return load_settings(environ=environ or {}, directory=folder)
+
+
+def refusal(folder: Path, content: str, environ: Mapping[str, str] | None = None) -> str:
+    with pytest.raises(SettingsError) as caught:
+        settings(folder, content, environ)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_every_documented_key_arrives_in_the_tree(tmp_path: Path) -> None:
+    found = settings(tmp_path, DOCUMENTED, {"GEMINI_KEY": "g-1"})
+    assert (found.backend, found.deployment_name, found.temperature) == ("openai", "gemini-2.5-flash", 0.2)
+    assert found.openai_api_key is not None
+    assert found.openai_api_key.get_secret_value() == "g-1"
+    assert found.openai_base_url == "https://generativelanguage.googleapis.com/v1beta/openai"
+    assert (found.llm.max_tokens, found.llm.top_p, found.llm.top_k) == (2048, 0.9, 40)
+    assert (found.llm.attempts, found.llm.retry_seconds) == (5, 2)
+    assert (found.log_level, found.console.name, found.console.version) == ("DEBUG", "Team Assistant", "1.2.0")
+    assert (found.limits.tool_seconds, found.teps.confirmation_seconds) == (30, 90)
+    assert found.teps.bash.allowed_commands == ["ls", "git"]
+    assert (found.history.max_length, found.history.pruning_strategy) == (50, "summarize")
+    assert (found.console.prompt_symbol, found.console.color_enabled, found.console.debug_mode) == ("$ ", False, True)
+    assert (found.context.definition_path, found.context.persona) == (Path("config/FRAMEWORK_CONTEXT.md"), "critic")
+    assert (found.context.max_document_bytes, found.context.cached_documents) == (5000, 7)
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "value"),
+    [
+        ("llm_provider: openai", "backend", "openai"),
+        ("llm_provider: gemini\nllm_settings: {model: g}", "deployment_name", "g"),
+        ("llm_provider: gemini\nllm_settings: {gemini: {model: g}}", "deployment_name", "g"),
+        ("llm: {provider: dial, dial: {base_url: http://core:1}}", "dial_endpoint", "http://core:1"),
+        ("llm: {provider: azure_openai, endpoint: https://x.openai.azure.com/}", "openai_base_url",
+         "https://x.openai.azure.com/openai/v1"),
+        ("llm: {provider: anthropic, base_url: http://proxy:1}", "openai_base_url", "http://proxy:1"),
+        ("llm: {attempts: 7}", "llm.attempts", 7),
+        ("teps_settings: {permission_required: false}", "teps.permission_required", False),
+        ("teps_settings: {tool_timeout: 5000}", "limits.tool_seconds", 5),
+        ("context_definition_file: x.md", "context.definition_path", Path("x.md")),
+        ("logging: {level: warning}", "log_level", "WARNING"),
+        ("ui: {input_prompt: '? ', use_color: false}", "console.prompt_symbol", "? "),
+        ("dcm: {document_cache_enabled: false, document_cache_size: 9}", "context.cached_documents", 0),
+        ("ui: {debug_mode: true}\nframework: {debug_mode: true}", "console.debug_mode", True),
+    ],
+)  # fmt: skip
+def test_older_spellings_mean_the_same(tmp_path: Path, content: str, key: str, value: object) -> None:
+    found: object = settings(tmp_path, content)
+    for name in key.split("."):
+        found = getattr(found, name)
+    assert found == value
+
+
+def test_the_environment_still_wins(tmp_path: Path) -> None:
+    found = settings(tmp_path, "llm: {provider: openai, model: a}", {"DEPLOYMENT_NAME": "b", "AGENT_BACKEND": "dial"})
+    assert (found.deployment_name, found.backend) == ("b", "dial")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("message_histroy: {max_length: 5}", "is not a setting; the nearest is message_history"),
+        ("message_history: {max_lenght: 5}", "message_history.max_lenght in dial-agent.yaml is not a setting"),
+        ("message_history: {max_lenght: 5}", "the nearest is message_history.max_length"),
+        ("message_history: {max_length: 0}", "message_history.max_length in dial-agent.yaml: input should be"),
+        ("message_history: {pruning_strategy: forget}", "'remove_oldest' or 'summarize'"),
+        ("teps_settings: {bash: {alowed_commands: [ls]}}", "teps_settings.bash.alowed_commands in dial-agent.yaml is"),
+        ("teps_settings: {bash: {alowed_commands: [ls]}}", "the nearest is teps.bash.allowed_commands"),
+        ("teps: {tool_timeout: soon}", "teps.tool_timeout in dial-agent.yaml: it must be a number of milliseconds"),
+        ("llm: {provider: gemni}", "there is no provider 'gemni'; the nearest is gemini"),
+        ("llm: {provider: [1]}", "there is no provider"),
+        ("llm: {provider: gemini, gemini: {modle: x}}", "llm.gemini.modle in dial-agent.yaml is not"),
+        ("llm: {provider: gemini, anthropic: {modle: x}}", "llm.anthropic.modle"),
+        ("llm: {temprature: 1}", "the nearest is llm.temperature"),
+        ("llm_provider: dial\nllm: {provider: gemini}", "llm.provider in dial-agent.yaml set the same"),
+        ("dcm: {context_definition_path: a}\ncontext_definition_file: b", "set the same thing differently"),
+        ("dcm: {section_identification_regex: '('}", "dcm.section_identification_regex in dial-agent.yaml: it is no"),
+        ("dcm: {section_identification_regex: '^##'}", "its first group must be the section's title"),
+        ("ui: 5", "ui in dial-agent.yaml must hold settings of its own"),
+        ("ui: {color_enabled: perhaps}", "ui.color_enabled in dial-agent.yaml: input should be a valid boolean"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_in_the_files_own_words(tmp_path: Path, content: str, says: str) -> None:
+    assert says in refusal(tmp_path, content)
+
+
+def test_variables_come_from_the_environment_and_from_dotenv(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("HOST=core\nPORT=1\n")
+    content = "dial_endpoint: http://${HOST}:${PORT}\nsystem_prompt: costs $5, $${HOST}\nprofile: ${NONE}"
+    found = settings(tmp_path, content, {"PORT": "2", "NONE": ""})
+    assert (found.dial_endpoint, found.system_prompt, found.profile) == ("http://core:2", "costs $5, ${HOST}", None)
+
+
+def test_a_variable_is_filled_in_once_and_never_read_as_yaml(tmp_path: Path) -> None:
+    told = {"TRICK": "${OTHER}\nport: 1", "OTHER": "x"}
+    found = settings(tmp_path, "system_prompt: ${TRICK}", told)
+    assert (found.system_prompt, found.port) == ("${OTHER}\nport: 1", 5030)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("llm: {openai: {api_key: '${NOWHERE}'}, provider: openai}", "llm.openai.api_key in dial-agent.yaml: the var"),
+        ("tool_paths: ['${NOWHERE}']", "tool_paths in dial-agent.yaml: the variable NOWHERE is not set"),
+        ("system_prompt: '${A-b}'", "'${A-b}' names no variable"),
+        ("system_prompt: '${A'", "names no variable"),
+    ],
+)  # fmt: skip
+def test_a_variable_that_is_missing_or_malformed_is_named_with_its_key(tmp_path: Path, content: str, says: str) -> None:
+    assert says in refusal(tmp_path, content)
+
+
+def test_a_filled_in_value_is_never_repeated(tmp_path: Path) -> None:
+    told = refusal(tmp_path, "llm: {provider: openai, temperature: '${KEY}'}", {"KEY": "sk-secret"})
+    assert "llm.temperature" in told
+    assert "sk-secret" not in told
+
+
+def bomb() -> str:
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
+    for before, name in pairwise("abcdefghi"):
+        lines.append(f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (bomb(), "holds more than 20,000 values"),
+        ("a: &a [*a]", "contains itself at line 1"),
+        ("[" * 100_000, "nested too deeply"),
+        ("a: " + "{a: " * 3000 + "}" * 3000, "nested too deeply"),
+        ("port: 1\nhost: x\nport: 2", "names 'port' twice, again in line 3"),
+        ("limits:\n  steps: 1\n  steps: 2", "names 'steps' twice"),
+        ("x: '" + "y" * 300_000 + "'", "has more than 262,144 bytes"),
+        ("a: !!python/object/apply:os.system ['true']", "is not valid YAML"),
+        ("a: 2026-13-99", "is not valid YAML"),
+        ("? [a]\n: b", "is not valid YAML"),
+        ("a: 1\n---\nb: 2", "is not valid YAML"),
+    ],
+    ids=["bomb", "cycle", "brackets", "maps", "twice", "twice-inside", "huge", "object", "date", "list-key", "two"],
+)  # fmt: skip
+def test_files_that_grow_loop_or_contradict_themselves_are_refused_quickly(
+    tmp_path: Path, content: str, says: str
+) -> None:
+    started = process_time()
+    assert says in refusal(tmp_path, content)
+    assert process_time() - started < 5
+
+
+def test_anchors_and_merged_maps_still_work(tmp_path: Path) -> None:
+    found = settings(tmp_path, "rag: &r {k: 5}\nlimits: {steps: 3}\ncontext: {persona: &p critic}\nprofile: *p\n")
+    assert (found.rag.k, found.profile) == (5, "critic")
+    merged = "llm: {openai: &o {temperature: 1}, provider: gemini, gemini: {<<: *o, temperature: 0.5}}"
+    assert settings(tmp_path, merged).temperature == 0.5
+
+
+def managed(folder: Path, content: str) -> ConfigurationManager:
+    path = folder / "config.yaml"
+    path.write_text(content, encoding="utf-8")
+    return ConfigurationManager(str(path))
+
+
+def test_the_configuration_manager_is_a_view_of_the_tree(tmp_path: Path) -> None:
+    manager = managed(tmp_path, DOCUMENTED.replace("${GEMINI_KEY}", "g-1"))
+    assert manager.get_llm_provider() == "gemini"
+    told = manager.get_llm_settings()
+    assert (told["model"], told["api_key"], told["max_tokens"]) == ("gemini-2.5-flash", "g-1", 2048)
+    assert manager.get_context_definition_path() == "config/FRAMEWORK_CONTEXT.md"
+    assert manager.get_teps_settings()["tool_timeout"] == 30_000
+    assert manager.get_teps_settings()["bash"]["blocked_commands"] == ["rm"]
+    assert manager.get_ui_settings()["prompt_symbol"] == "$ "
+    history = MessageManager(manager.get_message_history_settings())
+    assert [message["content"] for message in history.get_messages()] == ["Be brief."]
+
+
+def test_a_loaded_configuration_has_the_documented_shape_and_can_be_loaded_again(tmp_path: Path) -> None:
+    manager = managed(tmp_path, "{}")
+    (tmp_path / "other.yaml").write_text(DOCUMENTED.replace("${GEMINI_KEY}", "g-1"))
+    loaded = manager.load_config(str(tmp_path / "other.yaml"))
+    assert set(loaded) == {"framework", "llm", "teps", "message_history", "ui", "dcm", "advanced"}
+    assert loaded["framework"]["default_persona"] == "critic"
+    assert loaded["advanced"]["max_retries"] == 4
+    assert loaded["dcm"]["document_cache_size"] == 7
+    assert manager.get_llm_provider() == "gemini"
+
+
+@pytest.mark.parametrize(
+    ("content", "provider"),
+    [("{}", "dial"), ("llm_provider: openai", "openai"), ("llm_provider: anthropic", "anthropic"),
+     ("llm: {provider: azure_openai, endpoint: https://x.openai.azure.com}", "azure_openai"),
+     ("llm: {provider: openai, base_url: http://localhost:1/v1}", "openai")],
+)  # fmt: skip
+def test_the_provider_is_told(tmp_path: Path, content: str, provider: str) -> None:
+    assert managed(tmp_path, content).get_llm_provider() == provider
+
+
+def test_a_configuration_that_is_wrong_is_a_config_error_in_one_line(tmp_path: Path) -> None:
+    manager = managed(tmp_path, "port: 1")
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml cannot be read") as caught:
+        manager.load_config(str(tmp_path / "nowhere.yaml"))
+    assert isinstance(caught.value, FrameworkError)
+    assert manager.settings.port == 1
+    with pytest.raises(ConfigError, match="the nearest is port"):
+        managed(tmp_path, "prot: 1")
