@@ -48,22 +48,17 @@ def first_snippet(received: Received) -> Reply:
     return says(f"{found[2]} Source: {found[1]}") if found else says("The web cannot be searched right now.")
 
 
-async def test_15_16_18_25_the_web_is_searched_refused_stopped_and_searched_again(tmp_path: Path) -> None:
+async def test_15_16_25_the_web_is_searched_refused_stopped_and_searched_again(tmp_path: Path) -> None:
     search_first = [wants(SEARCH, query="weather in Quillhaven"), first_snippet]
     lighthouse = [wants(SEARCH, query="Who founded the lighthouse?"), first_snippet]
-    paint = [
-        wants(SEARCH, query="Eiffel Tower"),
-        lambda r: wants("duckduckgo_web_search", query=f"art {told(r)[-40:]}"),
-    ]
     stopped = [wants(SEARCH, query="weather in London"), first_snippet]
     again = [wants(SEARCH, query="eiffel height"), first_snippet]
-    turns = [*search_first, *lighthouse, *paint, says("Painted."), *stopped, says("It is down."), *again]
+    turns = [*search_first, *lighthouse, *stopped, says("It is down."), *again]
     async with search_site() as site:
         with search_server(site.url, token="sesame") as server:
             async with product(*turns, tmp_path=tmp_path, ddg_mcp_url=server.url, mcp_token="sesame") as p:
                 weather = await p.reader.ask("What is the weather in Quillhaven right now?")
                 who = await p.reader.ask("Who founded the lighthouse of Quillhaven?")
-                picture = await p.reader.ask("Search for the Eiffel Tower and paint it")
                 server.kill()
                 london = await p.reader.ask("What's the weather in London?")
                 missing = await p.reader.ask("And now?")
@@ -75,8 +70,6 @@ async def test_15_16_18_25_the_web_is_searched_refused_stopped_and_searched_agai
     assert "**Query**: weather in Quillhaven" in stage.content
     assert QUILLHAVEN[2] in stage.content
     assert who.content.startswith(FOUNDER[2])
-    assert EIFFEL[2] in picture.stages[0].content
-    assert "330 metres tall" in site.queries[3]
     assert [s.status for s in london.stages.values()] == ["failed"]
     assert "cannot be reached" in london.stages[0].content
     assert london.content == "The web cannot be searched right now."

@@ -19,8 +19,10 @@ QUILLHAVEN = (
     "Now 7 °C, light rain, wind from the west.",
 )
 FOUNDER = ("The lighthouse of Quillhaven", "https://light.example/history", "Founded in 1871 by the harbour council.")
+PARIS = ("Weather in Paris", "https://weather.example/paris", "Now 12 °C, heavy rain, wind from the south.")
 KNOWN: dict[str, list[tuple[str, str, str]]] = {
     "eiffel": [EIFFEL],
+    "weather in paris": [PARIS],
     "weather": [QUILLHAVEN],
     "lighthouse": [FOUNDER],
     "quillhaven": [QUILLHAVEN, FOUNDER],

@@ -1,0 +1,115 @@
+"""Scenarios in which one tool's result becomes another's work: search, Python and pictures, all real, in DIAL Chat."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.llm.scripted import Reply, says, wants
+from tests.support.image_deployment import PNG, image_deployment
+from tests.support.interpreter import TOKEN, RunningInterpreter, running_interpreter
+from tests.support.mcp_processes import search_server
+from tests.support.product import product
+from tests.support.search_site import EIFFEL, PARIS, QUILLHAVEN, search_site
+from tests.support.upstream import Received
+
+SEARCH, IMAGE = "duckduckgo_web_search", "image_generation_tool"
+Turn = Callable[[Received], Reply]
+
+
+@pytest.fixture(scope="module")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningInterpreter]:
+    with running_interpreter(tmp_path_factory.mktemp("interpreter"), "--spares", "0", "--bare") as running:
+        yield running
+
+
+def found(received: Received) -> str:
+    """The text of the first search result that the conversation holds."""
+    told = "\n".join(str(message["content"]) for message in received.messages if message["role"] == "tool")
+    hit = re.search(r"^1\. (.*)\n   URL: \S+\n   (.*)$", told, re.MULTILINE)
+    assert hit is not None, told
+    return f"{hit[1]}: {hit[2]}"
+
+
+def paints(style: str) -> Turn:
+    return lambda received: wants(IMAGE, prompt=f"{style} {found(received)}")
+
+
+async def test_11_the_picture_of_the_second_turn_shows_the_weather_that_the_first_one_found(tmp_path: Path) -> None:
+    first = [wants(SEARCH, query="weather in Paris"), lambda received: says(found(received))]
+    second = [paints("A street under this weather."), says("Here it is.")]
+    async with search_site() as site, image_deployment() as images:
+        with search_server(site.url, token=TOKEN) as server:
+            agent: dict[str, Any] = {"ddg_mcp_url": server.url, "mcp_token": TOKEN}
+            async with product(*first, *second, tmp_path=tmp_path, models=images.models, **agent) as p:
+                images.core = p.core.url
+                weather = await p.reader.ask("What's the weather in Paris?")
+                answer = await p.reader.ask("Generate an image representing that weather")
+                [picture] = answer.attachments.values()
+                status, content = await p.reader.get(picture["url"])
+                foreign, _ = await p.other.get(picture["url"])
+    assert weather.content == f"{PARIS[0]}: {PARIS[2]}"
+    assert f"**Prompt**: A street under this weather. {PARIS[0]}: {PARIS[2]}" in answer.stages[0].content
+    assert [stage.status for stage in answer.stages.values()] == ["completed"]
+    assert (status, content, foreign) == (200, PNG, 403)
+    assert (answer.content, site.queries) == ("Here it is.", ["weather in Paris"])
+
+
+@pytest.mark.parametrize(
+    ("question", "query", "known"),
+    [
+        ("Search for the Eiffel Tower and generate an artistic image of it", "Eiffel Tower", EIFFEL),
+        ("Search what the weather in Quillhaven is and make a picture of it", "weather in Quillhaven", QUILLHAVEN),
+    ],
+)
+async def test_18_an_artistic_image_is_made_of_what_the_search_has_found(
+    question: str, query: str, known: tuple[str, str, str], tmp_path: Path
+) -> None:
+    turns = [wants(SEARCH, query=query), paints("An oil painting of"), says("Painted.")]
+    async with search_site() as site, image_deployment() as images:
+        with search_server(site.url, token=TOKEN) as server:
+            agent: dict[str, Any] = {"ddg_mcp_url": server.url, "mcp_token": TOKEN}
+            async with product(*turns, tmp_path=tmp_path, models=images.models, **agent) as p:
+                images.core = p.core.url
+                answer = await p.reader.ask(question)
+                [picture] = [item for item in answer.attachments.values() if item.get("url")]
+                status, content = await p.reader.get(picture["url"])
+    searched, painted = answer.stages.values()
+    assert [searched.status, painted.status] == ["completed", "completed"]
+    assert known[2] in searched.content
+    assert f"**Prompt**: An oil painting of {known[0]}: {known[2]}" in painted.content
+    assert [item["url"] for item in painted.attachments if item.get("url")] == [picture["url"]]
+    assert (status, content, picture["type"]) == (200, PNG, "image/png")
+    assert answer.content == "Painted."
+
+
+async def test_what_the_web_says_is_computed_with_and_then_painted(
+    interpreter: RunningInterpreter, tmp_path: Path
+) -> None:
+    def in_feet(received: Received) -> Reply:
+        metres = re.search(r"(\d+) metres", found(received))
+        assert metres is not None
+        return wants("execute_code", code=f"open('height.txt', 'w').write(str(round({metres[1]} / 0.3048)))")
+
+    async def file(title: str) -> bytes:
+        [url] = [item["url"] for item in answer.attachments.values() if item["title"] == title]
+        return (await p.reader.get(url))[1]
+
+    turns = [wants(SEARCH, query="Eiffel Tower"), in_feet, paints("A ruler beside"), says("1083 feet.")]
+    async with search_site() as site, image_deployment() as images:
+        with search_server(site.url, token=TOKEN) as server:
+            agent: dict[str, Any] = {
+                "ddg_mcp_url": server.url,
+                "pyinterpreter_mcp_url": interpreter.url,
+                "mcp_token": TOKEN,
+            }
+            async with product(*turns, tmp_path=tmp_path, models=images.models, **agent) as p:
+                images.core = p.core.url
+                answer = await p.reader.ask("How tall is the Eiffel Tower in feet? Draw it beside a ruler.")
+                assert await file("height.txt") == b"1083"
+    assert {stage.status for stage in answer.stages.values()} == {"completed"}
+    assert sum(item["type"] == "image/png" for item in answer.attachments.values()) == 1
