@@ -21,8 +21,7 @@ from task.conversation.messages import Message, ToolCall, assistant, tool_messag
 from task.conversation.state import TOOL_CALL_HISTORY_KEY, StateRejected, TurnState, turn_history
 from task.dial_request import caller_of, configuration_of, incoming_of
 from task.errors import ToolError
-from task.llm.base import ModelOptions, Usage
-from task.llm.window import ContextWindow
+from task.llm.base import Usage
 from task.loop import RunOutcome, SilentObserver, ToolLoop
 from task.permissions.decisions import Gate, ModeGate
 from task.tools.base import BaseTool
@@ -86,8 +85,8 @@ class GeneralPurposeAgent:
             self._toolbox(door.gate(configuration.permission_mode), found.tools),
             connection.limits,
             _PrincipalInTime(caller.principal),
-            options=ModelOptions(temperature=chosen, top_p=request.top_p, max_tokens=_max_tokens(request)),
-            window=ContextWindow(lambda: connection.listings.request_tokens(deployment_name, caller.api_key)),
+            options=connection.options.over(temperature=chosen, top_p=request.top_p, max_tokens=_max_tokens(request)),
+            window=connection.window(deployment_name, caller.api_key),
         )
         outcome = await self._run(loop, messages, choice, caller, door)
         if outcome.error is not None:

@@ -16,10 +16,13 @@ from aidial_sdk.exceptions import InvalidRequestError
 
 from task.agent import GeneralPurposeAgent
 from task.connection import Connection, OpenAIUpstream, open_connection
+from task.context_setup import live_context
 from task.dial_request import check_answerable, configuration_of, configuration_schema
 from task.document_search import load_libraries, rag_tools
 from task.errors import InvalidRequest, ProviderError, SettingsError, new_reference
+from task.llm.base import ModelOptions
 from task.llm.profiles import PROFILES, Profile
+from task.llm.transport import Retries
 from task.loop import Limits
 from task.prompts import SYSTEM_PROMPT
 from task.settings import LimitSettings, McpServerSettings, Settings, load_settings
@@ -51,6 +54,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         self.tools: list[BaseTool] = []
         self._making = asyncio.Lock()
         self._connection: Connection | None = None
+        self._context = live_context(self.settings)
 
     async def chat_completion(self, request: Request, response: Response) -> None:
         """Check the request, then answer it into a single choice; every failure reaches the caller as a sentence."""
@@ -62,7 +66,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
                 response.create_single_choice().open()
             raise InvalidRequestError(str(error), display_message=str(error)) from error
         tools, connection = await self.ready_tools(), self.connection()
-        prompt = self.settings.system_prompt or SYSTEM_PROMPT
+        prompt = await self._system_prompt()
         agent = GeneralPurposeAgent(self.settings.dial_endpoint, prompt, tools, connection=connection)
         deployment = configuration.model or self.settings.deployment_name
         with response.create_single_choice() as choice:
@@ -74,6 +78,11 @@ class GeneralPurposeAgentApplication(ChatCompletion):
                 raise
             except Exception as error:
                 raise _unexpected() from error
+
+    async def _system_prompt(self) -> str:
+        prompt = self.settings.system_prompt or SYSTEM_PROMPT
+        added = await self._context.prompt() if self._context is not None else ""
+        return f"{prompt}\n\n{added}" if added else prompt
 
     async def rate_response(self, request: RateRequest) -> None:
         logger.info("answer %s was rated %s", request.response_id, "up" if request.rate else "down")
@@ -146,7 +155,16 @@ def connect(settings: Settings) -> Connection:
         profile=_profile(settings.profile) if settings.profile else None,
         openai=_upstream(settings) if settings.backend == "openai" else None,
         mcp_servers=_mcp_servers(settings),
+        options=_model_options(settings),
+        retries=Retries(settings.llm.attempts, pause=settings.llm.retry_seconds),
+        request_tokens=settings.history.max_tokens,
     )
+
+
+def _model_options(settings: Settings) -> ModelOptions:
+    model = settings.llm
+    extra = {"top_k": model.top_k} if model.top_k is not None else {}
+    return ModelOptions(settings.temperature, model.top_p, model.max_tokens, extra=extra)
 
 
 def _mcp_servers(settings: Settings) -> list[ServerSpec]:

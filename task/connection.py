@@ -13,12 +13,13 @@ from task.approvals.claims import CoreClaims
 from task.approvals.door import Permissions
 from task.conversation.messages import Attachment
 from task.conversation.state import StateSeal
-from task.llm.base import ChatModel
+from task.llm.base import ChatModel, ModelOptions
 from task.llm.dial import DialChatModel
 from task.llm.listings import ModelListings
 from task.llm.openai import OpenAIChatModel
 from task.llm.profiles import Profile
-from task.llm.transport import new_session
+from task.llm.transport import RETRIES, Retries, new_session
+from task.llm.window import ContextWindow
 from task.loop import Limits
 from task.tools.files.dial_files import DialFiles
 from task.tools.files.result_store import DialResultStore
@@ -40,7 +41,8 @@ class Connection:
     """One process's models, files and secrets, shared by all its agents.
 
     `chat_model` gives the model of that name for one caller; `inline_images` tells whether the model's provider cannot
-    fetch DIAL files, so that pictures are sent as data.
+    fetch DIAL files, so that pictures are sent as data. `options` hold for requests that do not say otherwise,
+    `request_tokens` limits every model's requests; None: what Core's listing says.
     """
 
     session: aiohttp.ClientSession
@@ -53,6 +55,18 @@ class Connection:
     inline_images: bool = False
     mcp: MCPHub = field(default_factory=lambda: MCPHub(()))
     permissions: Permissions = field(default_factory=Permissions)
+    options: ModelOptions = field(default_factory=ModelOptions)
+    request_tokens: int | None = None
+
+    def window(self, model: str, api_key: str) -> ContextWindow:
+        """The room that the model has for a conversation."""
+
+        async def limit() -> int | None:
+            if self.request_tokens is not None or self.inline_images:  # Core's listings are for Core's models
+                return self.request_tokens
+            return await self.listings.request_tokens(model, api_key)
+
+        return ContextWindow(limit)
 
     async def image_url(self, image: Attachment, api_key: str) -> str | None:
         """The picture's URL as the model can use it, or None when it has none."""
@@ -81,6 +95,9 @@ def open_connection(
     openai: OpenAIUpstream | None = None,
     mcp_servers: Sequence[ServerSpec] = (),
     permissions: Permissions | None = None,
+    options: ModelOptions | None = None,
+    retries: Retries = RETRIES,
+    request_tokens: int | None = None,
 ) -> Connection:
     """Models and files of one DIAL Core, or with `openai` the models of that upstream; must run in the event loop.
 
@@ -91,8 +108,9 @@ def open_connection(
 
     def chat_model(name: str, caller: Caller) -> ChatModel:
         if openai is not None:
-            return OpenAIChatModel(session, openai.base_url, openai.api_key, name, profile=profile)
-        return DialChatModel(session, endpoint, name, caller.api_key, headers=caller.headers, profile=profile)
+            return OpenAIChatModel(session, openai.base_url, openai.api_key, name, profile=profile, retries=retries)
+        headers = caller.headers
+        return DialChatModel(session, endpoint, name, caller.api_key, headers, profile=profile, retries=retries)
 
     return Connection(
         session,
@@ -105,4 +123,6 @@ def open_connection(
         inline_images=openai is not None,
         mcp=MCPHub(mcp_servers, files),
         permissions=replace(permissions or Permissions(), claims=CoreClaims(session, endpoint)),
+        options=options or ModelOptions(),
+        request_tokens=request_tokens,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from task.conversation.messages import Attachment, Message
@@ -71,6 +71,10 @@ class ModelOptions:
     tool_choice: str | Mapping[str, Any] | None = None
     reasoning_effort: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def over(self, **given: Any) -> ModelOptions:
+        """These options with those in their place that are given and not None."""
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
 
 
 class ChatModel(Protocol):

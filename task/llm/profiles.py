@@ -42,19 +42,20 @@ class Profile:
 
 
 _SAMPLING = frozenset({"temperature", "top_p"})
+_TOP_K = frozenset({"top_k"})  # no part of OpenAI's API; those who speak it strictly answer with a 400
 
 GENERIC = Profile("generic")
-OPENAI = Profile("openai", max_tokens_field="max_completion_tokens")
+OPENAI = Profile("openai", max_tokens_field="max_completion_tokens", refused=_TOP_K)
 REASONING = Profile(
     "reasoning",
     max_tokens_field="max_completion_tokens",
-    refused=_SAMPLING | {"stop", "presence_penalty", "frequency_penalty", "logit_bias"},
+    refused=_SAMPLING | _TOP_K | {"stop", "presence_penalty", "frequency_penalty", "logit_bias"},
     system_role=Role.DEVELOPER,
 )
-AZURE = Profile("azure", key_header="api-key", api_version="2024-10-21")
+AZURE = Profile("azure", key_header="api-key", api_version="2024-10-21", refused=_TOP_K)
 GEMINI = Profile(
     "gemini",
-    refused=frozenset({"seed", "frequency_penalty", "presence_penalty", "logit_bias", "parallel_tool_calls"}),
+    refused=_TOP_K | {"seed", "frequency_penalty", "presence_penalty", "logit_bias", "parallel_tool_calls"},
     # Gemini 3 refuses calls without its signature; this is the stand-in that its documentation gives for calls whose
     # signature is not kept: https://ai.google.dev/gemini-api/docs/thought-signatures
     call_extra=MappingProxyType(
@@ -64,7 +65,7 @@ GEMINI = Profile(
 # It accepts these and ignores them: https://platform.claude.com/docs/en/api/openai-sdk
 ANTHROPIC = Profile(
     "anthropic",
-    refused=frozenset({"seed", "reasoning_effort", "presence_penalty", "frequency_penalty", "logit_bias"}),
+    refused=_TOP_K | {"seed", "reasoning_effort", "presence_penalty", "frequency_penalty", "logit_bias"},
 )
 # https://api-docs.deepseek.com/guides/thinking_mode: a call without its reasoning, even if empty, is a 400.
 DEEPSEEK = Profile("deepseek", empty_content="text", replays_reasoning="always")

@@ -41,11 +41,12 @@ class Retries:
     """When a request is tried again: only before the answer's first byte, `attempts` times in all.
 
     Tried again are connection errors, 408, 409, 429 and 5xx. A `Retry-After` up to `patience` seconds is waited for; a
-    longer one ends the trying at once.
+    longer one ends the trying at once. Without one the wait is about `pause` seconds, then twice as long each time.
     """
 
     attempts: int = 3
     patience: float = 30.0
+    pause: float = 0.5
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     jitter: Callable[[], float] = random.random
 
@@ -55,7 +56,7 @@ class Retries:
             return None
         if error.retry_after is not None:
             return error.retry_after if error.retry_after <= self.patience else None
-        return min(0.5 * 2 ** (attempt - 1), 8.0) * (0.5 + self.jitter() / 2)
+        return min(self.pause * 2 ** (attempt - 1), max(self.pause, 8.0)) * (0.5 + self.jitter() / 2)
 
 
 RETRIES = Retries()

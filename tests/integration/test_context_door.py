@@ -1,0 +1,130 @@
+"""Context and history behind the DIAL door: what the model is told first, and how much it is sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from task.context_setup import live_context
+from task.errors import SettingsError
+from task.llm.listings import ModelListings
+from task.llm.scripted import Reply, says, wants
+from task.llm.transport import new_session
+from task.prompts import SYSTEM_PROMPT
+from task.server import create_app
+from task.settings import Settings
+from tests.support.core import local_core
+from tests.support.product import product
+from tests.support.upstream import Received, http_error
+
+DEFINITION = """\
+initial_prompt_template: "You help the team."
+## Personas
+persona_critic: @critic.md
+persona_poet: @poet.md
+## Documents
+guide: @guide.md
+missing: @missing.md
+"""
+
+
+def context(folder: Path) -> Path:
+    for name, text in {"FRAMEWORK_CONTEXT.md": DEFINITION, "guide.md": "Guide.", "critic.md": "Doubt."}.items():
+        (folder / name).write_text(text)
+    return folder / "FRAMEWORK_CONTEXT.md"
+
+
+def size(request: Received) -> int:
+    return sum(len(str(message.get("content", ""))) for message in request.messages[1:])
+
+
+async def test_the_context_stands_in_the_system_prompt(tmp_path: Path) -> None:
+    chosen = {"definition_path": context(tmp_path), "persona": "critic"}
+    async with product(says("Hi."), tmp_path=tmp_path, context=chosen) as p:
+        await p.reader.ask("Hi")
+    assert p.upstream.requests[0].messages[0] == {
+        "role": "system",
+        "content": f'{SYSTEM_PROMPT}\n\nYou help the team.\n\nDoubt.\n\n<document id="guide">\nGuide.\n</document>',
+    }
+
+
+@pytest.mark.parametrize(
+    ("chosen", "says_so"),
+    [
+        ({"definition_path": "nowhere.md"}, "AGENT_CONTEXT__DEFINITION_PATH: The context definition"),
+        ({"persona": "pope"}, "there is no persona 'pope'. There are: critic."),
+    ],
+)
+def test_a_context_that_cannot_be_used_stops_the_start(tmp_path: Path, chosen: dict[str, str], says_so: str) -> None:
+    named = {"definition_path": context(tmp_path), **chosen}
+    with pytest.raises(SettingsError) as caught:
+        create_app(Settings.model_validate({"context": named}))
+    assert says_so in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_a_definition_there_is_no_context() -> None:
+    assert live_context(Settings()) is None
+
+
+async def test_a_conversation_over_the_limit_is_shortened_for_the_model_and_whole_in_the_chat(tmp_path: Path) -> None:
+    def answer(request: Received) -> Reply:
+        return wants("calculator", expression="1+1") if request.last["role"] == "user" else says("long " * 200)
+
+    async with product(tmp_path=tmp_path, then=answer, history={"max_tokens": 6000}) as p:
+        for number in range(12):
+            reply = await p.reader.ask(f"question {number} " + "word " * 200)
+            assert reply.error is None
+    first, last = p.upstream.requests[0].messages, p.upstream.requests[-1].messages
+    assert len(p.reader.messages) == 24
+    assert max(map(size, p.upstream.requests)) < 6000 * 4
+    assert len(last) < 30
+    assert (last[0], last[1]) == (first[0], first[1])
+    assert last[2]["content"].startswith("[Summary of earlier messages")
+
+
+async def test_a_conversation_that_the_model_refuses_as_too_long_is_sent_shorter_once(tmp_path: Path) -> None:
+    too_long = http_error(
+        400,
+        "This model's maximum context length is 4096 tokens. However, your messages resulted in 8192 tokens.",
+        code="context_length_exceeded",
+    )
+    async with product(says("long " * 500), says("long " * 500), too_long, says("Yes."), tmp_path=tmp_path) as p:
+        await p.reader.ask("question 1")
+        await p.reader.ask("question 2")
+        answer = await p.reader.ask("now")
+    assert (answer.content, answer.error) == ("Yes.", None)
+    refused, accepted = p.upstream.requests[2], p.upstream.requests[3]
+    assert size(accepted) < size(refused)
+    assert accepted.last["content"] == "now"
+
+
+async def test_the_settings_parameters_hold_unless_the_request_has_its_own(tmp_path: Path) -> None:
+    model = {"max_tokens": 500, "top_p": 0.5, "top_k": 20}
+    async with product(says("Hi."), tmp_path=tmp_path, temperature=0.3, llm=model) as p:
+        await p.reader.ask("Hi")
+    sent = p.upstream.requests[0].body
+    assert {name: sent[name] for name in ("temperature", "max_tokens", "top_p", "top_k")} == {
+        "temperature": 0.3, "max_tokens": 500, "top_p": 0.5, "top_k": 20,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("limits", "tokens"),
+    [
+        ({"maxTotalTokens": 128_000}, 128_000 - 4096),
+        ({"maxTotalTokens": 8000}, 6000),
+        ({"maxPromptTokens": 100_000, "maxCompletionTokens": 4096}, 100_000),
+        ({}, None),
+        (None, None),
+    ],
+)
+async def test_the_listing_tells_how_much_a_model_takes(
+    tmp_path: Path, limits: dict[str, int] | None, tokens: int | None
+) -> None:
+    model = {"type": "chat", "endpoint": "http://127.0.0.1:9/x", **({"limits": limits} if limits is not None else {})}
+    async with local_core({"models": {"m": model}}, tmp_path) as core, new_session() as session:
+        listings = ModelListings(session, core.url)
+        assert await listings.request_tokens("m", core.api_key) == tokens
+        assert await listings.request_tokens("unknown", core.api_key) is None
