@@ -361,10 +361,16 @@ class Settings(BaseSettings):
     console: ConsoleSettings = ConsoleSettings()
 
     @property
-    def store_url(self) -> str:
-        """The address of the store's database."""
-        url = self.store.url
-        return url.get_secret_value() if url is not None else f"sqlite:///{self.data_dir / 'store.db'}"
+    def store_options(self) -> dict[str, Any]:
+        """The store's address, retention and prices, as `task.sessions.opening.StoreAccess` takes them."""
+        chosen, url = self.store, self.store.url
+        return {
+            "url": url.get_secret_value() if url is not None else f"sqlite:///{self.data_dir / 'store.db'}",
+            "days": chosen.days,
+            "sessions": chosen.sessions,
+            "traces": chosen.traces,
+            "prices": {model: (price.prompt, price.completion) for model, price in self.prices.items()},
+        }
 
     @classmethod
     def settings_customise_sources(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 
 
 def _mapping(value: Any) -> Any:
@@ -37,3 +37,11 @@ class StoreSettings(BaseModel):
     days: float = Field(default=30, gt=0, description="Days that sessions and traces are kept after their last use.")
     sessions: int = Field(default=10_000, ge=1, description="Most sessions kept; the last used stay.")
     traces: int = Field(default=100_000, ge=1, description="Most traces kept, and most runs; the newest stay.")
+
+    @field_validator("url")
+    @classmethod
+    def _names_a_database(cls, url: SecretStr | None) -> SecretStr | None:
+        known = ("sqlite:///", "postgresql://", "postgres://")
+        if url is not None and not url.get_secret_value().startswith(known):
+            raise ValueError("it must be sqlite:///folder/file.db or postgresql://user:password@host/name")
+        return url

@@ -6,27 +6,37 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from time import monotonic
+from typing import TYPE_CHECKING
 
-from task.errors import StoreUnavailable
+from task.errors import AgentError
 
 if TYPE_CHECKING:
     from task.sessions.service import Store
 
 logger = logging.getLogger(__name__)
 
+RETRY_SECONDS = 10.0
+
 
 @dataclass(slots=True)
 class StoreAccess:
-    """Opens the store on first use, once, and again after it could not be opened; `options` go to `open_store`.
+    """Opens the store on first use, and again after it could not be opened; see `task.sessions.service.open_store`.
 
-    The database's libraries are loaded here, off the path of the process's start.
+    `prices` are those of a million tokens by model: of the prompt and of the answer. The database's libraries are
+    loaded here, off the path of the process's start.
     """
 
     url: str
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    days: float = 30
+    sessions: int = 10_000
+    traces: int = 100_000
+    prices: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    chores: bool = True
     _store: Store | None = None
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _not_before: float = 0.0
 
     async def get(self) -> Store:
         """The store.
@@ -41,12 +51,18 @@ class StoreAccess:
                     self._store = await self._opened()
         return self._store
 
-    async def try_get(self) -> Store | None:
-        """The store, or None when its database does not answer: for those who can do without."""
+    async def soon(self) -> Store | None:
+        """The store, or None while it cannot be opened: for those who can do without and cannot wait."""
+        if self._store is not None:
+            return self._store
+        failed = self._not_before > 0
+        if monotonic() < self._not_before or (failed and self._opening.locked()):
+            return None
         try:
             return await self.get()
-        except StoreUnavailable as error:
-            logger.warning("working without the store: %s", error)
+        except AgentError as error:
+            self._not_before = monotonic() + RETRY_SECONDS
+            logger.error("sessions and traces are not kept: %s", error)  # noqa: TRY400
             return None
 
     async def close(self) -> None:
@@ -56,11 +72,11 @@ class StoreAccess:
                 self._store = None
 
     async def _opened(self) -> Store:
-        service = await asyncio.to_thread(_load)
-        return await service(self.url, **self.options)
+        await asyncio.to_thread(import_module, "task.sessions.service")
+        from task.sessions.prices import Price
+        from task.sessions.retention import Retention
+        from task.sessions.service import open_store
 
-
-def _load() -> Any:
-    from task.sessions.service import open_store
-
-    return open_store
+        prices = {model: Price(*pair) for model, pair in self.prices.items()}
+        retention = Retention(self.days, self.sessions, self.traces)
+        return await open_store(self.url, prices=prices, retention=retention, chores=self.chores)

@@ -94,11 +94,13 @@ class TraceObserver:
         self._spent = outcome.usage
         if outcome.answer.content and outcome.answer.text() != self._said:  # broken off, or said by the loop itself
             self._turns.append(self._turn(outcome.answer, self._clock()))
-        self.end(outcome.status, self._error(outcome))
+        limit = f"stopped at {outcome.limit}" if outcome.limit is not None else None
+        self.end(outcome.status, outcome.error or limit)
 
-    def end(self, status: str, error: str | None = None) -> None:
-        """End the trace of a run that the loop could not end."""
-        self._end = (self._clock(), status, error)
+    def end(self, status: str, error: BaseException | str | None = None) -> None:
+        """End the trace, unless it has ended."""
+        if self._end is None:
+            self._end = (self._clock(), status, self._error(error))
 
     def trace(self) -> Trace:
         """The trace as it is now."""
@@ -131,14 +133,12 @@ class TraceObserver:
             usage,
         )
 
-    def _error(self, outcome: RunOutcome) -> str | None:
-        if outcome.limit is not None:
-            return f"stopped at {outcome.limit}"
-        if outcome.error is None:
-            return None
-        if self._start.content or not isinstance(outcome.error, ProviderError):
-            return str(outcome.error)
-        return f"the model failed (status {outcome.error.status_code}, code {outcome.error.code})"
+    def _error(self, error: BaseException | str | None) -> str | None:
+        if error is None or isinstance(error, str) or self._start.content:
+            return str(error) if error is not None else None
+        if isinstance(error, ProviderError):  # its words may hold what was asked
+            return f"the model failed (status {error.status_code}, code {error.code})"
+        return type(error).__name__
 
 
 def _in_call_order(turns: Sequence[Turn]) -> list[Turn]:
