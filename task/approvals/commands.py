@@ -36,7 +36,7 @@ def command_of(text: str) -> PermissionsCommand | None:
 def carried_out(command: PermissionsCommand, grants: Grants) -> str:
     """Do it; the answer as Markdown."""
     listed = lasting(grants)
-    if command.revoke is None:
+    if command.revoke is None or not listed:
         return listing(listed)
     if command.revoke > len(listed):
         return f"There is no number {command.revoke}.\n\n{listing(listed)}"
@@ -45,7 +45,7 @@ def carried_out(command: PermissionsCommand, grants: Grants) -> str:
         while grants.revoke(grant):
             continue
     told = ", ".join(words(grant.told()) for grant in chosen)
-    return f"Taken back: {told or 'nothing'}.\n\n{listing(lasting(grants))}"
+    return f"Taken back: {told}.\n\n{listing(lasting(grants))}"
 
 
 def lasting(grants: Grants) -> list[Grant]:
