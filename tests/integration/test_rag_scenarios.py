@@ -15,37 +15,22 @@ from task.tools.rag.rag_tool import RagTool
 from task.utils.embedder.client import Embedder
 from tests.support.chat_reader import Answer
 from tests.support.choices import RecordingChoice
+from tests.support.document_turns import (
+    DEFROST,
+    INVENTED_TABLE,
+    PLATE,
+    POPCORN,
+    RAG,
+    TABLE,
+    reads_the_excerpts,
+    repeats_the_tool,
+    searches,
+)
 from tests.support.documents import manual
 from tests.support.pdfs import blank, drawn
 from tests.support.product import MODEL, Product, product
 from tests.support.tool_calls import called
 from tests.support.upstream import Received, http_error
-
-RAG = "rag_search_tool"
-PLATE = "How should I clean the plate? Use semantic search."
-
-
-def searches(question: str) -> Any:
-    def call(received: Received) -> Reply:
-        told = " ".join(m["content"] for m in received.messages if m["role"] == "user")
-        [url] = set(re.findall(r"files/\S+", told))
-        return wants(RAG, request=question, file_url=url)
-
-    return call
-
-
-def reads_the_excerpts(received: Received) -> Reply:
-    """What the generating deployment is asked; it answers with the sentence about the tray, or that there is none."""
-    excerpts, _, question = received.messages[-1]["content"].rpartition("\n\nQuestion: ")
-    found = re.search(r"Excerpt \[(\d+)\][^\n]*\n(?:(?!Excerpt \[).)*?(Take out the glass tray[^.]*\.)", excerpts, re.S)
-    if "popcorn" in question or found is None:
-        return says("NOT IN THE DOCUMENT")
-    number, sentence = found.groups()
-    return says(f'Wash it in warm soapy water or in a dishwasher [{number}].\n\nQuotes:\n[{number}] "{sentence}"')
-
-
-def repeats_the_tool(received: Received) -> Reply:
-    return says(received.messages[-1]["content"])
 
 
 async def asked_about_the_manual(p: Product, question: str, **more: Any) -> Answer:
@@ -77,11 +62,10 @@ async def test_08_how_to_clean_the_plate_is_found_by_search(tmp_path: Path, sett
 async def test_09_a_second_question_uses_the_index_and_nothing_is_invented(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    first, second = "How do I defrost food?", "How long should I microwave popcorn?"
-    turns = [searches(first), says("Press AUTO DEFROST [1]."), says("Press AUTO DEFROST."), searches(second)]
+    turns = [searches(DEFROST), says("Press AUTO DEFROST [1]."), says("Press AUTO DEFROST."), searches(POPCORN)]
     async with product(*turns, reads_the_excerpts, repeats_the_tool, tmp_path=tmp_path, **settings) as p:
-        one = await asked_about_the_manual(p, first)
-        two = await p.reader.ask(second)
+        one = await asked_about_the_manual(p, DEFROST)
+        two = await p.reader.ask(POPCORN)
     assert "Using cached index" not in one.stages[0].content
     assert "Using cached index" in two.stages[0].content
     assert two.content.startswith("Not in the document")
@@ -89,13 +73,9 @@ async def test_09_a_second_question_uses_the_index_and_nothing_is_invented(
 
 
 async def test_19_a_table_holds_only_what_the_manual_says(tmp_path: Path, settings: dict[str, Any]) -> None:
-    question = "Find all temperature settings mentioned in the manual and create a table"
-    table = (
-        "| setting | value |\n| --- | --- |\n| auto defrost: choose meat | meat, poultry or fish |\n| grill | 230 °C |"
-    )
-    turns = [searches(question), says(table), repeats_the_tool]
+    turns = [searches(TABLE), says(INVENTED_TABLE), repeats_the_tool]
     async with product(*turns, tmp_path=tmp_path, **settings) as p:
-        answer = await asked_about_the_manual(p, question)
+        answer = await asked_about_the_manual(p, TABLE)
     rows = answer.content.splitlines()
     assert re.fullmatch(r"\| auto defrost: choose meat \| meat, poultry or fish \[\d\] \|", rows[2])
     assert rows[3] == "| grill | 230 °C (not supported by the document) |"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -112,3 +113,21 @@ async def test_a_redis_that_is_away_holds_nothing_and_is_not_asked_again_at_once
     assert len(caplog.records) == 2
     assert "secret-word" not in caplog.text
     await store.close()
+
+
+async def test_a_redis_that_is_silent_is_waited_for_once() -> None:
+    asked: list[bytes] = []
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.read(10))
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    store = RedisStore(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0", answer_seconds=0.1)
+    async with asyncio.timeout(5):
+        assert await store.get("key") is None
+        assert await store.get("key") is None
+    await store.close()
+    server.close()
+    assert len(asked) == 1

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 MAX_BYTES = 128 * 2**20
 PREFIX = "dial-agent:rag:"
 REST_SECONDS = 5.0  # a Redis that failed is not asked again for so long
-_ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 10.0
 _CONNECT_SECONDS = 2.0
 _Answer = TypeVar("_Answer")
 
@@ -51,8 +51,16 @@ class NoStore:
 class RedisStore:
     """Keeps in the Redis at `url`; while that is away, documents are indexed as without it."""
 
-    def __init__(self, url: str, *, rest_seconds: float = REST_SECONDS, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        rest_seconds: float = REST_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self._url = url
+        self._patience = answer_seconds
         self._rest = rest_seconds
         self._clock = clock
         self._redis: Redis | None = None
@@ -91,9 +99,11 @@ class RedisStore:
             from redis.asyncio import Redis
             from redis.asyncio.retry import Retry
             from redis.backoff import NoBackoff
+            from redis.exceptions import ConnectionError as Broken
 
+            # A kept connection may have ended long ago, so one more is tried; a server that is silent stays so.
+            again = Retry(NoBackoff(), 1, supported_errors=(Broken,))
             self._redis = Redis.from_url(
-                self._url, socket_timeout=_ANSWER_SECONDS, socket_connect_timeout=_CONNECT_SECONDS,
-                retry=Retry(NoBackoff(), 1),
+                self._url, socket_timeout=self._patience, socket_connect_timeout=_CONNECT_SECONDS, retry=again
             )  # fmt: skip
         return self._redis
