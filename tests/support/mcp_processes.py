@@ -74,6 +74,15 @@ def search_server(search_url: str, *, token: str = "", started: bool = True) -> 
 
 
 @contextmanager
+def foreign_interpreter(kind: str) -> Generator[ServerProcess]:
+    """A server of `tests.support.foreign_interpreter`."""
+    port = free_port()
+    command = [sys.executable, "-m", "tests.support.foreign_interpreter", str(port), kind]
+    with _running(ServerProcess(port, command, {}), True) as server:
+        yield server
+
+
+@contextmanager
 def _running(server: ServerProcess, started: bool) -> Generator[ServerProcess]:
     try:
         if started:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field
 
 from task.conversation.messages import Attachment, FunctionCall, ToolCall
@@ -57,6 +58,34 @@ async def test_attached_files_keep_their_titles_and_clashes_get_a_number() -> No
         "report_2.csv": "files/b/2/report.csv",
         "a b.csv": "files/b/a%20b.csv",
     }
+
+
+async def test_what_a_message_carries_itself_becomes_a_file_within_bounds() -> None:
+    def carried(kind: str, title: str | None, data: str, **more: str) -> Attachment:
+        return Attachment(kind, title, data, **more)
+
+    encoded = base64.b64encode(b"a,b\n1,2\n").decode()
+    given = [
+        carried("text/csv", "report", encoded),
+        carried("text/csv", "report.csv", base64.b64encode(b"c").decode()),
+        carried("image/png", None, base64.b64encode(b"\x89PNG").decode()),
+        carried("text/markdown", "notes.md", "# as it is, no base64"),
+        carried("image/png", "broken.png", "no base64!"),
+        carried("application/zip", "large.zip", base64.b64encode(bytes(2000)).decode()),
+        carried("text/markdown", "[1] a source", "quoted", reference_url="https://example.com"),
+        carried("text/csv", "report", encoded),
+    ]
+    found = await inputs_of(given, Files(), "key", max_bytes=1000)
+    assert {file.name: file.content for file in found.files} == {
+        "report.csv": b"a,b\n1,2\n",
+        "report_2.csv": b"c",
+        "file.png": b"\x89PNG",
+        "notes.md": b"# as it is, no base64",
+    }
+    assert found.notes == (
+        "broken.png is not in the working directory: the message carries it in no readable form.",
+        "large.zip is not in the working directory: it is larger than 1,000 bytes.",
+    )
 
 
 async def test_a_changed_file_has_another_version_and_a_forbidden_one_is_told() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import mimetypes
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,17 +18,22 @@ from task.errors import ToolError
 from task.tools.py_interpreter.own_files import ConversationFiles
 
 MAX_FILES = 50
+MAX_BYTES = 50 * 2**20
 _UNFIT = re.compile(r"[\x00-\x1f\x7f/\\]+")
 _LONGEST = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One file for the working directory; another `version` means another content."""
+    """One file for the working directory; another `version` means another content.
+
+    It lies at `url`, or the message itself carried its `content`.
+    """
 
     name: str
     url: str
     version: str
+    content: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +51,20 @@ class Inputs:
         return [file for file in self.files if file.name in wanted]
 
 
-async def inputs_of(attachments: Sequence[Attachment], files: ConversationFiles, api_key: str) -> Inputs:
-    """The conversation's files; each is looked up with the caller's own key, which also proves the right to it."""
-    urls = _named([item for item in attachments if _is_file(item.url)])
-    found = await asyncio.gather(*(_input(name, url, files, api_key) for name, url in urls[-MAX_FILES:]))
+async def inputs_of(
+    attachments: Sequence[Attachment], files: ConversationFiles, api_key: str, max_bytes: int = MAX_BYTES
+) -> Inputs:
+    """The conversation's files; each is looked up with the caller's own key, which also proves the right to it.
+
+    What messages carry themselves counts up to `max_bytes` a piece.
+    """
+    named = _named([item for item in attachments if _is_file(item.url) or _is_inline(item)])
+    found = await asyncio.gather(
+        *(
+            _input(name, item.url, files, api_key) if item.url else _inline(name, item, max_bytes)
+            for name, item in named[-MAX_FILES:]
+        )
+    )
     return Inputs(
         tuple(item for item in found if isinstance(item, Input)),
         tuple(item for item in found if isinstance(item, str)),
@@ -57,16 +75,24 @@ def _is_file(url: str | None) -> bool:
     return url is not None and url.startswith("files/") and not url.endswith("/")
 
 
-def _named(attachments: Sequence[Attachment]) -> list[tuple[str, str]]:
-    by_url = {str(item.url): item for item in attachments}
-    taken: dict[str, str] = {}
-    for url, item in by_url.items():
-        name = plain_name(item.title or unquote(PurePosixPath(url).name), url)
+def _is_inline(item: Attachment) -> bool:
+    return bool(item.data) and item.url is None and item.reference_url is None  # with a reference it is a citation
+
+
+def _named(attachments: Sequence[Attachment]) -> list[tuple[str, Attachment]]:
+    by_source = {item.url or f"data:{item.data}": item for item in attachments}
+    taken: dict[str, Attachment] = {}
+    for item in by_source.values():
+        name = plain_name(item.title or unquote(PurePosixPath(item.url or "").name), item.url or _usual_ending(item))
         path, number = PurePosixPath(name), 2
         while name in taken:
             name, number = f"{path.stem}_{number}{path.suffix}", number + 1
-        taken[name] = url
+        taken[name] = item
     return list(taken.items())
+
+
+def _usual_ending(item: Attachment) -> str:
+    return f"file{mimetypes.guess_extension(item.type or '') or ''}"
 
 
 def plain_name(title: str, url: str) -> str:
@@ -81,4 +107,21 @@ async def _input(name: str, url: str, files: ConversationFiles, api_key: str) ->
         found = await files.metadata(url, api_key)
     except ToolError as error:
         return f"{name} is not in the working directory: {error}"
-    return Input(name, url, sha256(f"{url}\n{found.etag}".encode()).hexdigest()[:16])
+    return Input(name, url, _version(f"{url}\n{found.etag}".encode()))
+
+
+async def _inline(name: str, item: Attachment, max_bytes: int) -> Input | str:
+    data = item.data or ""
+    if len(data) > max_bytes * 4 // 3 + 4:  # the letters of base64
+        return f"{name} is not in the working directory: it is larger than {max_bytes:,} bytes."
+    try:
+        content = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        if not (item.type or "text/").startswith("text/"):
+            return f"{name} is not in the working directory: the message carries it in no readable form."
+        content = data.encode(errors="replace")  # some clients send text as it is
+    return Input(name, "", _version(content), content)
+
+
+def _version(told: bytes) -> str:
+    return sha256(told).hexdigest()[:16]

@@ -11,10 +11,10 @@ from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.errors import ToolError
 from task.tools.base import BaseTool
 from task.tools.mcp.meta import META_DOMAIN, conversation_meta
-from task.tools.mcp.results import MCPResult
+from task.tools.mcp.results import MCPFile, MCPResult
 from task.tools.models import Effect, ToolCallParams
 from task.tools.py_interpreter.execution import Execution, ProducedFile, execution_of
-from task.tools.py_interpreter.inputs import Input, Inputs, inputs_of
+from task.tools.py_interpreter.inputs import MAX_BYTES, Input, Inputs, inputs_of
 from task.tools.py_interpreter.interpreter_server import InterpreterServer
 from task.tools.py_interpreter.layout import heading, outcome
 from task.tools.py_interpreter.own_files import ConversationFiles, OwnFiles
@@ -22,10 +22,14 @@ from task.tools.py_interpreter.own_files import ConversationFiles, OwnFiles
 INPUTS = f"{META_DOMAIN}/inputs"
 PICTURES = f"{META_DOMAIN}/pictures"
 SECONDS = 120.0
-MAX_BYTES = 50 * 2**20
 TRANSFERS = 4
 ATTEMPTS = 3
 MAX_PROGRESS_LINES = 10
+MAX_FOREIGN_FILES = 20
+FOREIGN = (
+    "This interpreter server is of another kind: attached files do not lie in its working directory, and it may forget "
+    "variables between two calls."
+)
 DESCRIPTION = (
     "Run Python code in an IPython session that keeps variables, imports and files for the whole conversation. "
     "Use it for calculations, data analysis, tables, charts and for making files. Installed: numpy, pandas, scipy, "
@@ -115,11 +119,11 @@ class PythonCodeInterpreterTool(BaseTool):
             raise ToolError("There is no code to run. Send Python code.")
         params.stage.append_content(heading(code))
         caller = params.caller
-        inputs = await inputs_of(caller.files if caller else (), self._files, params.api_key)
+        inputs = await inputs_of(caller.files if caller else (), self._files, params.api_key, self._max_bytes)
         result, placed = await self._run(code, inputs, params)
         execution = execution_of(result)
         if execution is None:
-            return await self._foreign(result, params)
+            return await self._foreign(result, code, params)
         return await self._message(execution, code, [*inputs.notes, *placed], params)
 
     async def _run(self, code: str, inputs: Inputs, params: ToolCallParams) -> tuple[MCPResult, list[str]]:
@@ -142,7 +146,9 @@ class PythonCodeInterpreterTool(BaseTool):
     async def _place(self, file: Input, files_path: str, api_key: str) -> str:
         try:
             async with self._transfers:
-                content = (await self._files.download(file.url, api_key, self._max_bytes)).content
+                content = file.content
+                if content is None:
+                    content = (await self._files.download(file.url, api_key, self._max_bytes)).content
                 await self._server.put(files_path, file.name, file.version, content)
         except ToolError as error:
             return f"{file.name} is not in the working directory: {error}"
@@ -171,14 +177,24 @@ class PythonCodeInterpreterTool(BaseTool):
             return f"{file.name} could not be handed over: {error}"
         return Attachment(file.mime_type, file.name, url=url)
 
-    async def _foreign(self, result: MCPResult, params: ToolCallParams) -> Message:
-        attachments: list[Attachment] = []
-        for file in result.files:
-            content = await self._server.read(file, self._max_bytes)
-            url = await self._files.upload(file.name, content, file.mime_type, params.api_key)
-            attachments.append(Attachment(file.mime_type, file.name, url=url))
-        params.stage.append_content(f"**Output:**\n\n{result.text}\n")
-        return Message(Role.TOOL, result.text, custom_content=CustomContent(tuple(attachments)))
+    async def _foreign(self, result: MCPResult, code: str, params: ToolCallParams) -> Message:
+        wanted = result.files[:MAX_FOREIGN_FILES]
+        kept = await asyncio.gather(*(self._keep_foreign(file, params.api_key) for file in wanted))
+        attachments = tuple(item for item in kept if isinstance(item, Attachment))
+        links = [(item.title or "file", item.url or "") for item in attachments]
+        notes = [FOREIGN, *(item for item in kept if isinstance(item, str))]
+        text = outcome(Execution(files_path="", stdout=result.text), links, notes)
+        params.stage.append_content(text)
+        return Message(Role.TOOL, heading(code) + text, custom_content=CustomContent(attachments))
+
+    async def _keep_foreign(self, file: MCPFile, api_key: str) -> Attachment | str:
+        try:
+            async with self._transfers:
+                content = await self._server.read(file, self._max_bytes)
+                url = await self._files.upload(file.name, content, file.mime_type, api_key)
+        except ToolError as error:
+            return f"{file.name} could not be handed over: {error}"
+        return Attachment(file.mime_type, file.name, url=url)
 
 
 class _Progress:

@@ -1,0 +1,55 @@
+"""Interpreter servers that are not ours: `python -m tests.support.foreign_interpreter PORT plain|sessions|other`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from typing import Any
+
+import mcp.types as wire
+import uvicorn
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+
+
+def build(kind: str) -> MCPServer[Any]:
+    server = MCPServer("foreign", log_level="ERROR")
+    if kind == "plain":
+        server.tool()(execute_code)
+    elif kind == "sessions":
+        server.tool(name="execute_code")(execute_in_session)
+    else:
+        server.tool(name="something_else")(execute_code)
+    return server
+
+
+async def execute_code(code: str) -> wire.CallToolResult:
+    """Runs it here, with nothing remembered."""
+    return _answer(_output(code))
+
+
+async def execute_in_session(code: str, session_id: str = "") -> dict[str, Any]:
+    """The shape that other servers of this family have."""
+    return {"success": True, "output": [_output(code)], "session_id": session_id or "a-new-one"}
+
+
+def _output(code: str) -> str:
+    written = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(written):
+            exec(code, {})  # a test's own code, in a process of its own
+    except Exception as error:
+        raise ToolError(f"{type(error).__name__}: {error}") from error
+    return written.getvalue()
+
+
+def _answer(text: str) -> wire.CallToolResult:
+    image = wire.ImageContent(type="image", data=DOT, mime_type="image/png")
+    return wire.CallToolResult(content=[wire.TextContent(type="text", text=text), image])
+
+
+if __name__ == "__main__":
+    uvicorn.run(build(sys.argv[2]).streamable_http_app(), host="127.0.0.1", port=int(sys.argv[1]), log_level="error")
