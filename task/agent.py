@@ -17,7 +17,7 @@ from task.approvals.door import Door, Said
 from task.connection import Connection, open_connection
 from task.conversation.history import repaired
 from task.conversation.inputs import Incoming, Pictures, conversation, is_image
-from task.conversation.messages import Message, ToolCall, assistant, tool_message
+from task.conversation.messages import Message, Role, ToolCall, assistant, tool_message
 from task.conversation.state import TOOL_CALL_HISTORY_KEY, StateRejected, TurnState, turn_history
 from task.dial_request import caller_of, configuration_of, incoming_of
 from task.errors import ToolError
@@ -105,9 +105,7 @@ class GeneralPurposeAgent:
             pending, failed = outcome.pending, outcome.status == "failed"
             door.show(folded)
             if pending:
-                asked = door.ask(pending, named(loop.toolbox.tools), folded)
-                choice.append_content(("\n\n" if any(message.text() for message in outcome.added) else "") + asked.text)
-                choice.set_form_schema(asked.form or {})
+                _ask(door.ask(pending, named(loop.toolbox.tools), folded), choice, outcome)
             return outcome
         finally:
             folded.close(failed=failed)
@@ -207,6 +205,12 @@ class _PrincipalInTime(SilentObserver):
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
         if message.tool_calls and self._asking is None:
             self._asking = asyncio.ensure_future(self._principal())
+
+
+def _ask(question: Said, choice: Choice, outcome: RunOutcome) -> None:
+    spoke = any(message.role is Role.ASSISTANT and message.text() for message in outcome.added)
+    choice.append_content(f"\n\n{question.text}" if spoke else question.text)
+    choice.set_form_schema(question.form or {})
 
 
 def _with_conversation(caller: Caller, incoming: Sequence[Incoming], turns: Mapping[int, TurnState]) -> Caller:

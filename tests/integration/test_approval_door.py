@@ -1,0 +1,175 @@
+"""Approvals through local Core and the web server: as DIAL Chat reads them, as programs do, on two replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aidial_client import AsyncDial
+
+from task.approvals.claims import CoreClaims
+from task.llm.scripted import Reply, says, wants
+from task.settings import Settings
+from tests.support.agent import running_agent
+from tests.support.chat_reader import ChatReader, chat_reader
+from tests.support.product import DEPLOYMENT, MODEL, Product, product
+from tests.support.upstream import Received
+
+TOOL = '''
+from pathlib import Path
+
+from task.tools.declare import tool
+from task.tools.models import Effect
+
+
+@tool(effects={Effect.WRITE})
+def write_note(text: str) -> str:
+    """Write a line into the notes."""
+    with Path(__file__).with_name("notes.txt").open("a") as notes:
+        notes.write(f"{text}\\n")
+    return f"noted {text}"
+'''
+
+
+def model(received: Received) -> Reply:
+    """Notes what it is asked to, three numbers at once where it is asked for three, and tells how that went."""
+    last = received.messages[-1]
+    if last["role"] == "tool":
+        return says("Result: ", str(last["content"]))
+    first = wants("write_note", text="1") & wants("calculator", expression="1+1")
+    return first & wants("write_note", text="2") if "both" in str(last["content"]) else first
+
+
+@asynccontextmanager
+async def noting(tmp_path: Path, **settings: Any) -> AsyncGenerator[Product]:
+    (tmp_path / "noting.py").write_text(TOOL)
+    paths = [str(tmp_path / "noting.py")]
+    async with product(then=model, tmp_path=tmp_path, tool_paths=paths, **settings) as running:
+        yield running
+
+
+def notes(folder: Path) -> list[str]:
+    file = folder / "notes.txt"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+async def test_a_person_presses_approve_and_the_answer_goes_on(tmp_path: Path) -> None:
+    async with noting(tmp_path) as p:
+        asked = await p.reader.ask("Note 1")
+        assert notes(tmp_path) == []
+        answer = await p.reader.press("Approve", asked)
+        assert notes(tmp_path) == ["1"]
+        after = await p.reader.ask("Note 1 again")
+    assert (asked.error, asked.finish_reason, asked.done) == (None, "stop", True)
+    assert [stage.status for stage in asked.stages.values()] == ["completed", "completed"]
+    assert [stage.name.split(" [")[0] for stage in asked.stages.values()] == ["calculator: 1+1", "write_note: 1"]
+    assert asked.content.startswith("**May I do this?**")
+    assert asked.usage is not None
+    assert answer.usage is not None
+    assert (answer.content, answer.form_schema) == ("Result: 2", None)
+    assert "May I do this?" in after.content
+
+
+async def test_calls_are_approved_one_by_one_with_check_boxes_and_shown_folded(tmp_path: Path) -> None:
+    async with noting(tmp_path) as p:
+        asked = await p.reader.ask("Note both")
+        await p.reader.press("Approve the checked ones", asked, calls=["2"])
+    assert notes(tmp_path) == ["2"]
+    assert len([stage for stage in asked.stages.values() if stage.parent is None]) <= 3
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_program_reads_the_same_question_and_answers_it(tmp_path: Path, *, stream: bool) -> None:
+    async with noting(tmp_path) as p:
+        seen = await p.reader.ask("Note 1")
+        async with AsyncDial(base_url=p.core.url, api_key="key-one") as client:
+            question: Any = {"role": "user", "content": "Note 1"}
+            asked = await completed(client, [question], stream=stream)
+            assert asked["content"] == seen.content
+            assert asked["custom_content"]["form_schema"] == seen.form_schema
+            kept = {"role": "assistant", "content": asked["content"]}
+            kept["custom_content"] = {"state": asked["custom_content"]["state"]}
+            reply = {"role": "user", "content": "deny because it is enough"}
+            answer = await completed(client, [question, kept, reply], stream=stream)
+    assert answer["content"] == "Result: 2"
+    assert notes(tmp_path) == []
+    assert "the user denied it: it is enough" in str(p.upstream.requests[-1].messages)
+
+
+async def completed(client: AsyncDial, messages: list[Any], *, stream: bool) -> dict[str, Any]:
+    """The message of an answer, put together from its chunks where it is streamed."""
+    create = client.chat.completions.create
+    if not stream:
+        whole = await create(deployment_name=DEPLOYMENT, messages=messages, stream=False)
+        return whole.choices[0].message.model_dump(exclude_none=True)
+    chunks = await create(deployment_name=DEPLOYMENT, messages=messages, stream=True)
+    content, custom = "", dict[str, Any]()
+    async for chunk in chunks:
+        delta = chunk.choices[0].delta.model_dump(exclude_none=True) if chunk.choices else {}
+        content += delta.get("content") or ""
+        custom |= delta.get("custom_content") or {}
+    return {"content": content, "custom_content": custom}
+
+
+async def test_a_person_may_only_approve_what_they_were_asked(tmp_path: Path) -> None:
+    async with noting(tmp_path) as p:
+        await p.reader.ask("Note 1")
+        p.other.messages = copy.deepcopy(p.reader.messages)
+        refused = await p.other.ask("approve")
+    assert "cannot be accepted" in refused.content
+    assert notes(tmp_path) == []
+
+
+async def test_a_second_try_of_an_approval_is_refused_by_every_process(tmp_path: Path) -> None:
+    async with noting(tmp_path, state_secret="of both") as p:
+        settings = {"dial_endpoint": p.core.url, "deployment_name": MODEL, "state_secret": "of both"}
+        paths = {"tool_paths": [str(tmp_path / "noting.py")], "data_dir": tmp_path / "second"}
+        upstream = {"openai_base_url": p.upstream.url, "openai_api_key": "sk-test"}
+        async with (
+            running_agent(Settings.model_validate({**settings, **paths, **upstream})) as second,
+            chat_reader(p.agent_url, "key-one") as here,
+            chat_reader(second, "key-one") as there,
+        ):
+            await here.ask("Note 1")
+            there.messages = copy.deepcopy(here.messages)
+            resumed = await there.ask("approve")
+            assert (resumed.content, notes(tmp_path)) == ("Result: 2", ["1"])
+            used = [await tried(reader) for reader in (there, here)]
+    assert ["was used before" in content for content in used] == [True, True]
+    assert notes(tmp_path) == ["1"]
+
+
+async def tried(reader: ChatReader) -> str:
+    if reader.messages[-1]["role"] == "assistant" and "Result" in reader.messages[-1]["content"]:
+        return (await reader.again()).content
+    return (await reader.ask("approve")).content
+
+
+async def test_of_twenty_who_approve_at_once_one_is_first(tmp_path: Path) -> None:
+    async with noting(tmp_path) as p, aiohttp.ClientSession() as session:
+        rivals = [CoreClaims(session, p.core.url) for _ in range(20)]
+        taken = await asyncio.gather(*(rival.take("a-turn", 2e9, "key-one") for rival in rivals))
+    assert taken.count(True) == 1
+
+
+async def test_without_a_core_this_process_remembers_what_was_approved() -> None:
+    async with aiohttp.ClientSession() as session:
+        claims = CoreClaims(session, "http://127.0.0.1:9")
+        assert [await claims.take("a-turn", 2e9, "key") for _ in range(2)] == [True, False]
+
+
+async def test_a_person_lists_and_takes_back_what_is_always_allowed(tmp_path: Path) -> None:
+    async with noting(tmp_path) as p:
+        await p.reader.press("Always allow", await p.reader.ask("Note 1"))
+        listed = await p.reader.ask("/permissions")
+        assert "1. every call of write" in listed.content.replace("\\_note", "")
+        taken = await p.reader.press("Revoke 1", listed)
+        assert taken.content.startswith("Taken back: every call of write")
+        assert "May I do this?" in (await p.reader.ask("Note 1")).content
+    assert notes(tmp_path) == ["1"]
