@@ -25,6 +25,8 @@ from task.local_core.completions import Completions, LocalModel
 from task.local_core.config import CoreConfig
 from task.local_core.config_source import KEY_VARIABLE, ConfigSource, expanded, with_hosts, with_installation_key
 from task.local_core.demo import DemoServed
+from task.local_core.embedded.process import EmbeddedModel
+from task.local_core.embedded.served import EmbeddedServed
 from task.local_core.features import FeatureCalls
 from task.local_core.images import ImagesServed, with_image_model
 from task.local_core.keys import TTL_SECONDS, Keys
@@ -93,7 +95,10 @@ def create_app(settings: CoreSettings) -> web.Application:
     access = AccessRules(buckets)
     store = Store(settings.data_folder / "files")
 
+    models = _local_models(settings, relay, store, buckets)
+
     app = _application(settings, source, keys, Routes(source.current, keys, relay), relay)
+    app.cleanup_ctx.extend(model.lifespan for model in models if isinstance(model, EmbeddedServed))
     Completions(
         config=source.current,
         keys=keys,
@@ -101,7 +106,7 @@ def create_app(settings: CoreSettings) -> web.Application:
         relay=relay,
         clock=settings.clock,
         injected=injected,
-        local_models=_local_models(settings, relay, store, buckets),
+        local_models=models,
         core025=settings.core025,
     ).register(app)
     resources.register(app, store, access, buckets, max_file_size=settings.limits.upload, core025=settings.core025)
@@ -203,6 +208,8 @@ def _local_models(settings: CoreSettings, relay: Relay, store: Store, buckets: B
 
 
 def _chat_model(choice: ModelChoice, relay: Relay, store: Store) -> LocalModel:
+    if isinstance(choice, EmbeddedModel):
+        return EmbeddedServed(choice)
     if isinstance(choice, ScriptedDemo):
         from task.llm.scripted import ScriptedModel
 

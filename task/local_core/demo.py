@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Any
 from uuid import uuid4
 
@@ -26,6 +27,7 @@ from task.llm.base import (
 from task.local_core.refusal import Refusal, json_answer
 from task.local_core.relay import Answering
 
+_OPTIONS = ("temperature", "top_p", "max_tokens", "stop", "seed", "tool_choice")
 _ATTACHMENT_FIELDS = ("type", "title", "data", "url", "reference_url", "reference_type")
 
 
@@ -44,11 +46,12 @@ class DemoServed:
         self, request: web.Request, document: Mapping[str, Any], answering: Answering
     ) -> web.StreamResponse:
         messages = [_message(item) for item in document.get("messages") or ()]
-        deltas = self._model.stream(messages, document.get("tools") or (), ModelOptions())
+        deltas = self._model.stream(messages, document.get("tools") or (), _options(document))
         envelope = {"id": f"chatcmpl-{uuid4().hex}", "created": int(time.time()), "model": self.name}
-        if document.get("stream"):
-            return await _streamed(request, deltas, envelope, answering)
-        return await _block(request, deltas, envelope, answering)
+        async with aclosing(deltas):  # a caller who leaves stops the model
+            if document.get("stream"):
+                return await _streamed(request, deltas, envelope, answering)
+            return await _block(request, deltas, envelope, answering)
 
 
 async def _streamed(
@@ -150,11 +153,19 @@ def _usage(usage: Usage) -> dict[str, int]:
 
 
 def _error(error: ProviderError) -> dict[str, Any]:
-    return {"message": str(error), "type": "runtime_error", "code": error.code or "500"}
+    shown = {"display_message": error.display_message} if error.display_message else {}
+    return {"message": str(error), "type": "runtime_error", "code": error.code or "500"} | shown
 
 
 def _event(document: dict[str, Any]) -> bytes:
     return b"data: " + orjson.dumps(document) + b"\n\n"
+
+
+def _options(document: Mapping[str, Any]) -> ModelOptions:
+    told: dict[str, Any] = {name: document[name] for name in _OPTIONS if document.get(name) is not None}
+    if document.get("max_completion_tokens") is not None:
+        told["max_tokens"] = document["max_completion_tokens"]
+    return ModelOptions(**told)
 
 
 def _message(wire: Any) -> Message:

@@ -14,6 +14,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from task.local_core.config import CoreConfig, Features, Model
+from task.local_core.embedded.process import EmbeddedModel
 from task.local_core.refusal import Refusal
 from task.local_core.relay import Answering, Relay, Target
 from task.local_core.sharing import is_absolute
@@ -22,6 +23,7 @@ from task.local_core.urls import canonical
 
 DEMO_NAME = "scripted-demo"
 DEMO_TITLE = "Scripted demo (not a real model)"
+SMALL_TEXT = "A small model that runs on this machine: good for trying the product, not for judging answers."
 
 _DIAL_ONLY = frozenset({"custom_content", "custom_fields", "custom_input", "addons", "max_prompt_tokens"})
 
@@ -44,7 +46,7 @@ class ScriptedDemo:
     name: str = DEMO_NAME
 
 
-ModelChoice = UpstreamModel | ScriptedDemo
+ModelChoice = UpstreamModel | ScriptedDemo | EmbeddedModel
 
 
 def with_choice(config: CoreConfig, choice: ModelChoice | None) -> CoreConfig:
@@ -62,6 +64,11 @@ def _listed(config: CoreConfig, choice: ModelChoice) -> Model:
     features = Features(tools_supported=True, parallel_tool_calls_supported=True)
     if isinstance(choice, ScriptedDemo):
         return Model(name=choice.name, display_name=DEMO_TITLE, features=features)
+    if isinstance(choice, EmbeddedModel):
+        limits = {"max_total_tokens": choice.context, "max_completion_tokens": choice.answer_tokens}
+        return Model(
+            name=choice.name, display_name=choice.title, description=SMALL_TEXT, features=features, limits=limits
+        )
     described = config.models.get(choice.name)
     if described is not None:
         return described.model_copy(update={"endpoint": None, "upstreams": [], "override_name": None})

@@ -1,0 +1,210 @@
+"""Keep the embedded model's process running: started when its weights are here, restarted when it dies or hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+
+from task.errors import ProviderError
+from task.llm.local import Endpoint
+from task.local_core.embedded import server
+from task.utils.weights.catalogue import Weights
+from task.utils.weights.runtime import runtime_folder
+from task.utils.weights.store import WeightStore
+
+PROGRAM = (sys.executable, str(Path(server.__file__)))
+POLL_SECONDS = 1.0
+PROBE_TIMEOUT = aiohttp.ClientTimeout(total=5)
+LOADED = "The local model is being loaded"
+MISSING = "Waiting for the local model's weights"
+NOT_HERE = "The local model is not on this machine: `dial-agent model pull` downloads it."
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long things may take, in seconds: loading, appearing of the weights, between probes, before a restart."""
+
+    load: float = 180
+    appear: float = 10
+    probe: float = 10
+    first_pause: float = 0.5
+    longest_pause: float = 30
+    settled: float = 60
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedModel:
+    """A model that local Core runs itself: `weights` in the `store`, or a `file` of the user's own.
+
+    `context` and `answer_tokens` are tokens, `queue` is how many requests may wait; `threads` 0 takes all cores.
+    """
+
+    name: str
+    title: str
+    store: WeightStore
+    weights: Weights | None = None
+    file: Path | None = None
+    context: int = 8192
+    answer_tokens: int = 1024
+    threads: int = 0
+    queue: int = 8
+    program: tuple[str, ...] = PROGRAM
+    patience: Patience = field(default_factory=Patience)
+
+    def found(self) -> Path | None:
+        """The file to load; None while it is not here."""
+        if self.weights is None:
+            return self.file
+        return self.store.found(self.weights) if runtime_folder(self.store.folder).is_dir() else None
+
+    def arriving(self) -> int | None:
+        """How many per cent of the weights are here, while some process downloads them; None: nobody does."""
+        if self.weights is None:
+            return None
+        with self.store.lock(self.weights.name, wait=False) as idle:
+            return None if idle else 100 * self.store.done_bytes(self.weights) // self.weights.size
+
+    def arguments(self, file: Path) -> list[str]:
+        threads = self.threads or os.cpu_count() or 1
+        runtime = runtime_folder(self.store.folder)
+        return [
+            *("--model", str(file), "--runtime", str(runtime)),
+            *("--context", str(self.context), "--threads", str(threads)),
+        ]
+
+
+class ModelProcess:
+    """The process of one embedded model. Entering starts to keep it running, leaving ends it."""
+
+    def __init__(self, model: EmbeddedModel, log: Callable[[str], None]) -> None:
+        self._model = model
+        self._log = log
+        self._key = secrets.token_urlsafe(24)
+        self._ready = asyncio.Event()
+        self._address = ""
+        self._said: deque[str] = deque(maxlen=5)
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def __aenter__(self) -> ModelProcess:
+        self._keeper = asyncio.create_task(self._keep())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._keeper.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._keeper
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    async def endpoint(self) -> AsyncGenerator[str | Endpoint]:
+        """What it waits for, in words, as often as that changes, and in the end the address.
+
+        Raises:
+            ProviderError: the weights are not here and nobody downloads them, or the process does not start.
+        """
+        told, since = "", time.monotonic()
+        while not self._ready.is_set():
+            words = await asyncio.to_thread(self._waited_for)
+            if words != told:
+                told, since = words, time.monotonic()
+                yield f"{words}."
+            self._check(words, time.monotonic() - since)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._ready.wait()
+        yield Endpoint(self._address, self._key)
+
+    def _waited_for(self) -> str:
+        if self._model.found() is not None:
+            return LOADED
+        percent = self._model.arriving()
+        return MISSING if percent is None else f"The local model is being downloaded: {percent // 10 * 10} %"
+
+    def _check(self, words: str, seconds: float) -> None:
+        if words == MISSING and seconds >= self._model.patience.appear:
+            raise ProviderError(NOT_HERE, code="not_downloaded", display_message=NOT_HERE)
+        if words == LOADED and seconds >= self._model.patience.load:
+            raise self._not_started()
+
+    def _not_started(self) -> ProviderError:
+        last = f": {self._said[-1]}" if self._said else ""
+        text = "The local model's process does not start; `dial-agent doctor` looks for the reason."
+        return ProviderError(text, code="not_started", text=f"{text}{last}", display_message=text)
+
+    async def _keep(self) -> None:
+        patience, pause = self._model.patience, self._model.patience.first_pause
+        while True:
+            file = await self._file()
+            started = time.monotonic()
+            code = await self._run(file)
+            pause = patience.first_pause if time.monotonic() - started > patience.settled else pause
+            self._log(f"the local model's process ended ({code}); it is started again in {pause:g} s")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, patience.longest_pause)
+
+    async def _file(self) -> Path:
+        while True:  # another process downloads it, or will
+            if file := self._model.found():
+                return file
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _run(self, file: Path) -> int | None:
+        process = await asyncio.create_subprocess_exec(
+            *self._model.program,
+            *self._model.arguments(file),
+            env={"PATH": os.defpath, server.KEY_VARIABLE: self._key},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        self._process = process
+        probing = asyncio.create_task(self._probe(process))
+        try:
+            await self._listen(process)
+            return await process.wait()
+        finally:
+            self._ready.clear()
+            probing.cancel()
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        while line := (await process.stdout.readline()).decode("utf-8", "replace").strip():
+            if line.startswith(server.READY):
+                self._address = line.removeprefix(server.READY)
+                self._ready.set()
+            else:
+                self._said.append(line)
+
+    async def _probe(self, process: asyncio.subprocess.Process) -> None:
+        """Kill the process when it does not answer three times in a row: what hangs never comes back by itself."""
+        failures = 0
+        async with aiohttp.ClientSession(timeout=PROBE_TIMEOUT) as session:
+            while failures < 3:
+                await asyncio.sleep(self._model.patience.probe)
+                if self._ready.is_set():
+                    failures = 0 if await _answers(session, f"{self._address}/health") else failures + 1
+        self._log("the local model's process does not answer and is ended")
+        process.kill()
+
+
+async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with session.get(url) as response:
+            return response.status == 200
+    except (aiohttp.ClientError, TimeoutError):
+        return False

@@ -1,0 +1,62 @@
+"""Serve the embedded model as one of local Core's deployments."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from aiohttp import web
+
+from task.errors import ProviderError
+from task.llm.local import LocalChatModel
+from task.llm.local_line import Line
+from task.llm.transport import new_session
+from task.local_core.demo import DemoServed
+from task.local_core.embedded.process import EmbeddedModel, ModelProcess
+from task.local_core.relay import Answering
+from task.prompts import SYSTEM_PROMPT
+
+logger = logging.getLogger(__name__)
+
+
+class EmbeddedServed:
+    """Answers completions from the embedded model, whose process lives as long as the application."""
+
+    def __init__(self, model: EmbeddedModel) -> None:
+        self._model = model
+        self._served: DemoServed | None = None
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    async def lifespan(self, _: web.Application) -> AsyncIterator[None]:
+        """The process starts with local Core and ends with it."""
+        async with new_session() as session, ModelProcess(self._model, logger.warning) as process:
+            model = LocalChatModel(
+                session,
+                process.endpoint,
+                self.name,
+                context=self._model.context,
+                answer_tokens=self._model.answer_tokens,
+                known_prompt=SYSTEM_PROMPT,
+                line=Line(self._model.queue),
+            )
+            self._served = DemoServed(model, self.name)
+            warming = asyncio.create_task(_warm(model))
+            yield
+            warming.cancel()
+
+    async def answer(
+        self, request: web.Request, document: Mapping[str, Any], answering: Answering
+    ) -> web.StreamResponse:
+        assert self._served is not None
+        return await self._served.answer(request, document, answering)
+
+
+async def _warm(model: LocalChatModel) -> None:
+    with suppress(ProviderError):  # the first question will say it
+        await model.warm_up()
