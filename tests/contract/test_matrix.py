@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from task.conversation.state import TOOL_CALL_HISTORY_KEY
+from task.conversation.state import PENDING_KEY, TOOL_CALL_HISTORY_KEY
 from task.llm.scripted import Reply
 from tests.support.chat_reader import Answer
 from tests.support.product import Product, product
@@ -38,13 +38,17 @@ async def test_every_door_and_backend_gives_the_same_trace(conversation: Convers
     for cell, trace in traces.items():
         assert trace == expected, cell
     for turn, seen in zip(conversation.turns, expected, strict=True):
-        assert seen["answer"] == turn.answer
+        said, asked, _ = seen["answer"].partition("**May I do")
+        assert (said.strip(), bool(asked)) == (turn.answer, bool(turn.waits))
+        assert seen["waits"] == turn.waits
         assert [call["tool"] for call in seen["calls"]] == [call.tool for call in turn.tool_calls]
 
 
 async def through_the_dial_door(conversation: Conversation, backend: str, folder: Path) -> Trace:
     places: dict[str, str] = {}
-    async with product(*replies(conversation, places), tmp_path=folder, backend=backend) as running:
+    async with product(
+        *replies(conversation, places), tmp_path=folder, backend=backend, tool_paths=[str(FOLDER / "notes.py")]
+    ) as running:
         return [await talked(turn, running, places) for turn in conversation.turns]
 
 
@@ -70,16 +74,19 @@ async def talked(turn: Turn, running: Product, places: dict[str, str]) -> dict[s
 
 
 def trace_of(answer: Answer, requests: list[Received]) -> dict[str, Any]:
-    kept = (answer.state or {}).get(TOOL_CALL_HISTORY_KEY, [])
-    asked = [call["function"] for message in kept for call in message.get("tool_calls", ())]
+    state = answer.state or {}
+    kept = state.get(TOOL_CALL_HISTORY_KEY, [])
+    calls = {call["id"]: call["function"] for message in kept for call in message.get("tool_calls", ())}
     return {
         "answer": answer.content,
         "finish_reason": answer.finish_reason,
-        "calls": [{"tool": call["name"], "arguments": json.loads(call["arguments"])} for call in asked],
+        "calls": [{"tool": call["name"], "arguments": json.loads(call["arguments"])} for call in calls.values()],
         "stages": [[stage.name, stage.status, stage.content] for stage in answer.stages.values()],
         "asked": [request.messages for request in requests],
         "offered": [request.tools for request in requests],
         "kept": kept,
+        "waits": [calls[item["call_id"]]["name"] for item in state.get(PENDING_KEY, ())],
+        "form": answer.form_schema,
     }
 
 

@@ -11,6 +11,7 @@ A YAML file holds a list of conversations:
             - text: ["11", "75"]
           tool_calls: [{tool: calculator, arguments: {expression: 25*47}}]         # expected, in order
           answer: "1175"                                                           # expected
+          waits: [write_note]                  # optional: the tools whose calls the person is then asked about
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Turn(BaseModel):
     model: list[ReplyData]
     tool_calls: list[CallData] = []
     answer: str
+    waits: list[str] = []
 
 
 class Conversation(BaseModel):
