@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from task.errors import InvalidRequest, SettingsError
+from task.commands.keys import app as keys
+from task.commands.traces import app as traces
+from task.errors import InvalidRequest, SettingsError, StoreUnavailable
 
 if TYPE_CHECKING:
     from task.settings import Settings
 
+FAILED_EXIT = 1
 USAGE_EXIT = 2
 INTERRUPTED_EXIT = 130
 
 app = typer.Typer(
     help="A general purpose agent for DIAL.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
+app.add_typer(traces, name="traces")
+app.add_typer(keys, name="keys")
 
 Config = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="Settings file instead of dial-agent.yaml.")
@@ -175,5 +180,8 @@ def main() -> None:
     except (SettingsError, InvalidRequest) as error:
         print(error, file=sys.stderr)
         sys.exit(USAGE_EXIT)
+    except StoreUnavailable as error:
+        print(error, file=sys.stderr)
+        sys.exit(FAILED_EXIT)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED_EXIT)

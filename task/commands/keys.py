@@ -1,0 +1,85 @@
+"""`dial-agent keys`: make, list and revoke the keys of the HTTP front door."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from task.sessions.service import Store
+
+app = typer.Typer(help="Make, list and revoke keys of the HTTP front door.", no_args_is_help=True)
+
+Config = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings file instead of dial-agent.yaml.")
+]
+
+
+@asynccontextmanager
+async def opened_store(config: Path | None) -> AsyncGenerator[Store]:
+    """The store of the settings, for one look."""
+    from task.sessions.opening import StoreAccess
+    from task.settings import load_settings
+
+    access = StoreAccess(**load_settings(config).store_options, chores=False)
+    try:
+        yield await access.get()
+    finally:
+        await access.close()
+
+
+@app.command()
+def create(
+    owner: Annotated[str, typer.Argument(help="Whose sessions, traces and files the key opens.")],
+    label: Annotated[str, typer.Option(help="What the key is for.")] = "",
+    operator: Annotated[bool, typer.Option("--operator", help="The key may read everybody's traces.")] = False,
+    config: Config = None,
+) -> None:
+    """Make a key and print its secret, this once."""
+
+    async def work() -> None:
+        async with opened_store(config) as store:
+            key, secret = await store.keys.create(owner, label, operator=operator)
+        print(f"{key.key_id} belongs to {owner}. The secret is shown this once:", file=sys.stderr)
+        print(secret)
+
+    asyncio.run(work())
+
+
+@app.command("list")
+def show(config: Config = None) -> None:
+    """List all keys, without their secrets."""
+    from task.commands.columns import columns
+    from task.sessions.records import iso
+
+    async def work() -> None:
+        async with opened_store(config) as store:
+            keys = await store.keys.list()
+        rows = [
+            (key.key_id, key.owner, "operator" if key.operator else "", iso(key.created_at),
+             f"revoked {iso(key.revoked_at)}" if key.revoked_at is not None else "valid", key.label)
+            for key in keys
+        ]  # fmt: skip
+        print(columns(("KEY", "OWNER", "ROLE", "CREATED", "STATE", "LABEL"), rows))
+
+    asyncio.run(work())
+
+
+@app.command()
+def revoke(
+    key_id: Annotated[str, typer.Argument(help="The key's id, as `list` shows it.")], config: Config = None
+) -> None:
+    """Make a key invalid for good."""
+
+    async def work() -> None:
+        async with opened_store(config) as store:
+            await store.keys.revoke(key_id)
+        print(f"{key_id} is revoked", file=sys.stderr)
+
+    asyncio.run(work())

@@ -1,0 +1,138 @@
+"""`dial-agent traces`: list, show, export, replay and compare what runs did."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from task.commands.keys import Config, opened_store
+
+if TYPE_CHECKING:
+    from task.sessions.trace_store import TraceFilter
+
+DIFFERENT_EXIT = 1
+PAGE = 200
+
+app = typer.Typer(help="List, show, export, replay and compare what runs did.", no_args_is_help=True)
+
+Session = Annotated[str | None, typer.Option(metavar="ID", help="Only those of this session.")]
+Experiment = Annotated[str | None, typer.Option(metavar="LABEL", help="Only those with this experiment label.")]
+Status = Annotated[str | None, typer.Option(help="Only those that ended so: finished, limited, failed …")]
+Door = Annotated[str | None, typer.Option(help="Only those of this front door.")]
+TraceId = Annotated[str, typer.Argument(metavar="TRACE", help="A trace's id.")]
+
+
+@app.command("list")
+def show_list(
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Traces of one page.")] = 20,
+    cursor: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
+    session: Session = None,
+    experiment: Experiment = None,
+    status: Status = None,
+    door: Door = None,
+    config: Config = None,
+) -> None:
+    """List traces, the newest first."""
+    from task.commands.trace_text import listing
+
+    async def work() -> None:
+        async with opened_store(config) as store:
+            page = await store.traces.list(None, limit, cursor, _which(session, experiment, status, door))
+        print(listing(page.items))
+        if page.cursor is not None:
+            print(f"there are more: --cursor {page.cursor}", file=sys.stderr)
+
+    asyncio.run(work())
+
+
+@app.command()
+def show(
+    trace_id: TraceId,
+    full: Annotated[bool, typer.Option("--full", help="Whole texts instead of their first line.")] = False,
+    config: Config = None,
+) -> None:
+    """Show one trace: its turns and calls with their times, tokens, decisions, limits."""
+    from task.commands.trace_text import told
+
+    async def work() -> None:
+        async with opened_store(config) as store:
+            print(told(await store.traces.get(None, trace_id), full=full))
+
+    asyncio.run(work())
+
+
+@app.command()
+def export(
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write there instead of printing.")] = None,
+    session: Session = None,
+    experiment: Experiment = None,
+    status: Status = None,
+    door: Door = None,
+    config: Config = None,
+) -> None:
+    """Write traces as JSON lines with whole texts, the newest first."""
+    from task.commands.trace_text import json_line
+
+    async def work() -> None:
+        which, cursor = _which(session, experiment, status, door), None
+        with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as file:
+            async with opened_store(config) as store:
+                while True:
+                    page = await store.traces.list(None, PAGE, cursor, which)
+                    for listed in page.items:
+                        trace = await store.traces.get(None, listed.trace_id)
+                        file.write(json_line(trace))
+                    if (cursor := page.cursor) is None:
+                        return
+
+    asyncio.run(work())
+
+
+@app.command()
+def replay(trace_id: TraceId, config: Config = None) -> None:
+    """Run a trace again, offline, with its recorded model and tools; exit code 1 when something else comes out."""
+    from task.commands.trace_text import difference
+    from task.sessions.compare import parting
+    from task.sessions.replay import replayed
+
+    async def work() -> int:
+        async with opened_store(config) as store:
+            trace = await store.traces.get(None, trace_id)
+        parted = parting(trace, await replayed(trace))
+        if parted is None:
+            print(f"{trace_id}: {len(trace.turns)} turns replayed, the same as recorded ({trace.status})")
+            return 0
+        print(difference(parted, "recorded", "replayed"))
+        return DIFFERENT_EXIT
+
+    raise typer.Exit(asyncio.run(work()))
+
+
+@app.command()
+def diff(
+    one: TraceId, other: Annotated[str, typer.Argument(metavar="OTHER", help="Another's id.")], config: Config = None
+) -> None:
+    """Show where two runs part; exit code 1 when they do."""
+    from task.commands.trace_text import difference, side_by_side
+    from task.sessions.compare import parting
+
+    async def work() -> int:
+        async with opened_store(config) as store:
+            first, second = await store.traces.get(None, one), await store.traces.get(None, other)
+        print(side_by_side(first, second))
+        parted = parting(first, second)
+        print(difference(parted, one, other) if parted is not None else "\nBoth runs are the same, turn by turn.")
+        return 0 if parted is None else DIFFERENT_EXIT
+
+    raise typer.Exit(asyncio.run(work()))
+
+
+def _which(session: str | None, experiment: str | None, status: str | None, door: str | None) -> TraceFilter:
+    from task.sessions.trace_store import TraceFilter
+
+    return TraceFilter(session_id=session, experiment=experiment, status=status, door=door)

@@ -1,0 +1,139 @@
+"""`dial-agent traces` and `dial-agent keys`, as an operator uses them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from task.cli import app
+from task.errors import InvalidRequest, NotFound, ProviderError
+from task.llm.base import Usage
+from task.llm.scripted import fails, says, wants
+from task.sessions.records import ApiKey
+from tests.support.stores import opened
+from tests.support.traced import traced
+
+
+def dial_agent(home: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments, env={"AGENT_DATA_DIR": str(home), "AGENT_CONFIG": ""})
+
+
+def done(home: Path, *arguments: str) -> str:
+    result = dial_agent(home, *arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with five traces, oldest first: three sums, one with a terminal's commands, one without texts."""
+    folder = tmp_path_factory.mktemp("home")
+
+    async def fill() -> None:
+        async with opened(f"sqlite:///{folder / 'store.db'}") as store:
+            for number in (25, 25, 26):
+                told = says(f"{number * 47}", usage=Usage(100, 7))
+                await traced(store, wants("calculator", expression=f"{number}*47"), told, experiment=f"e{number}")
+            await traced(store, says("red: \x1b[31m\nsecond line"))
+            failed = fails(ProviderError("SECRET refused", status_code=429))
+            await traced(store, failed, content=False, door="dial", owner="")
+
+    asyncio.run(fill())
+    return folder
+
+
+def ids(home: Path, *filters: str) -> list[str]:
+    """The traces' ids, oldest first."""
+    return re.findall(r"^trace_\w+", done(home, "traces", "list", *filters), re.MULTILINE)[::-1]
+
+
+def test_traces_are_listed_with_what_tells_them_apart(home: Path) -> None:
+    lines = done(home, "traces", "list").splitlines()
+    assert lines[0].split() == [
+        "TRACE", "STARTED", "STATUS", "DOOR", "MODEL", "TURNS", "CALLS", "TOKENS", "COST", "SECONDS", "EXPERIMENT",
+    ]  # fmt: skip
+    assert lines[1].split()[2:7] == ["failed", "dial", "gpt-4o", "1", "0"]
+    assert lines[5].split()[2:8] == ["finished", "http", "gpt-4o", "4", "1", "107"]
+    assert len(ids(home, "--experiment", "e25")) == 2
+    assert len(ids(home, "--status", "failed", "--door", "dial")) == 1
+
+
+def test_a_listing_goes_on_where_its_cursor_says(home: Path) -> None:
+    first = dial_agent(home, "traces", "list", "--limit", "2")
+    cursor = first.stderr.split()[-1]
+    rest = ids(home, "--cursor", cursor)
+    assert sorted([*rest, *re.findall(r"trace_\w+", first.stdout)]) == sorted(ids(home))
+
+
+def test_a_trace_is_shown_turn_by_turn_and_cannot_command_the_terminal(home: Path) -> None:
+    traces = ids(home)
+    shown = done(home, "traces", "show", traces[0])
+    assert "tokens: 107 (gpt-4o 100 + 7)" in shown
+    assert re.search(r'-> calculator {"expression": ?"25\*47"} \(call_\w+\)', shown)
+    assert re.search(r"tool calculator \[\d\.\d{3} s\]  1175$", shown, re.MULTILINE)
+    for arguments in ((), ("--full",)):
+        painted = done(home, "traces", "show", *arguments, traces[3])
+        assert "\x1b" not in painted
+        assert "second line" in painted
+    assert "(14 characters, not kept)" in done(home, "traces", "show", traces[4])
+
+
+def test_traces_are_exported_as_json_lines(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "traces.jsonl"
+    done(home, "traces", "export", "--output", str(file))
+    told = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert [trace["trace_id"] for trace in told] == ids(home)[::-1]
+    assert told[-1]["tool_calls"][0]["result"] == "1175"
+    assert "SECRET" not in file.read_text(encoding="utf-8")
+    assert done(home, "traces", "export", "--experiment", "e26").count("\n") == 1
+
+
+def test_a_replay_says_whether_the_same_came_out(home: Path) -> None:
+    traces = ids(home)
+    assert "4 turns replayed, the same as recorded" in done(home, "traces", "replay", traces[0])
+    refused = dial_agent(home, "traces", "replay", traces[4])
+    assert isinstance(refused.exception, InvalidRequest)
+
+
+def test_a_comparison_says_where_two_runs_part(home: Path) -> None:
+    one, same, other, *_ = ids(home)
+    assert "Both runs are the same" in done(home, "traces", "diff", one, same)
+    parted = dial_agent(home, "traces", "diff", one, other)
+    assert parted.exit_code == 1
+    assert "They part at turn 2: calls" in parted.stdout
+    assert '{"expression":"26*47"}' in parted.stdout
+    assert isinstance(dial_agent(home, "traces", "diff", one, "trace_none").exception, NotFound)
+
+
+def test_a_key_is_shown_once_and_works_until_it_is_revoked(tmp_path: Path) -> None:
+    made = dial_agent(tmp_path, "keys", "create", "ann", "--label", "laptop", "--operator")
+    secret, key_id = made.stdout.strip(), made.stderr.split()[0]
+
+    async def verified() -> ApiKey | None:
+        async with opened(f"sqlite:///{tmp_path / 'store.db'}") as store:
+            return await store.keys.verify(secret)
+
+    found = asyncio.run(verified())
+    assert found is not None
+    assert (found.key_id, found.owner, found.operator, found.label) == (key_id, "ann", True, "laptop")
+    listed = done(tmp_path, "keys", "list")
+    assert re.search(rf"^{key_id}  ann +operator +\S+ +valid +laptop$", listed, re.MULTILINE)
+    assert secret not in listed
+    assert secret.encode() not in (tmp_path / "store.db").read_bytes()
+    done(tmp_path, "keys", "revoke", key_id)
+    assert asyncio.run(verified()) is None
+    assert "revoked 20" in done(tmp_path, "keys", "list")
+
+
+@pytest.mark.parametrize("owner", ["", "../x", ".hidden", "a b", "x" * 101, "né/x"])
+def test_an_owner_that_no_path_can_carry_is_refused(tmp_path: Path, owner: str) -> None:
+    assert isinstance(dial_agent(tmp_path, "keys", "create", owner).exception, InvalidRequest)
+
+
+def test_a_key_that_is_not_there_cannot_be_revoked(tmp_path: Path) -> None:
+    assert isinstance(dial_agent(tmp_path, "keys", "revoke", "key_none").exception, NotFound)
