@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from task.commands.checks import Check, machine_checks, service_checks
+from task.commands.prompt_checks import prompt_checks
 from task.commands.sandbox import sandbox_check
 from task.errors import SettingsError
 from task.settings import Settings, load_settings
@@ -40,8 +41,9 @@ async def all_checks(config: Path | None) -> list[Check]:
         return [Check("settings", "bad", str(error), "Correct the setting it names.")]
     async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
         services = await service_checks(settings, session)
+        prompt = await prompt_checks(settings)
     known = Check("settings", "ok", "every name and value is known")
-    return [known, *machine_checks(settings), await sandbox_check(), *services]
+    return [known, *machine_checks(settings), *prompt, await sandbox_check(), *services]
 
 
 def _table(checks: list[Check]) -> Table:

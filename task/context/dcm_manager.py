@@ -59,8 +59,6 @@ class DCMManager:
         self._definition = definition
         self._look_at(definition)
         self._seen = (stamp, *self._stamps())
-        for warning in self.warnings:
-            logger.warning("%s", warning)
 
     def reload(self) -> bool:
         """Read everything again if any of the files has changed; whether it did.

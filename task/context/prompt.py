@@ -67,6 +67,8 @@ class LiveContext:
             self._text = self._made()
 
     def _made(self) -> str:
+        for warning in self._manager.warnings:
+            logger.warning("%s", warning)
         made = context_prompt(self._manager, self._persona)
         if made.left_out:
             logger.warning(
