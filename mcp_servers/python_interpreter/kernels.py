@@ -97,8 +97,7 @@ class Kernel:
 
     async def _warm(self, config: Config) -> None:
         await self._wire.ready()
-        call = f"_prepare({config.preload}, {config.limits.output_bytes})"
-        reply = await self._wire.execute(f"{BOOTSTRAP}\n{call}\ndel _prepare", _nothing, silent=True)
+        reply = await self._wire.execute(_preparation(config), _nothing, silent=True)
         if reply.status != "ok":
             raise KernelFailed(f"the kernel could not be prepared: {reply.ename}: {reply.evalue}")
         await self._wire.execute("0", _nothing)  # what the first result needs is loaded now
@@ -120,6 +119,11 @@ def environment(place: Place, config: Config) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
+
+
+def _preparation(config: Config) -> str:
+    run = f"exec({BOOTSTRAP!r}, space), space['prepare']({config.preload}, {config.limits.output_bytes})"
+    return f"(lambda space: ({run}))({{'__name__': 'bootstrap'}})"
 
 
 def _nothing(kind: str, content: object) -> None: ...
