@@ -27,7 +27,9 @@ from task.permissions.decisions import Gate, ModeGate
 from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.toolbox import Pending, Toolbox, named
+from task.utils.defang import DefangedChoice
 from task.utils.folding import FoldedChoice
+from task.utils.inert import Suspicion
 
 logger = logging.getLogger(__name__)
 
@@ -98,21 +100,31 @@ class GeneralPurposeAgent:
         self, loop: ToolLoop, messages: list[Message], choice: Choice, caller: Caller, door: Door
     ) -> RunOutcome:
         folded = FoldedChoice(choice)
+        shown = DefangedChoice(folded, self._suspicion(loop.toolbox, messages))
         start = len(messages) - (len(door.resumed.turn.history) if door.resumed is not None else 0)
         pending, failed = tuple[Pending, ...](), True
         try:
-            outcome = await loop.run(messages, folded, caller)
+            outcome = await loop.run(messages, shown, caller)
+            shown.close()
             pending, failed = outcome.pending, outcome.status == "failed"
             door.show(folded)
             if pending:
                 _ask(door.ask(pending, named(loop.toolbox.tools), folded), choice, outcome)
             return outcome
         finally:
+            shown.close()
             folded.close(failed=failed)
             task = asyncio.current_task()
             if task is None or not task.cancelling():  # else the client is gone, and nobody is left to keep a state
                 added = repaired(messages[start:], [item.call.id for item in pending])
                 await self._save(choice, door.state(turn_history(added), pending, _references(caller)), caller)
+
+    def _suspicion(self, toolbox: Toolbox, messages: Sequence[Message]) -> Suspicion:
+        return Suspicion(
+            lambda url: toolbox.view(messages).knows(url),
+            lambda: toolbox.view(messages).tainted,
+            self._connected().link_hosts,
+        )
 
     async def _save(self, choice: Choice, turn: TurnState | None, caller: Caller) -> None:
         if turn is not None:

@@ -24,6 +24,7 @@ from task.llm.base import ModelOptions
 from task.llm.profiles import PROFILES, Profile
 from task.llm.transport import Retries
 from task.loop import Limits
+from task.permission_setup import permissions_of
 from task.prompts import SYSTEM_PROMPT
 from task.settings import LimitSettings, McpServerSettings, Settings, load_settings
 from task.tools.base import BaseTool
@@ -154,7 +155,9 @@ def connect(settings: Settings) -> Connection:
         offload_chars=limits.offload_chars,
         profile=_profile(settings.profile) if settings.profile else None,
         openai=_upstream(settings) if settings.backend == "openai" else None,
-        mcp_servers=mcp_specs(settings),
+        mcp_servers=_mcp_servers(settings),
+        permissions=permissions_of(settings),
+        link_hosts=settings.permissions.link_hosts,
         options=_model_options(settings),
         retries=Retries(settings.llm.attempts, pause=settings.llm.retry_seconds),
         request_tokens=settings.history.max_tokens,
@@ -167,12 +170,7 @@ def _model_options(settings: Settings) -> ModelOptions:
     return ModelOptions(settings.temperature, model.top_p, model.max_tokens, extra=extra)
 
 
-def mcp_specs(settings: Settings) -> list[ServerSpec]:
-    """The MCP servers of the settings.
-
-    Raises:
-        SettingsError: two of them have one name.
-    """
+def _mcp_servers(settings: Settings) -> list[ServerSpec]:
     url = settings.ddg_mcp_url
     search = [ServerSpec("search", url, token=own_token(settings, url))] if url else []
     servers = [*search, *(_mcp_server(server, settings.dial_endpoint) for server in settings.mcp_servers)]

@@ -42,7 +42,8 @@ class Connection:
 
     `chat_model` gives the model of that name for one caller; `inline_images` tells whether the model's provider cannot
     fetch DIAL files, so that pictures are sent as data. `options` hold for requests that do not say otherwise,
-    `request_tokens` limits every model's requests; None: what Core's listing says.
+    `request_tokens` limits every model's requests; None: what Core's listing says. `link_hosts` are the hosts to which
+    addresses in answers may lead though the model made them up.
     """
 
     session: aiohttp.ClientSession
@@ -57,6 +58,7 @@ class Connection:
     permissions: Permissions = field(default_factory=Permissions)
     options: ModelOptions = field(default_factory=ModelOptions)
     request_tokens: int | None = None
+    link_hosts: tuple[str, ...] = ()
 
     def window(self, model: str, api_key: str) -> ContextWindow:
         """The room that the model has for a conversation."""
@@ -98,6 +100,7 @@ def open_connection(
     options: ModelOptions | None = None,
     retries: Retries = RETRIES,
     request_tokens: int | None = None,
+    link_hosts: Sequence[str] = (),
 ) -> Connection:
     """Models and files of one DIAL Core, or with `openai` the models of that upstream; must run in the event loop.
 
@@ -125,4 +128,5 @@ def open_connection(
         permissions=replace(permissions or Permissions(), claims=CoreClaims(session, endpoint)),
         options=options or ModelOptions(),
         request_tokens=request_tokens,
+        link_hosts=tuple(link_hosts),
     )

@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from task.settings_aliases import translated
 from task.settings_document import expanded, read_document
 from task.settings_framework import ConsoleSettings, ContextSettings, HistorySettings, ModelSettings, TepsSettings
+from task.settings_permissions import PermissionSettings
 from task.settings_sources import CONFIG_VARIABLE, Sources, build, read_dotenv
 from task.settings_store import Prices, PriceSettings, StoreSettings
 
@@ -357,6 +358,7 @@ class Settings(BaseSettings):
     llm: ModelSettings = ModelSettings()
     context: ContextSettings = ContextSettings()
     history: HistorySettings = HistorySettings()
+    permissions: PermissionSettings = PermissionSettings()
     teps: TepsSettings = TepsSettings()
     console: ConsoleSettings = ConsoleSettings()
 

@@ -44,9 +44,8 @@ class PolicyGate:
     async def decide(self, request: CallRequest) -> Decision:
         """Whether the call may run. It never waits: what was decided and what is done cannot be interleaved."""
         facts = CallFacts(request)
-        denial = self.policy.denied(facts)
-        if denial is not None:
-            return Denied(f"a rule forbids it ({denial.told()})")
+        if denial := self.policy.denied(facts):
+            return Denied(denial)
         if refusal := refused_by_mode(self.mode, request):
             return refusal
         reason = self._question(facts, self.policy.first(facts))

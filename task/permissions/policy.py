@@ -88,14 +88,19 @@ def _begins(command: Command, words: Sequence[str], *, exactly: bool) -> bool:
 class Policy:
     """Deny wins over everything; then the first rule that fits decides; where none does, a person is asked.
 
-    `workspace` is the folder in which writing stays inside.
+    `workspace` is the folder in which writing stays inside. `only`: no other tools may be called at all.
     """
 
     rules: tuple[Rule, ...]
     workspace: str = ""
+    only: frozenset[str] | None = None
 
-    def denied(self, facts: CallFacts) -> Rule | None:
-        return next((rule for rule in self._denials if rule.fits(facts)), None)
+    def denied(self, facts: CallFacts) -> str:
+        """Why the call must not run; empty when nothing forbids it."""
+        if self.only is not None and facts.tool not in self.only:
+            return f"{facts.tool} is not among the allowed tools"
+        rule = next((rule for rule in self._denials if rule.fits(facts)), None)
+        return f"a rule forbids it ({rule.told()})" if rule is not None else ""
 
     def first(self, facts: CallFacts) -> Rule | None:
         return next((rule for rule in self._others if rule.fits(facts)), None)
@@ -104,7 +109,8 @@ class Policy:
     def fingerprint(self) -> str:
         """Another value for every other policy, the same in every process."""
         rules = [{**asdict(rule), "effects": _sorted(rule.effects)} for rule in self.rules]
-        return sha256(json.dumps([rules, self.workspace], sort_keys=True).encode()).hexdigest()
+        only = sorted(self.only) if self.only is not None else None
+        return sha256(json.dumps([rules, self.workspace, only], sort_keys=True).encode()).hexdigest()
 
     @cached_property
     def _denials(self) -> tuple[Rule, ...]:

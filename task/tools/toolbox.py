@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from task.conversation.messages import Attachment, Message, ToolCall, tool_message
 from task.conversation.sinks import ChoiceSink, StageSink
 from task.errors import ArgumentsError, SettingsError
-from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate, Origin
+from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate
 from task.permissions.icerc import ICERC
 from task.permissions.outcome import mismatch
 from task.permissions.taint import ContextView
@@ -80,10 +80,9 @@ class Toolbox:
         offered = (tool for tool in self.tools if tool.name not in self._repeats.withdrawn)
         return [tool.briefed_schema if self.briefed else tool.schema for tool in offered]
 
-    @property
-    def origins(self) -> Mapping[str, Origin]:
-        """Whose words each tool's results are."""
-        return {tool.name: tool.origin for tool in self.tools}
+    def view(self, messages: Sequence[Message]) -> ContextView:
+        """What a conversation with these tools tells, as it stands now."""
+        return ContextView(messages, {tool.name: tool.origin for tool in self.tools})
 
     async def call_all(
         self,
@@ -102,7 +101,7 @@ class Toolbox:
         call gets no more. `ended` hears of every answer as it comes, also when the whole is cancelled before the last
         one; `decided` hears what the gate said.
         """
-        making = _Making(choice, caller, ContextView(messages, self.origins), seconds, decided)
+        making = _Making(choice, caller, self.view(messages), seconds, decided)
 
         async def answer(call: ToolCall) -> Message | Pending:
             async with self._slots:

@@ -24,14 +24,14 @@ _DESTINATION = re.compile(
     r"(?:\s+(?:\"[^\"]*\"|'[^']*'))?\s*\)"
 )
 _DEFINITION = re.compile(r"\]:[ \t]*(?:[\n\r][ \t]*)?(<[^<>\n]*>|[^\s<]\S*)(?=\s)")
-_ADDRESS_END = re.compile(r"[\s<]|\]\(")
-_TRAILING = "?!.,:;*_~\"')]}|>`"
+_ADDRESS_END = re.compile(r"[ \t\r\n<]|\]\(")
+_TRAILING = "?!.,:;*_~\"')]}|>`\u00a0\u202f"
 _TAG_NAME = re.compile(r"<([a-zA-Z][a-zA-Z0-9-]*)(?=[\s/>])")
 _TAG_SO_FAR = re.compile(
     r"<[a-zA-Z][\w-]*(?:\s+(?:[\w:.-]+(?:\s*=\s*(?:\"[^\"]*(?:\"|$)|'[^']*(?:'|$)|[^\s\"'=<>`]*))?)?)*\s*/?"
 )
-_AUTOLINK = re.compile(r"<([a-zA-Z][a-zA-Z0-9+.-]{1,31}:[^\s<>]*)>")
-_AUTOLINK_SO_FAR = re.compile(r"<[a-zA-Z][a-zA-Z0-9+.-]{0,31}(?::[^\s<>]*)?")
+_AUTOLINK = re.compile(r"<([a-zA-Z][a-zA-Z0-9+.-]{1,31}:[^\x00-\x20<>]*)>")
+_AUTOLINK_SO_FAR = re.compile(r"<[a-zA-Z][a-zA-Z0-9+.-]{0,31}(?::[^\x00-\x20<>]*)?")
 _LOADING = frozenset(
     {"applet", "audio", "base", "body", "embed", "form", "frame", "iframe", "image", "img", "input", "link", "meta"}
     | {"object", "picture", "script", "source", "style", "svg", "table", "td", "th", "tr", "track", "use", "video"}

@@ -19,6 +19,7 @@ _IN_TAG = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?[/\\]{2}[^\s\"'<>)]*", re.IGNORECA
 _HARMLESS = frozenset({"data", "mailto", "tel", "sms"})
 _ACTIVE = frozenset({"javascript", "vbscript"})
 
+_ENTITY = re.compile(r"&(?=#|\w+;)")
 _MARK = re.compile(r"\\?:\\?/\\?/")
 
 Use = Literal["load", "follow"]
@@ -80,9 +81,9 @@ def urls_of_tag(tag: str) -> Iterator[str]:
 def inert(url: str) -> str:
     """The URL as code that no program follows."""
     short = url if len(url) <= SHOWN else f"{url[:SHOWN]}…"
-    return f"`{_MARK.sub('[://]', short).replace('`', '%60')}`"
+    return f"`{defused(short)}`"
 
 
 def defused(address: str) -> str:
     """The address taken apart, as is the custom for those that nobody shall follow: `https[://]host[.]example`."""
-    return _MARK.sub("[://]", address).replace(".", "[.]").replace("&", "&amp;").replace("`", "%60")
+    return _ENTITY.sub("&amp;", _MARK.sub("[://]", address)).replace(".", "[.]").replace("`", "%60")
