@@ -155,7 +155,7 @@ def connect(settings: Settings) -> Connection:
         offload_chars=limits.offload_chars,
         profile=_profile(settings.profile) if settings.profile else None,
         openai=_upstream(settings) if settings.backend == "openai" else None,
-        mcp_servers=_mcp_servers(settings),
+        mcp_servers=mcp_specs(settings),
         permissions=permissions_of(settings),
         link_hosts=settings.permissions.link_hosts,
         options=_model_options(settings),
@@ -170,7 +170,12 @@ def _model_options(settings: Settings) -> ModelOptions:
     return ModelOptions(settings.temperature, model.top_p, model.max_tokens, extra=extra)
 
 
-def _mcp_servers(settings: Settings) -> list[ServerSpec]:
+def mcp_specs(settings: Settings) -> list[ServerSpec]:
+    """The MCP servers of the settings.
+
+    Raises:
+        SettingsError: two of them have one name.
+    """
     url = settings.ddg_mcp_url
     search = [ServerSpec("search", url, token=own_token(settings, url))] if url else []
     servers = [*search, *(_mcp_server(server, settings.dial_endpoint) for server in settings.mcp_servers)]
