@@ -7,9 +7,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
-from aidial_client import AsyncDial, Dial
 
 from task.llm.scripted import Reply, says, wants
 from tests.support.product import DEPLOYMENT, Product, product
@@ -32,6 +30,8 @@ async def running(tmp_path: Path) -> AsyncGenerator[Product]:
 
 
 async def test_aidial_client_asynchronously(running: Product) -> None:
+    from aidial_client import AsyncDial
+
     async with AsyncDial(base_url=running.core.url, api_key="key-one") as client:
         whole = await client.chat.completions.create(deployment_name=DEPLOYMENT, messages=[QUESTION], stream=False)
         stream = await client.chat.completions.create(deployment_name=DEPLOYMENT, messages=[QUESTION], stream=True)
@@ -41,6 +41,8 @@ async def test_aidial_client_asynchronously(running: Product) -> None:
 
 
 async def test_aidial_client_synchronously(running: Product) -> None:
+    from aidial_client import Dial
+
     def ask() -> tuple[str | None, str]:
         client = Dial(base_url=running.core.url, api_key="key-one")
         whole = client.chat.completions.create(deployment_name=DEPLOYMENT, messages=[QUESTION], stream=False)
@@ -57,6 +59,8 @@ def azure_url(running: Product) -> str:
 
 
 async def test_openai_client_asynchronously(running: Product) -> None:
+    import openai
+
     async with openai.AsyncOpenAI(base_url=azure_url(running), api_key="key-one") as client:
         whole = await client.chat.completions.create(model=DEPLOYMENT, messages=[QUESTION])
         stream = await client.chat.completions.create(model=DEPLOYMENT, messages=[QUESTION], stream=True)
@@ -66,6 +70,8 @@ async def test_openai_client_asynchronously(running: Product) -> None:
 
 
 async def test_openai_client_synchronously(running: Product) -> None:
+    import openai
+
     def ask() -> tuple[str | None, str]:
         with openai.AzureOpenAI(azure_endpoint=running.core.url, api_key="key-one", api_version="2024-02-01") as client:
             whole = client.chat.completions.create(model=DEPLOYMENT, messages=[QUESTION])
@@ -77,6 +83,8 @@ async def test_openai_client_synchronously(running: Product) -> None:
 
 
 async def test_a_failure_reaches_a_program_as_an_error_it_can_name(tmp_path: Path) -> None:
+    import openai
+
     async with product(tmp_path=tmp_path) as p:
         client = openai.AsyncOpenAI(base_url=azure_url(p), api_key="key-one", max_retries=0)
         with pytest.raises(openai.APIStatusError) as failure:

@@ -16,8 +16,7 @@ from task.tools.mcp.connection import Identity
 from task.tools.mcp.failures import Fault, MCPFailure, failure_of
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.results import MAX_TEXT_CHARS
-from tests.support.mcp_peer import PNG
-from tests.support.mcp_processes import ServerProcess, free_port, mcp_peer, notes
+from tests.support.mcp_processes import PNG, ServerProcess, free_port, mcp_peer, notes
 from tests.support.mcp_wire import cable, http_server, listed, spelt_out
 
 ERAS = ["modern", "legacy"]

@@ -7,14 +7,16 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from aidial_client import AsyncDial
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, web
 from yarl import URL
 
 from tests.support.core import RunningCore, served
 from tests.support.core_files import Answer
+
+if TYPE_CHECKING:
+    from aidial_client import AsyncDial
 
 KEYS = {
     "key-one": {"project": "One", "role": "basic"},
@@ -127,6 +129,8 @@ async def calling(core: RunningCore, key: str | None = "key-one") -> AsyncGenera
 
 def dialling(core: RunningCore, key: str = "key-one") -> AsyncDial:
     """aidial-client of one caller, without retries; to be entered with `async with`."""
+    from aidial_client import AsyncDial
+
     return AsyncDial(base_url=core.url, api_key=key, max_retries=0)
 
 

@@ -21,11 +21,9 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mcp_servers import serving
+from tests.support.mcp_processes import PNG
 
 READS = wire.ToolAnnotations(read_only_hint=True)
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
-)
 MEGABYTES_5 = 5 * 2**20
 
 

@@ -7,13 +7,18 @@ import logging
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import uvicorn
-from mcp.server.mcpserver import MCPServer
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import MCPServer
 
 
 def small_server() -> MCPServer:
     """Three tools; `wipe` is the one that nobody should reach."""
+    from mcp.server.mcpserver import MCPServer
+
     server = MCPServer("small", log_level="ERROR")
 
     @server.tool()

@@ -5,16 +5,14 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import docx
-import openpyxl
-import pptx
-from docx.document import Document
-from openpyxl.workbook import Workbook
-from openpyxl.worksheet.worksheet import Worksheet
-from pptx.presentation import Presentation
-from pptx.slide import Slide
+if TYPE_CHECKING:
+    from docx.document import Document
+    from openpyxl.workbook import Workbook
+    from openpyxl.worksheet.worksheet import Worksheet
+    from pptx.presentation import Presentation
+    from pptx.slide import Slide
 
 TYPES = {
     "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
@@ -36,11 +34,15 @@ def saved(document: Document | Workbook | Presentation) -> bytes:
 
 
 def new_document() -> Document:
+    import docx
+
     return docx.Document()
 
 
 def new_workbook(rows: Sequence[Sequence[Any]] = (), title: str = "Data") -> tuple[Workbook, Worksheet]:
     """A workbook with one sheet that holds the rows."""
+    import openpyxl
+
     workbook = openpyxl.Workbook()
     sheet = workbook.worksheets[0]
     sheet.title = title
@@ -50,6 +52,8 @@ def new_workbook(rows: Sequence[Sequence[Any]] = (), title: str = "Data") -> tup
 
 
 def new_presentation() -> Presentation:
+    import pptx
+
     return pptx.Presentation()
 
 

@@ -7,12 +7,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from aidial_client import AsyncDial
 
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
 from task.utils.dial_file_conent_extractor import DialFileContentExtractor
 from tests.support.core import RunningCore, local_core
-from tests.support.core_peers import config
+from tests.support.core_peers import config, dialling
 from tests.support.documents import SALES, csv_bytes, manual
 from tests.support.tool_calls import called
 
@@ -36,7 +35,7 @@ async def tool(core: RunningCore) -> AsyncGenerator[FileContentExtractionTool]:
 @pytest.fixture
 async def upload(core: RunningCore) -> AsyncGenerator[Upload]:
     """Stores a file in the first key's bucket and gives its URL."""
-    async with AsyncDial(base_url=core.url, api_key=core.keys[0]) as client:
+    async with dialling(core, core.keys[0]) as client:
 
         async def uploaded(name: str, content: bytes, content_type: str) -> str:
             home = await client.my_files_home()

@@ -7,9 +7,9 @@ import gzip
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from aidial_client import AsyncDialClientPool
 from aiohttp import web
 
 from task.errors import ToolError
@@ -18,12 +18,17 @@ from tests.support.core import local_core, served
 from tests.support.core_files import CoreFiles
 from tests.support.core_peers import ask, calling, config, peer
 
+if TYPE_CHECKING:
+    from aidial_client import AsyncDialClientPool
+
 KEY, MEGABYTE = "key-one", 1 << 20
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @pytest.fixture
 async def pool() -> AsyncGenerator[AsyncDialClientPool]:
+    from aidial_client import AsyncDialClientPool
+
     pool = AsyncDialClientPool(verify=False)  # no TLS on loopback, and its context takes 20 ms
     yield pool
     await pool.aclose()

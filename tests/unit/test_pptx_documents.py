@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pptx.util import Inches
+from typing import TYPE_CHECKING, Any
 
 from task.utils.documents.extract import extract
 from tests.support.office import add_slide, new_presentation, saved, with_parts
 
+if TYPE_CHECKING:
+    from pptx.util import Length
+
 TITLE, CONTENT, TITLE_ONLY, BLANK = 0, 1, 5, 6
-PLACE = (Inches(1), Inches(1), Inches(4), Inches(2))
+
+
+def place() -> tuple[Length, Length, Length, Length]:
+    from pptx.util import Inches
+
+    return Inches(1), Inches(1), Inches(4), Inches(2)
 
 
 def test_titles_lists_and_notes_of_every_slide() -> None:
@@ -32,13 +38,13 @@ def test_titles_lists_and_notes_of_every_slide() -> None:
 def test_tables_with_merged_cells_groups_and_text_boxes() -> None:
     deck = new_presentation()
     slide = add_slide(deck, TITLE_ONLY, "Numbers")
-    table = slide.shapes.add_table(3, 2, *PLACE).table
+    table = slide.shapes.add_table(3, 2, *place()).table
     for row, texts in enumerate((("Year", "Flow"), ("2025", "10"), ("", "11"))):
         for column, text in enumerate(texts):
             table.cell(row, column).text = text
     table.cell(1, 0).merge(table.cell(2, 0))
     group = slide.shapes.add_group_shape()
-    group.shapes.add_textbox(*PLACE).text_frame.text = "in a group\vsecond line"
+    group.shapes.add_textbox(*place()).text_frame.text = "in a group\vsecond line"
     assert extract("deck.pptx", saved(deck)).text == (
         "## Slide 1: Numbers\n\n| Year | Flow |\n| --- | --- |\n| 2025 | 10 |\n| 2025 | 11 |\n\nin a group\nsecond line"
     )

@@ -7,7 +7,6 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import faiss
 import numpy as np
 import pytest
 
@@ -28,6 +27,8 @@ def index_of(text: str, name: str = "notes.md") -> DocumentIndex:
 
 
 def test_the_documented_cache_keeps_an_index_with_its_chunks() -> None:
+    import faiss
+
     cache, index = DocumentCache.create(), faiss.IndexFlatL2(4)
     cache.set("conversation_files/b/a.txt", index, ["one", "two"])
     assert cache.get("conversation_files/b/a.txt") == (index, ["one", "two"])
@@ -35,6 +36,8 @@ def test_the_documented_cache_keeps_an_index_with_its_chunks() -> None:
 
 
 def test_entries_end_after_their_time() -> None:
+    import faiss
+
     cache = DocumentCache.create(ttl_seconds=0)
     cache.set("key", faiss.IndexFlatL2(4), ["one"])
     assert cache.get("key") is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import cache
 from typing import Any
 
 import pytest
@@ -115,17 +116,19 @@ class MemoryStore:
         return self.texts[url]
 
 
-LONG = "\n".join(f"line {number}" for number in range(1, 500_001))
+@cache
+def long_text() -> str:
+    return "\n".join(f"line {number}" for number in range(1, 500_001))
 
 
 async def test_a_five_megabyte_result_is_stored_and_the_model_gets_its_ends_and_the_way_to_the_rest() -> None:
     store = MemoryStore()
-    tools = [answering("huge", LONG), ReadFileLinesTool(store), SearchInFileTool(store)]
+    tools = [answering("huge", long_text()), ReadFileLinesTool(store), SearchInFileTool(store)]
     toolbox = Toolbox(tools, offloader=Offloader(store))
     answer = (await result_of(toolbox, call("huge"))).text()
-    assert len(LONG) > 5_000_000
+    assert len(long_text()) > 5_000_000
     assert len(answer) < 6_000
-    assert f"{len(LONG):,} characters in 500,000 lines" in answer
+    assert f"{len(long_text()):,} characters in 500,000 lines" in answer
     assert answer.startswith("line 1\n")
     assert answer.endswith("line 500000")
     lines = await result_of(
@@ -139,7 +142,7 @@ async def test_a_five_megabyte_result_is_stored_and_the_model_gets_its_ends_and_
 
 async def test_reading_lines_stays_within_its_bound_and_names_the_range() -> None:
     store = MemoryStore()
-    store.texts["x"] = LONG
+    store.texts["x"] = long_text()
     toolbox = Toolbox([ReadFileLinesTool(store)])
     page = (await result_of(toolbox, call("read_file_lines", '{"file_url": "x"}'))).text()
     assert len(page) < 10_100
@@ -149,8 +152,10 @@ async def test_reading_lines_stays_within_its_bound_and_names_the_range() -> Non
 
 @pytest.mark.parametrize("store", [None, MemoryStore(full=True)])
 async def test_a_long_result_that_cannot_be_stored_is_cut_and_says_so(store: MemoryStore | None) -> None:
-    answer = (await result_of(Toolbox([answering("huge", LONG)], offloader=Offloader(store)), call("huge"))).text()
-    assert f"[cut: the result has {len(LONG):,} characters" in answer
+    answer = (
+        await result_of(Toolbox([answering("huge", long_text())], offloader=Offloader(store)), call("huge"))
+    ).text()
+    assert f"[cut: the result has {len(long_text()):,} characters" in answer
 
 
 async def test_a_stage_stays_below_what_the_chat_shows() -> None:

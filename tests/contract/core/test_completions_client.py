@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import uvicorn
-from aidial_client import Dial, DialException
 
 from tests.support.core import local_core
 from tests.support.core_peers import config, dialling
@@ -83,6 +82,8 @@ async def test_13_18_aidial_client_chats_streaming_and_not(tmp_path: Path) -> No
 
 
 async def test_13_18_the_synchronous_client_gets_the_same(tmp_path: Path) -> None:
+    from aidial_client import Dial
+
     def chat(url: str) -> str | None:
         with Dial(base_url=url, api_key="key-two", max_retries=0) as dial:
             answer = dial.chat.completions.create(
@@ -95,6 +96,8 @@ async def test_13_18_the_synchronous_client_gets_the_same(tmp_path: Path) -> Non
 
 
 async def test_13_18_refusals_reach_the_client_in_the_applications_and_in_cores_words(tmp_path: Path) -> None:
+    from aidial_client import DialException
+
     async with (
         echo() as endpoint,
         local_core(config({"echo": endpoint}), tmp_path) as core,

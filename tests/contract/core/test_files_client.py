@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from aidial_client import AsyncDial, DialException, EtagMismatchError, ResourceNotFoundError
 from aiohttp import web
 
 from tests.support.core import RunningCore, local_core
 from tests.support.core_files import new_home
-from tests.support.core_peers import ask, calling, config, peer
+from tests.support.core_peers import ask, calling, config, dialling, peer
+
+if TYPE_CHECKING:
+    from aidial_client import AsyncDial
 
 
 @pytest.fixture
 async def dial(core: RunningCore) -> AsyncGenerator[AsyncDial]:
-    client = AsyncDial(base_url=core.url, api_key=core.keys[0], max_retries=0)
+    client = dialling(core, core.keys[0])
     yield client
     await client.aclose()
 
@@ -47,6 +50,8 @@ async def test_13_18_metadata_of_a_file_and_of_the_home(dial: AsyncDial) -> None
 
 
 async def test_13_18_a_file_is_moved_copied_and_deleted(dial: AsyncDial) -> None:
+    from aidial_client import ResourceNotFoundError
+
     home = await home_of(dial)
     await dial.files.upload(f"{home}/a", b"content")
     await dial.files.move_to(f"{home}/a", f"{home}/dir/b")
@@ -58,6 +63,8 @@ async def test_13_18_a_file_is_moved_copied_and_deleted(dial: AsyncDial) -> None
 
 
 async def test_13_18_conditions_and_refusals_are_typed_errors(dial: AsyncDial) -> None:
+    from aidial_client import DialException, EtagMismatchError
+
     home = await home_of(dial)
     item = await dial.files.upload(f"{home}/a", b"one", etag_if_none_match="*")
     with pytest.raises(EtagMismatchError):
@@ -79,7 +86,7 @@ async def test_13_18_an_application_writes_into_its_appdata_home(tmp_path: Path)
     urls: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
-        client = AsyncDial(base_url=cores[0].url, api_key=request.headers["Api-Key"], max_retries=0)
+        client = dialling(cores[0], request.headers["Api-Key"])
         item = await client.files.upload(f"files/{await client.my_appdata_home()}/chart.png", b"png")
         urls.append(item.url)
         await client.aclose()
@@ -89,7 +96,7 @@ async def test_13_18_an_application_writes_into_its_appdata_home(tmp_path: Path)
         cores.append(core)
         async with calling(core) as session:
             assert (await ask(session, "my%20agent")).status == 200
-        user = AsyncDial(base_url=core.url, api_key="key-one")
+        user = dialling(core)
         assert urls == [f"{await user.my_files_home()}/appdata/my%20agent/chart.png"]
         assert await (await user.files.download(urls[0])).aget_content() == b"png"
         await user.aclose()

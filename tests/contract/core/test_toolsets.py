@@ -7,18 +7,19 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import httpx2
 import pytest
 from aiohttp import ClientError, ClientSession, web
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 
 from tests.support.core import RunningCore, local_core
 from tests.support.core_files import Answer
 from tests.support.core_peers import Handler, answers, calling, config, peer
 from tests.support.mcp_server import running_mcp_server, small_server
+
+if TYPE_CHECKING:
+    from mcp import Client
 
 ALLOWED = ["add", "echo"]
 MCP = "/v1/toolset/small/mcp"
@@ -38,6 +39,9 @@ async def core_before(endpoint: str, tmp_path: Path, **toolset: Any) -> AsyncGen
 
 @asynccontextmanager
 async def connected(core: RunningCore, mode: Literal["auto", "legacy"]) -> AsyncGenerator[Client]:
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
     headers = {"Api-Key": "key-one"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=10, verify=False, trust_env=False) as http,
