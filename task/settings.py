@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from task.settings_aliases import translated
 from task.settings_document import expanded, read_document
 from task.settings_framework import ConsoleSettings, ContextSettings, HistorySettings, ModelSettings, TepsSettings
+from task.settings_local_model import LocalModelSettings
 from task.settings_permissions import PermissionSettings
 from task.settings_sources import CONFIG_VARIABLE, Sources, build, read_dotenv
 from task.settings_store import Prices, PriceSettings, StoreSettings
@@ -223,10 +224,10 @@ class LocalCoreSettings(BaseModel):
         default=False, description="Let local Core listen on an address other machines can reach."
     )
     core025: bool = Field(default=False, description="Behave like Core 0.25 where it differs from today's.")
-    model: Literal["auto", "upstream", "demo", "config"] = Field(
+    model: Literal["auto", "upstream", "local", "demo", "config"] = Field(
         default="auto",
-        description="Models behind local Core: `auto` takes an upstream, else a running Ollama, else the demo; "
-        "`config` serves those of Core's configuration.",
+        description="Models behind local Core: `auto` takes an upstream, else a running Ollama, else the model on this "
+        "machine where there is one (`local`), else the demo; `config` serves those of Core's configuration.",
     )
     host_map: TextMap = Field(
         default_factory=lambda: {"agent": "127.0.0.1"},
@@ -310,6 +311,11 @@ class Settings(BaseSettings):
         validate_default=True,
         description="Folder of the product's own files; under `XDG_DATA_HOME` where that is set.",
     )
+    cache_dir: Folder = Field(
+        default=Path("~/.cache") / APPLICATION,
+        validate_default=True,
+        description="Folder of what can be downloaded again; under `XDG_CACHE_HOME` where that is set.",
+    )
     log_level: LogLevel = Field(
         default="INFO", description="Least severe log lines shown: DEBUG, INFO, WARNING or ERROR."
     )
@@ -354,6 +360,7 @@ class Settings(BaseSettings):
     deployments: DeploymentSettings = DeploymentSettings()
     interpreter: InterpreterSettings = InterpreterSettings()
     rag: RagSettings = RagSettings()
+    local_model: LocalModelSettings = LocalModelSettings()
     core: LocalCoreSettings = LocalCoreSettings()
     llm: ModelSettings = ModelSettings()
     context: ContextSettings = ContextSettings()
@@ -419,8 +426,11 @@ def process_environment() -> dict[str, str]:
 
 
 def _home(environment: Mapping[str, str]) -> dict[str, Any]:
-    if data_home := environment.get("XDG_DATA_HOME"):
-        return {"data_dir": Path(data_home) / APPLICATION}
-    if home := environment.get("HOME"):
-        return {"data_dir": Path(home) / ".local" / "share" / APPLICATION}
-    return {}
+    places = {"data_dir": ("XDG_DATA_HOME", ".local/share"), "cache_dir": ("XDG_CACHE_HOME", ".cache")}
+    found: dict[str, Any] = {}
+    for name, (variable, below_home) in places.items():
+        if given := environment.get(variable):
+            found[name] = Path(given) / APPLICATION
+        elif home := environment.get("HOME"):
+            found[name] = Path(home) / below_home / APPLICATION
+    return found
