@@ -19,7 +19,7 @@ from task.sessions.processes import BEAT_SECONDS, Processes
 from task.sessions.retention import Retention, forget
 from task.sessions.runs import Runs
 from task.sessions.sessions import Sessions
-from task.sessions.store import Database, open_database
+from task.sessions.store import PATIENCE, Database, open_database
 from task.sessions.trace_store import Traces
 from task.sessions.writer import Writer
 
@@ -79,17 +79,18 @@ async def open_store(
     retention: Retention | None = None,
     clock: Callable[[], float] = time.time,
     chores: bool = True,
+    patience: float = PATIENCE,
 ) -> Store:
     """The store at `url` (`sqlite:///folder/file.db`, `postgresql://…`), its schema brought up to date.
 
     What dead processes left unfinished is marked as interrupted. Without `chores` nothing is done by itself later:
-    for commands that look once.
+    for commands that look once. `patience` is how many seconds a busy database is waited for.
 
     Raises:
         SettingsError: the address names no database that can be used.
         StoreUnavailable: the database does not answer, or a newer version has written it.
     """
-    database = open_database(url)
+    database = open_database(url, patience)
     try:
         await migrate(database)
         return await _opened(database, prices or {}, retention or Retention(), clock, chores)

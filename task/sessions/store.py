@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ from task.errors import SettingsError, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
-BUSY_SECONDS = 5.0  # how long a writer waits for another process's transaction
-CONNECT_SECONDS = 5.0
+PATIENCE = 5.0  # seconds to wait for another process's transaction, and for a server to answer
 READERS = 4
+DAMAGED = ("not a database", "malformed")  # SQLite's words
 DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
 
 
@@ -61,8 +62,10 @@ class Database:
         await self.reader.dispose()
 
 
-def open_database(url: str) -> Database:
+def open_database(url: str, patience: float = PATIENCE) -> Database:
     """The database at `url`: `sqlite:///folder/file.db` or `postgresql://user:password@host/name`.
+
+    `patience` is how many seconds to wait for another process's transaction, and for a server to answer.
 
     Raises:
         SettingsError: the address names no such database, or its folder cannot be made.
@@ -70,17 +73,17 @@ def open_database(url: str) -> Database:
     address = _address(url)
     if address.get_backend_name() != "sqlite":
         engine = create_async_engine(
-            address, pool_size=10, max_overflow=20, pool_timeout=CONNECT_SECONDS, pool_pre_ping=True,
-            connect_args={"timeout": CONNECT_SECONDS},
+            address, pool_size=10, max_overflow=20, pool_timeout=patience, pool_pre_ping=True,
+            connect_args={"timeout": patience},
         )  # fmt: skip
         return Database(engine.execution_options(isolation_level="AUTOCOMMIT"), engine)
     _make_folder(Path(address.database or ""))
     reader = create_async_engine(
-        address, pool_size=READERS, max_overflow=0, isolation_level="AUTOCOMMIT", pool_timeout=BUSY_SECONDS * 2
+        address, pool_size=READERS, max_overflow=0, isolation_level="AUTOCOMMIT", pool_timeout=patience * 2
     )
-    writer = create_async_engine(address, pool_size=1, max_overflow=0, pool_timeout=BUSY_SECONDS * 2)
+    writer = create_async_engine(address, pool_size=1, max_overflow=0, pool_timeout=patience * 2)
     for engine in (reader, writer):
-        event.listen(engine.sync_engine, "connect", _prepare)
+        event.listen(engine.sync_engine, "connect", partial(_prepare, patience))
     event.listen(writer.sync_engine, "begin", _begin_to_write)
     return Database(reader, writer)
 
@@ -112,10 +115,10 @@ def _make_folder(file: Path) -> None:
         raise SettingsError(f"AGENT_STORE__URL: {file} cannot be written: {error.strerror}. Name another.") from error
 
 
-def _prepare(connection: Any, _: Any) -> None:
+def _prepare(patience: float, connection: Any, _: Any) -> None:
     connection.isolation_level = None  # transactions begin below: the driver would begin them too late
     cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+    cursor.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
     cursor.execute("PRAGMA journal_mode = WAL")
     cursor.execute("PRAGMA synchronous = FULL")  # what was committed survives a power cut
     cursor.execute("PRAGMA foreign_keys = ON")
@@ -144,7 +147,8 @@ async def _explained() -> AsyncGenerator[None]:
 
 
 def _lost(error: DBAPIError) -> bool:
-    return isinstance(error.orig, (OSError, TimeoutError)) or "connection" in str(error.orig).lower()
+    told = str(error.orig).lower()
+    return isinstance(error.orig, (OSError, TimeoutError)) or any(word in told for word in ("connection", *DAMAGED))
 
 
 def unavailable(error: BaseException) -> StoreUnavailable:
@@ -155,6 +159,8 @@ def unavailable(error: BaseException) -> StoreUnavailable:
         return StoreUnavailable("The store is busy: another process holds its database. Try again in a moment.")
     if "full" in told or "No space" in told or "disk I/O" in told:
         return StoreUnavailable("The store is full: there is no room left on its disk. An operator has to make room.")
+    if any(word in told for word in DAMAGED):
+        return StoreUnavailable("The store's file is no database, or it is damaged. An operator has to look at it.")
     if "readonly" in told or "unable to open" in told:
         return StoreUnavailable("The store's file cannot be written. An operator has to look at its permissions.")
     return StoreUnavailable("The store's database does not answer. Try again in a moment.")

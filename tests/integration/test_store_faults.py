@@ -1,0 +1,154 @@
+"""What may happen to a store: locked, full, damaged, newer than us, its process killed in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+
+from task.conversation.messages import assistant, user
+from task.errors import SettingsError, StoreUnavailable
+from task.sessions.service import Store, open_store
+from task.sessions.traces import TraceStart
+from tests.support.stores import OWNER, opened, sqlite_url
+
+DYING = Path(__file__).parent.parent / "support" / "dying_run.py"
+
+
+async def traced_run(store: Store, session_id: str) -> str:
+    """One answered question in the session; the id of its trace."""
+    session = await store.sessions.get(OWNER, session_id)
+    run = await store.runs.begin(OWNER, session=session, messages=[user("hi")])
+    observer = store.traces.observer(TraceStart(OWNER, "http", "m", session_id=session_id, run_id=run.run_id))
+    store.runs.append_event(run.run_id, "text", text="hello")
+    observer.end("finished")
+    trace = store.traces.queue(observer)
+    await store.runs.finish(run.run_id, "finished", added=[assistant("hello")])
+    return trace.trace_id
+
+
+async def test_while_another_process_holds_the_database_it_can_be_read_and_writers_are_told(tmp_path: Path) -> None:
+    async with opened(sqlite_url(tmp_path), patience=0.1) as store:
+        session = await store.sessions.start(OWNER)
+        holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        try:
+            with pytest.raises(StoreUnavailable, match="The store is busy"):
+                await store.sessions.start(OWNER)
+            observer = store.traces.observer(TraceStart(OWNER, "http", "m"))
+            observer.end("finished")
+            with pytest.raises(StoreUnavailable, match="The store is busy"):
+                await store.traces.save(observer)
+            assert await store.sessions.get(OWNER, session.session_id) == session
+        finally:
+            holder.execute("ROLLBACK")
+            holder.close()
+        async with asyncio.timeout(10):
+            await store.flush()  # what could not be written then is written now
+        assert (await store.traces.get(OWNER, observer.trace_id)).status == "finished"
+
+
+async def test_a_full_disk_refuses_new_runs_and_loses_none_of_the_old(tmp_path: Path) -> None:
+    async with opened(sqlite_url(tmp_path)) as store:
+        session = (await store.sessions.start(OWNER)).session_id
+        first = await traced_run(store, session)
+        async with store.database.writer.connect() as connection:
+            pages = await connection.exec_driver_sql("PRAGMA page_count")
+            await connection.exec_driver_sql(f"PRAGMA max_page_count = {pages.scalar()}")
+        long = [user("x" * 100_000)]
+        with pytest.raises(StoreUnavailable, match="The store is full"):
+            await store.runs.begin(OWNER, session=await store.sessions.get(OWNER, session), messages=long)
+        kept = await store.sessions.get(OWNER, session)
+        assert (len(kept.messages), kept.traces) == (2, (first,))
+        async with store.database.writer.connect() as connection:
+            await connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
+        assert await traced_run(store, session) != first
+        assert len(await store.sessions.messages(OWNER, session)) == 4
+
+
+async def test_an_answer_that_ends_on_a_full_disk_is_kept_when_there_is_room_again(tmp_path: Path) -> None:
+    async with opened(sqlite_url(tmp_path)) as store:
+        session = await store.sessions.start(OWNER)
+        run = await store.runs.begin(OWNER, session=session, messages=[user("hi")])
+        async with store.database.writer.connect() as connection:
+            pages = await connection.exec_driver_sql("PRAGMA page_count")
+            await connection.exec_driver_sql(f"PRAGMA max_page_count = {pages.scalar()}")
+        answer = assistant("y" * 100_000)
+        with pytest.raises(StoreUnavailable, match="The store is full"):
+            await store.runs.finish(run.run_id, "finished", added=[answer])
+        async with store.database.reader.connect() as connection:
+            await connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
+        async with store.database.writer.connect() as connection:
+            await connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
+        async with asyncio.timeout(10):
+            await store.flush()
+        assert await store.sessions.messages(OWNER, session.session_id) == (user("hi"), answer)
+
+
+async def test_a_run_killed_in_the_middle_can_be_read_and_is_marked_interrupted(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, str(DYING), url, cwd=Path.cwd(), env={"PYTHONPATH": "."}, stdout=asyncio.subprocess.PIPE
+    )
+    assert child.stdout is not None
+    async with asyncio.timeout(30):
+        run_id, trace_id, session_id = (await child.stdout.readline()).decode().split()
+        child.kill()
+        await child.wait()
+    async with opened(url) as store:
+        run = await store.runs.get(OWNER, run_id)
+        assert (run.status, run.error) == ("interrupted", "the process that answered ended in the middle")
+        told = [event.data["text"] async for event in store.runs.events_after(OWNER, run_id)]
+        assert "".join(told) == "I was about to"
+        session = await store.sessions.get(OWNER, session_id)
+        assert session.messages == (user("Tell me."), assistant("I was about to"))
+        trace = await store.traces.get(OWNER, trace_id)
+        assert (trace.status, [turn.role for turn in trace.turns]) == ("interrupted", ["user", "assistant"])
+        again = await store.runs.begin(OWNER, session=session, messages=[user("Go on.")])
+        await store.runs.finish(again.run_id, "finished", added=[assistant("say this.")])
+
+
+async def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    async with opened(sqlite_url(tmp_path)):
+        pass
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+    with pytest.raises(StoreUnavailable, match=r"newer version \(9999\)"):
+        await open_store(sqlite_url(tmp_path))
+
+
+async def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "store.db").write_text("These are minutes of a meeting.\n" * 200, encoding="utf-8")
+    with pytest.raises(StoreUnavailable, match="is no database"):
+        await open_store(sqlite_url(tmp_path))
+    assert (tmp_path / "store.db").read_text(encoding="utf-8").startswith("These are minutes")
+
+
+@pytest.mark.parametrize("url", ["mysql://h/d", "nothing", "sqlite://", "sqlite:///"])
+async def test_an_address_of_no_database_is_named(url: str) -> None:
+    with pytest.raises(SettingsError, match="AGENT_STORE__URL"):
+        await open_store(url)
+
+
+async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError, match="AGENT_STORE__URL"):
+        await open_store(f"sqlite:///{tmp_path / 'file' / 'store.db'}")
+
+
+async def test_the_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    async with opened(sqlite_url(tmp_path)):
+        assert (tmp_path / "store.db").stat().st_mode & 0o077 == 0
+
+
+async def test_processes_that_start_at_once_make_one_schema(tmp_path: Path) -> None:
+    async with asyncio.timeout(30):
+        stores = await asyncio.gather(*(open_store(sqlite_url(tmp_path)) for _ in range(4)))
+    session = await stores[0].sessions.start(OWNER)
+    for store in stores:
+        assert await store.sessions.get(OWNER, session.session_id) == session
+        await store.close()

@@ -1,0 +1,34 @@
+"""A process that answers in a session until it is killed: `python dying_run.py URL` prints the ids when it may be."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import aclosing
+
+from task.conversation.messages import FunctionCall, ToolCall, assistant, user
+from task.llm.base import Usage
+from task.sessions.service import open_store
+from task.sessions.traces import TraceStart
+from tests.support.stores import OWNER
+
+
+async def main(url: str) -> None:
+    store, looker = await open_store(url), await open_store(url)
+    session = await store.sessions.start(OWNER)
+    question = user("Tell me.")
+    trace_id = await store.traces.new_id()
+    run = await store.runs.begin(OWNER, session=session, messages=[question], trace_id=trace_id)
+    observer = store.traces.observer(TraceStart(OWNER, "http", "m", asked=(question,)), trace_id)
+    observer.model_answered(assistant("I was", [ToolCall("c", FunctionCall("look"))]), Usage(5, 1), 0.1)
+    store.runs.append_event(run.run_id, "text", text="I was ")
+    store.runs.append_event(run.run_id, "text", text="about to")
+    async with aclosing(looker.runs.events_after(OWNER, run.run_id, 1)) as events:
+        await anext(events)
+    while not (await looker.traces.list(OWNER)).items:
+        await asyncio.sleep(0.05)
+    print(run.run_id, trace_id, session.session_id, flush=True)
+    await asyncio.Event().wait()
+
+
+asyncio.run(main(sys.argv[1]))

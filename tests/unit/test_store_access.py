@@ -1,0 +1,128 @@
+"""Approvals, grants, keys and rate limits: each answered once, each its owner's, each for its time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.errors import Conflict, NotFound
+from task.sessions.records import Answer, Approval
+from task.sessions.service import Store
+from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
+
+CALL: dict[str, Any] = {
+    "call_id": "call_1", "tool": "shell_run", "arguments": {"cmd": "rm x"}, "digest": "d1", "card": {"intent": "tidy"},
+}  # fmt: skip
+
+
+@pytest.fixture
+def clock() -> StoreClock:
+    return StoreClock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: StoreClock) -> AsyncGenerator[Store]:
+    async with opened(sqlite_url(tmp_path), clock) as store:
+        yield store
+
+
+async def asked(store: Store, session_id: str | None = None, run_id: str | None = None) -> Approval:
+    return await store.approvals.ask(OWNER, **CALL, seconds=60, session_id=session_id, run_id=run_id)
+
+
+async def test_a_question_waits_until_another_process_answers_it(store: Store, tmp_path: Path) -> None:
+    question = await asked(store)
+    waiting = asyncio.create_task(store.approvals.wait(OWNER, question.approval_id))
+    async with opened(sqlite_url(tmp_path), store.processes.clock) as other:
+        assert await other.approvals.list(OWNER) == (question,)
+        answer = Answer(True, "go on", {"cmd": "rm y"}, grant="tool")
+        await other.approvals.answer(OWNER, question.approval_id, answer)
+        assert await other.approvals.list(OWNER) == ()
+        answered = await asyncio.wait_for(waiting, 10)
+        assert (answered.status, answered.answer) == ("allowed", answer)
+        assert [item.status for item in await other.approvals.list(OWNER, waiting=False)] == ["allowed"]
+
+
+async def test_of_two_answers_the_first_counts(store: Store) -> None:
+    question = (await asked(store)).approval_id
+    answers = [store.approvals.answer(OWNER, question, Answer(n % 2 == 0)) for n in range(10)]
+    results = await asyncio.gather(*answers, return_exceptions=True)
+    [first] = [result for result in results if isinstance(result, Approval)]
+    assert sum(isinstance(result, Conflict) for result in results) == 9
+    assert (await store.approvals.get(OWNER, question)).status == first.status
+
+
+async def test_no_answer_in_time_is_a_no(store: Store, clock: StoreClock) -> None:
+    question = (await asked(store)).approval_id
+    clock.now += 61
+    assert (await asyncio.wait_for(store.approvals.wait(OWNER, question), 10)).status == "expired"
+    assert await store.approvals.list(OWNER) == ()
+    with pytest.raises(Conflict, match="is expired already"):
+        await store.approvals.answer(OWNER, question, Answer(True))
+
+
+async def test_another_owners_question_cannot_be_seen_or_answered(store: Store) -> None:
+    question = (await asked(store)).approval_id
+    assert await store.approvals.list("bob") == ()
+    for work in (store.approvals.get("bob", question), store.approvals.answer("bob", question, Answer(True))):
+        with pytest.raises(NotFound, match="there is no approval"):
+            await work
+
+
+async def test_questions_are_found_by_session_and_run(store: Store) -> None:
+    one = await asked(store, session_id="sess_1", run_id="run_1")
+    other = await asked(store, session_id="sess_2", run_id="run_2")
+    assert await store.approvals.list(OWNER, session_id="sess_1") == (one,)
+    assert await store.approvals.list(OWNER, run_id="run_2") == (other,)
+    assert one.as_dict()["expires_at"] == "2027-01-15T08:01:00.000+00:00"
+
+
+async def test_grants_count_in_their_session_until_they_end_or_are_revoked(store: Store, clock: StoreClock) -> None:
+    here = await store.grants.add(OWNER, {"scope": "tool", "tool": "look"}, session_id="sess_1", seconds=60)
+    everywhere = await store.grants.add(OWNER, {"scope": "session", "tool": ""})
+    assert await store.grants.list(OWNER, "sess_1") == (here, everywhere)
+    assert await store.grants.list(OWNER, "sess_2") == (everywhere,)
+    clock.now += 61
+    assert await store.grants.list(OWNER, "sess_1") == (everywhere,)
+    with pytest.raises(NotFound):
+        await store.grants.revoke("bob", everywhere.grant_id)
+    await store.grants.revoke(OWNER, everywhere.grant_id)
+    assert await store.grants.list(OWNER) == ()
+
+
+async def test_a_wrong_or_revoked_key_opens_nothing(store: Store, clock: StoreClock) -> None:
+    key, secret = await store.keys.create(OWNER)
+    assert await store.keys.verify(secret) == key
+    for wrong in ("", secret[:-1], secret.upper(), f"{secret} ", key.key_id, "schlüssel\ud800"):
+        assert await store.keys.verify(wrong) is None
+    await store.keys.revoke(key.key_id)
+    assert await store.keys.verify(secret) is None
+    with pytest.raises(NotFound):
+        await store.keys.revoke(key.key_id)
+
+
+async def test_a_key_revoked_by_another_process_opens_nothing_a_little_later(
+    store: Store, clock: StoreClock, tmp_path: Path
+) -> None:
+    key, secret = await store.keys.create(OWNER)
+    assert await store.keys.verify(secret) == key
+    async with opened(sqlite_url(tmp_path)) as other:
+        await other.keys.revoke(key.key_id)
+    clock.now += 2.1
+    assert await store.keys.verify(secret) is None
+
+
+async def test_a_bucket_of_requests_empties_and_fills_again(store: Store, clock: StoreClock) -> None:
+    taken = [await store.limits.take("key_1", 60) for _ in range(60)]
+    assert set(taken) == {None}
+    assert await store.limits.take("key_1", 60) == pytest.approx(1.0)
+    assert await store.limits.take("key_2", 60) is None
+    clock.now += 1
+    assert await store.limits.take("key_1", 60) is None
+    assert await store.limits.take("key_1", 60) is not None
+    clock.now += 3600
+    assert [await store.limits.take("key_1", 60) for _ in range(61)].count(None) == 60
