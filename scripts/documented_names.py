@@ -82,7 +82,44 @@ def _member(definition: Definition) -> dict[str, Any]:
     }
 
 
-READERS: dict[str, Callable[[str], Names]] = {"000": api_reference}
+def framework_reference(document: str) -> Names:
+    """The names of a reference whose classes stand under a heading with lines `**File:**` and `**Class:**`.
+
+    It describes another package; `FRAMEWORK_PLACES` says where each class lives here. Its exceptions are headings.
+    """
+    names: Names = {}
+    owner, exceptions = "", False
+    for section in sections(document):
+        if section.level == 2:
+            owner, exceptions = "", section.title == "Exceptions"
+        if documented := section.value("Class"):
+            module = FRAMEWORK_PLACES[documented]
+            owner = f"{module}:{documented}"
+            names[module] = {"kind": "module"}
+            names[owner] = {"kind": "class", "bases": []}
+        if owner:
+            _read_blocks(names, owner, section)
+        elif exceptions and section.level == 4:
+            base = [] if section.title == "FrameworkError" else ["FrameworkError"]
+            names["task.errors"] = {"kind": "module"}
+            names[f"task.errors:{section.title}"] = {"kind": "class", "bases": base}
+    return names
+
+
+FRAMEWORK_PLACES = {
+    "ConfigurationManager": "task.console.configuration",
+    "DCMManager": "task.context.dcm_manager",
+    "ErrorHandler": "task.console.error_handler",
+    "FrameworkController": "task.console.controller",
+    "LIALManager": "task.console.lial",
+    "LLMAdapterInterface": "task.console.lial",
+    "MessageManager": "task.conversation.message_manager",
+    "TEPSManager": "task.console.teps",
+    "ToolHandlerInterface": "task.console.teps",
+    "ToolRequestHandler": "task.console.tool_request_handler",
+    "UserInterfaceManager": "task.console.ui_manager",
+}
+READERS: dict[str, Callable[[str], Names]] = {"000": api_reference, "002": framework_reference}
 
 
 def extract(folder: Path) -> Names:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scripts.documented_names import api_reference
+from scripts.documented_names import api_reference, framework_reference
 from tests.support.documented import differences
 
 MANUAL = """
@@ -162,3 +162,52 @@ def test_a_difference_is_told_in_one_sentence(member: str, entry: dict[str, Any]
 def test_a_missing_module_is_a_difference() -> None:
     (line,) = differences("task.no_such_module", {"kind": "module"})
     assert "task.no_such_module is missing" in line
+
+
+FRAMEWORK = """
+## Message Manager
+
+**File:** `message_manager.py`
+**Class:** `MessageManager`
+
+### Constructor
+
+```python
+def __init__(self, config: Optional[Dict[str, Any]] = None)
+```
+
+### Methods
+
+#### add_user_message()
+
+```python
+def add_user_message(self, content: str) -> None
+```
+
+## Data Structures
+
+### Message
+
+```python
+def no_method_of_it(self): ...
+```
+
+## Exceptions
+
+### Base Exceptions
+
+#### FrameworkError
+
+#### ConfigError
+"""
+
+
+def test_the_framework_reference_is_read_with_the_places_its_classes_have_here() -> None:
+    names = framework_reference(FRAMEWORK)
+    manager = "task.conversation.message_manager:MessageManager"
+    assert set(names) == {
+        "task.conversation.message_manager", manager, f"{manager}.__init__", f"{manager}.add_user_message",
+        "task.errors", "task.errors:FrameworkError", "task.errors:ConfigError",
+    }  # fmt: skip
+    assert names[f"{manager}.__init__"]["parameters"] == (("config", "None"),)
+    assert names["task.errors:ConfigError"]["bases"] == ["FrameworkError"]
