@@ -114,7 +114,8 @@ def ask(
 ) -> None:
     """Ask one question: the answer goes to standard output, the steps to standard error.
 
-    Exit codes: 0 answered, 1 the agent failed, 2 wrong usage or settings, 3 nothing is running, 130 interrupted.
+    Exit codes: 0 answered, 1 the agent failed, 2 wrong usage or settings, 3 nothing is running, 4 the answer waits for
+    an approval and nobody is there to give it, 130 interrupted.
     """
     from task.commands.ask import Question, run
 

@@ -22,6 +22,10 @@ from task.tools.models import Caller
 _OURS = ("x-upstream-", "x-forwarded-", "x-dial-override-name", "x-dial-deployment-id", "x-dial-application-")
 
 
+MODES_TOLD = (
+    "default: the rules say what may run and what you are asked about. ask: you are asked before everything that "
+    "writes, executes or reaches a server. read_only: no tool may write or execute anything."
+)
 _ROLES = {role: Role.TOOL if role is DialRole.FUNCTION else Role(role.value) for role in DialRole}
 
 
@@ -32,9 +36,7 @@ class AgentConfiguration(BaseModel):
 
     model: str | None = Field(default=None, min_length=1, description="The model that answers.")
     temperature: float | None = Field(default=None, ge=0, le=2, description="0 is sober, 2 is wild.")
-    permission_mode: PermissionMode = Field(
-        default=PermissionMode.DEFAULT, description="read_only: no tool may write or execute."
-    )
+    permission_mode: PermissionMode = Field(default=PermissionMode.DEFAULT, description=MODES_TOLD)
     starter: int | None = Field(default=None, description="The conversation starter that was pressed.")
 
 
@@ -81,7 +83,7 @@ def configuration_schema(models: Sequence[str], default_model: str) -> dict[str,
                 "type": "string",
                 "enum": modes,
                 "default": PermissionMode.DEFAULT.value,
-                "description": "read_only: no tool may write or execute anything.",
+                "description": MODES_TOLD,
             },
             "starter": {
                 "type": "number",

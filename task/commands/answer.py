@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from task.conversation.messages import Attachment
+from task.conversation.state import waits
 from task.llm.sse import DONE
 
 
@@ -35,6 +37,7 @@ class _Stage(_Lenient):
 class _CustomContent(_Lenient):
     attachments: list[_Attachment] | None = None
     stages: list[_Stage] | None = None
+    state: dict[str, Any] | None = None
 
 
 class _Delta(_Lenient):
@@ -81,6 +84,13 @@ class StageClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class ApprovalAsked:
+    """The answer ends with a question: whether so many calls may run."""
+
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerFailed:
     message: str
 
@@ -90,7 +100,7 @@ class AnswerEnded:
     reason: str
 
 
-AnswerEvent = TextPiece | StageOpened | StageClosed | Attachment | AnswerFailed | AnswerEnded
+AnswerEvent = TextPiece | StageOpened | StageClosed | Attachment | ApprovalAsked | AnswerFailed | AnswerEnded
 
 
 @dataclass(slots=True)
@@ -103,9 +113,14 @@ class _Open:
 
 @dataclass(slots=True)
 class AnswerReader:
-    """Folds chunk after chunk; a stage is told when it has a name, and once more when it closes."""
+    """Folds chunk after chunk; a stage is told when it has a name, and once more when it closes.
+
+    `text` and `state` are what a chat keeps of the answer.
+    """
 
     clock: Callable[[], float] = time.monotonic
+    text: str = ""
+    state: dict[str, Any] | None = None
     _stages: dict[int, _Open] = field(default_factory=dict[int, _Open])
     _ended: bool = False
 
@@ -138,7 +153,11 @@ class AnswerReader:
         for stage in custom.stages or ():
             events.extend(self._stage(stage))
         if choice.delta.content:
+            self.text += choice.delta.content
             events.append(TextPiece(choice.delta.content))
+        if custom.state is not None:
+            self.state = custom.state
+            events.extend([ApprovalAsked(waits(self.state))] if waits(self.state) else [])
         events.extend(Attachment(**item.model_dump()) for item in custom.attachments or ())
         if choice.finish_reason and not self._ended:
             self._ended = True

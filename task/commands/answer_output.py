@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from dataclasses import asdict
@@ -10,7 +11,15 @@ from typing import Any, Protocol, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from task.commands.answer import AnswerEnded, AnswerEvent, AnswerFailed, StageClosed, StageOpened, TextPiece
+from task.commands.answer import (
+    AnswerEnded,
+    AnswerEvent,
+    AnswerFailed,
+    ApprovalAsked,
+    StageClosed,
+    StageOpened,
+    TextPiece,
+)
 from task.conversation.messages import Attachment
 
 # A model may write anything; what would steer the terminal is not passed on to it.
@@ -20,15 +29,23 @@ NAMES = {
     StageOpened: "stage_opened",
     StageClosed: "stage_closed",
     Attachment: "attachment",
+    ApprovalAsked: "approval_asked",
     AnswerFailed: "error",
     AnswerEnded: "end",
 }
 
 
+_SHORT = {"": "deny", "y": "yes", "n": "no"}
+
+
 class AnswerOutput(Protocol):
-    """Where the events of an answer go, and files that were saved from it."""
+    """Where the events of an answer go, and files that were saved from it.
+
+    `decision` is what a person at the terminal replies to a question; None: there is nobody to ask.
+    """
 
     def show(self, event: AnswerEvent) -> None: ...
+    async def decision(self) -> str | None: ...
     def saved(self, attachment: Attachment, path: str) -> None: ...
     def failed(self, message: str) -> None: ...
 
@@ -54,8 +71,15 @@ class TerminalOutput:
                 self._aside(self._attachment(event), "cyan")
             case AnswerFailed(message):
                 self.failed(message)
-            case AnswerEnded():
+            case AnswerEnded() | ApprovalAsked():
                 self._end_line()
+
+    async def decision(self) -> str | None:
+        if not (sys.stdin.isatty() and self._out.isatty()):
+            return None
+        self._console.print(Text("approve, always, or deny because …? [deny] ", "bold"), end="")
+        line = await _typed_line(sys.stdin)
+        return _SHORT.get(line.strip().lower(), line.strip()) if line else None
 
     def saved(self, attachment: Attachment, path: str) -> None:
         self._aside(f"saved {attachment.title or attachment.url or 'attachment'}: {path}", "green")
@@ -97,6 +121,9 @@ class JsonOutput:
         fields = event.as_dict() if isinstance(event, Attachment) else asdict(event)
         self._line(NAMES[type(event)], fields)
 
+    async def decision(self) -> str | None:
+        return None
+
     def saved(self, attachment: Attachment, path: str) -> None:
         self._line("saved", {"title": attachment.title, "url": attachment.url, "path": path})
 
@@ -106,6 +133,17 @@ class JsonOutput:
     def _line(self, event: str, fields: dict[str, Any]) -> None:
         self._out.write(json.dumps({"event": event, **fields}, ensure_ascii=False) + "\n")
         self._out.flush()
+
+
+async def _typed_line(terminal: TextIO) -> str:
+    # Not in a thread: one that waits for a line would keep an interrupted command from ending.
+    ready, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_reader(terminal.fileno(), ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(terminal.fileno())
+    return terminal.readline()
 
 
 def _closing(stage: StageClosed) -> tuple[str, str]:

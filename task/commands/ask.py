@@ -6,21 +6,24 @@ import asyncio
 import base64
 import binascii
 import stat
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import aiohttp
 
 from task.commands.addresses import core_address, key_for
-from task.commands.answer import AnswerFailed, AnswerReader
+from task.commands.answer import AnswerFailed, AnswerReader, ApprovalAsked
 from task.commands.answer_output import AnswerOutput, JsonOutput, TerminalOutput
 from task.commands.core_client import TIMEOUT, CoreClient, Refused, Unreachable, own_folder
 from task.conversation.messages import Attachment
 from task.errors import InvalidRequest
 from task.settings import Settings
 
-ANSWERED, FAILED, USAGE, UNREACHABLE = 0, 1, 2, 3
+ANSWERED, FAILED, USAGE, UNREACHABLE, WAITING = 0, 1, 2, 3, 4
+NOBODY = "Nothing of this has run: it waits for somebody's approval. Ask again at a terminal, or in a chat."
 START_IT = "start the product with `make run` or `dial-agent up`."
 BEHIND_CORE = (502, 503, 504)  # Core is there, the agent behind it is not
 
@@ -97,17 +100,42 @@ async def _ask(client: CoreClient, question: Question, output: AnswerOutput) -> 
     if question.files:
         folder = own_folder(await client.bucket())
         attachments = [await client.upload(path, f"{folder}/{n}") for n, path in enumerate(question.files, 1)]
+    messages: list[dict[str, Any]] = [_asked(question.text, attachments)]
     received: list[Attachment] = []
-    failed = False
-    payloads = client.ask(question.model, question.text, attachments, uuid4().hex)
-    async for event in AnswerReader().events(payloads):
-        output.show(event)
-        failed = failed or isinstance(event, AnswerFailed)
-        if isinstance(event, Attachment):
-            received.append(event)
+    conversation = uuid4().hex
+    while True:
+        code, answer = await _shown(client.ask(question.model, messages, conversation), output, received)
+        if code != WAITING:
+            break
+        decision = await output.decision()
+        if decision is None:
+            output.failed(NOBODY)
+            break
+        messages += [answer, _asked(decision)]
     if question.save is not None:
         await _save(client, received, question.save, output)
-    return FAILED if failed else ANSWERED
+    return code
+
+
+def _asked(text: str, attachments: Sequence[Attachment] = ()) -> dict[str, Any]:
+    custom = {"attachments": [item.as_dict() for item in attachments]}
+    return {"role": "user", "content": text, **({"custom_content": custom} if attachments else {})}
+
+
+async def _shown(
+    payloads: AsyncIterator[bytes], output: AnswerOutput, received: list[Attachment]
+) -> tuple[int, dict[str, Any]]:
+    """Show an answer; how it ended, and the message that a chat would keep. Its attachments go to `received`."""
+    reader, code = AnswerReader(), ANSWERED
+    async for event in reader.events(payloads):
+        output.show(event)
+        if isinstance(event, Attachment):
+            received.append(event)
+        elif isinstance(event, ApprovalAsked):
+            code = WAITING
+        elif isinstance(event, AnswerFailed):
+            code = FAILED
+    return code, {"role": "assistant", "content": reader.text, "custom_content": {"state": reader.state or {}}}
 
 
 async def _save(client: CoreClient, attachments: list[Attachment], folder: Path, output: AnswerOutput) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -55,18 +55,15 @@ class CoreClient:
         return Attachment(type=kind, title=path.name, url=str(stored["url"]))
 
     async def ask(
-        self, deployment: str, question: str, attachments: Sequence[Attachment], conversation: str
+        self, deployment: str, messages: Sequence[Mapping[str, Any]], conversation: str
     ) -> AsyncIterator[bytes]:
-        """The payloads of the streamed answer.
+        """The payloads of the streamed answer to the last message.
 
         Raises:
             Unreachable: nothing answers, or the connection breaks.
             Refused: an error instead of an answer.
         """
-        message: dict[str, Any] = {"role": "user", "content": question}
-        if attachments:
-            message["custom_content"] = {"attachments": [item.as_dict() for item in attachments]}
-        body = orjson.dumps({"messages": [message], "stream": True})
+        body = orjson.dumps({"messages": list(messages), "stream": True})
         headers = {"Content-Type": "application/json", "X-CONVERSATION-ID": conversation}
         path = f"/openai/deployments/{quote(deployment, safe='')}/chat/completions"
         try:
