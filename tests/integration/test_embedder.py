@@ -96,6 +96,8 @@ async def test_a_killed_process_is_started_again_and_the_listener_told(tmp_path:
 @pytest.mark.system
 async def test_a_process_that_hangs_is_replaced(tmp_path: Path) -> None:
     seen = list[Progress]()
+    # A bet on the wall clock that cannot be a tight one: the new process says nothing while a library that it loads
+    # holds the interpreter, and where others want the cores that takes seconds.
     async with own_embedder(tmp_path, silence=10, model="") as embedder:
         waiting = asyncio.create_task(embedder.embed([QUESTION], seen.append))
         async with asyncio.timeout(20):

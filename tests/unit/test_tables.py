@@ -145,10 +145,7 @@ def test_a_hundred_thousand_rows_are_pages_in_under_a_second_of_work() -> None:
     ]
     content = "\n".join(["id,date,category,region,sales,profit,quantity,note", *rows]).encode()
     extract("warm.csv", b"a,b\n1,2\n")
-    seconds: list[float] = []
-    for _ in range(3):  # the best of three: a neighbour on the core costs this process time of its own
-        started = process_time()
-        pages = paginate(extract("big.csv", content).blocks)
-        seconds.append(process_time() - started)
-        assert len(pages) > 700
-    assert min(seconds) < 1
+    started = process_time()
+    pages = paginate(extract("big.csv", content).blocks)
+    assert process_time() - started < 1
+    assert len(pages) > 700
