@@ -30,10 +30,11 @@ from task.conversation.state import TurnState, Waiting
 from task.permissions.decisions import Gate, PermissionMode
 from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grants
+from task.permissions.icerc import fenced, shortened
 from task.permissions.policy import DEFAULT_POLICY, Policy
+from task.permissions.visible import visible
 from task.tools.base import BaseTool
 from task.tools.briefs import split_brief
-from task.tools.stage_text import request_arguments
 from task.tools.toolbox import Pending
 from task.utils.stage import StageProcessor
 
@@ -117,12 +118,10 @@ class Door:
 
     def ask(self, pending: Sequence[Pending], tools: Mapping[str, BaseTool], choice: ChoiceSink) -> Said:
         """Show the waiting calls as stages; the question about them."""
-        titles: list[str] = []
-        for item in pending:
-            title, arguments = _shown(item, tools)
-            titles.append(title)
+        titles = [_title(item, tools) for item in pending]
+        for item, title in zip(pending, titles, strict=True):
             stage = StageProcessor.open_stage(choice, f"{title}{WAITING}")
-            stage.append_content(request_arguments(arguments))
+            stage.append_content(f"## Request arguments:\n\n{fenced(shortened(item.card.command))}\n")
             StageProcessor.close_stage_safely(stage)
         return Said(question(pending, titles, self._rules.open_seconds), form=form_schema(titles))
 
@@ -149,11 +148,10 @@ class Door:
         return self.state(closed(turn.history, {waiting.call_id for waiting in turn.pending}, result), ())
 
 
-def _shown(item: Pending, tools: Mapping[str, BaseTool]) -> tuple[str, dict[str, Any]]:
+def _title(item: Pending, tools: Mapping[str, BaseTool]) -> str:
     tool = tools[item.call.name]
     call, _ = split_brief(item.call, tool.parameters)
-    arguments = tool.parse(call)
-    return tool.title(arguments), arguments
+    return visible(tool.title(tool.parse(call)))
 
 
 def _grants(turn: TurnState, clock: Callable[[], float]) -> Grants:

