@@ -50,6 +50,34 @@ def up(
     raise typer.Exit(run(settings, config, ready_file))
 
 
+model_app = typer.Typer(help="The model that runs on this machine, for when no other is connected.")
+app.add_typer(model_app, name="model", no_args_is_help=True)
+
+
+@model_app.command()
+def pull(config: Config = None) -> None:
+    """Download it, and what runs it; goes on where an earlier download stopped."""
+    from task.commands.model import run_pull
+
+    raise typer.Exit(run_pull(_settings(config)))
+
+
+@model_app.command("list")
+def list_models(config: Config = None) -> None:
+    """Show each model with its size, and whether it is here."""
+    from task.commands.model import run_list
+
+    raise typer.Exit(run_list(_settings(config)))
+
+
+@model_app.command()
+def remove(config: Config = None) -> None:
+    """Delete what was downloaded."""
+    from task.commands.model import run_remove
+
+    raise typer.Exit(run_remove(_settings(config)))
+
+
 @app.command()
 def serve(config: Config = None, host: Host = None, port: Port = None) -> None:
     """Run the agent alone."""

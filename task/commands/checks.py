@@ -12,6 +12,7 @@ import aiohttp
 from task.commands import ports
 from task.commands.addresses import agent_address, core_address, core_is_ours, key_for
 from task.commands.core_client import CoreClient, Refused, Unreachable
+from task.commands.local_model import embedded
 from task.commands.model_choice import ChosenModel, choose_model, listed_models
 from task.commands.tools import listed
 from task.errors import SettingsError
@@ -43,7 +44,7 @@ async def service_checks(settings: Settings, session: aiohttp.ClientSession) -> 
     """Ports, Core with key and deployments, the agent, and the model."""
     agent = await _agent(settings, session)
     core = await _core(settings, session)
-    return [agent, *core, await _model(await choose_model(settings))]
+    return [agent, *core, await _model(settings, await choose_model(settings))]
 
 
 def _python() -> Check:
@@ -131,11 +132,11 @@ async def _deployments(client: CoreClient, settings: Settings) -> Check:
     return Check("deployments", "ok", ", ".join(names))
 
 
-async def _model(model: ChosenModel) -> Check:
+async def _model(settings: Settings, model: ChosenModel) -> Check:
     told = f"{model.name}, because {model.reason}"
     match model.rule:
         case "demo":
-            mend = "For a real model set OPENAI_API_KEY, OPENAI_BASE_URL or DIAL_ENDPOINT, or start Ollama."
+            mend = "Set OPENAI_API_KEY, OPENAI_BASE_URL or DIAL_ENDPOINT, start Ollama, or run `dial-agent model pull`."
             return Check("model", "note", f"{told} (a demo, not a real model)", mend)
         case "upstream":
             names = await listed_models(model.base_url or "", model.api_key)
@@ -144,6 +145,8 @@ async def _model(model: ChosenModel) -> Check:
             if model.name not in names:
                 mend = f"Set DEPLOYMENT_NAME to one of: {', '.join(names[:8])}."
                 return Check("model", "note", f"{told}; it does not list this model", mend)
+        case "local" if embedded(settings).found() is None:
+            return Check("model", "bad", f"{told}; it is not on this machine", "Run `dial-agent model pull`.")
         case _:
             pass
     return Check("model", "ok", told)

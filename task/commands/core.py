@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from task.commands import ports
 from task.commands.addresses import local_core_key
 from task.commands.core_config import config_files
+from task.commands.local_model import embedded
 from task.commands.model_choice import ChosenModel, choose_model
 from task.settings import PREFIX, Settings, process_environment
 from task.settings_sources import read_dotenv
@@ -45,7 +46,7 @@ def core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
         port=settings.core_port,
         allow_public=core.allow_public,
         api_key=local_core_key(settings),
-        model=_model_choice(chosen),
+        model=_model_choice(settings, chosen),
         image_model=None if settings.deployments.image == "off" else settings.deployments.image,
         host_map=core.host_map,
         allowed_hosts=frozenset(core.allowed_hosts),
@@ -55,9 +56,11 @@ def core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
     )
 
 
-def _model_choice(chosen: ChosenModel) -> ModelChoice | None:
+def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None:
     from task.local_core.models import ScriptedDemo, UpstreamModel
 
+    if chosen.rule == "local":
+        return embedded(settings)
     if chosen.rule == "demo":
         return ScriptedDemo(Path(str(files("task.llm") / "demo.yaml")), chosen.name)
     if chosen.base_url is None:

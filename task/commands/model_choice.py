@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 import aiohttp
 from pydantic import BaseModel, Field, ValidationError
 
+from task.commands.local_model import is_here, name_of, own_file
 from task.settings import Settings
 
 OPENAI = "https://api.openai.com/v1"
@@ -16,7 +17,7 @@ OLLAMA_TIMEOUT = aiohttp.ClientTimeout(total=0.5)
 LISTING_TIMEOUT = aiohttp.ClientTimeout(total=2)
 EMBEDDERS = ("bert", "nomic-bert")  # families that cannot chat
 
-Rule = Literal["dial", "config", "upstream", "ollama", "demo"]
+Rule = Literal["dial", "config", "upstream", "ollama", "local", "demo"]
 Shape = TypeVar("Shape", bound=BaseModel)
 
 
@@ -60,13 +61,24 @@ async def choose_model(settings: Settings, *, behind_core: bool = False) -> Chos
         return _demo("AGENT_CORE__MODEL asks for it")
     if settings.core.model == "config":
         return ChosenModel("config", settings.deployment_name, "AGENT_CORE__MODEL takes Core's configuration")
+    if settings.core.model == "local":
+        return _local(settings, "AGENT_CORE__MODEL asks for it")
     if settings.core.model == "upstream" or settings.openai_api_key or settings.openai_base_url:
         return await _upstream(settings)
-    return await _ollama(settings) or _demo("no DIAL_ENDPOINT, no OPENAI_API_KEY or OPENAI_BASE_URL, no running Ollama")
+    if found := await _ollama(settings):
+        return found
+    if is_here(settings):
+        return _local(settings, "it is on this machine, and no other model is connected")
+    return _demo("no DIAL_ENDPOINT, no OPENAI_API_KEY or OPENAI_BASE_URL, no running Ollama, no local model")
 
 
 def _demo(reason: str) -> ChosenModel:
     return ChosenModel("demo", DEMO_MODEL, reason)
+
+
+def _local(settings: Settings, reason: str) -> ChosenModel:
+    own_file(settings)
+    return ChosenModel("local", name_of(settings), reason)
 
 
 async def _upstream(settings: Settings) -> ChosenModel:

@@ -16,9 +16,14 @@ from task.commands.model_choice import ChosenModel
 QUESTION = 'ask "What is the top sale for category A?" --file report.csv'
 ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
 REGISTER = "`dial-agent core-config` prints what to add to its configuration; `dial-agent doctor` checks it."
+LABELS = {
+    "demo": " (a demo, not a real model)",
+    "local": " (a small model on this machine: for trying the product, not for judging it)",
+}
 NO_MODEL = (
     "A real model. Set OPENAI_API_KEY (and OPENAI_BASE_URL for another provider), or start Ollama with a model, "
-    "or set DIAL_ENDPOINT and DIAL_API_KEY for a real DIAL Core; then start again."
+    "or set DIAL_ENDPOINT and DIAL_API_KEY for a real DIAL Core, or get a small one for this machine with "
+    "`dial-agent model pull`; then start again."
 )
 
 
@@ -29,7 +34,7 @@ def overview(agent_url: str, core_url: str, model: ChosenModel, tools: list[str]
     table.add_column(overflow="fold")
     table.add_row("Agent", f"{agent_url}\n{agent_url}{ROUTE}")
     table.add_row("DIAL Core", core_url if model.rule == "dial" else f"{core_url} (local, no account needed)")
-    label = " (a demo, not a real model)" if model.rule == "demo" else ""
+    label = LABELS.get(model.rule, "")
     table.add_row("Model", Text(f"{model.name}{label}\nbecause {model.reason}"))
     table.add_row("Tools", Text(_names(tools)))
     if model.rule == "demo":

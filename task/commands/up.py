@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,9 +19,10 @@ from rich.console import Console
 from task.commands import ports
 from task.commands.addresses import base_url, local_core_key
 from task.commands.companions import Companion, absent, companions, told
+from task.commands.local_model import announcement, at_terminal, wants_download
 from task.commands.logs import LogConsole, PrefixedLines
 from task.commands.model_choice import ChosenModel, choose_model
-from task.commands.processes import Program
+from task.commands.processes import Child, Program, Write
 from task.commands.supervisor import ProgramFailed, Supervisor
 from task.commands.table import overview
 from task.commands.tools import offered
@@ -51,18 +54,27 @@ class Product:
 
 def run(settings: Settings, config: Path | None, ready_file: Path | None) -> int:
     """Run until a signal comes or something has to be given up; the exit code tells which."""
-    return asyncio.run(_run(settings, config.resolve() if config else None, ready_file))
+    downloads = at_terminal() and asyncio.run(_lacks_model(settings)) and wants_download(settings)
+    if downloads:
+        settings = settings.model_copy(update={"core": settings.core.model_copy(update={"model": "local"})})
+    return asyncio.run(_run(settings, config.resolve() if config else None, ready_file, downloads))
 
 
-async def _run(settings: Settings, config: Path | None, ready_file: Path | None) -> int:
+async def _lacks_model(settings: Settings) -> bool:
+    return settings.core.model == "auto" and (await choose_model(settings)).rule == "demo"
+
+
+async def _run(settings: Settings, config: Path | None, ready_file: Path | None, downloads: bool) -> int:
     began = time.monotonic()
     product = await plan(settings, config)
     console = LogConsole()
     for line in absent(settings):
         console.print(f"[yellow]{line}[/yellow]")
+    if product.model.rule == "local" and not downloads:
+        console.print(announcement(settings))
     programs = product.programs()
     lines = PrefixedLines(console, [program.name for program in programs])
-    async with Supervisor(programs, lines) as supervisor:
+    async with _downloading(product.environment, lines, downloads), Supervisor(programs, lines) as supervisor:
         asked_to_stop = _on_signals(supervisor)
         work = asyncio.create_task(_serve(supervisor, product, console, began, ready_file))
         await asyncio.wait({work, asked_to_stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -71,6 +83,19 @@ async def _run(settings: Settings, config: Path | None, ready_file: Path | None)
             console.print("Stopping …")
             return 0
         return _outcome(work, console)
+
+
+@asynccontextmanager
+async def _downloading(environment: dict[str, str], write: Write, wanted: bool) -> AsyncGenerator[None]:
+    """Beside everything else, so that the product is ready meanwhile."""
+    if not wanted:
+        yield
+        return
+    child = await Child.start(Program("model", (*COMMAND, "model", "pull"), environment), write)
+    try:
+        yield
+    finally:
+        await child.end(grace=1)
 
 
 async def plan(settings: Settings, config: Path | None) -> Product:
@@ -107,7 +132,7 @@ def _local_core(settings: Settings, model: ChosenModel, agent_port: int) -> tupl
         "DIAL_ENDPOINT": core_url,
         "DIAL_API_KEY": local_core_key(settings),
         f"{PREFIX}CORE_PORT": str(core_port),
-        f"{PREFIX}CORE__MODEL": model.rule if model.rule in ("demo", "config") else "upstream",
+        f"{PREFIX}CORE__MODEL": model.rule if model.rule in ("local", "demo", "config") else "upstream",
         f"{PREFIX}CORE__HOST_MAP": json.dumps({**settings.core.host_map, "agent": agent}),
     }
     if model.base_url:

@@ -40,8 +40,8 @@ CARDS: Mapping[str, Card] = MappingProxyType({
     ),
     "duckduckgo_web_search": Card(
         "search the web: news, weather, prices, results, whatever is recent",
-        "Is it raining in Oslo?",
-        {"query": "weather Oslo now"},
+        "Who won the race today?",
+        {"query": "race winner today"},
     ),
     "fetch_page": Card(
         "read a web page", "What is on https://example.org/a?", {"url": "https://example.org/a"}

@@ -25,6 +25,8 @@ to answer the user yourself. Tools:
 EXAMPLES = """
 Examples:
 Who wrote Hamlet? -> [{"tool":"reply"}]
+What are 7*8 and 9-4? -> [{"tool":"calculator","arguments":{"expression":"7*8"}},{"tool":"calculator","arguments":\
+{"expression":"9-4"}}]
 """
 DECIDE = (
     "Next step as JSON: the calls that are needed now, or "
@@ -32,7 +34,7 @@ DECIDE = (
     "above suffice."
 )
 UNREAD = " You have not read the attached files yet: a question about them needs a call."
-ANSWER = "Answer the user now, in words, from what stands above."
+ANSWER = "Now write the answer to the user's last message: the answer itself in plain text, no JSON and no plan."
 LEFT_OUT = "\n[... {count:,} characters left out ...]\n"
 MESSAGE_TOKENS = 6
 PREFIX_TOKENS = 900

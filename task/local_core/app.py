@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from aiohttp import web
 
@@ -25,8 +25,7 @@ from task.local_core.completions import Completions, LocalModel
 from task.local_core.config import CoreConfig
 from task.local_core.config_source import KEY_VARIABLE, ConfigSource, expanded, with_hosts, with_installation_key
 from task.local_core.demo import DemoServed
-from task.local_core.embedded.process import EmbeddedModel
-from task.local_core.embedded.served import EmbeddedServed
+from task.local_core.embedded.model import EmbeddedModel
 from task.local_core.features import FeatureCalls
 from task.local_core.images import ImagesServed, with_image_model
 from task.local_core.keys import TTL_SECONDS, Keys
@@ -45,6 +44,13 @@ from task.local_core.transport import BodyLimits, Doorkeeper, is_loopback
 VERSION = "0.46.0 (local stand-in)"
 VERSION_025 = "0.25.1 (local stand-in)"
 SHUTDOWN_SECONDS = 2.0
+
+
+@runtime_checkable
+class Living(Protocol):
+    """A model of local Core's own that starts and ends with it."""
+
+    def lifespan(self, app: web.Application) -> AsyncIterator[None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,7 @@ def create_app(settings: CoreSettings) -> web.Application:
     models = _local_models(settings, relay, store, buckets)
 
     app = _application(settings, source, keys, Routes(source.current, keys, relay), relay)
-    app.cleanup_ctx.extend(model.lifespan for model in models if isinstance(model, EmbeddedServed))
+    app.cleanup_ctx.extend(model.lifespan for model in models if isinstance(model, Living))
     Completions(
         config=source.current,
         keys=keys,
@@ -209,6 +215,8 @@ def _local_models(settings: CoreSettings, relay: Relay, store: Store, buckets: B
 
 def _chat_model(choice: ModelChoice, relay: Relay, store: Store) -> LocalModel:
     if isinstance(choice, EmbeddedModel):
+        from task.local_core.embedded.served import EmbeddedServed
+
         return EmbeddedServed(choice)
     if isinstance(choice, ScriptedDemo):
         from task.llm.scripted import ScriptedModel

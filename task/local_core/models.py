@@ -14,7 +14,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from task.local_core.config import CoreConfig, Features, Model
-from task.local_core.embedded.process import EmbeddedModel
+from task.local_core.embedded.model import EmbeddedModel
 from task.local_core.refusal import Refusal
 from task.local_core.relay import Answering, Relay, Target
 from task.local_core.sharing import is_absolute

@@ -33,7 +33,7 @@ async def answering(path: str, body: Any, status: int = 200) -> AsyncGenerator[s
 
 
 async def chosen(folder: Path, environ: Mapping[str, str]) -> ChosenModel:
-    settings = load_settings(environ={"OLLAMA_LOCAL": NOWHERE, **environ}, directory=folder)
+    settings = load_settings(environ={"HOME": str(folder), "OLLAMA_LOCAL": NOWHERE, **environ}, directory=folder)
     return await choose_model(settings)
 
 

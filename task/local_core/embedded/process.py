@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import sys
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
@@ -18,69 +16,13 @@ import aiohttp
 from task.errors import ProviderError
 from task.llm.local import Endpoint
 from task.local_core.embedded import server
-from task.utils.weights.catalogue import Weights
-from task.utils.weights.runtime import runtime_folder
-from task.utils.weights.store import WeightStore
+from task.local_core.embedded.model import EmbeddedModel
 
-PROGRAM = (sys.executable, str(Path(server.__file__)))
 POLL_SECONDS = 1.0
 PROBE_TIMEOUT = aiohttp.ClientTimeout(total=5)
 LOADED = "The local model is being loaded"
 MISSING = "Waiting for the local model's weights"
 NOT_HERE = "The local model is not on this machine: `dial-agent model pull` downloads it."
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long things may take, in seconds: loading, appearing of the weights, between probes, before a restart."""
-
-    load: float = 180
-    appear: float = 10
-    probe: float = 10
-    first_pause: float = 0.5
-    longest_pause: float = 30
-    settled: float = 60
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddedModel:
-    """A model that local Core runs itself: `weights` in the `store`, or a `file` of the user's own.
-
-    `context` and `answer_tokens` are tokens, `queue` is how many requests may wait; `threads` 0 takes all cores.
-    """
-
-    name: str
-    title: str
-    store: WeightStore
-    weights: Weights | None = None
-    file: Path | None = None
-    context: int = 8192
-    answer_tokens: int = 1024
-    threads: int = 0
-    queue: int = 8
-    program: tuple[str, ...] = PROGRAM
-    patience: Patience = field(default_factory=Patience)
-
-    def found(self) -> Path | None:
-        """The file to load; None while it is not here."""
-        if self.weights is None:
-            return self.file
-        return self.store.found(self.weights) if runtime_folder(self.store.folder).is_dir() else None
-
-    def arriving(self) -> int | None:
-        """How many per cent of the weights are here, while some process downloads them; None: nobody does."""
-        if self.weights is None:
-            return None
-        with self.store.lock(self.weights.name, wait=False) as idle:
-            return None if idle else 100 * self.store.done_bytes(self.weights) // self.weights.size
-
-    def arguments(self, file: Path) -> list[str]:
-        threads = self.threads or os.cpu_count() or 1
-        runtime = runtime_folder(self.store.folder)
-        return [
-            *("--model", str(file), "--runtime", str(runtime)),
-            *("--context", str(self.context), "--threads", str(threads)),
-        ]
 
 
 class ModelProcess:

@@ -15,7 +15,8 @@ from task.llm.local import LocalChatModel
 from task.llm.local_line import Line
 from task.llm.transport import new_session
 from task.local_core.demo import DemoServed
-from task.local_core.embedded.process import EmbeddedModel, ModelProcess
+from task.local_core.embedded.model import EmbeddedModel
+from task.local_core.embedded.process import ModelProcess
 from task.local_core.relay import Answering
 from task.prompts import SYSTEM_PROMPT
 
@@ -33,7 +34,7 @@ class EmbeddedServed:
     def name(self) -> str:
         return self._model.name
 
-    async def lifespan(self, _: web.Application) -> AsyncIterator[None]:
+    async def lifespan(self, app: web.Application) -> AsyncIterator[None]:
         """The process starts with local Core and ends with it."""
         async with new_session() as session, ModelProcess(self._model, logger.warning) as process:
             model = LocalChatModel(
