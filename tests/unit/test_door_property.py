@@ -19,7 +19,7 @@ from tests.support.in_process import Agents, Chat, agents
 from tests.support.tools import MadeTool
 from tests.support.upstream_rules import fault_of
 
-IN_TEST, IN_SYSTEM_TEST = 500, 10_000
+IN_TEST, PARTS, IN_PART = 500, 10, 1_000
 TEXT: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
 REPLIES = (
     "approve", "yes", "Approve 1", "approve 1, deny 2 because it is old", "deny", "no, use b", "always", "always 2",
@@ -160,6 +160,8 @@ async def test_every_request_is_valid_and_nothing_runs_unasked() -> None:
 
 
 @pytest.mark.system
-async def test_ten_thousand_times_every_request_is_valid_and_nothing_runs_unasked() -> None:
-    requests, _ = await all_played(range(IN_TEST, IN_TEST + IN_SYSTEM_TEST))
-    assert requests > 3 * IN_SYSTEM_TEST
+@pytest.mark.parametrize("part", range(PARTS))
+async def test_ten_thousand_times_every_request_is_valid_and_nothing_runs_unasked(part: int) -> None:
+    first = IN_TEST + part * IN_PART
+    requests, _ = await all_played(range(first, first + IN_PART))
+    assert requests > 3 * IN_PART
