@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -76,6 +77,7 @@ class Lexical:
 def _bm25(corpus: list[list[int]], numbers: dict[str, int]) -> Any:
     from bm25s import BM25
 
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it would log every index, and sets its own level on import
     index = BM25()
     index.index((corpus, numbers), show_progress=False)
     return index
