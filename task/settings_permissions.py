@@ -18,6 +18,14 @@ def _names(value: Any) -> Any:
     return [item.strip() for item in value.split(",") if item.strip()]
 
 
+def _commands(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+Command = Annotated[str, Field(pattern=r"\S")]
+Commands = Annotated[tuple[Command, ...], BeforeValidator(_commands)]
+
+
 class RuleSettings(BaseModel):
     """One rule; what it leaves out fits every call."""
 
@@ -27,7 +35,7 @@ class RuleSettings(BaseModel):
     tool: str = Field(default="*", min_length=1)
     effects: frozenset[Literal["read", "write", "execute", "network"]] | None = None
     path: str | None = Field(default=None, min_length=1)
-    command: str | None = Field(default=None, min_length=1)
+    command: Commands = ()
     host: str | None = Field(default=None, min_length=1)
     known_url: bool | None = None
     trusted: bool = False

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from task.commands.checks import Check, machine_checks, service_checks
 from task.commands.prompt_checks import prompt_checks
+from task.commands.rule_checks import rules_check
 from task.commands.sandbox import sandbox_check
 from task.errors import SettingsError
 from task.settings import Settings, load_settings
@@ -43,7 +44,7 @@ async def all_checks(config: Path | None) -> list[Check]:
         services = await service_checks(settings, session)
         prompt = await prompt_checks(settings)
     known = Check("settings", "ok", "every name and value is known")
-    return [known, *machine_checks(settings), *prompt, await sandbox_check(), *services]
+    return [known, *machine_checks(settings), rules_check(settings), *prompt, await sandbox_check(), *services]
 
 
 def _table(checks: list[Check]) -> Table:

@@ -24,15 +24,15 @@ class Rule:
 
     A rule that allows must fit all of a call: the call has at most these `effects`, and every path, command and host
     fits. A rule that denies or asks needs only one effect, path, command or host to fit. `tool`, `path` and `host` are
-    globs, `command` is how a command begins, word by word. `known_url`: whether every URL stands in a result or in the
-    user's messages. `trusted`: the rule allows also when text of others is in the conversation.
+    globs, `command` is how commands may begin, word by word. `known_url`: whether every URL stands in a result or in
+    the user's messages. `trusted`: the rule allows also when text of others is in the conversation.
     """
 
     action: Action
     tool: str = "*"
     effects: frozenset[Effect] | None = None
     path: str | None = None
-    command: str | None = None
+    command: tuple[str, ...] = ()
     host: str | None = None
     known_url: bool | None = None
     trusted: bool = False
@@ -54,7 +54,8 @@ class Rule:
         """The rule in one line, as the settings would write it."""
         parts = [f"{self.action} {self.tool}"]
         parts += [f"effects={','.join(sorted(self.effects))}"] if self.effects is not None else []
-        named = {"path": self.path, "command": self.command, "host": self.host, "known_url": self.known_url}
+        command = " | ".join(self.command) or None
+        named = {"path": self.path, "command": command, "host": self.host, "known_url": self.known_url}
         parts += [f"{name}={value}" for name, value in named.items() if value is not None]
         return " ".join([*parts, *(["trusted"] if self.trusted else [])])
 
@@ -69,10 +70,11 @@ class Rule:
         return (bool(fitting) and all(fitting)) if self.action == "allow" else any(fitting)
 
     def _command_fits(self, facts: CallFacts) -> bool:
-        if self.command is None:
+        if not self.command:
             return True
         allows = self.action == "allow"
-        fitting = [_begins(command, self.command.split(), exactly=allows) for command in facts.commands]
+        beginnings = [beginning.split() for beginning in self.command]
+        fitting = [any(_begins(command, words, exactly=allows) for words in beginnings) for command in facts.commands]
         if not allows:
             return any(fitting)
         return bool(fitting) and all(fitting) and coverable(facts.script)
@@ -157,7 +159,7 @@ def _covers(wide: Rule, narrow: Rule) -> bool:
         return False
     if wide.known_url is not None and wide.known_url is not narrow.known_url:
         return False
-    pairs = ((wide.path, narrow.path), (wide.host, narrow.host), (wide.command, narrow.command))
+    pairs = ((wide.path, narrow.path), (wide.host, narrow.host), (wide.command or None, narrow.command or None))
     return all(a is None or (same_sense and a == b) for a, b in pairs)
 
 

@@ -19,6 +19,7 @@ _ESCAPED = re.compile(r"\\(\n|.)", re.DOTALL)
 _IN_QUOTES = re.compile(r"\\([$`\"\\\n])")
 _ANSI = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|.)", re.DOTALL)
 _ANSI_MARKS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
+_BESIDE = frozenset({"variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect"})
 _GLOBS = frozenset("*?[{")
 
 
@@ -86,7 +87,12 @@ def _walked(root: Node) -> Iterator[tuple[Node, bool]]:
         node, piped = waiting.pop()
         yield node, piped
         inner = node.type == "pipeline"
-        children = [(child, piped or (inner and position > 0)) for position, child in enumerate(node.children)]
+        # A leaf is a word or a mark, never a command.
+        children = [
+            (child, piped or (inner and position > 0))
+            for position, child in enumerate(node.named_children)
+            if child.child_count
+        ]
         waiting += reversed(children)
 
 
@@ -94,12 +100,14 @@ def _command(node: Node, piped: bool) -> Command:
     words: list[str] = []
     exact = True
     for child in node.children:
-        if child.type in ("variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect"):
+        kind = child.type
+        if kind in _BESIDE:
             continue
-        inside = child.children[0] if child.type == "command_name" and child.children else child
-        word, known = _word(inside)
-        if child.type == "command_name" and not _GLOBS.isdisjoint(_source(child)):
-            known = False  # the shell looks for a file that fits
+        if kind == "command_name":
+            word, known = _word(child.children[0] if child.child_count else child)
+            known = known and _GLOBS.isdisjoint(word)  # else the shell looks for a file that fits
+        else:
+            word, known = _word(child)
         words.append(word)
         exact = exact and known
     return Command(tuple(words), exact, piped)
@@ -107,21 +115,23 @@ def _command(node: Node, piped: bool) -> Command:
 
 def _word(node: Node) -> tuple[str, bool]:
     """The word as the command sees it, and whether that is known; what is not known is left as it is written."""
-    kind = node.type
+    kind, source = node.type, _source(node)
+    if kind == "word" and "\\" not in source:
+        return source, True
     if kind == "raw_string":
-        return _source(node)[1:-1], True
+        return source[1:-1], True
     if kind == "ansi_c_string":
-        return _ANSI.sub(_ansi, _source(node)[2:-1]), True
+        return _ANSI.sub(_ansi, source[2:-1]), True
     if kind == "string":
-        inner = _source(node)[1:-1]
+        inner = source[1:-1]
         known = all(child.type in ('"', "string_content") for child in node.children)
         return (_IN_QUOTES.sub(lambda found: found[1].strip("\n"), inner), True) if known else (inner, False)
     if kind == "concatenation":
         parts = [_word(child) for child in node.children]
         return "".join(text for text, _ in parts), all(known for _, known in parts)
     if kind in _STILL or kind in _LITERAL:
-        return _ESCAPED.sub(lambda found: found[1].strip("\n"), _source(node)), True
-    return _source(node), False
+        return _ESCAPED.sub(lambda found: found[1].strip("\n"), source), True
+    return source, False
 
 
 def _ansi(found: re.Match[str]) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 
 from task.conversation.messages import Message, Role, ToolCall
 from task.permissions.effects import Origin
-from task.permissions.urls import named_strings, stands_in, urls_in
+from task.permissions.urls import named_strings, stands_in, telling_part, urls_in
+
+DEEPEST = 50  # results that are followed back from one to another until one stands in a message of the user
 
 
 class ContextView:
@@ -22,6 +24,7 @@ class ContextView:
     def __init__(self, messages: Sequence[Message] = (), origins: Mapping[str, Origin] | None = None) -> None:
         self._messages = messages
         self._origins = origins or {}
+        self._known: dict[tuple[str, int], bool] = {}
 
     @cached_property
     def tainted(self) -> bool:
@@ -29,8 +32,12 @@ class ContextView:
         return any(map(self._foreign, self._messages))
 
     def knows(self, url: str) -> bool:
-        """Whether the URL stands, whole, in a message of the user or in a result copied from outside."""
-        return any(stands_in(url, text) and url not in asked for text, asked in self._sources)
+        """Whether the URL stands, whole, in a message of the user or in a result that only the outside can have made.
+
+        A result that repeats what the model wrote into its call, or that was read from where only the model pointed
+        to, would let the model vouch for its own URL.
+        """
+        return self._known_before(url, len(self._messages), DEEPEST)
 
     def said(self, call: ToolCall) -> str:
         """What the model said beside the call."""
@@ -47,25 +54,41 @@ class ContextView:
             return self._origin(message.name) is not Origin.OWN
         return message.role is Role.USER and isinstance(message.content, list) and any(map(_picture, message.content))
 
-    @cached_property
-    def _sources(self) -> list[tuple[str, str]]:
-        """The user's texts, and results that nothing but the outside can have written, with what they were asked for.
+    def _known_before(self, url: str, place: int, depth: int) -> bool:
+        if (url, place) not in self._known:
+            self._known[url, place] = self._found_before(url, place, depth)
+        return self._known[url, place]
 
-        A result that repeats what the model wrote into its call, or that was read from where only the model pointed
-        to, would let the model vouch for its own URL.
-        """
-        found: list[tuple[str, str]] = []
-        arguments: dict[str | None, Any] = {}
-        for message in self._messages:
-            if message.role is Role.USER:
-                found.append((message.text(), ""))
-            for call in message.tool_calls:
-                arguments[call.id] = _parsed(call)
-            if message.role is Role.TOOL and self._origin(message.name) is Origin.OUTSIDE:
-                asked = arguments.get(message.tool_call_id)
-                if all(any(stands_in(url, text) for text, _ in found) for url in urls_in(asked)):
-                    found.append((message.text(), "\n".join(text for _, text in named_strings(asked))))
-        return found
+    def _found_before(self, url: str, before: int, depth: int) -> bool:
+        part = telling_part(url)
+        for place in range(before - 1, -1, -1):
+            message = self._messages[place]
+            if message.role is not Role.USER and message.role is not Role.TOOL:
+                continue
+            text = message.text()
+            if part in text and stands_in(url, text) and self._vouches(place, url, depth):
+                return True
+        return False
+
+    def _vouches(self, place: int, url: str, depth: int) -> bool:
+        message = self._messages[place]
+        if message.role is Role.USER:
+            return True
+        if self._origin(message.name) is not Origin.OUTSIDE or not depth:
+            return False
+        asked = self._arguments(place)
+        if any(part in text for part in (url, telling_part(url)) for _, text in named_strings(asked)):
+            return False
+        return all(self._known_before(named, place, depth - 1) for named in urls_in(asked))
+
+    def _arguments(self, place: int) -> Any:
+        """What the call was asked that the tool message at `place` answers."""
+        answered = self._messages[place].tool_call_id
+        for earlier in range(place - 1, -1, -1):
+            for call in self._messages[earlier].tool_calls:
+                if call.id == answered:
+                    return _parsed(call)
+        return ""
 
 
 def _picture(part: dict[str, Any]) -> bool:

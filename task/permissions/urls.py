@@ -58,6 +58,12 @@ def host_of(url: str) -> str:
         return text
 
 
+def telling_part(url: str) -> str:
+    """The part that every text has in which the URL stands."""
+    scheme = _SCHEME.match(url)
+    return url[scheme.end() if scheme else 0 :].rstrip("/")
+
+
 def stands_in(url: str, text: str) -> bool:
     """Whether the text has this URL as a whole: not as a part of a longer one; `http://` may be left out in it."""
     if _occurs(url, text, "") or (url.endswith("/") and _occurs(url[:-1], text, "")):
