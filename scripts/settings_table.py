@@ -9,6 +9,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, SecretStr
 
 from task.settings import PREFIX, Settings
+from task.settings_aliases import ALIASES, MODEL_KEYS, PROVIDERS
 from task.settings_sources import Setting, settings_of
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
@@ -24,6 +25,23 @@ Lists and maps are written with commas (`a,b`; `name=value,name=value`) or as JS
 
 An unknown `AGENT_*` variable, an unknown YAML key or a malformed value stops the start with one line that names the
 setting and the mend, and exit code 2. `dial-agent doctor` checks the same without starting anything.
+
+In a YAML file `${NAME}` stands for a variable of the environment or of `.env`, which must be set where it is used;
+`$${` stands for the characters. A key that stands twice, and a file that contains itself or grows beyond bounds, is
+refused. The [framework's own keys](#the-frameworks-keys) are understood too.
+"""
+
+FRAMEWORK = """\
+## The framework's keys
+
+A configuration file of the framework needs no change. `llm.provider` (once `llm_provider`) chooses how the model is
+reached: {providers}. Of the providers' sections only the chosen one is used; `llm_settings` may hold one, or the keys
+themselves. `tool_timeout` is in milliseconds, `max_retries` does not count the first try, and
+`document_cache_enabled: false` keeps no document.
+
+| key | setting |
+|---|---|
+{rows}
 """
 
 
@@ -32,7 +50,13 @@ def page(model: type[BaseModel]) -> str:
     by_group: dict[tuple[str, ...], list[Setting]] = {}
     for setting in settings_of(model, PREFIX):
         by_group.setdefault(setting.path[:-1], []).append(setting)
-    return "\n".join([OPENING, *(_section(model, path, rows) for path, rows in by_group.items())])
+    return "\n".join([OPENING, *(_section(model, path, rows) for path, rows in by_group.items()), _framework()])
+
+
+def _framework() -> str:
+    keys = {**{f"llm.PROVIDER.{key}": target for key, target in MODEL_KEYS.items()}, **ALIASES}
+    rows = "\n".join(f"| `{key}` | `{target}` |" for key, target in keys.items() if key != target)
+    return FRAMEWORK.format(providers=", ".join(f"`{name}`" for name in PROVIDERS), rows=rows)
 
 
 def _section(model: type[BaseModel], path: tuple[str, ...], settings: list[Setting]) -> str:

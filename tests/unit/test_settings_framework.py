@@ -216,9 +216,7 @@ def bomb() -> str:
     ],
     ids=["bomb", "cycle", "brackets", "maps", "twice", "twice-inside", "huge", "object", "date", "list-key", "two"],
 )  # fmt: skip
-def test_files_that_grow_loop_or_contradict_themselves_are_refused_quickly(
-    tmp_path: Path, content: str, says: str
-) -> None:
+def test_files_that_grow_loop_or_contradict_themselves_are_refused(tmp_path: Path, content: str, says: str) -> None:
     started = process_time()
     assert says in refusal(tmp_path, content)
     assert process_time() - started < 5
