@@ -22,7 +22,7 @@ from task.conversation.state import TOOL_CALL_HISTORY_KEY, StateRejected, TurnSt
 from task.dial_request import caller_of, configuration_of, incoming_of
 from task.errors import ToolError
 from task.llm.base import Usage
-from task.loop import RunOutcome, SilentObserver, ToolLoop
+from task.loop import LoopObserver, RunOutcome, SilentObserver, ToolLoop
 from task.permissions.decisions import Gate, ModeGate
 from task.tools.base import BaseTool
 from task.tools.models import Caller
@@ -40,7 +40,7 @@ class GeneralPurposeAgent:
     """Answers DIAL requests with a model and tools. Source: API reference, GeneralPurposeAgent.
 
     `state` is the hidden state of the last request. `connection` is the process's shared models and files; without it
-    the agent makes its own for `endpoint`.
+    the agent makes its own for `endpoint`. `observer` hears what the run does.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class GeneralPurposeAgent:
         tools: list[BaseTool],
         *,
         connection: Connection | None = None,
+        observer: LoopObserver | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.system_prompt = system_prompt
@@ -57,6 +58,7 @@ class GeneralPurposeAgent:
         self._tools_dict = named(tools)
         self.state: dict[str, Any] = {TOOL_CALL_HISTORY_KEY: []}
         self._connection = connection
+        self._observer = observer or SilentObserver()
 
     async def handle_request(
         self, deployment_name: str, choice: Choice, request: Request, response: Response
@@ -86,7 +88,7 @@ class GeneralPurposeAgent:
             connection.chat_model(deployment_name, caller),
             self._toolbox(door.gate(configuration.permission_mode), found.tools),
             connection.limits,
-            _PrincipalInTime(caller.principal),
+            _PrincipalInTime(caller.principal, self._observer),
             options=connection.options.over(temperature=chosen, top_p=request.top_p, max_tokens=_max_tokens(request)),
             window=connection.window(deployment_name, caller.api_key),
         )
@@ -207,16 +209,20 @@ class GeneralPurposeAgent:
         return self._connection
 
 
-class _PrincipalInTime(SilentObserver):
-    """Asks who the caller is while the first tools run, so that the end of the answer need not wait for it."""
+class _PrincipalInTime:
+    """Asks who the caller is while the first tools run, so that the end of the answer need not wait for it; what it
+    hears it tells `observer`."""
 
-    def __init__(self, principal: Callable[[], Awaitable[str]]) -> None:
-        self._principal = principal
+    def __init__(self, principal: Callable[[], Awaitable[str]], observer: LoopObserver) -> None:
+        self._principal, self._observer = principal, observer
         self._asking: asyncio.Future[str] | None = None
+        self.decided, self.call_ended = observer.decided, observer.call_ended
+        self.limit_hit, self.run_ended = observer.limit_hit, observer.run_ended
 
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
         if message.tool_calls and self._asking is None:
             self._asking = asyncio.ensure_future(self._principal())
+        self._observer.model_answered(message, usage, seconds)
 
 
 def _ask(question: Said, choice: Choice, outcome: RunOutcome) -> None:

@@ -18,6 +18,7 @@ from task.agent import GeneralPurposeAgent
 from task.connection import Connection, OpenAIUpstream, open_connection
 from task.context_setup import live_context
 from task.dial_request import check_answerable, configuration_of, configuration_schema
+from task.dial_traces import trace_start
 from task.document_search import load_libraries, rag_tools
 from task.errors import InvalidRequest, ProviderError, SettingsError, new_reference
 from task.llm.base import ModelOptions
@@ -26,6 +27,8 @@ from task.llm.transport import Retries
 from task.loop import Limits
 from task.permission_setup import permissions_of
 from task.prompts import SYSTEM_PROMPT
+from task.sessions.opening import StoreAccess
+from task.sessions.recorded import recorded
 from task.settings import LimitSettings, McpServerSettings, Settings, load_settings
 from task.tools.base import BaseTool
 from task.tools.calculator.calculator_tool import CalculatorTool
@@ -47,7 +50,7 @@ logger = logging.getLogger(__name__)
 class GeneralPurposeAgentApplication(ChatCompletion):
     """Answers DIAL chat completions. Source: API reference, GeneralPurposeAgentApplication.
 
-    `tools` is empty until the first request has made them.
+    `tools` is empty until the first request has made them. `store` keeps what runs did.
     """
 
     def __init__(self, *, settings: Settings | None = None) -> None:
@@ -56,6 +59,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         self._making = asyncio.Lock()
         self._connection: Connection | None = None
         self._context = live_context(self.settings)
+        self.store = StoreAccess(**self.settings.store_options)
 
     async def chat_completion(self, request: Request, response: Response) -> None:
         """Check the request, then answer it into a single choice; every failure reaches the caller as a sentence."""
@@ -68,11 +72,15 @@ class GeneralPurposeAgentApplication(ChatCompletion):
             raise InvalidRequestError(str(error), display_message=str(error)) from error
         tools, connection = await self.ready_tools(), self.connection()
         prompt = await self._system_prompt()
-        agent = GeneralPurposeAgent(self.settings.dial_endpoint, prompt, tools, connection=connection)
         deployment = configuration.model or self.settings.deployment_name
+        start = trace_start(request, configuration, deployment, content=self.settings.trace_content)
         with response.create_single_choice() as choice:
             try:
-                await agent.handle_request(deployment, choice, request, response)
+                async with recorded(self.store, start) as observer:
+                    agent = GeneralPurposeAgent(
+                        self.settings.dial_endpoint, prompt, tools, connection=connection, observer=observer
+                    )
+                    await agent.handle_request(deployment, choice, request, response)
             except ProviderError as error:
                 raise _provider_failure(error, deployment) from error
             except HTTPException:
@@ -105,12 +113,14 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         await self.connection().files.open()
         await asyncio.to_thread(import_module, "jsonschema")
         await asyncio.to_thread(load_libraries, self.settings)
+        await self.store.soon()
 
     async def close(self) -> None:
         for tool in self.tools:
             await tool.close()
         if self._connection is not None:
             await self._connection.close()
+        await self.store.close()
 
     async def ready_tools(self) -> list[BaseTool]:
         if not self.tools:

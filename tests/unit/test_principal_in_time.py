@@ -7,6 +7,7 @@ import asyncio
 from task.agent import _PrincipalInTime
 from task.conversation.messages import FunctionCall, ToolCall, assistant
 from task.llm.base import Usage
+from task.loop import SilentObserver
 
 CALLING = assistant(calls=[ToolCall("call_1", FunctionCall("calculator"))])
 
@@ -18,7 +19,7 @@ async def test_the_first_message_with_calls_asks_who_the_caller_is_and_no_other_
         asked.append(None)
         return "bucket"
 
-    in_time = _PrincipalInTime(principal)
+    in_time = _PrincipalInTime(principal, SilentObserver())
     counts: list[int] = []
     for message in (assistant("Hello."), CALLING, CALLING, assistant("Done.")):
         in_time.model_answered(message, Usage(), 0.1)
