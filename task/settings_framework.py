@@ -129,7 +129,7 @@ class FileWriteSettings(BaseModel):
 
 
 class TepsSettings(BaseModel):
-    """The framework's Tool Execution & Permission Service."""
+    """The framework's Tool Execution & Permission Service; the other front doors go by `permissions`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

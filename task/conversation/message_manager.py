@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -77,9 +78,10 @@ class MessageManager:
         self.extend([assistant(content or None if tool_calls else content, tool_calls)])
 
     def add_tool_result_message(self, tool_name: str, content: Any, tool_call_id: str) -> None:
-        """Add a tool's result; what is not text is kept as JSON."""
+        """Add a tool's result; what is not text is kept as JSON, and an empty id becomes one of its own."""
         text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
-        self.extend([Message(Role.TOOL, text, tool_call_id=tool_call_id, name=tool_name)])
+        own_id = tool_call_id or f"call_{len(self._entries)}"
+        self.extend([Message(Role.TOOL, text, tool_call_id=own_id, name=tool_name)])
 
     def extend(self, messages: Sequence[Message]) -> None:
         """Add messages as a run made them, in order."""
@@ -199,6 +201,10 @@ def _stored(entry: _Entry) -> dict[str, Any]:
     return {**_documented(entry), **({"reasoning_content": reasoning} if reasoning else {})}
 
 
+def _called(tool_name: str | None) -> str:
+    return re.sub(r"[^a-zA-Z0-9_-]+", "_", tool_name or "")[:64] or "tool"
+
+
 def _with_calls(messages: Sequence[Message]) -> list[Message]:
     """The messages with a call in the assistant's message for every result that came without one."""
     result: list[Message] = []
@@ -210,7 +216,7 @@ def _with_calls(messages: Sequence[Message]) -> list[Message]:
             if asking is None:
                 asking = len(result)
                 result.append(assistant())
-            call = ToolCall(message.tool_call_id or "", FunctionCall(message.name or "tool"))
+            call = ToolCall(message.tool_call_id or "", FunctionCall(_called(message.name)))
             asked = result[asking]
             result[asking] = replace(asked, content=asked.content or None, tool_calls=(*asked.tool_calls, call))
         result.append(message)

@@ -20,7 +20,7 @@ def restored(item: Mapping[str, Any]) -> Message:
     content = item.get("content")
     if content is not None and not isinstance(content, str | list):
         raise TypeError("the content of a message is text or a list of parts")
-    if role is Role.TOOL and not isinstance(item["tool_call_id"], str):
+    if role is Role.TOOL and not (isinstance(item["tool_call_id"], str) and item["tool_call_id"]):
         raise TypeError("a tool's result names its call")
     calls = tuple(map(_call, item.get("tool_calls") or ()))
     return Message(

@@ -60,6 +60,14 @@ def test_for_a_model_a_result_without_its_call_gets_one() -> None:
     assert valid(made)
 
 
+def test_names_and_ids_that_no_model_takes_are_made_to_fit() -> None:
+    made = manager()
+    made.add_user_message("Look")
+    made.add_tool_result_message("look it up!", "seen", "")
+    made.add_tool_result_message("", "seen", "")
+    assert valid(made)
+
+
 def test_calls_are_kept_and_answered_once() -> None:
     call = ToolCall("c", FunctionCall("file_read", '{"file_path": "x"}'))
     made = manager()
@@ -203,6 +211,7 @@ def test_a_history_goes_to_json_and_back() -> None:
     [{}, {"messages": 5}, {"messages": [{"role": "pope", "content": "x"}]}, {"messages": [{"content": "x"}]},
      {"messages": [{"role": "user", "content": 5}]}, {"messages": [{"role": "tool_result", "content": "x"}]},
      {"messages": [{"role": "assistant", "tool_calls": [{"id": "x"}]}]},
+     {"messages": [{"role": "tool_result", "content": "x", "tool_call_id": ""}]},
      {"messages": [], "max_history_length": 0}],
 )  # fmt: skip
 def test_what_is_no_saved_history_is_refused_and_nothing_changes(data: dict[str, Any]) -> None:
