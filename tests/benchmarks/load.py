@@ -75,7 +75,7 @@ class Load:
     _idle: list[_Answers] = field(default_factory=list[_Answers])
 
     async def ask(self, request: bytes) -> Timing:
-        connection = self._idle.pop() if self._idle else await self._connected()
+        connection = self._free() or await self._connected()
         timing = await connection.ask(request)
         self._idle.append(connection)
         return timing
@@ -86,6 +86,13 @@ class Load:
     def close(self) -> None:
         for connection in self._idle:
             connection.transport.close()
+
+    def _free(self) -> _Answers | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.transport.is_closing():  # a server ends what was idle for seconds
+                return connection
+        return None
 
     async def _connected(self) -> _Answers:
         _, connection = await asyncio.get_running_loop().create_connection(_Answers, "127.0.0.1", self.port)
