@@ -36,6 +36,7 @@ class StoreAccess:
     chores: bool = True
     _store: Store | None = None
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _trying: asyncio.Lock = field(default_factory=asyncio.Lock)
     _not_before: float = 0.0
 
     async def get(self) -> Store:
@@ -53,17 +54,18 @@ class StoreAccess:
 
     async def soon(self) -> Store | None:
         """The store, or None while it cannot be opened: for those who can do without and cannot wait."""
-        if self._store is not None:
+        failed_before = self._not_before > 0
+        if self._store is not None or (failed_before and self._trying.locked()):
             return self._store
-        failed = self._not_before > 0
-        if monotonic() < self._not_before or (failed and self._opening.locked()):
-            return None
-        try:
-            return await self.get()
-        except AgentError as error:
-            self._not_before = monotonic() + RETRY_SECONDS
-            logger.error("sessions and traces are not kept: %s", error)  # noqa: TRY400
-            return None
+        async with self._trying:
+            if self._store is not None or monotonic() < self._not_before:
+                return self._store
+            try:
+                return await self.get()
+            except AgentError as error:
+                self._not_before = monotonic() + RETRY_SECONDS
+                logger.error("sessions and traces are not kept: %s", error)  # noqa: TRY400
+                return None
 
     async def close(self) -> None:
         async with self._opening:
