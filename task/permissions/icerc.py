@@ -45,7 +45,7 @@ class Brief:
         if not parts:
             return cls(intent=text)
         ends = [*(part.start() for part in parts[1:]), len(text)]
-        told = {_key(part[1]): text[part.end() : end].strip() for part, end in zip(parts, ends, strict=True)}
+        told = {_key(part[1]): text[part.end() : end].strip(" *_\n") for part, end in zip(parts, ends, strict=True)}
         return cls(told.get("intent", ""), told.get("expected_outcome", ""))
 
 

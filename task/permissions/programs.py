@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from task.permissions.icerc import Level
 from task.permissions.shell import Command, Script, parsed
@@ -33,11 +34,11 @@ SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "fish"})
 INTERPRETERS = frozenset({"python", "python3", "perl", "ruby", "node", "php", "lua", "osascript", "deno", "pwsh"})
 RAISING = frozenset({"sudo", "doas", "su", "pkexec", "runuser"})
 _CARRIERS = frozenset(
-    "command builtin env exec nice nohup ionice setsid stdbuf time timeout watch xargs parallel chroot unshare "  # noqa: SIM905
+    "command builtin coproc env exec nice nohup ionice setsid stdbuf time timeout watch xargs parallel chroot unshare "  # noqa: SIM905
     "busybox strace ltrace caffeinate".split()
 )
 _WITH_VALUE = {
-    "env": frozenset({"-u", "-C", "-S"}),
+    "env": frozenset({"-u", "-C"}),
     "timeout": frozenset({"-s", "-k"}),
     "nice": frozenset({"-n"}),
     "ionice": frozenset({"-c", "-n"}),
@@ -171,6 +172,8 @@ def _started(command: Command) -> Script:
     if program in SHELLS or program in ("eval", "su", "ssh"):
         text = " ".join(words[1:]) if program == "eval" else _script_of(command)
         return parsed(text) if text else Script()
+    if program == "env" and (split := [text for option, text in pairwise(words) if option == "-S"]):
+        return parsed(split[0])
     if program in _CARRIERS or program in RAISING:
         inner = tuple(_without_options(words[1:], _WITH_VALUE.get(program, frozenset()), skipped=_skipped(program)))
         return Script((replace(command, words=inner),)) if inner else Script()

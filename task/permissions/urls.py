@@ -16,12 +16,12 @@ _TRAILING = ".,:;!?)]}*_|"
 
 
 def named_strings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in JSON data with the name of the member it stands under; names that are texts of their own too."""
+    """Every text in JSON data with the name of the member it stands under; odd names are texts too."""
     if isinstance(value, str):
         yield name, value
     elif isinstance(value, Mapping):
         for key, item in cast("Mapping[Any, Any]", value).items():
-            if item.__class__ is not str:
+            if not str(key).isidentifier():
                 yield "", str(key)
             yield from named_strings(item, str(key))
     elif isinstance(value, Sequence):

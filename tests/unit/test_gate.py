@@ -1,0 +1,314 @@
+"""The gate: what runs without a question, what is asked, and what an approval is good for."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from task.conversation.messages import Message, user
+from task.permissions.decisions import Allowed, Deferred, Denied, PermissionMode
+from task.permissions.effects import Effect
+from task.permissions.gate import digest
+from task.permissions.grants import Grant, Grants
+from task.permissions.icerc import Brief
+from task.permissions.policy import DEFAULT_POLICY, DEFAULT_RULES, Policy, Rule
+from tests.support.clock import FakeClock
+from tests.support.gating import CHANGES, READS, RUNS, SEARCHES, after_search, gate, request, turn
+
+MAIL: dict[str, Any] = {"to": "bob@example.com", "text": "hello"}
+PAGE = "https://docs.example/a?page=2"
+
+
+def approval(asked: Deferred, **changes: Any) -> Grant:
+    return replace(Grant("call", "send_mail", "anna", "c1", 2_000, digest=asked.digest, once=True), **changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "effects", "arguments"),
+    [
+        ("file_content_extraction_tool", READS, {"file_url": "files/b/report.csv"}),
+        ("rag_search_tool", READS, {"request": "x" * 900, "file_url": "files/b/manual.pdf"}),
+        ("calculator", frozenset[Effect](), {"expression": "2+2"}),
+        ("image_generation_tool", READS, {"prompt": "a cat, see https://made-up.example/cat"}),
+        ("execute_code", frozenset({Effect.EXECUTE}), {"code": "import math"}),
+        ("duckduckgo_web_search", SEARCHES, {"query": "weather in Paris"}),
+        ("read_file_lines", READS, {"file_url": "files/b/x.txt", "first_line": 1}),
+    ],
+)
+@pytest.mark.parametrize("messages", [[user("Hi")], after_search()], ids=["first", "after a search"])
+async def test_the_products_own_tools_run_without_a_question(
+    name: str, effects: frozenset[Effect], arguments: dict[str, Any], messages: list[Message]
+) -> None:
+    assert isinstance(await gate().decide(request(name, effects, messages, **arguments)), Allowed)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [[user(f"Read {PAGE}, please.")], after_search(f"1. Docs\n   URL: {PAGE}\n   A snippet.")],
+    ids=["from the user", "from a result"],
+)
+async def test_a_page_is_fetched_when_its_address_stands_literally_there(messages: list[Message]) -> None:
+    assert isinstance(await gate().decide(request("fetch_page", SEARCHES, messages, url=PAGE)), Allowed)
+
+
+@pytest.mark.parametrize("url", ["https://docs.example/a?page=21", "https://docs.example/a", "evil.example/?d=1"])
+async def test_a_page_at_an_address_the_model_made_up_is_asked(url: str) -> None:
+    asked = await gate().decide(request("fetch_page", SEARCHES, after_search(f"URL: {PAGE} ok"), url=url))
+    assert isinstance(asked, Deferred)
+    assert asked.card.risk_assessment.level == "high"
+
+
+async def test_mcp_tools_that_may_write_are_asked_with_a_card_and_a_digest() -> None:
+    brief = Brief("Tell Bob", "Bob has a mail")
+    asked = await gate().decide(request("send_mail", CHANGES, [user("Mail Bob")], brief=brief, **MAIL))
+    assert isinstance(asked, Deferred)
+    assert (asked.card.intent, asked.card.expected_outcome) == ("Tell Bob", "Bob has a mail")
+    assert asked.card.command == 'send_mail\nto = "bob@example.com"\ntext = "hello"'
+    assert asked.card.risk_assessment.level == "high"
+    assert asked.digest == digest("send_mail", MAIL, DEFAULT_POLICY)
+    assert asked.grant_told == "every call of send_mail"
+
+
+async def test_without_a_brief_the_text_beside_the_call_is_the_intent() -> None:
+    asked_for = [user("Mail Bob"), *turn("send_mail", MAIL, "x", call_id="next")[:1]]
+    said = [asked_for[0], replace(asked_for[1], content="I will tell Bob now.")]
+    asked = await gate().decide(request("send_mail", CHANGES, said, **MAIL))
+    assert isinstance(asked, Deferred)
+    assert asked.card.intent == "I will tell Bob now."
+
+
+async def test_deny_wins_over_every_rule_and_every_grant() -> None:
+    policy = Policy((Rule("allow", trusted=True), Rule("deny", tool="send_*")))
+    keeper = gate(policy)
+    keeper.grants.add(Grant("session", "", "anna", "c1", 2_000))
+    decision = await keeper.decide(request("send_mail", CHANGES, **MAIL))
+    assert isinstance(decision, Denied)
+    assert "deny send_*" in decision.reason
+
+
+async def test_a_tool_that_is_not_on_the_list_never_runs() -> None:
+    policy = Policy((Rule("allow", trusted=True),), only=frozenset({"calculator"}))
+    assert isinstance(await gate(policy).decide(request("send_mail", CHANGES, **MAIL)), Denied)
+    assert isinstance(await gate(policy).decide(request("calculator", frozenset(), expression="1")), Allowed)
+
+
+@pytest.mark.parametrize(
+    ("mode", "name", "effects", "expected"),
+    [
+        (PermissionMode.READ_ONLY, "send_mail", CHANGES, Denied),
+        (PermissionMode.READ_ONLY, "search", SEARCHES, Allowed),
+        (PermissionMode.ASK, "search", SEARCHES, Deferred),
+        (PermissionMode.ASK, "read_file", READS, Allowed),
+    ],
+)
+async def test_the_conversations_mode_narrows_the_rules(
+    mode: PermissionMode, name: str, effects: frozenset[Effect], expected: type
+) -> None:
+    assert isinstance(await gate(mode=mode).decide(request(name, effects, text="x")), expected)
+
+
+TRUSTING = Policy((Rule("allow", tool="send_mail"), Rule("allow", tool="note"), *DEFAULT_RULES))
+
+
+@pytest.mark.parametrize(
+    ("name", "effects", "arguments", "why"),
+    [
+        ("send_mail", CHANGES, MAIL, "change something on a server"),
+        ("note", frozenset({Effect.WRITE}), {"path": "/etc/cron.d/x", "text": "x"}, "outside the workspace"),
+        ("note", frozenset({Effect.WRITE}), {"path": "../x", "text": "x"}, "outside the workspace"),
+        ("note", SEARCHES, {"url": "https://evil.example/x"}, "made up the address"),
+        ("note", SEARCHES, {"query": "x" * 201}, "more than 200 characters"),
+        ("note", RUNS, {"command": "curl evil.example"}, "another machine"),
+        ("note", RUNS, {"command": "echo $SECRET"}, "known only when it runs"),
+    ],
+)
+async def test_text_from_outside_makes_a_rules_permission_a_question(
+    name: str, effects: frozenset[Effect], arguments: dict[str, Any], why: str
+) -> None:
+    clean, tainted = (request(name, effects, messages, **arguments) for messages in ([user("Go")], after_search()))
+    assert isinstance(await gate(TRUSTING).decide(clean), Allowed)
+    asked = await gate(TRUSTING).decide(tainted)
+    assert isinstance(asked, Deferred)
+    assert why in asked.reason
+
+
+@pytest.mark.parametrize(
+    ("effects", "arguments"),
+    [
+        (SEARCHES, {"query": "x" * 200}),
+        (frozenset({Effect.WRITE}), {"path": "notes/today.md", "text": "x" * 5_000}),
+        (RUNS, {"command": "git status"}),
+    ],
+)
+async def test_what_carries_nothing_out_stays_free_after_text_from_outside(
+    effects: frozenset[Effect], arguments: dict[str, Any]
+) -> None:
+    assert isinstance(await gate(TRUSTING).decide(request("note", effects, after_search(), **arguments)), Allowed)
+
+
+async def test_a_trusted_rule_holds_whatever_stands_in_the_conversation() -> None:
+    policy = Policy((Rule("allow", tool="send_mail", trusted=True),))
+    assert isinstance(await gate(policy).decide(request("send_mail", CHANGES, after_search(), **MAIL)), Allowed)
+
+
+async def test_an_approved_call_runs_once_and_is_asked_again() -> None:
+    keeper = gate()
+    asked = await keeper.decide(request("send_mail", CHANGES, **MAIL))
+    assert isinstance(asked, Deferred)
+    keeper.grants.add(approval(asked))
+    allowed = await keeper.decide(request("send_mail", CHANGES, **MAIL))
+    assert isinstance(allowed, Allowed)
+    assert allowed.card == asked.card
+    assert isinstance(await keeper.decide(request("send_mail", CHANGES, **MAIL)), Deferred)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"to": "eve@example.com"},
+        {"text": "hello "},
+        {"text": "hell\u043e"},
+        {"cc": "eve@example.com"},
+    ],
+    ids=["recipient", "space", "look-alike letter", "one more argument"],
+)
+async def test_the_approval_of_one_call_never_runs_another(changed: dict[str, Any]) -> None:
+    keeper = gate()
+    asked = await keeper.decide(request("send_mail", CHANGES, **MAIL))
+    assert isinstance(asked, Deferred)
+    keeper.grants.add(approval(asked))
+    assert isinstance(await keeper.decide(request("send_mail", CHANGES, **{**MAIL, **changed})), Deferred)
+
+
+async def test_the_order_of_arguments_makes_no_other_call() -> None:
+    assert digest("t", {"a": 1, "b": 2}, DEFAULT_POLICY) == digest("t", {"b": 2, "a": 1}, DEFAULT_POLICY)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"expires": 1_000},
+        {"principal": "bob"},
+        {"conversation": "c2"},
+        {"tool": "send_letter"},
+        {"digest": ""},
+    ],
+    ids=["expired", "another user", "another conversation", "another tool", "no digest"],
+)
+async def test_an_approval_that_is_not_for_this_call_here_and_now_is_none(changes: dict[str, Any]) -> None:
+    keeper = gate()
+    asked = await keeper.decide(request("send_mail", CHANGES, **MAIL))
+    assert isinstance(asked, Deferred)
+    keeper.grants.add(approval(asked, **changes))
+    assert isinstance(await keeper.decide(request("send_mail", CHANGES, **MAIL)), Deferred)
+
+
+async def test_an_approval_does_not_outlive_the_policy_it_was_given_under() -> None:
+    before, after = gate(), gate(Policy((*DEFAULT_RULES, Rule("ask", tool="send_mail"))))
+    asked = await before.decide(request("send_mail", CHANGES, **MAIL))
+    assert isinstance(asked, Deferred)
+    after.grants.add(approval(asked))
+    assert isinstance(await after.decide(request("send_mail", CHANGES, **MAIL)), Deferred)
+
+
+async def test_an_approval_survives_a_restart_as_json() -> None:
+    asked = await gate().decide(request("send_mail", CHANGES, **MAIL))
+    assert isinstance(asked, Deferred)
+    stored = Grants(FakeClock(1_000).now, [approval(asked)]).as_list()
+    keeper = gate(grants=Grants.from_list(stored, FakeClock(1_500).now))
+    assert isinstance(await keeper.decide(request("send_mail", CHANGES, **MAIL)), Allowed)
+
+
+async def test_twenty_calls_at_once_share_one_approval_only_once() -> None:
+    keeper = gate()
+    asked = await keeper.decide(request("send_mail", CHANGES, **MAIL))
+    assert isinstance(asked, Deferred)
+    keeper.grants.add(approval(asked))
+    calls = [request("send_mail", CHANGES, call_id=f"c{number}", **MAIL) for number in range(20)]
+    decisions = await asyncio.gather(*map(keeper.decide, calls))
+    assert sum(isinstance(decision, Allowed) for decision in decisions) == 1
+
+
+async def test_twenty_approvals_run_twenty_calls_each_its_own() -> None:
+    keeper = gate()
+    calls = [request("send_mail", CHANGES, call_id=f"c{number}", to=f"{number}") for number in range(20)]
+    for asked in await asyncio.gather(*map(keeper.decide, calls)):
+        assert isinstance(asked, Deferred)
+        keeper.grants.add(approval(asked))
+    again = [request("send_mail", CHANGES, call_id=f"d{number}", to=f"{number}") for number in range(21)]
+    decisions = await asyncio.gather(*map(keeper.decide, again))
+    assert [isinstance(decision, Allowed) for decision in decisions] == [True] * 20 + [False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "effects", "covered", "not_covered", "told"),
+    [
+        (MAIL, CHANGES, {"to": "eve@example.com"}, None, "every call of send_mail"),
+        (
+            {"command": "git commit -m 'x'"}, RUNS, {"command": "git commit -a -m y"}, {"command": "git push"},
+            "send_mail: commands that begin with 'git commit'",
+        ),
+        (
+            {"command": "make test | tail -5"}, RUNS, {"command": "make test | tail -5"}, {"command": "make test"},
+            "send_mail, exactly as shown",
+        ),
+    ],
+)  # fmt: skip
+async def test_always_covers_what_the_card_has_said_and_no_more(
+    arguments: dict[str, Any],
+    effects: frozenset[Effect],
+    covered: dict[str, Any],
+    not_covered: dict[str, Any] | None,
+    told: str,
+) -> None:
+    keeper = gate(Policy(()))
+    asked = await keeper.decide(request("send_mail", effects, **arguments))
+    assert isinstance(asked, Deferred)
+    assert asked.grant_told == told
+    keeper.grants.add(approval(asked, widens=True))
+    for allowed in (arguments, covered, covered):
+        assert isinstance(await keeper.decide(request("send_mail", effects, **allowed)), Allowed)
+    if not_covered is not None:
+        assert isinstance(await keeper.decide(request("send_mail", effects, **not_covered)), Deferred)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git commit -m x; rm -rf .",
+        "git commit -m \"$(curl evil.example)\"",
+        "git commit -m x > /etc/passwd",
+        "git commit -m x | sh",
+        "git commit -m x\nrm y",
+        "EDITOR=evil git commit",
+        "git commit -m 'unclosed",
+    ],
+)  # fmt: skip
+async def test_always_for_a_command_does_not_cover_what_hides_behind_its_beginning(command: str) -> None:
+    keeper = gate(Policy(()))
+    keeper.grants.add(Grant("prefix", "shell", "anna", "c1", 2_000, prefix="git commit"))
+    assert isinstance(await keeper.decide(request("shell", RUNS, command="git commit -m x")), Allowed)
+    assert isinstance(await keeper.decide(request("shell", RUNS, command=command)), Deferred)
+
+
+async def test_always_given_before_text_from_outside_does_not_hold_after_it() -> None:
+    keeper = gate()
+    keeper.grants.add(Grant("tool", "send_mail", "anna", "c1", 2_000))
+    assert isinstance(await keeper.decide(request("send_mail", CHANGES, [user("Go")], **MAIL)), Allowed)
+    asked = await keeper.decide(request("send_mail", CHANGES, after_search(), **MAIL))
+    assert isinstance(asked, Deferred)
+    keeper.grants.add(approval(asked, widens=True))
+    for _ in range(3):
+        assert isinstance(await keeper.decide(request("send_mail", CHANGES, after_search(), **MAIL)), Allowed)
+
+
+async def test_a_revoked_grant_is_gone() -> None:
+    keeper, grant = gate(), Grant("tool", "send_mail", "anna", "c1", 2_000)
+    keeper.grants.add(grant)
+    assert keeper.grants.list() == [grant]
+    assert keeper.grants.revoke(grant)
+    assert not keeper.grants.revoke(grant)
+    assert isinstance(await keeper.decide(request("send_mail", CHANGES, **MAIL)), Deferred)

@@ -1,0 +1,136 @@
+"""Rules: which one decides, and which ones never can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from task.errors import SettingsError
+from task.permission_setup import permissions_of, policy_of
+from task.permissions.effects import Effect
+from task.permissions.policy import DEFAULT_RULES, Policy, Rule, dead_rules
+from task.settings import load_settings
+from tests.support.gating import CHANGES, READS, RUNS, SEARCHES, facts
+
+R, W = frozenset({Effect.READ}), frozenset({Effect.WRITE})
+
+
+@pytest.mark.parametrize(
+    ("rule", "fits"),
+    [
+        (Rule("allow", tool="github__*"), True),
+        (Rule("allow", tool="GitHub__*"), False),
+        (Rule("allow", effects=CHANGES), True),
+        (Rule("allow", effects=SEARCHES), False),
+        (Rule("deny", effects=W), True),
+        (Rule("deny", effects=frozenset({Effect.EXECUTE})), False),
+        (Rule("allow", path="docs/*"), False),
+        (Rule("ask", path="docs/*"), True),
+        (Rule("deny", path="*.pem"), True),
+        (Rule("allow", path="*"), True),
+        (Rule("allow", host="*.example"), True),
+        (Rule("allow", host="a.example"), False),
+        (Rule("deny", host="evil.*"), True),
+        (Rule("allow", command=("git",)), False),
+        (Rule("allow", known_url=True), False),
+        (Rule("deny", known_url=False), True),
+    ],
+)
+def test_a_rule_allows_only_the_whole_of_a_call_and_forbids_for_a_part_of_it(rule: Rule, fits: bool) -> None:
+    urls = ["https://a.example/", "https://evil.example/"]
+    call = facts("github__push", CHANGES, paths=["docs/a.md", "keys/b.pem"], urls=urls)
+    assert rule.fits(call) is fits
+
+
+def test_the_first_rule_that_fits_decides_and_a_denial_always() -> None:
+    ask, allow, deny = Rule("ask", tool="a*"), Rule("allow"), Rule("deny", tool="*x")
+    policy = Policy((ask, allow, deny))
+    assert policy.first(facts("ab", READS)) == ask
+    assert policy.first(facts("b", READS)) == allow
+    assert policy.first(facts("none", READS)) is not None
+    assert "deny *x" in policy.denied(facts("ax", READS))
+    assert Policy((ask,)).first(facts("b", READS)) is None
+
+
+@pytest.mark.parametrize(
+    ("rules", "dead"),
+    [
+        ([Rule("allow"), Rule("ask", tool="x")], {2: "allow *"}),
+        ([Rule("allow", tool="x"), Rule("deny")], {1: "deny *"}),
+        ([Rule("ask", tool="git*"), Rule("allow", tool="github")], {2: "ask git*"}),
+        ([Rule("allow", effects=R | W), Rule("allow", effects=R)], {2: "effects=read,write"}),
+        ([Rule("allow", command=("ls",)), Rule("allow", command=("ls",))], {2: "command=ls"}),
+        ([Rule("allow", effects=R), Rule("allow", effects=R | W)], {}),
+        ([Rule("allow", effects=R), Rule("ask", effects=R)], {}),
+        ([Rule("allow", path="a/*"), Rule("deny", path="a/*")], {}),
+        ([Rule("allow", known_url=True), Rule("allow")], {}),
+        ([Rule("ask", tool="g?t"), Rule("allow", tool="g*")], {}),
+        (list(DEFAULT_RULES), {}),
+    ],
+)
+def test_rules_that_others_hide_are_named(rules: list[Rule], dead: dict[int, str]) -> None:
+    found = {rule.number: rule.reason for rule in dead_rules(rules)}
+    assert found.keys() == dead.keys()
+    assert all(dead[number] in reason for number, reason in found.items())
+
+
+def test_rules_for_tools_that_do_not_exist_are_named_where_all_tools_are_known() -> None:
+    rules = [Rule("allow", tool="serach"), Rule("deny", tool="del*"), Rule("ask", tool="cal*")]
+    assert [dead.number for dead in dead_rules(rules, ["calculator", "search"])] == [1, 2]
+    assert dead_rules(rules) == []
+
+
+def test_another_policy_has_another_fingerprint() -> None:
+    policies = [
+        Policy(DEFAULT_RULES),
+        Policy(DEFAULT_RULES[:-1]),
+        Policy(DEFAULT_RULES[::-1]),
+        Policy(DEFAULT_RULES, workspace="/w"),
+        Policy(DEFAULT_RULES, only=frozenset({"x"})),
+        Policy((*DEFAULT_RULES[:-1], Rule("allow", effects=SEARCHES, known_url=True, trusted=True))),
+    ]
+    assert len({policy.fingerprint for policy in policies}) == len(policies)
+    assert Policy(DEFAULT_RULES).fingerprint == Policy(tuple(DEFAULT_RULES)).fingerprint
+
+
+def test_the_rules_of_the_settings_come_before_the_products_own() -> None:
+    rules = (
+        '[{"action": "allow", "tool": "shell_run", "command": "git status"}, {"action": "deny", "effects": ["write"]}]'
+    )
+    settings = load_settings(environ={"AGENT_PERMISSIONS__RULES": rules, "AGENT_PERMISSIONS__GRANT_HOURS": "2"})
+    own = (Rule("allow", tool="shell_run", command=("git status",)), Rule("deny", effects=W))
+    assert policy_of(settings) == Policy((*own, *DEFAULT_RULES))
+    assert permissions_of(settings).grant_seconds == 7_200
+
+
+def test_without_a_need_for_permission_what_no_rule_forbids_runs() -> None:
+    settings = load_settings(environ={"AGENT_TEPS__PERMISSION_REQUIRED": "false", "AGENT_TEPS__ALLOWED_TOOLS": "note"})
+    policy = policy_of(settings)
+    assert policy.first(facts("note", RUNS)) == Rule("allow")
+    assert policy.denied(facts("calculator", READS)) == "calculator is not among the allowed tools"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        '[{"action": "maybe"}]',
+        '[{"tool": "x"}]',
+        '[{"action": "allow", "effects": ["fly"]}]',
+        '[{"action": "ask", "trusted": true}]',
+        '[{"action": "allow", "comand": "ls"}]',
+        '[{"action": "allow", "command": ""}]',
+        '{"action": "allow"}',
+        "[{]",
+    ],
+)
+def test_a_rule_that_cannot_be_meant_stops_the_start(rules: str) -> None:
+    with pytest.raises(SettingsError, match="AGENT_PERMISSIONS__RULES"):
+        load_settings(environ={"AGENT_PERMISSIONS__RULES": rules})
+
+
+def test_rules_can_stand_in_the_yaml_file(tmp_path: Any) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text("permissions:\n  rules:\n    - {action: ask, tool: 'fetch_*', host: '*.internal'}\n")
+    first = policy_of(load_settings(file, environ={})).rules[0]
+    assert first == Rule("ask", tool="fetch_*", host="*.internal")
