@@ -21,9 +21,13 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """A server of ours; `variable` tells the agent its address. `needed`: the only variables it gets; None: all."""
+    """A server of ours; `variable` tells the agent its address. `needed`: the only variables it gets; None: all.
+
+    `name` stands before its lines, `title` beside its address.
+    """
 
     name: str
+    title: str
     command: tuple[str, ...]
     port: int
     variable: str
@@ -47,11 +51,11 @@ def companions(settings: Settings) -> list[Companion]:
     started: list[Companion] = []
     if settings.ddg_mcp_url is None:
         port = ports.chosen(HOST, settings.search_port, "--search-port", f"{PREFIX}SEARCH_PORT")
-        started.append(Companion("search", SEARCH, port, "DDG_MCP_URL"))
+        started.append(Companion("search", "Search", SEARCH, port, "DDG_MCP_URL"))
     if settings.pyinterpreter_mcp_url is None and interpreter.obstacle(settings) is None:
         port = interpreter.chosen_port(HOST, settings.interpreter.port)
         command = interpreter.command(settings)
-        started.append(Companion("python", command, port, "PYINTERPRETER_MCP_URL", interpreter.NEEDED))
+        started.append(Companion("python", "Python", command, port, "PYINTERPRETER_MCP_URL", interpreter.NEEDED))
     return started
 
 

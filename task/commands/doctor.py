@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from task.commands.checks import Check, machine_checks, service_checks
+from task.commands.mcp_servers import interpreter_check
 from task.commands.prompt_checks import prompt_checks
 from task.commands.rule_checks import rules_check
 from task.commands.sandbox import sandbox_check
@@ -43,8 +44,9 @@ async def all_checks(config: Path | None) -> list[Check]:
     async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
         services = await service_checks(settings, session)
         prompt = await prompt_checks(settings)
+        python = await interpreter_check(settings)
     known = Check("settings", "ok", "every name and value is known")
-    return [known, *machine_checks(settings), rules_check(settings), *prompt, await sandbox_check(), *services]
+    return [known, *machine_checks(settings), rules_check(settings), *prompt, await sandbox_check(), python, *services]
 
 
 def _table(checks: list[Check]) -> Table:

@@ -66,7 +66,7 @@ async def _tools(settings: Settings, specs: Sequence[ServerSpec]) -> tuple[list[
 
 def _servers(specs: Sequence[ServerSpec], issues: Sequence[Issue]) -> list[Check]:
     silent = {issue.server for issue in issues}
-    rows = [Check(f"MCP server {issue.server}", "bad", issue.text, "Start it, or correct its address and key.")
+    rows = [Check(f"MCP server {issue.server}", "bad", issue.told, "Start it, or correct its address and key.")
             for issue in issues]  # fmt: skip
     for spec in specs:
         if spec.name not in silent:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.box import ROUNDED
@@ -27,13 +28,22 @@ NO_MODEL = (
 )
 
 
-def overview(agent_url: str, core_url: str, model: ChosenModel, tools: list[str] | None, ready_seconds: float) -> Table:
-    """The table that `dial-agent up` prints once."""
+def overview(
+    agent_url: str,
+    core_url: str,
+    model: ChosenModel,
+    tools: list[str] | None,
+    ready_seconds: float,
+    companions: Sequence[tuple[str, str]] = (),
+) -> Table:
+    """The table that `dial-agent up` prints once; `companions` are names and addresses."""
     table = Table(box=ROUNDED, show_header=False, title=f"Ready in {ready_seconds:.1f} s", title_justify="left")
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("Agent", f"{agent_url}\n{agent_url}{ROUTE}")
     table.add_row("DIAL Core", core_url if model.rule == "dial" else f"{core_url} (local, no account needed)")
+    for name, url in companions:
+        table.add_row(name, url)
     label = LABELS.get(model.rule, "")
     table.add_row("Model", Text(f"{model.name}{label}\nbecause {model.reason}"))
     table.add_row("Tools", Text(_names(tools)))

@@ -148,7 +148,8 @@ async def _serve(
     if ready_file is not None:
         _write_ready(ready_file, product, supervisor, seconds)
     tools = await offered(product.agent_url)
-    console.print(overview(product.agent_url, product.core_url, product.model, tools, seconds))
+    beside = [(server.title, f"{server.url}/mcp") for server in product.companions]
+    console.print(overview(product.agent_url, product.core_url, product.model, tools, seconds, beside))
     await supervisor.keep()
 
 

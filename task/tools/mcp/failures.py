@@ -28,6 +28,11 @@ class MCPFailure(ToolError):
         super().__init__(text)
         self.fault = fault
 
+    @property
+    def told(self) -> str:
+        """What happened, without the advice for a model that follows it."""
+        return str(self).partition(". ")[0].rstrip(".")
+
 
 _TELL = "Tell the user, and answer without it or suggest another way."
 _WORDS = {

@@ -45,8 +45,11 @@ class ServerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
+    """What is wrong with a server: `text` with advice for the model, `told` for people."""
+
     server: str
     text: str
+    told: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class MCPHub:
                 names.add(tool.name)
                 tools.append(tool)
         issues = [
-            Issue(server.spec.name, str(catalogue.failure))
+            Issue(server.spec.name, str(catalogue.failure), catalogue.failure.told)
             for server, catalogue in zip(servers, found, strict=True)
             if catalogue.failure is not None
         ]
