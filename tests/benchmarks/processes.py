@@ -52,13 +52,17 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def process(
-    *command: str, core: int, environment: Mapping[str, str] | None = None, log: Path | None = None
+    *command: str, core: int | None, environment: Mapping[str, str] | None = None, log: Path | None = None
 ) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """`python COMMAND`, ended with the block; its standard input and, without `log`, its output are pipes."""
+    """`python COMMAND`, ended with the block; its standard input and, without `log`, its output are pipes.
+
+    It keeps to the core, or without one takes what it gets.
+    """
     output = log.open("ab") if log else subprocess.PIPE
     child = await asyncio.create_subprocess_exec(
         sys.executable, *command, cwd=ROOT, env={**os.environ, **(environment or {})},
-        stdin=subprocess.PIPE, stdout=output, stderr=output if log else None, preexec_fn=partial(keep_to, core),
+        stdin=subprocess.PIPE, stdout=output, stderr=output if log else None,
+        preexec_fn=None if core is None else partial(keep_to, core),
     )  # fmt: skip
     try:
         yield child
@@ -113,23 +117,27 @@ class Application:
 
 
 @asynccontextmanager
-async def application(upstream: int, folder: Path) -> AsyncGenerator[Application]:
-    """The whole agent as it is shipped, in front of that upstream."""
+async def application(
+    upstream: int, folder: Path, *, core: int | None = 0, **settings: str
+) -> AsyncGenerator[Application]:
+    """The whole agent as it is shipped, in front of that upstream; `settings` are further variables."""
     tools, port = folder / "slow_tools.py", free_port()
     tools.write_text(SLOW_TOOLS, encoding="utf-8")
     environment = {
         "AGENT_DATA_DIR": str(folder), "AGENT_LIMITS__STEPS": "100", "AGENT_PORT": str(port),
-        "AGENT_TOOL_PATHS": str(tools), "DIAL_ENDPOINT": f"http://127.0.0.1:{upstream}",
+        "AGENT_TOOL_PATHS": str(tools), "DIAL_ENDPOINT": f"http://127.0.0.1:{upstream}", **settings,
     }  # fmt: skip
     begun = perf_counter()
-    async with process("-m", "task", "serve", core=0, environment=environment, log=folder / "agent.log") as child:
+    async with process("-m", "task", "serve", core=core, environment=environment, log=folder / "agent.log") as child:
         yield Application(port, child.pid, await port_open(port) - begun)
 
 
 @asynccontextmanager
-async def upstream() -> AsyncGenerator[int]:
+async def upstream(
+    *arguments: str, module: str = "tests.benchmarks.upstream", core: int | None = -1
+) -> AsyncGenerator[int]:
     port = free_port()
-    async with process("-m", "tests.benchmarks.upstream", str(port), core=-1):
+    async with process("-m", module, str(port), *arguments, core=core):
         await port_open(port)
         yield port
 

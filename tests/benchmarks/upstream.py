@@ -101,11 +101,14 @@ class Peer(asyncio.Protocol):
             body = next((told for path, told in _TOLD.items() if self._url.startswith(path)), b"")
             self._transport.write(_JSON_HEAD % (b"200 OK" if body else b"404 Not Found", len(body), body))
             return
-        frames, pause = reply(orjson.loads(b"".join(self._body))["messages"])
+        frames, pause = self.reply(orjson.loads(b"".join(self._body))["messages"])
         if pause:
             self._pacing = asyncio.ensure_future(self._paced(frames, pause))
         else:
             self._transport.write(b"".join((_STREAM_HEAD, *frames, _END)))
+
+    def reply(self, messages: Sequence[Mapping[str, Any]]) -> tuple[tuple[bytes, ...], float]:
+        return reply(messages)
 
     async def _paced(self, frames: Sequence[bytes], pause: float) -> None:
         """Word number i leaves at i × pause after the first one, whatever the others took."""

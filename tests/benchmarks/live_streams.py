@@ -1,0 +1,77 @@
+"""How evenly answers stream from the agent while it indexes a document: the gaps that a reader sees."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from time import perf_counter
+
+from tests.benchmarks import processes
+from tests.benchmarks.load import request
+from tests.benchmarks.upstream import WORD
+
+ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
+STREAMS, WORDS, PAUSE_MS = 4, 150, 20
+STALL = 0.05
+SECONDS = 300  # for one answer, indexing included
+_WORD, _END = WORD.encode(), b"0\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Seconds between words beyond what the upstream left between them, of all answers that were read."""
+
+    seconds: Sequence[float]
+
+    @property
+    def longest(self) -> float:
+        return max(self.seconds)
+
+    @property
+    def stalls(self) -> int:
+        return sum(gap > STALL for gap in self.seconds)
+
+
+async def quiet_and_indexing(folder: Path, characters: int, rounds: int) -> list[tuple[Gaps, Gaps]]:
+    """In each round the gaps of streams alone, and of streams beside one that has a new document searched."""
+    module = "tests.benchmarks.document_upstream"
+    async with (
+        processes.upstream(str(characters), module=module, core=None) as upstream,
+        processes.application(upstream, folder, core=None, AGENT_RAG__PROCESS_DIR=str(folder / "embedder")) as app,
+    ):
+        await app.at_rest()
+        await _words(app.port, "search 0")  # loads the model
+        return [await _round(app.port, number) for number in range(1, rounds + 1)]
+
+
+async def _round(port: int, number: int) -> tuple[Gaps, Gaps]:
+    alone = await _streams(port)
+    searching = asyncio.create_task(_words(port, f"search {number}"))
+    beside: list[float] = []
+    while not searching.done():
+        beside += await _streams(port)
+    await searching
+    return Gaps(alone), Gaps(beside)
+
+
+async def _streams(port: int) -> list[float]:
+    answers = await asyncio.gather(*(_words(port, f"paced {WORDS} {PAUSE_MS}") for _ in range(STREAMS)))
+    assert {len(times) for times in answers} == {WORDS}
+    return [later - earlier - PAUSE_MS / 1000 for times in answers for earlier, later in pairwise(times)]
+
+
+async def _words(port: int, script: str) -> list[float]:
+    """The moments at which the words of an answer came."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request(ROUTE, script))
+    times: list[float] = []
+    data = b""
+    async with asyncio.timeout(SECONDS):
+        while not data.endswith(_END):
+            data = await reader.read(65_536)
+            times += [perf_counter()] * data.count(_WORD)
+    writer.close()
+    return times
