@@ -19,7 +19,6 @@ from task.local_core.embedded import server
 from task.local_core.embedded.model import EmbeddedModel
 
 POLL_SECONDS = 1.0
-PROBE_TIMEOUT = aiohttp.ClientTimeout(total=5)
 LOADED = "The local model is being loaded"
 MISSING = "Waiting for the local model's weights"
 NOT_HERE = "The local model is not on this machine: `dial-agent model pull` downloads it."
@@ -33,6 +32,7 @@ class ModelProcess:
         self._log = log
         self._key = secrets.token_urlsafe(24)
         self._ready = asyncio.Event()
+        self._next = asyncio.Event()
         self._address = ""
         self._said: deque[str] = deque(maxlen=5)
         self._process: asyncio.subprocess.Process | None = None
@@ -79,6 +79,10 @@ class ModelProcess:
             raise ProviderError(NOT_HERE, code="not_downloaded", display_message=NOT_HERE)
         if words == LOADED and seconds >= self._model.patience.load:
             raise self._not_started()
+
+    async def started(self) -> None:
+        """Wait until the process is ready for the next time, first or again."""
+        await self._next.wait()
 
     def _not_started(self) -> ProviderError:
         last = f": {self._said[-1]}" if self._said else ""
@@ -129,13 +133,16 @@ class ModelProcess:
             if line.startswith(server.READY):
                 self._address = line.removeprefix(server.READY)
                 self._ready.set()
+                self._next.set()
+                self._next = asyncio.Event()
             else:
                 self._said.append(line)
 
     async def _probe(self, process: asyncio.subprocess.Process) -> None:
         """Kill the process when it does not answer three times in a row: what hangs never comes back by itself."""
         failures = 0
-        async with aiohttp.ClientSession(timeout=PROBE_TIMEOUT) as session:
+        limit = aiohttp.ClientTimeout(total=self._model.patience.probe)
+        async with aiohttp.ClientSession(timeout=limit) as session:
             while failures < 3:
                 await asyncio.sleep(self._model.patience.probe)
                 if self._ready.is_set():

@@ -47,7 +47,7 @@ class EmbeddedServed:
                 line=Line(self._model.queue),
             )
             self._served = DemoServed(model, self.name)
-            warming = asyncio.create_task(_warm(model))
+            warming = asyncio.create_task(_warm(model, process))
             yield
             warming.cancel()
 
@@ -58,6 +58,9 @@ class EmbeddedServed:
         return await self._served.answer(request, document, answering)
 
 
-async def _warm(model: LocalChatModel) -> None:
-    with suppress(ProviderError):  # the first question will say it
-        await model.warm_up()
+async def _warm(model: LocalChatModel, process: ModelProcess) -> None:
+    """A process that has just started knows nothing of what every conversation begins with."""
+    while True:
+        await process.started()
+        with suppress(ProviderError):  # whatever it is, the next question will say it
+            await model.warm_up()

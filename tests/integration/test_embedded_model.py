@@ -1,0 +1,174 @@
+"""The model that local Core runs itself: a process of its own that comes, dies, hangs and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+
+from task.local_core.embedded.model import EmbeddedModel
+from tests.support.core import RunningCore, local_core
+from tests.support.embedded import QUICK, content_of, embedded
+from tests.support.package_index import tiny_weights
+
+CONFIG = {"keys": {"k": {"project": "P", "role": "default"}}, "roles": {"default": {"limits": {}}}}
+CALCULATOR = {
+    "type": "function",
+    "function": {
+        "name": "calculator",
+        "description": "Computes.",
+        "parameters": {"type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]},
+    },
+}
+
+
+@asynccontextmanager
+async def core_with(model: EmbeddedModel, folder: Path) -> AsyncGenerator[RunningCore]:
+    async with asyncio.timeout(30), local_core(CONFIG, folder, model=model) as core:
+        yield core
+
+
+async def events(core: RunningCore, **body: Any) -> AsyncGenerator[dict[str, Any]]:
+    """The chunks of one streamed answer."""
+    url = f"{core.url}/openai/deployments/small-model/chat/completions"
+    body = {"messages": [{"role": "user", "content": "Hi"}], "stream": True, **body}
+    async with aiohttp.ClientSession() as session, session.post(url, json=body, headers=core.headers()) as answer:
+        assert answer.status == 200
+        async for line in answer.content:
+            if line.startswith(b"data: {"):
+                yield json.loads(line[6:])
+
+
+async def said(core: RunningCore, **body: Any) -> tuple[str, str, dict[str, Any] | None]:
+    """Text, reasoning and error of one answer."""
+    text, reasoning, error = "", "", None
+    async for event in events(core, **body):
+        error = event.get("error") or error
+        for choice in event.get("choices", ()):
+            text += choice["delta"].get("content") or ""
+            reasoning += choice["delta"].get("reasoning_content") or ""
+    return text, reasoning, error
+
+
+def peers() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if "llama_peer" in " ".join(child.cmdline())]
+
+
+async def gone(process: psutil.Process) -> None:
+    async with asyncio.timeout(5):
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            await asyncio.sleep(0.02)
+
+
+async def test_it_is_listed_under_its_own_name_and_answers(tmp_path: Path) -> None:
+    async with core_with(embedded(tmp_path, {"prose": ["Good day."]}), tmp_path) as core:
+        async with aiohttp.ClientSession(headers=core.headers()) as session:
+            listing = await (await session.get(f"{core.url}/openai/models")).json()
+        answer, _, error = await said(core)
+    [listed] = [model for model in listing["data"] if model["id"] == "small-model"]
+    assert (listed["display_name"], listed["limits"]["max_total_tokens"]) == ("Small model", 8192)
+    assert "not for judging" in listed["description"]
+    assert (answer, error) == ("Good day.", None)
+
+
+async def test_calls_reach_the_caller_in_openais_form(tmp_path: Path) -> None:
+    decision = '[{"tool":"calculator","arguments":{"expression":"1+1"}}]'
+    async with core_with(embedded(tmp_path, {"decisions": [decision]}), tmp_path) as core:
+        chunks = [event async for event in events(core, tools=[CALCULATOR])]
+    calls = [call for chunk in chunks for choice in chunk["choices"] for call in choice["delta"].get("tool_calls", ())]
+    assert [call["function"] for call in calls] == [{"name": "calculator", "arguments": '{"expression":"1+1"}'}]
+    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+async def test_the_callers_limits_and_parameters_reach_it(tmp_path: Path) -> None:
+    async with core_with(embedded(tmp_path, {}), tmp_path) as core:
+        await said(core, max_completion_tokens=7, temperature=0.5)
+    asked = json.loads((tmp_path / "small-model.gguf.requests").read_text().splitlines()[-1])
+    assert (asked["max_tokens"], asked["temperature"]) == (7, 0.5)
+
+
+async def test_it_ends_with_core(tmp_path: Path) -> None:
+    async with core_with(embedded(tmp_path, {}), tmp_path) as core:
+        await said(core)
+        [peer] = peers()
+    await gone(peer)
+
+
+async def test_killed_in_an_answer_it_is_an_error_there_and_the_next_one_is_answered(tmp_path: Path) -> None:
+    script = {"prose": ["one two three four"], "dies_after": 2}
+    async with core_with(embedded(tmp_path, script), tmp_path) as core:
+        text, _, error = await said(core)
+        again, _, fine = await said(core)
+    assert text == "one two"
+    assert error
+    assert error["message"].startswith(("The model's answer was interrupted", "The connection to the model"))
+    assert (again, fine) == ("one two three four", None)
+
+
+async def test_a_process_that_does_not_answer_is_ended_and_replaced(tmp_path: Path) -> None:
+    watchful = replace(QUICK, probe=0.5)
+    async with core_with(embedded(tmp_path, {}, patience=watchful), tmp_path) as core:
+        await said(core)
+        [deaf] = peers()
+        os.kill(deaf.pid, signal.SIGSTOP)
+        await gone(deaf)
+        assert (await said(core))[0] == "Hello from the peer."
+
+
+async def test_who_leaves_stops_the_generation(tmp_path: Path) -> None:
+    script = {"prose": ["word " * 500], "pause": 0.05}
+    mark = tmp_path / "small-model.gguf.gone"
+    async with core_with(embedded(tmp_path, script), tmp_path) as core:
+        answer = events(core)
+        while not (await anext(answer)).get("choices", [{}])[0].get("delta", {}).get("content"):
+            pass
+        await answer.aclose()
+        async with asyncio.timeout(1):
+            while not mark.exists():
+                await asyncio.sleep(0.02)
+
+
+async def test_without_its_weights_it_says_how_to_get_them(tmp_path: Path) -> None:
+    weights, _ = tiny_weights(content_of({}))
+    async with core_with(embedded(tmp_path, weights=weights), tmp_path) as core:
+        _, _, error = await said(core)
+    assert error
+    assert "dial-agent model pull" in error["display_message"]
+
+
+async def test_while_it_is_downloaded_answers_wait_and_tell_how_far_it_is(tmp_path: Path) -> None:
+    content = content_of({"prose": ["Here I am."]})
+    weights, _ = tiny_weights(content)
+    model = embedded(tmp_path, weights=weights)
+    async with core_with(model, tmp_path) as core:
+        with model.store.lock(weights.name):
+            model.store.part(weights).write_bytes(content[: len(content) * 55 // 100])
+            answer = events(core)
+            heard = ""
+            while "downloaded" not in heard:
+                for choice in (await anext(answer))["choices"]:
+                    heard += choice["delta"].get("reasoning_content") or ""
+            model.store.part(weights).write_bytes(content)
+            model.store.accept(weights)
+        text = "".join(
+            [event["choices"][0]["delta"].get("content") or "" async for event in answer if event["choices"]]
+        )
+    assert "The local model is being downloaded: 50 %." in heard
+    assert text == "Here I am."
+
+
+async def test_a_process_that_cannot_start_is_reported_after_its_patience(tmp_path: Path) -> None:
+    impatient = replace(QUICK, load=0.5)
+    async with core_with(embedded(tmp_path, {"fails": "out of memory"}, patience=impatient), tmp_path) as core:
+        _, _, error = await said(core)
+    assert error
+    assert "does not start" in error["display_message"]

@@ -1,0 +1,31 @@
+"""An embedded model of a script, for local Core."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from task.local_core.embedded.model import EmbeddedModel, Patience
+from task.utils.weights.runtime import runtime_folder
+from task.utils.weights.store import WeightStore
+from tests.support.llama_peer import PROGRAM
+
+QUICK = Patience(load=10, appear=0.2, first_pause=0.05)
+
+
+def content_of(script: dict[str, Any]) -> bytes:
+    """The weights that make the peer play `script`."""
+    return b"GGUF" + json.dumps(script).encode()
+
+
+def embedded(folder: Path, script: dict[str, Any] | None = None, **options: Any) -> EmbeddedModel:
+    """A model whose file is in `folder`; without a `script` there is none yet."""
+    store = WeightStore(folder / "models")
+    runtime_folder(store.folder).mkdir(parents=True, exist_ok=True)
+    file = folder / "small-model.gguf"
+    if script is not None:
+        file.write_bytes(content_of(script))
+    model = EmbeddedModel("small-model", "Small model", store, file=file, program=PROGRAM, patience=QUICK)
+    return replace(model, **options)
