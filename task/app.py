@@ -19,7 +19,7 @@ from task.connection import Connection, OpenAIUpstream, open_connection
 from task.context_setup import live_context
 from task.dial_request import check_answerable, configuration_of, configuration_schema
 from task.dial_traces import trace_start
-from task.document_search import load_libraries, rag_tools
+from task.document_search import rag_tools
 from task.errors import InvalidRequest, ProviderError, SettingsError, new_reference
 from task.llm.base import ModelOptions
 from task.llm.profiles import PROFILES, Profile
@@ -112,7 +112,6 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         """Load in a thread what the first requests would hold all others up for."""
         await self.connection().files.open()
         await asyncio.to_thread(import_module, "jsonschema")
-        await asyncio.to_thread(load_libraries, self.settings)
         await self.store.soon()
 
     async def close(self) -> None:

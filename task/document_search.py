@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from importlib import import_module
 from importlib.util import find_spec
 
 from task.connection import Connection
@@ -46,18 +45,6 @@ def rag_tools(settings: Settings, connection: Connection | None, readers: Reader
             options=_options(settings),
         )
     ]
-
-
-def load_libraries(settings: Settings) -> None:
-    """Import the one library of the search that would hold up the answers that stream while it is loaded.
-
-    The others load in the thread that cuts or indexes the first document: streams wait 15 ms at most, and the memory of
-    an agent that nobody gives a document is 20 MB less.
-    """
-    if not settings.rag.enabled or _missing():
-        return
-    logging.getLogger("faiss").setLevel(logging.WARNING)  # it tells of every build it looks for
-    import_module("faiss")
 
 
 def _missing() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -70,8 +71,10 @@ def build_index(document: ChunkedDocument, vectors: NDArray[np.float32]) -> Docu
 
 def dense_index(vectors: NDArray[np.float32]) -> Any:
     """An exact FAISS index by Euclidean distance, which for normalised rows orders like the cosine."""
-    import faiss
     import numpy as np
+
+    logging.getLogger("faiss").setLevel(logging.WARNING)  # on import it tells of every build it looks for
+    import faiss
 
     index = faiss.IndexFlatL2(vectors.shape[1])
     index.add(np.ascontiguousarray(vectors))
