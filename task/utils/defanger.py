@@ -166,7 +166,7 @@ class Defanger:
             return start + 2, "!\\["
         url = decoded(destination[1])
         if not self._suspicion.harmful(url, "load"):
-            return end, text[start:end]
+            return start + 2, "!["
         return end, f"\\[{_plain_words(found[1])}\\] ({inert(url)})"
 
     def _link(self, text: str, start: int, last: bool) -> tuple[int, str]:
@@ -189,7 +189,7 @@ class Defanger:
     def _tag(self, text: str, start: int, last: bool) -> tuple[int, str]:
         if link := _AUTOLINK.match(text, start):
             harmful = self._suspicion.harmful(link[1], "follow")
-            return start + 1, "\\<" if harmful else "<"
+            return start + 1, "&lt; " if harmful else "<"
         name = _TAG_NAME.match(text, start)
         loads = name is not None and name[1].lower() in _LOADING
         end = text.find(">", start) + 1

