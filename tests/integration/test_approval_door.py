@@ -14,7 +14,7 @@ from aidial_client import AsyncDial
 from task.approvals.claims import CoreClaims
 from task.settings import Settings
 from tests.support.agent import running_agent
-from tests.support.chat_reader import ChatReader, chat_reader
+from tests.support.chat_reader import chat_reader
 from tests.support.noting import notes, noting
 from tests.support.product import DEPLOYMENT, MODEL
 
@@ -91,24 +91,19 @@ async def test_a_second_try_of_an_approval_is_refused_by_every_process(tmp_path:
         settings = {"dial_endpoint": p.core.url, "deployment_name": MODEL, "state_secret": "of both"}
         paths = {"tool_paths": [str(tmp_path / "noting.py")], "data_dir": tmp_path / "second"}
         upstream = {"openai_base_url": p.upstream.url, "openai_api_key": "sk-test"}
-        async with (
-            running_agent(Settings.model_validate({**settings, **paths, **upstream})) as second,
-            chat_reader(p.agent_url, "key-one") as here,
-            chat_reader(second, "key-one") as there,
-        ):
-            await here.ask("Note 1")
-            there.messages = copy.deepcopy(here.messages)
-            resumed = await there.ask("approve")
-            assert (resumed.content, notes(tmp_path)) == ("Result: 2", ["1"])
-            used = [await tried(reader) for reader in (there, here)]
+        async with chat_reader(p.agent_url, "key-one") as here:
+            asked = await here.ask("Note 1")
+            assert asked.form_schema is not None, asked.error
+            async with (
+                running_agent(Settings.model_validate({**settings, **paths, **upstream})) as second,
+                chat_reader(second, "key-one") as there,
+            ):
+                there.messages = copy.deepcopy(here.messages)
+                resumed = await there.ask("approve")
+                assert (resumed.content, notes(tmp_path)) == ("Result: 2", ["1"])
+                used = [(await there.again()).content, (await here.ask("approve")).content]
     assert ["was used before" in content for content in used] == [True, True]
     assert notes(tmp_path) == ["1"]
-
-
-async def tried(reader: ChatReader) -> str:
-    if reader.messages[-1]["role"] == "assistant" and "Result" in reader.messages[-1]["content"]:
-        return (await reader.again()).content
-    return (await reader.ask("approve")).content
 
 
 async def test_of_twenty_who_approve_at_once_one_is_first(tmp_path: Path) -> None:
