@@ -46,14 +46,12 @@ class Approvals:
             new_id("appr", 16), owner, call_id, tool, arguments, digest, now, now + seconds, card, session_id, run_id
         )
         row = {"id": asked.approval_id, "data": _data(asked), **{name: getattr(asked, name) for name in _COLUMNS}}
-        async with self.database.writing() as connection:
-            await connection.execute(insert(_approvals), row)
+        await self.database.write(lambda connection: connection.execute(insert(_approvals), row))
         return asked
 
     async def get(self, owner: str, approval_id: str) -> Approval:
         query = select(_approvals).where(_approvals.c.id == approval_id, _approvals.c.owner == owner)
-        async with self.database.reading() as connection:
-            row = (await connection.execute(query)).first()
+        row = await self.database.read(lambda connection: connection.execute(query).first())
         if row is None:
             raise NotFound(f"there is no approval {approval_id!r}")
         return self._approval(row)
@@ -67,8 +65,8 @@ class Approvals:
             query = query.where(column == value) if value is not None else query
         if waiting:
             query = query.where(_approvals.c.status == "waiting", _approvals.c.expires_at > self.clock())
-        async with self.database.reading() as connection:
-            rows = (await connection.execute(query.order_by(_approvals.c.asked_at.desc()).limit(200))).all()
+        query = query.order_by(_approvals.c.asked_at.desc()).limit(200)
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
         return tuple(self._approval(row) for row in reversed(rows))
 
     async def answer(self, owner: str, approval_id: str, answer: Answer) -> Approval:
@@ -83,10 +81,10 @@ class Approvals:
         first = update(_approvals).where(_approvals.c.id == approval_id, _approvals.c.status == "waiting")
         first = first.where(_approvals.c.expires_at > self.clock())
         values = {"status": status, "answered_at": answered.answered_at, "data": _data(answered)}
-        async with self.database.writing() as connection:
-            if not (await connection.execute(first.values(values))).rowcount:
-                found = (await self.get(owner, approval_id)).status
-                raise Conflict(f"the approval {approval_id} is {found} already")
+        first = first.values(values)
+        if not await self.database.write(lambda connection: connection.execute(first).rowcount):
+            found = (await self.get(owner, approval_id)).status
+            raise Conflict(f"the approval {approval_id} is {found} already")
         return answered
 
     async def wait(self, owner: str, approval_id: str) -> Approval:

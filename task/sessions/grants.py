@@ -36,8 +36,7 @@ class StoredGrants:
             "id": grant.grant_id, "owner": owner, "session_id": session_id, "created_at": now,
             "expires_at": grant.expires_at, "data": packed(dict(data)),
         }  # fmt: skip
-        async with self.database.writing() as connection:
-            await connection.execute(insert(_grants), row)
+        await self.database.write(lambda connection: connection.execute(insert(_grants), row))
         return grant
 
     async def list(self, owner: str, session_id: str | None = None) -> tuple[StoredGrant, ...]:
@@ -47,8 +46,8 @@ class StoredGrants:
         query = query.where(or_(columns.expires_at.is_(None), columns.expires_at > self.clock()))
         if session_id is not None:
             query = query.where(or_(columns.session_id.is_(None), columns.session_id == session_id))
-        async with self.database.reading() as connection:
-            rows = (await connection.execute(query.order_by(columns.created_at, columns.id))).all()
+        query = query.order_by(columns.created_at, columns.id)
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
         return tuple(_grant(row) for row in rows)
 
     async def revoke(self, owner: str, grant_id: str) -> None:
@@ -58,9 +57,8 @@ class StoredGrants:
             NotFound: the owner has no such grant.
         """
         revoked = delete(_grants).where(_grants.c.id == grant_id, _grants.c.owner == owner)
-        async with self.database.writing() as connection:
-            if not (await connection.execute(revoked)).rowcount:
-                raise NotFound(f"there is no grant {grant_id!r}")
+        if not await self.database.write(lambda connection: connection.execute(revoked).rowcount):
+            raise NotFound(f"there is no grant {grant_id!r}")
 
 
 def _grant(row: Row[Any]) -> StoredGrant:

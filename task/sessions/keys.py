@@ -47,8 +47,7 @@ class Keys:
             "id": key.key_id, "owner": owner, "label": label, "digest": _digest(secret), "operator": operator,
             "created_at": key.created_at,
         }  # fmt: skip
-        async with self.database.writing() as connection:
-            await connection.execute(insert(_keys), row)
+        await self.database.write(lambda connection: connection.execute(insert(_keys), row))
         return key, secret
 
     async def verify(self, secret: str) -> ApiKey | None:
@@ -58,8 +57,7 @@ class Keys:
         if known is not None and now < until:
             return known
         query = select(_keys).where(_keys.c.digest == digest, _keys.c.revoked_at.is_(None))
-        async with self.database.reading() as connection:
-            row = (await connection.execute(query)).first()
+        row = await self.database.read(lambda connection: connection.execute(query).first())
         if row is None:
             self._known.pop(digest, None)
             return None
@@ -74,16 +72,16 @@ class Keys:
         Raises:
             NotFound: there is no such key, or it was revoked before.
         """
-        revoked = update(_keys).where(_keys.c.id == key_id, _keys.c.revoked_at.is_(None))
-        async with self.database.writing() as connection:
-            if not (await connection.execute(revoked.values(revoked_at=self.clock()))).rowcount:
-                raise NotFound(f"there is no valid key {key_id!r}")
+        valid = update(_keys).where(_keys.c.id == key_id, _keys.c.revoked_at.is_(None))
+        revoked = valid.values(revoked_at=self.clock())
+        if not await self.database.write(lambda connection: connection.execute(revoked).rowcount):
+            raise NotFound(f"there is no valid key {key_id!r}")
         self._known.clear()
 
     async def list(self) -> tuple[ApiKey, ...]:
         """All keys, oldest first, revoked ones too."""
-        async with self.database.reading() as connection:
-            rows = (await connection.execute(select(_keys).order_by(_keys.c.created_at, _keys.c.id))).all()
+        query = select(_keys).order_by(_keys.c.created_at, _keys.c.id)
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
         return tuple(_key(row) for row in rows)
 
 

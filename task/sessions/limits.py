@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from task.sessions.store import Database
 
@@ -36,11 +36,14 @@ class RateLimits:
         if self.database.is_sqlite:
             return self._take_here(name, float(per_minute), rate, now)
         values = {"name": name, "most": float(per_minute), "rate": rate, "now": now}
-        async with self.database.writing() as connection:
-            if (await connection.execute(_TAKE, values)).first() is not None:
+
+        def work(connection: Connection) -> float | None:
+            if connection.execute(_TAKE, values).first() is not None:
                 return None
-            level = await connection.scalar(_LEFT, {"name": name, "rate": rate, "now": now})
-        return _wait(level or 0.0, rate)
+            level = connection.scalar(_LEFT, {"name": name, "rate": rate, "now": now})
+            return _wait(level or 0.0, rate)
+
+        return await self.database.write(work)
 
     def _take_here(self, name: str, most: float, rate: float, now: float) -> float | None:
         level, filled_at = self._buckets.get(name, (most, now))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import Connection, inspect, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from task.errors import StoreUnavailable
 from task.sessions.store import Database
@@ -21,19 +20,16 @@ async def migrate(database: Database) -> None:
     Raises:
         StoreUnavailable: the database does not answer, or a newer version has written it.
     """
-    async with database.reading() as connection:
-        if await connection.run_sync(_version) == HEAD:
-            return
-    async with database.writing() as connection:
-        await _alone(connection)
-        found = await connection.run_sync(_version)
-        if found != HEAD:
-            await connection.run_sync(_upgrade, found)
+    if await database.read(_version) != HEAD:
+        await database.write(_migrate)
 
 
-async def _alone(connection: AsyncConnection) -> None:
+def _migrate(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":  # SQLite's transaction is the only one already
-        await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+    found = _version(connection)
+    if found != HEAD:
+        _upgrade(connection, found)
 
 
 def _version(connection: Connection) -> str | None:

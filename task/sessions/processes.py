@@ -7,8 +7,9 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from task.sessions import tables
 from task.sessions.store import Database
@@ -28,31 +29,35 @@ class Processes:
     own_id: str = field(default_factory=lambda: new_id("proc", 16))
 
     async def enter(self) -> None:
-        row = {"id": self.own_id, "place": _place(os.getpid()), "seen_at": self.clock()}
-        async with self.database.writing() as connection:
-            await connection.execute(insert(_processes), row)
+        row = self._row()
+        await self.database.write(lambda connection: connection.execute(insert(_processes), row))
 
     async def beat(self) -> None:
-        async with self.database.writing() as connection:
-            seen = update(_processes).where(_processes.c.id == self.own_id)
-            if not (await connection.execute(seen.values(seen_at=self.clock()))).rowcount:
-                row = {"id": self.own_id, "place": _place(os.getpid()), "seen_at": self.clock()}
-                await connection.execute(insert(_processes), row)  # taken for dead: it was held up for long
+        row = self._row()
+        seen = update(_processes).where(_processes.c.id == self.own_id).values(seen_at=row["seen_at"])
+
+        def work(connection: Connection) -> None:
+            if not connection.execute(seen).rowcount:
+                connection.execute(insert(_processes), row)  # taken for dead: it was held up for long
+
+        await self.database.write(work)
 
     async def leave(self) -> None:
-        async with self.database.writing() as connection:
-            await connection.execute(delete(_processes).where(_processes.c.id == self.own_id))
+        own = delete(_processes).where(_processes.c.id == self.own_id)
+        await self.database.write(lambda connection: connection.execute(own))
 
     async def living(self) -> set[str]:
         """The ids of the processes that live, this one among them."""
-        async with self.database.reading() as connection:
-            rows = (await connection.execute(select(_processes))).all()
+        rows = await self.database.read(lambda connection: connection.execute(select(_processes)).all())
         since = self.clock() - LEASE_SECONDS
         return {self.own_id, *(row.id for row in rows if row.seen_at >= since and not _known_dead(row.place))}
 
     async def forget(self, living: set[str]) -> None:
-        async with self.database.writing() as connection:
-            await connection.execute(delete(_processes).where(_processes.c.id.not_in(living)))
+        dead = delete(_processes).where(_processes.c.id.not_in(living))
+        await self.database.write(lambda connection: connection.execute(dead))
+
+    def _row(self) -> dict[str, Any]:
+        return {"id": self.own_id, "place": _place(os.getpid()), "seen_at": self.clock()}
 
 
 def _place(pid: int) -> str:

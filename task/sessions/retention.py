@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Table, and_, delete, or_, select
+from sqlalchemy import Column, Connection, Table, and_, delete, or_, select
 
 from task.sessions import tables
-from task.sessions.sessions import remove
+from task.sessions.session_rows import remove
 from task.sessions.store import Database
 
 DAY = 86_400
@@ -42,34 +42,35 @@ async def _forget(database: Database, table: Table, time: Column[float], oldest:
     rules += [or_(time < last[0], and_(time == last[0], table.c.id < last[1]))] if last is not None else []
     if not rules:
         return 0
-    while True:
-        # A run that is in progress is in nobody's way.
-        alive = [table.c.status != "running"] if "status" in table.c else []
-        query = select(table.c.id).where(or_(*rules), *alive).limit(AT_ONCE)
-        async with database.writing() as connection:
-            ids = [row.id for row in await connection.execute(query)]
-            if table is tables.sessions:
-                await remove(connection, table.c.id.in_(ids))
-            else:
-                await connection.execute(delete(table).where(table.c.id.in_(ids)))
-        gone += len(ids)
-        if len(ids) < AT_ONCE:
-            return gone
+    # A run that is in progress is in nobody's way.
+    alive = [table.c.status != "running"] if "status" in table.c else []
+    query = select(table.c.id).where(or_(*rules), *alive).limit(AT_ONCE)
+
+    def work(connection: Connection) -> int:
+        ids = [row.id for row in connection.execute(query)]
+        if table is tables.sessions:
+            return remove(connection, table.c.id.in_(ids))
+        return connection.execute(delete(table).where(table.c.id.in_(ids))).rowcount
+
+    while some := await database.write(work):
+        gone += some
+    return gone
 
 
 async def _last_kept(database: Database, table: Table, time: Column[float], most: int | None) -> Any:
     if most is None:
         return None
     query = select(time, table.c.id).order_by(time.desc(), table.c.id.desc()).offset(max(most - 1, 0)).limit(1)
-    async with database.reading() as connection:
-        return (await connection.execute(query)).first()
+    return await database.read(lambda connection: connection.execute(query).first())
 
 
 async def _tidy(database: Database, before: float) -> None:
-    async with database.writing() as connection:
+    def work(connection: Connection) -> None:
         for table, time in (
             (tables.approvals, tables.approvals.c.expires_at),
             (tables.grants, tables.grants.c.expires_at),
             (tables.counters, tables.counters.c.filled_at),
         ):
-            await connection.execute(delete(table).where(time < before))
+            connection.execute(delete(table).where(time < before))
+
+    await database.write(work)

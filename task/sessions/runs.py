@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, cast
 
-from sqlalchemy import Row, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Row, insert, select, update
 
 from task.conversation.messages import Message
 from task.errors import Conflict, NotFound
@@ -17,7 +16,7 @@ from task.sessions.orphans import interrupt
 from task.sessions.paging import page_from, page_of
 from task.sessions.processes import Processes
 from task.sessions.records import Event, Page, Run, RunStatus, Session
-from task.sessions.sessions import append, write
+from task.sessions.session_rows import add_answer, append
 from task.sessions.store import Database
 from task.sessions.wire import new_id, unpacked
 from task.sessions.writer import Writer
@@ -52,11 +51,14 @@ class Runs:
         run = Run(new_id("run", 16), owner, "running", now, session_id, trace_id, experiment)
         if session is not None:
             await self._free(session.session_id)
-        async with self._database.writing() as connection:
+
+        def work(connection: Connection) -> None:
             if session is not None:
-                await _nobody_else(connection, session.session_id)
-                await append(connection, owner, session.session_id, messages, session.version, now)
-            await connection.execute(insert(_runs), self._row(run))
+                _nobody_else(connection, session.session_id)
+                append(connection, owner, session.session_id, messages, session.version, now)
+            connection.execute(insert(_runs), self._row(run))
+
+        await self._database.write(work)
         self._live[run.run_id] = LiveRun(run.run_id, self._queue)
         return run
 
@@ -77,20 +79,19 @@ class Runs:
         live, now = self._live.pop(run_id), self._clock()
         live.end()
 
-        async def work(connection: AsyncConnection) -> None:
+        def work(connection: Connection) -> None:
             running = update(_runs).where(_runs.c.id == run_id, _runs.c.status == "running")
             ended = running.values(status=status, ended_at=now, error=error).returning(_runs.c.session_id)
-            row = (await connection.execute(ended)).first()
+            row = connection.execute(ended).first()
             if row is not None and row.session_id is not None and added:
-                await answer(connection, row.session_id, added, now)
+                add_answer(connection, row.session_id, added, now)
 
         self._writer.put(work)
         await self._writer.flush()
 
     async def get(self, owner: str, run_id: str) -> Run:
-        async with self._database.reading() as connection:
-            query = select(_runs).where(_runs.c.id == run_id, _runs.c.owner == owner)
-            row = (await connection.execute(query)).first()
+        query = select(_runs).where(_runs.c.id == run_id, _runs.c.owner == owner)
+        row = await self._database.read(lambda connection: connection.execute(query).first())
         if row is None:
             raise NotFound(f"there is no run {run_id!r}")
         return _run(row)
@@ -103,8 +104,7 @@ class Runs:
         if session_id is not None:
             query = query.where(_runs.c.session_id == session_id)
         query = page_of(query, _runs.c.started_at, _runs.c.id, limit, cursor)
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).all()
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
         return page_from(rows, limit, _run, lambda run: (run.started_at, run.run_id))
 
     async def events_after(self, owner: str, run_id: str, after: int = 0) -> AsyncGenerator[Event]:
@@ -132,8 +132,8 @@ class Runs:
         run = await self.get(owner, run_id)
         if run.over:
             return run
-        async with self._database.writing() as connection:
-            await connection.execute(update(_runs).where(_runs.c.id == run_id).values(cancel_asked=True))
+        asked = update(_runs).where(_runs.c.id == run_id).values(cancel_asked=True)
+        await self._database.write(lambda connection: connection.execute(asked))
         if run_id in self._live:
             self._live[run_id].cancel_asked.set()
         return run
@@ -147,23 +147,21 @@ class Runs:
         if not self._live:
             return
         query = select(_runs.c.id).where(_runs.c.id.in_(list(self._live)), _runs.c.cancel_asked)
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(query)).all()
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
         for row in rows:
             if row.id in self._live:
                 self._live[row.id].cancel_asked.set()
 
     async def interrupt_orphans(self) -> int:
         """Mark what dead processes left running as interrupted; how many runs there were."""
-        living = await self._processes.living()
-        async with self._database.writing() as connection:
-            found = await interrupt(connection, living, self._clock(), answer)
+        living, now = await self._processes.living(), self._clock()
+        found = await self._database.write(lambda connection: interrupt(connection, living, now))
         await self._processes.forget(living)
         return found
 
     def _queue(self, row: dict[str, Any]) -> None:
-        async def work(connection: AsyncConnection) -> None:
-            await connection.execute(insert(_events), row)
+        def work(connection: Connection) -> None:
+            connection.execute(insert(_events), row)
 
         self._writer.put(work)
 
@@ -176,32 +174,21 @@ class Runs:
 
     async def _free(self, session_id: str) -> None:
         query = select(_runs.c.process).where(_runs.c.session_id == session_id, _runs.c.status == "running")
-        async with self._database.reading() as connection:
-            row = (await connection.execute(query)).first()
+        row = await self._database.read(lambda connection: connection.execute(query).first())
         if row is not None and row.process not in await self._processes.living():
             await self.interrupt_orphans()
 
     async def _stored_after(self, run_id: str, after: int) -> Sequence[Event]:
         query = select(_events.c.data).where(_events.c.run_id == run_id, _events.c.last > after)
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(query.order_by(_events.c.first))).all()
+        query = query.order_by(_events.c.first)
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
         events = [_event(item) for row in rows for item in unpacked(row.data)]
         return [event for event in events if event.number > after]
 
 
-async def answer(connection: AsyncConnection, session_id: str, messages: Sequence[Message], now: float) -> None:
-    """Add what a run has said to its session; nothing when the session is gone."""
-    columns = tables.sessions.c
-    grown = update(tables.sessions).where(columns.id == session_id).returning(columns.length)
-    values = {"version": columns.version + 1, "updated_at": now, "length": columns.length + len(messages)}
-    row = (await connection.execute(grown.values(values))).first()
-    if row is not None:
-        await write(connection, session_id, row.length - len(messages), messages)
-
-
-async def _nobody_else(connection: AsyncConnection, session_id: str) -> None:
+def _nobody_else(connection: Connection, session_id: str) -> None:
     query = select(_runs.c.id).where(_runs.c.session_id == session_id, _runs.c.status == "running")
-    if (await connection.execute(query)).first() is not None:
+    if connection.execute(query).first() is not None:
         raise Conflict(f"the session {session_id} is being answered already; wait for that answer, or cancel its run")
 
 

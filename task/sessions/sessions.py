@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import ColumnElement, Row, delete, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, update
 
 from task.conversation.messages import Message
-from task.errors import Conflict, NotFound
+from task.sessions import session_rows as rows
 from task.sessions import tables
 from task.sessions.merge import Merged, merged
-from task.sessions.paging import page_from, page_of
 from task.sessions.records import Page, Session
-from task.sessions.store import Database, insert_new
-from task.sessions.wire import message_data, message_from, new_id, packed, unpacked
+from task.sessions.store import Database
 
-TITLE_LENGTH = 200
-_sessions, _messages = tables.sessions, tables.messages
+_sessions = tables.sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,50 +34,53 @@ class Sessions:
     clock: Callable[[], float]
 
     async def start(self, owner: str, title: str = "") -> Session:
-        async with self.database.writing() as connection:
-            return await self._insert(connection, owner, title, None)
+        now = self.clock()
+        return await self.database.write(lambda connection: rows.insert_session(connection, owner, title, None, now))
 
     async def get(self, owner: str, session_id: str) -> Session:
         """The session with its messages and the ids of its traces, both oldest first."""
-        async with self.database.reading() as connection:
-            row = await _row(connection, owner, session_id)
-            return _session(row, await _stored(connection, session_id), await _traces(connection, session_id))
+        return await self.database.read(lambda connection: rows.whole(connection, owner, session_id))
 
     async def messages(self, owner: str, session_id: str) -> tuple[Message, ...]:
-        async with self.database.reading() as connection:
-            await _row(connection, owner, session_id)
-            return await _stored(connection, session_id)
+        def work(connection: Connection) -> tuple[Message, ...]:
+            rows.row_of(connection, owner, session_id)
+            return rows.messages_of(connection, session_id)
+
+        return await self.database.read(work)
 
     async def list(self, owner: str, limit: int = 50, cursor: str | None = None) -> Page[Session]:
         """The owner's sessions, the last used first, without their messages."""
-        query = select(_sessions).where(_sessions.c.owner == owner)
-        query = page_of(query, _sessions.c.updated_at, _sessions.c.id, limit, cursor)
-        async with self.database.reading() as connection:
-            rows = (await connection.execute(query)).all()
-        return page_from(rows, limit, _session, lambda session: (session.updated_at, session.session_id))
+        return await self.database.read(lambda connection: rows.page(connection, owner, limit, cursor))
 
     async def end(self, owner: str, session_id: str) -> Session:
         """End the session; ending it again changes nothing."""
         now = self.clock()
-        async with self.database.writing() as connection:
-            row = await _row(connection, owner, session_id)
+
+        def work(connection: Connection) -> Session:
+            row = rows.row_of(connection, owner, session_id)
             if row.ended_at is None:
                 ended = update(_sessions).where(_sessions.c.id == session_id)
-                await connection.execute(ended.values(ended_at=now, updated_at=now, version=row.version + 1))
-            row = await _row(connection, owner, session_id)
-            return _session(row, await _stored(connection, session_id))
+                connection.execute(ended.values(ended_at=now, updated_at=now, version=row.version + 1))
+            return rows.whole(connection, owner, session_id)
+
+        return await self.database.write(work)
 
     async def rename(self, owner: str, session_id: str, title: str) -> None:
-        async with self.database.writing() as connection:
-            await _row(connection, owner, session_id)
+        def work(connection: Connection) -> None:
+            rows.row_of(connection, owner, session_id)
             renamed = update(_sessions).where(_sessions.c.id == session_id)
-            await connection.execute(renamed.values(title=_title(title)))
+            connection.execute(renamed.values(title=rows.short_title(title)))
+
+        await self.database.write(work)
 
     async def delete(self, owner: str, session_id: str) -> None:
         """Remove the session with its messages, runs, traces, approvals and grants."""
-        async with self.database.writing() as connection:
-            await _row(connection, owner, session_id)
-            await remove(connection, _sessions.c.id == session_id)
+
+        def work(connection: Connection) -> None:
+            rows.row_of(connection, owner, session_id)
+            rows.remove(connection, _sessions.c.id == session_id)
+
+        await self.database.write(work)
 
     async def append(self, owner: str, session_id: str, messages: Sequence[Message], version: int) -> int:
         """Add messages to the session as it was at `version`; the version it has now.
@@ -90,18 +88,23 @@ class Sessions:
         Raises:
             Conflict: somebody else has changed the session meanwhile, or it has ended.
         """
-        async with self.database.writing() as connection:
-            return await append(connection, owner, session_id, messages, version, self.clock())
+        now = self.clock()
+        return await self.database.write(
+            lambda connection: rows.append(connection, owner, session_id, messages, version, now)
+        )
 
     async def branch(self, owner: str, session_id: str, keep: int) -> Session:
         """A new session that begins with the first `keep` messages of this one."""
-        async with self.database.writing() as connection:
-            row = await _row(connection, owner, session_id)
-            kept = (await _stored(connection, session_id))[:keep]
-            made = await self._insert(connection, owner, row.title, session_id)
-            version = await append(connection, owner, made.session_id, kept, made.version, self.clock())
-            row = await _row(connection, owner, made.session_id)
-        return _session(row, kept) if version else made
+        now = self.clock()
+
+        def work(connection: Connection) -> Session:
+            row = rows.row_of(connection, owner, session_id)
+            kept = rows.messages_of(connection, session_id)[:keep]
+            made = rows.insert_session(connection, owner, row.title, session_id, now)
+            rows.append(connection, owner, made.session_id, kept, made.version, now)
+            return rows.whole(connection, owner, made.session_id)
+
+        return await self.database.write(work)
 
     async def resume(self, owner: str, session_id: str, sent: Sequence[Message]) -> Resumed:
         """The session, or the branch of it, that the client's messages continue.
@@ -115,7 +118,8 @@ class Sessions:
         return await self._on_a_branch(session, fit, sent)
 
     async def _on_a_branch(self, session: Session, fit: Merged, sent: Sequence[Message]) -> Resumed:
-        for branch_id in await self._branches(session.session_id):
+        branches = await self.database.read(lambda connection: rows.branches(connection, session.session_id))
+        for branch_id in branches:
             branch = await self.get(session.owner, branch_id)
             other = merged(branch.messages, sent)
             if not other.branched and branch.ended_at is None:
@@ -124,88 +128,3 @@ class Sessions:
                 session, fit = branch, other
         made = await self.branch(session.owner, session.session_id, fit.kept)
         return Resumed(made, fit.new, branched=True)
-
-    async def _branches(self, session_id: str) -> tuple[str, ...]:
-        query = select(_sessions.c.id).where(_sessions.c.parent == session_id).order_by(_sessions.c.updated_at.desc())
-        async with self.database.reading() as connection:
-            return tuple(row.id for row in await connection.execute(query.limit(20)))
-
-    async def _insert(self, connection: AsyncConnection, owner: str, title: str, parent: str | None) -> Session:
-        now = self.clock()
-        while True:
-            made = Session(new_id("sess"), owner, now, now, title=_title(title), parent=parent)
-            row = {"id": made.session_id, "owner": owner, "title": made.title, "parent": parent}
-            if await insert_new(connection, _sessions, {**row, "started_at": now, "updated_at": now}):
-                return made
-
-
-async def append(
-    connection: AsyncConnection, owner: str, session_id: str, messages: Sequence[Message], version: int, now: float
-) -> int:
-    """Add messages inside a transaction; see `Sessions.append`."""
-    length = await _claim(connection, owner, session_id, version, len(messages), now)
-    await write(connection, session_id, length, messages)
-    return version + 1
-
-
-async def write(connection: AsyncConnection, session_id: str, position: int, messages: Sequence[Message]) -> None:
-    """Write messages from `position` on; the session's row is not touched."""
-    rows = [
-        {"session_id": session_id, "position": number, "data": packed(message_data(message))}
-        for number, message in enumerate(messages, position)
-    ]
-    if rows:
-        await connection.execute(insert(_messages), rows)
-
-
-async def remove(connection: AsyncConnection, which: ColumnElement[bool]) -> int:
-    """Remove sessions with all that belongs to them; how many there were."""
-    gone = select(_sessions.c.id).where(which)
-    for table in (tables.traces, tables.approvals, tables.grants):
-        await connection.execute(delete(table).where(table.c.session_id.in_(gone)))
-    return (await connection.execute(delete(_sessions).where(which))).rowcount
-
-
-async def _claim(connection: AsyncConnection, owner: str, session_id: str, version: int, more: int, now: float) -> int:
-    columns = _sessions.c
-    claim = update(_sessions).where(
-        columns.id == session_id, columns.owner == owner, columns.version == version, columns.ended_at.is_(None)
-    )
-    values = {"version": version + 1, "updated_at": now, "length": columns.length + more}
-    claimed = (await connection.execute(claim.values(values).returning(columns.length))).first()
-    if claimed is not None:
-        return claimed.length - more
-    row = await _row(connection, owner, session_id)
-    if row.ended_at is not None:
-        raise Conflict(f"the session {session_id} has ended; start another one")
-    raise Conflict(f"the session {session_id} was changed by another request meanwhile; read it and try again")
-
-
-async def _row(connection: AsyncConnection, owner: str, session_id: str) -> Row[Any]:
-    query = select(_sessions).where(_sessions.c.id == session_id, _sessions.c.owner == owner)
-    row = (await connection.execute(query)).first()
-    if row is None:
-        raise NotFound(f"there is no session {session_id!r}")
-    return row
-
-
-async def _stored(connection: AsyncConnection, session_id: str) -> tuple[Message, ...]:
-    query = select(_messages.c.data).where(_messages.c.session_id == session_id).order_by(_messages.c.position)
-    return tuple(message_from(unpacked(row.data)) for row in await connection.execute(query))
-
-
-async def _traces(connection: AsyncConnection, session_id: str) -> tuple[str, ...]:
-    columns = tables.traces.c
-    query = select(columns.id).where(columns.session_id == session_id).order_by(columns.started_at, columns.id)
-    return tuple(row.id for row in await connection.execute(query))
-
-
-def _session(row: Row[Any], messages: tuple[Message, ...] = (), traces: tuple[str, ...] = ()) -> Session:
-    return Session(
-        row.id, row.owner, row.started_at, row.updated_at, row.ended_at, row.title, row.parent, row.version,
-        row.length, messages, traces,
-    )  # fmt: skip
-
-
-def _title(text: str) -> str:
-    return " ".join(text.replace("\0", " ").split())[:TITLE_LENGTH]

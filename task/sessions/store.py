@@ -1,65 +1,60 @@
-"""One database: connections for reading, transactions for writing, and what its failures mean."""
+"""One database: work to be done on a connection, away from the event loop, and what its failures mean."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from functools import partial
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import URL, Table, event, make_url
+from sqlalchemy import URL, Connection, Insert, Table, create_engine, event, make_url
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from task.errors import SettingsError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5.0  # seconds to wait for another process's transaction, and for a server to answer
 READERS = 4
 DAMAGED = ("not a database", "malformed")  # SQLite's words
-DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
+WRONG_URL = "AGENT_STORE__URL: it must be sqlite:///folder/file.db or postgresql://user:password@host/name. Correct it."
+
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Database:
-    """The two engines of one database. SQLite has one writing connection, which waits for its turn."""
+class Database(ABC):
+    """A database that works on connections are brought to. A work is a plain function and may be called twice."""
 
-    reader: AsyncEngine
-    writer: AsyncEngine
+    is_sqlite: bool
 
-    @property
-    def is_sqlite(self) -> bool:
-        return self.writer.dialect.name == "sqlite"
-
-    @asynccontextmanager
-    async def reading(self) -> AsyncGenerator[AsyncConnection]:
-        """A connection outside any transaction.
+    @abstractmethod
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """What the work finds, outside any transaction.
 
         Raises:
             StoreUnavailable: the database cannot be used now.
         """
-        async with _explained(), self.reader.connect() as connection:
-            yield connection
 
-    @asynccontextmanager
-    async def writing(self) -> AsyncGenerator[AsyncConnection]:
-        """A transaction, on disk when the block is left and gone when it raises.
+    @abstractmethod
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """What the work gives back, when all it wrote is on disk; nothing of it is when it raises.
 
         Raises:
             StoreUnavailable: the database cannot be used now.
         """
-        async with _explained(), self.writer.begin() as connection:
-            yield connection
 
-    async def close(self) -> None:
-        await self.writer.dispose()
-        await self.reader.dispose()
+    @abstractmethod
+    async def close(self) -> None: ...
 
 
 def open_database(url: str, patience: float = PATIENCE) -> Database:
@@ -70,39 +65,89 @@ def open_database(url: str, patience: float = PATIENCE) -> Database:
     Raises:
         SettingsError: the address names no such database, or its folder cannot be made.
     """
-    address = _address(url)
-    if address.get_backend_name() != "sqlite":
-        engine = create_async_engine(
-            address, pool_size=10, max_overflow=20, pool_timeout=patience, pool_pre_ping=True,
-            connect_args={"timeout": patience},
-        )  # fmt: skip
-        return Database(engine.execution_options(isolation_level="AUTOCOMMIT"), engine)
-    _make_folder(Path(address.database or ""))
-    reader = create_async_engine(
-        address, pool_size=READERS, max_overflow=0, isolation_level="AUTOCOMMIT", pool_timeout=patience * 2
-    )
-    writer = create_async_engine(address, pool_size=1, max_overflow=0, pool_timeout=patience * 2)
-    for engine in (reader, writer):
-        event.listen(engine.sync_engine, "connect", partial(_prepare, patience))
-    event.listen(writer.sync_engine, "begin", _begin_to_write)
-    return Database(reader, writer)
-
-
-async def insert_new(connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
-    """Insert the row unless its key is taken; whether it was inserted."""
-    insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-    return bool((await connection.execute(insert(table).values(row).on_conflict_do_nothing())).rowcount)
-
-
-def _address(url: str) -> URL:
     try:
         address = make_url(url)
-        driver = DRIVERS[address.get_backend_name()]
-    except (ArgumentError, KeyError):
-        raise SettingsError(
-            "AGENT_STORE__URL: it must be sqlite:///folder/file.db or postgresql://user:password@host/name. Correct it."
-        ) from None
-    return address.set(drivername=driver)
+    except ArgumentError:
+        raise SettingsError(WRONG_URL) from None
+    match address.get_backend_name():
+        case "sqlite":
+            return SqliteDatabase(address, patience)
+        case "postgresql" | "postgres":
+            return PostgresDatabase(address, patience)
+        case _:
+            raise SettingsError(WRONG_URL)
+
+
+class SqliteDatabase(Database):
+    """A file, in WAL mode: one thread writes while others read. A whole transaction is one visit to its thread."""
+
+    is_sqlite = True
+
+    def __init__(self, address: URL, patience: float) -> None:
+        _make_folder(Path(address.database or ""))
+        address = address.set(drivername="sqlite+pysqlite")
+        self.reader = create_engine(address, pool_size=READERS, max_overflow=0, isolation_level="AUTOCOMMIT")
+        self.writer = create_engine(address, pool_size=1, max_overflow=0)
+        for engine in (self.reader, self.writer):
+            event.listen(engine, "connect", partial(_prepare, patience))
+        event.listen(self.writer, "begin", _begin_to_write)
+        self._reading = ThreadPoolExecutor(READERS, "store-read")
+        self._writing = ThreadPoolExecutor(1, "store-write")
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._reading, _done, self.reader.connect, work)
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._writing, _done, self.writer.begin, work)
+
+    async def close(self) -> None:
+        for threads in (self._writing, self._reading):
+            await asyncio.to_thread(threads.shutdown)
+        self.writer.dispose()
+        self.reader.dispose()
+
+
+class PostgresDatabase(Database):
+    """A server, which several processes may share."""
+
+    is_sqlite = False
+
+    def __init__(self, address: URL, patience: float) -> None:
+        self._engine = _server_engine(address, patience)
+        self._reader = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        with _explained():
+            async with self._reader.connect() as connection:
+                return await connection.run_sync(work)
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        with _explained():
+            async with self._engine.begin() as connection:
+                return await connection.run_sync(work)
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+
+def insert_new(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
+    """Insert the row unless its key is taken; whether it was inserted."""
+    return bool(connection.execute(_insert_new(connection.dialect.name, table), row).rowcount)
+
+
+@cache
+def _insert_new(dialect: str, table: Table) -> Insert:
+    insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
+    return insert(table).on_conflict_do_nothing()
+
+
+def _server_engine(address: URL, patience: float) -> AsyncEngine:
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    return create_async_engine(
+        address.set(drivername="postgresql+asyncpg"), pool_size=10, max_overflow=20, pool_timeout=patience,
+        pool_pre_ping=True, connect_args={"timeout": patience},
+    )  # fmt: skip
 
 
 def _make_folder(file: Path) -> None:
@@ -125,13 +170,18 @@ def _prepare(patience: float, connection: Any, _: Any) -> None:
     cursor.close()
 
 
-def _begin_to_write(connection: Any) -> None:
+def _begin_to_write(connection: Connection) -> None:
     # A transaction that reads first and then wants to write is refused at once when another one has written meanwhile.
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-@asynccontextmanager
-async def _explained() -> AsyncGenerator[None]:
+def _done(connect: Callable[[], Any], work: Callable[[Connection], T]) -> T:
+    with _explained(), connect() as connection:
+        return work(connection)
+
+
+@contextmanager
+def _explained() -> Generator[None]:
     try:
         yield
     except IntegrityError:

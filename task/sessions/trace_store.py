@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Row, Select, delete, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select
 
 from task.errors import NotFound
 from task.llm.base import Usage
@@ -25,6 +24,7 @@ from task.sessions.writer import Writer
 
 CHECKPOINT_SECONDS = 1.0
 _traces, _calls = tables.traces, tables.calls
+_TAKEN = select(_traces.c.id).where(_traces.c.id == bindparam("taken"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,8 @@ class Traces:
         """An id that no stored trace has."""
         while True:
             trace_id = new_id("trace")
-            async with self.database.reading() as connection:
-                taken = await connection.scalar(select(_traces.c.id).where(_traces.c.id == trace_id))
-            if taken is None:
+            named = {"taken": trace_id}
+            if await self.database.read(lambda connection, named=named: connection.scalar(_TAKEN, named)) is None:
                 return trace_id
 
     def observer(self, start: TraceStart, trace_id: str | None = None) -> TraceObserver:
@@ -103,11 +102,14 @@ class Traces:
         query = select(_traces).where(_traces.c.id == trace_id)
         query = query if owner is None else query.where(_traces.c.owner == owner)
         results = select(_calls.c.result).where(_calls.c.trace_id == trace_id).order_by(_calls.c.position)
-        async with self.database.reading() as connection:
-            row = (await connection.execute(query)).first()
+
+        def work(connection: Connection) -> Trace:
+            row = connection.execute(query).first()
             if row is None:
                 raise NotFound(f"there is no trace {trace_id!r}")
-            return _whole(_trace(row), [unpacked(item.result) for item in await connection.execute(results)])
+            return _whole(_trace(row), [unpacked(item.result) for item in connection.execute(results)])
+
+        return await self.database.read(work)
 
     async def result(self, owner: str | None, trace_id: str, position: int) -> str:
         """The whole result of the trace's call with that number, counted from 0.
@@ -131,21 +133,23 @@ class Traces:
         query = (which or TraceFilter()).applied(select(_traces))
         query = query if owner is None else query.where(_traces.c.owner == owner)
         query = page_of(query, _traces.c.started_at, _traces.c.id, limit, cursor)
-        async with self.database.reading() as connection:
-            rows = (await connection.execute(query)).all()
-        return page_from(rows, limit, _trace, lambda trace: (trace.started_at, trace.trace_id))
+
+        def work(connection: Connection) -> Page[Trace]:
+            rows = connection.execute(query).all()
+            return page_from(rows, limit, _trace, lambda trace: (trace.started_at, trace.trace_id))
+
+        return await self.database.read(work)
 
     async def delete(self, owner: str, trace_id: str) -> None:
         which = delete(_traces).where(_traces.c.id == trace_id, _traces.c.owner == owner)
-        async with self.database.writing() as connection:
-            if not (await connection.execute(which)).rowcount:
-                raise NotFound(f"there is no trace {trace_id!r}")
+        if not await self.database.write(lambda connection: connection.execute(which).rowcount):
+            raise NotFound(f"there is no trace {trace_id!r}")
 
     def _put(self, trace: Trace, *, stored: bool) -> None:
         process = self.processes.own_id if trace.status == "running" else None
 
-        async def work(connection: AsyncConnection) -> None:
-            await _write(connection, trace, process, stored=stored)
+        def work(connection: Connection) -> None:
+            _write(connection, trace, process, stored=stored)
 
         self.writer.put(work)
 
@@ -174,18 +178,18 @@ class _Observed:
         self.stored = True
 
 
-async def _write(connection: AsyncConnection, trace: Trace, process: str | None, *, stored: bool) -> None:
+def _write(connection: Connection, trace: Trace, process: str | None, *, stored: bool) -> None:
     if stored:
-        await connection.execute(delete(_traces).where(_traces.c.id == trace.trace_id))
+        connection.execute(delete(_traces).where(_traces.c.id == trace.trace_id))
     row = _row(trace, process)
-    while not await insert_new(connection, _traces, row):
+    while not insert_new(connection, _traces, row):
         row["id"] = new_id("trace")  # another trace has the id: it stays as it is
     calls = [
         {"trace_id": row["id"], "position": number, "result": packed(call.result)}
         for number, call in enumerate(trace.tool_calls)
     ]
     if calls:
-        await connection.execute(insert(_calls), calls)
+        connection.execute(insert(_calls), calls)
 
 
 def _row(trace: Trace, process: str | None) -> dict[str, Any]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from task.errors import StoreUnavailable, new_reference
 from task.sessions.store import Database
 
 logger = logging.getLogger(__name__)
 
-Work = Callable[[AsyncConnection], Awaitable[None]]
+Work = Callable[[Connection], None]
 
 AT_ONCE = 200
 MOST_WAITING = 20_000
@@ -37,9 +37,8 @@ class Writer:
     def put(self, work: Work) -> None:
         """Have `work` done soon; it may be called twice when its transaction was lost."""
         if len(self._waiting) >= MOST_WAITING:
-            self._waiting.popleft()
-            self._done += 1
             logger.error("the store has been away for long: a write was given up")
+            return
         self._waiting.append(work)
         self._given += 1
         self._more.set()
@@ -83,32 +82,30 @@ class Writer:
                     failures += 1
 
     async def _write(self, works: Sequence[Work]) -> None:
-        given_up = self._done
         try:
-            async with self._database.writing() as connection:
-                for work in works:
-                    await work(connection)
+            await self._database.write(lambda connection: _all(works, connection))
         except StoreUnavailable:
             raise
-        except Exception as error:
-            await self._one_by_one(works, error)
-        for _ in range(len(works) - (self._done - given_up)):
-            self._waiting.popleft()
-            self._done += 1
+        except Exception:
+            await self._one_by_one(works)
+        else:
+            self._drop(len(works))
         self._tell(None)
 
-    async def _one_by_one(self, works: Sequence[Work], error: Exception) -> None:
-        if len(works) == 1:
-            logger.error("a write of the store failed (reference %s)", new_reference(), exc_info=error)
-            return
+    async def _one_by_one(self, works: Sequence[Work]) -> None:
         for work in works:
             try:
-                async with self._database.writing() as connection:
-                    await work(connection)
+                await self._database.write(work)
             except StoreUnavailable:
                 raise
-            except Exception as failure:
-                logger.exception("a write of the store failed (reference %s)", new_reference(), exc_info=failure)
+            except Exception:
+                logger.exception("a write of the store failed (reference %s)", new_reference())
+            self._drop(1)
+
+    def _drop(self, count: int) -> None:
+        for _ in range(count):
+            self._waiting.popleft()
+        self._done += count
 
     def _tell(self, error: StoreUnavailable | None) -> None:
         for place, written in self._flushing:
@@ -119,3 +116,8 @@ class Writer:
             else:
                 written.set_result(None)
         self._flushing = [item for item in self._flushing if not item[1].done()]
+
+
+def _all(works: Sequence[Work], connection: Connection) -> None:
+    for work in works:
+        work(connection)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
 from task.conversation.messages import assistant, user
 from task.errors import SettingsError, StoreUnavailable
@@ -28,6 +29,16 @@ async def traced_run(store: Store, session_id: str) -> str:
     trace = store.traces.queue(observer)
     await store.runs.finish(run.run_id, "finished", added=[assistant("hello")])
     return trace.trace_id
+
+
+async def limit_pages(store: Store, pages: int | None = None) -> None:
+    """Let the database grow to so many pages; without a number not at all."""
+
+    def work(connection: Connection) -> None:
+        now = connection.exec_driver_sql("PRAGMA page_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages or now}")
+
+    await store.database.write(work)
 
 
 async def test_while_another_process_holds_the_database_it_can_be_read_and_writers_are_told(tmp_path: Path) -> None:
@@ -55,16 +66,13 @@ async def test_a_full_disk_refuses_new_runs_and_loses_none_of_the_old(tmp_path: 
     async with opened(sqlite_url(tmp_path)) as store:
         session = (await store.sessions.start(OWNER)).session_id
         first = await traced_run(store, session)
-        async with store.database.writer.connect() as connection:
-            pages = await connection.exec_driver_sql("PRAGMA page_count")
-            await connection.exec_driver_sql(f"PRAGMA max_page_count = {pages.scalar()}")
+        await limit_pages(store)
         long = [user("x" * 100_000)]
         with pytest.raises(StoreUnavailable, match="The store is full"):
             await store.runs.begin(OWNER, session=await store.sessions.get(OWNER, session), messages=long)
         kept = await store.sessions.get(OWNER, session)
         assert (len(kept.messages), kept.traces) == (2, (first,))
-        async with store.database.writer.connect() as connection:
-            await connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
+        await limit_pages(store, 1_000_000)
         assert await traced_run(store, session) != first
         assert len(await store.sessions.messages(OWNER, session)) == 4
 
@@ -73,16 +81,11 @@ async def test_an_answer_that_ends_on_a_full_disk_is_kept_when_there_is_room_aga
     async with opened(sqlite_url(tmp_path)) as store:
         session = await store.sessions.start(OWNER)
         run = await store.runs.begin(OWNER, session=session, messages=[user("hi")])
-        async with store.database.writer.connect() as connection:
-            pages = await connection.exec_driver_sql("PRAGMA page_count")
-            await connection.exec_driver_sql(f"PRAGMA max_page_count = {pages.scalar()}")
+        await limit_pages(store)
         answer = assistant("y" * 100_000)
         with pytest.raises(StoreUnavailable, match="The store is full"):
             await store.runs.finish(run.run_id, "finished", added=[answer])
-        async with store.database.reader.connect() as connection:
-            await connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
-        async with store.database.writer.connect() as connection:
-            await connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
+        await limit_pages(store, 1_000_000)
         async with asyncio.timeout(10):
             await store.flush()
         assert await store.sessions.messages(OWNER, session.session_id) == (user("hi"), answer)

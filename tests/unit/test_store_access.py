@@ -83,6 +83,7 @@ async def test_questions_are_found_by_session_and_run(store: Store) -> None:
 
 async def test_grants_count_in_their_session_until_they_end_or_are_revoked(store: Store, clock: StoreClock) -> None:
     here = await store.grants.add(OWNER, {"scope": "tool", "tool": "look"}, session_id="sess_1", seconds=60)
+    clock.now += 1
     everywhere = await store.grants.add(OWNER, {"scope": "session", "tool": ""})
     assert await store.grants.list(OWNER, "sess_1") == (here, everywhere)
     assert await store.grants.list(OWNER, "sess_2") == (everywhere,)

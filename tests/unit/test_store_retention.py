@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
 from task.conversation.messages import assistant, user
 from task.errors import NotFound
@@ -26,10 +27,11 @@ async def answered_session(store: Store) -> str:
 
 async def rows(store: Store) -> dict[str, int]:
     tables = ("sessions", "messages", "runs", "events", "traces", "calls")
-    async with store.database.reading() as connection:
-        return {
-            table: (await connection.exec_driver_sql(f"SELECT count(*) FROM {table}")).scalar() or 0 for table in tables
-        }
+
+    def work(connection: Connection) -> dict[str, int]:
+        return {table: connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar() or 0 for table in tables}
+
+    return await store.database.read(work)
 
 
 async def test_what_is_older_than_its_days_goes_with_all_that_belongs_to_it(tmp_path: Path) -> None:
