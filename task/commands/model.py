@@ -11,8 +11,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from task.commands.local_model import index_of, name_of, own_file, store_of
 from task.settings import Settings
 from task.utils.weights.catalogue import CATALOGUE, CODER
+from task.utils.weights.download import OTHER_SOURCES, Report, pull
 from task.utils.weights.download import Progress as Bytes
-from task.utils.weights.download import Report, pull
 from task.utils.weights.runtime import install_runtime
 from task.utils.weights.store import WeightsUnavailable
 
@@ -31,7 +31,8 @@ def run_pull(settings: Settings) -> int:
             with _shown(console) as report:
                 pull(CODER, store, index, report)
     except WeightsUnavailable as error:
-        console.print(str(error), style="red")
+        text = str(error)
+        console.print(text if OTHER_SOURCES in text else f"{text} {OTHER_SOURCES}", style="red")
         return 1
     except KeyboardInterrupt:
         console.print("Stopped. The next `dial-agent model pull` goes on where this one ended.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ PROFILE = replace(BASIC, streams_usage=True)
 DECISION_TOKENS = 1024  # a call may carry a whole program
 TEMPERATURE = 0.2
 LOST = frozenset({CONNECTION_FAILED, INTERRUPTED})
+PAUSES = (0.3, 2.0)  # seconds before the tries after a loss: who starts the process again must have noticed
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +167,19 @@ class _Request:
                 return
 
     async def asked(self, plain: Sequence[Message], options: ModelOptions) -> AsyncGenerator[Delta]:
-        """The model's answer; asked once more when its process was lost before a word came."""
-        begun = tried = False
+        """The model's answer; asked again when its process was lost before a word came."""
+        begun, pauses = False, iter(PAUSES)
         while True:
             try:
-                async for delta in self._once(plain, options):
-                    begun = begun or not isinstance(delta, ReasoningDelta)
-                    yield delta
+                async with aclosing(self._once(plain, options)) as deltas:
+                    async for delta in deltas:
+                        begun = begun or not isinstance(delta, ReasoningDelta)
+                        yield delta
             except ProviderError as error:
-                if begun or tried or error.code not in LOST:
+                pause = None if begun or error.code not in LOST else next(pauses, None)
+                if pause is None:
                     raise
-                tried = True
+                await asyncio.sleep(pause)
             else:
                 return
 

@@ -24,13 +24,17 @@ to answer the user yourself. Tools:
 """
 EXAMPLES = """
 Examples:
-Who wrote Hamlet? -> [{"tool":"reply"}]
+Hello! -> [{"tool":"reply"}]
+Who wrote Hamlet, and when? -> [{"tool":"reply"}]
+Write a poem about rain -> [{"tool":"reply"}]
+How do lists and sets differ in Python? -> [{"tool":"reply"}]
 What are 7*8 and 9-4? -> [{"tool":"calculator","arguments":{"expression":"7*8"}},{"tool":"calculator","arguments":\
 {"expression":"9-4"}}]
 """
 DECIDE = (
-    "Next step as JSON. Arithmetic, charts, pictures, files and recent events need calls. Greetings, explanations, "
-    'writing, translation and common knowledge are [{"tool":"reply"}], and so is what the results above answer.'
+    "Next step as JSON. Greetings, thanks, explanations, writing, code, translation and common knowledge: "
+    '[{"tool":"reply"}], also when the results above answer the question. Arithmetic, charts, pictures, files and '
+    "recent events: calls."
 )
 UNREAD = " You have not read the attached files yet: a question about them needs a call."
 ANSWER = "Now answer the user in plain text."

@@ -92,8 +92,8 @@ async def test_calls_reach_the_caller_in_openais_form(tmp_path: Path) -> None:
 async def test_the_callers_limits_and_parameters_reach_it(tmp_path: Path) -> None:
     async with core_with(embedded(tmp_path, {}), tmp_path) as core:
         await said(core, max_completion_tokens=7, temperature=0.5)
-    asked = json.loads((tmp_path / "small-model.gguf.requests").read_text().splitlines()[-1])
-    assert (asked["max_tokens"], asked["temperature"]) == (7, 0.5)
+    asked = map(json.loads, (tmp_path / "small-model.gguf.requests").read_text().splitlines())
+    assert (7, 0.5) in [(body["max_tokens"], body.get("temperature")) for body in asked]
 
 
 async def test_it_ends_with_core(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ async def test_killed_in_an_answer_it_is_an_error_there_and_the_next_one_is_answ
         again, _, fine = await said(core)
     assert text == "one two"
     assert error
-    assert error["message"].startswith(("The model's answer was interrupted", "The connection to the model"))
+    assert error["code"] == "interrupted"
     assert (again, fine) == ("one two three four", None)
 
 
