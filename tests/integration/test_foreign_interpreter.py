@@ -37,6 +37,7 @@ async def test_a_server_with_the_documented_tool_runs_code_and_its_picture_is_at
     assert (status, content, answer.stages[0].status) == (200, PNG, "completed")
 
 
+@pytest.mark.system
 async def test_a_server_that_counts_sessions_itself_runs_code_all_the_same(tmp_path: Path) -> None:
     with foreign_interpreter("sessions") as server:
         turns = [wants("execute_code", code=CODE), says("42")]
