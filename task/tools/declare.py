@@ -34,6 +34,7 @@ class FunctionTool(BaseTool):
         timeout: float | None = None,
     ) -> None:
         self._function = function
+        self._is_async = inspect.iscoroutinefunction(function)
         self._name = name or function.__name__
         self._effects = frozenset(effects)
         self._timeout = timeout
@@ -66,7 +67,7 @@ class FunctionTool(BaseTool):
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = self._signature.typed(self.name, tool_call_params.arguments or {})
         arguments |= dict.fromkeys(self._signature.injected, tool_call_params)
-        if inspect.iscoroutinefunction(self._function):
+        if self._is_async:
             return _as_result(await self._function(**arguments))
         return _as_result(await asyncio.to_thread(self._function, **arguments))
 

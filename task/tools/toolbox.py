@@ -12,6 +12,7 @@ from task.conversation.messages import Attachment, Message, ToolCall, tool_messa
 from task.conversation.sinks import ChoiceSink, StageSink
 from task.errors import ArgumentsError, SettingsError
 from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate
+from task.permissions.effects import Origin
 from task.permissions.icerc import ICERC
 from task.permissions.outcome import mismatch
 from task.permissions.taint import ContextView
@@ -69,6 +70,7 @@ class Toolbox:
     tool_seconds: float = 300
     briefed: bool = False
     _by_name: dict[str, BaseTool] = field(init=False)
+    _origins: dict[str, Origin] = field(init=False, default_factory=dict[str, Origin])
     _repeats: RepeatGuard = field(init=False, default_factory=RepeatGuard)
     _slots: asyncio.Semaphore = field(init=False, default_factory=lambda: asyncio.Semaphore(PARALLEL_CALLS))
 
@@ -82,7 +84,9 @@ class Toolbox:
 
     def view(self, messages: Sequence[Message]) -> ContextView:
         """What a conversation with these tools tells, as it stands now."""
-        return ContextView(messages, {tool.name: tool.origin for tool in self.tools})
+        if not self._origins:
+            self._origins = {tool.name: tool.origin for tool in self.tools}
+        return ContextView(messages, self._origins)
 
     async def call_all(
         self,
