@@ -15,6 +15,8 @@ from task.llm.local_cards import CARDS
 
 REPLY = "reply"
 CALLS = 4  # in one step
+TEXT = 300  # characters of an argument of the product's own tools
+LONG = frozenset({"code"})
 DEPTH = 5  # of nested arguments
 FILE_ARGUMENTS = frozenset({"file_url", "file_urls"})
 PAGE_ARGUMENTS = frozenset({"url", "urls"})
@@ -113,8 +115,16 @@ def _call(function: Mapping[str, Any], addresses: Addresses) -> _Json:
     arguments: _Json = {**_object(parameters.get("properties", {}), parameters.get("required", []))}
     if card := CARDS.get(name):
         shown = {key: value for key, value in arguments["properties"].items() if key in card.arguments}
-        arguments = _object(shown, [key for key in arguments["required"] if key in shown])
+        arguments = _object(_ending(shown), [key for key in arguments["required"] if key in shown])
     return _object({"tool": {"const": name}, "arguments": arguments}, ["tool", "arguments"])
+
+
+def _ending(properties: _Json) -> _Json:
+    """The same with an end to every text but programs: small models repeat themselves for ever."""
+    return {
+        name: value | {"maxLength": TEXT} if value.get("type") == "string" and name not in LONG else value
+        for name, value in properties.items()
+    }
 
 
 def _object(properties: _Json, required: Sequence[str]) -> _Json:

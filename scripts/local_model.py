@@ -1,0 +1,177 @@
+"""Measure the model of this machine: its decisions on forty questions, its speed and memory; write the table.
+
+python -m scripts.local_model [--write docs/local-model.md]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+
+import orjson
+
+from scripts.local_prompts import PROMPTS, Prompt
+from task.commands.local_model import embedded
+from task.conversation.messages import system, user
+from task.errors import AgentError
+from task.llm.accumulator import Accumulator
+from task.llm.base import ModelOptions, TextDelta, ToolSchema
+from task.llm.local import LocalChatModel
+from task.llm.transport import new_session
+from task.local_core.embedded.model import EmbeddedModel
+from task.local_core.embedded.process import ModelProcess
+from task.prompts import SYSTEM_PROMPT
+from task.settings import load_settings
+from task.tools.calculator.arithmetic import evaluate
+
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+SHORT = ModelOptions(max_tokens=1)  # what it says is not looked at here, only what it decides
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the model decided for one prompt, in words, and whether that was right."""
+
+    prompt: Prompt
+    decided: str
+    right: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Seconds from a start to the first word of a short question, and again when warm; bytes of memory."""
+
+    cold: float
+    warm: float
+    memory: int
+
+
+@asynccontextmanager
+async def running(model: EmbeddedModel) -> AsyncGenerator[tuple[LocalChatModel, ModelProcess]]:
+    """The model in a process of its own, as local Core runs it."""
+    async with new_session() as session, ModelProcess(model, print) as process:
+        yield LocalChatModel(session, process.endpoint, model.name, known_prompt=SYSTEM_PROMPT), process
+
+
+async def verdict(model: LocalChatModel, prompt: Prompt, tools: Sequence[ToolSchema]) -> Verdict:
+    """One decision of the model."""
+    heard, started = Accumulator(), perf_counter()
+    messages = [system(SYSTEM_PROMPT), user(prompt.message)]
+    async with aclosing(model.stream(messages, tools, SHORT)) as deltas:
+        async for delta in deltas:
+            heard.add(delta)
+    calls = [(call.name, call.function.arguments) for call in heard.message().tool_calls]
+    decided = ", ".join(f"{name} `{_inline(arguments)}`" for name, arguments in calls) or "reply"
+    return Verdict(prompt, decided, _right(prompt, calls), perf_counter() - started)
+
+
+async def speed(model: EmbeddedModel, tools: Sequence[ToolSchema]) -> Speed:
+    """A fresh process, asked at once; then asked another short question."""
+    started = perf_counter()
+    async with running(model) as (chat, process):
+        await _first_word(chat, "Who wrote Faust?", tools)
+        cold, started = perf_counter() - started, perf_counter()
+        await _first_word(chat, "Who wrote Emma?", tools)
+        return Speed(cold, perf_counter() - started, _memory(process.pid or 0))
+
+
+def table(verdicts: Sequence[Verdict], measured: Speed, cores: int) -> str:
+    """The page's measured part."""
+    right = sum(item.right for item in verdicts)
+    needing = [item for item in verdicts if item.prompt.tools]
+    lines = [
+        f"Right: {right} of {len(verdicts)} ({sum(item.right for item in needing)} of {len(needing)} that need a tool, "
+        f"{right - sum(item.right for item in needing)} of {len(verdicts) - len(needing)} that need none).",
+        f"On {cores} cores: first word {measured.cold:.1f} s after a cold start, {measured.warm:.1f} s warm; "
+        f"{measured.memory / 1e9:.2f} GB of memory.",
+        "",
+        "| question | decided | right | s |",
+        "|---|---|---|---|",
+        *(
+            f"| {item.prompt.text}{f' ({item.prompt.file})' if item.prompt.file else ''} | {item.decided} | "
+            f"{'yes' if item.right else '**no**'} | {item.seconds:.1f} |"
+            for item in verdicts
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _right(prompt: Prompt, calls: Sequence[tuple[str, str]]) -> bool:
+    if not prompt.tools:
+        return not calls
+    if not calls or any(name not in prompt.tools for name, _ in calls):
+        return False
+    if prompt.value is not None:
+        return any(_comes_to(arguments, prompt.value) for _, arguments in calls)
+    written = " ".join(arguments for _, arguments in calls).lower().replace("_", "").replace(",000", "000")
+    return all(word.lower().replace("_", "") in written for word in prompt.words)
+
+
+def _comes_to(arguments: str, value: float) -> bool:
+    try:
+        return abs(float(evaluate(orjson.loads(arguments)["expression"])) - value) < 1e-9 * max(1, abs(value))
+    except (AgentError, ValueError):
+        return False
+
+
+def _inline(arguments: str) -> str:
+    text = ", ".join(str(value) for value in orjson.loads(arguments).values()).replace("\n", " ⏎ ")
+    return (text if len(text) <= 90 else f"{text[:90]} …").replace("|", "\\|").replace("`", "'")
+
+
+async def _first_word(chat: LocalChatModel, question: str, tools: Sequence[ToolSchema]) -> None:
+    messages = [system(SYSTEM_PROMPT), user(question)]
+    async with aclosing(chat.stream(messages, tools, ModelOptions())) as deltas:
+        async for delta in deltas:
+            if isinstance(delta, TextDelta):
+                return
+
+
+def _memory(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return int(found[1]) * 1024 if found else 0
+
+
+async def _measure(write: Path | None) -> int:
+    from tests.support.local_tools import DEFAULT_TOOLS
+
+    model = replace(embedded(load_settings()), queue=0)
+    if model.found() is None:
+        print("The model is not on this machine: dial-agent model pull", file=sys.stderr)
+        return 1
+    measured = await speed(model, DEFAULT_TOOLS)
+    verdicts: list[Verdict] = []
+    async with running(model) as (chat, _):
+        for prompt in PROMPTS:
+            verdicts.append(await verdict(chat, prompt, DEFAULT_TOOLS))
+            print(f"{'right' if verdicts[-1].right else 'WRONG'}  {prompt.text}  {verdicts[-1].decided}", flush=True)
+    _show(table(verdicts, measured, os.cpu_count() or 1), write)
+    return 0
+
+
+def _show(text: str, page: Path | None) -> None:
+    if page is None:
+        print(text)
+        return
+    before, _, rest = page.read_text("utf-8").partition(BEGIN)
+    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}", "utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Measure the model of this machine.")
+    parser.add_argument("--write", type=Path, help="put the figures into this page")
+    return asyncio.run(_measure(parser.parse_args().write))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""The real model of this machine: its decisions, its speed, and scenarios through the whole product."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from scripts.local_model import running, speed, verdict
+from scripts.local_prompts import PROMPTS
+from task.commands.local_model import embedded, memory_of
+from task.settings import load_settings
+from tests.support.chat_reader import Answer, ChatReader, chat_reader, read_line
+from tests.support.documents import SALES, csv_bytes, manual
+from tests.support.local_tools import DEFAULT_TOOLS, EXTRACT
+from tests.support.up import running_product
+
+pytestmark = [pytest.mark.local_model, pytest.mark.system, pytest.mark.timeout(3600)]
+SETTINGS = load_settings()
+MODEL = replace(embedded(SETTINGS), queue=0)
+
+STEPS = (  # what is asked of the sales below, and what the answer must hold
+    ("What is 15% of the total sales?", "1,215"),
+    ("What is the average of the sales, to two decimals?", "1,350"),
+    ("How much more did category A sell than category B?", "1,500"),
+    ("Add 19% tax to the highest sale. What is the result?", "2,023"),
+    ("What is the total of category A divided by 3?", "1,600"),
+    ("If every sale of category B grew by 10%, what would B total?", "3,630"),
+    ("What is the square root of the lowest sale, to two decimals?", "30"),
+    ("What share of the total, in percent, is the sale of 2025-10-02?", "11.1"),
+    ("Convert the total sales to euros at 0.9 euros a dollar.", "7,290"),
+    ("What is the difference between the highest and the lowest sale?", "800"),
+)
+ROWS = (("Date", "Category", "Sales"), ("2025-10-01", "A", "1500"), ("2025-10-02", "B", "900"),
+        ("2025-10-03", "A", "1600"), ("2025-10-04", "B", "1200"), ("2025-10-05", "A", "1700"),
+        ("2025-10-06", "B", "1200"))  # fmt: skip
+
+
+@asynccontextmanager
+async def person_with_the_model(home: Path) -> AsyncGenerator[ChatReader]:
+    """The whole product as `dial-agent up` starts it, and a person at its chat."""
+    async with running_product(home, AGENT_LOCAL_MODEL__FOLDER=str(MODEL.store.folder)) as product:
+        assert product.ready["model"] == MODEL.name
+        key = (home / ".local/share/dial-agent/core.key").read_text().strip()
+        async with chat_reader(product.ready["core"], key) as reader:
+            yield reader
+
+
+async def asked(reader: ChatReader, question: str, *attachments: dict[str, Any]) -> Answer:
+    """The answer to a question in a new conversation; a small model may take its time."""
+    message: dict[str, Any] = {"role": "user", "content": question}
+    if attachments:
+        message["custom_content"] = {"attachments": list(attachments)}
+    reader.messages = [message]
+    answer, started = Answer(), perf_counter()
+    async with asyncio.timeout(900), reader._post(True) as response:
+        async for line in response.content:
+            read_line(answer, line, perf_counter() - started)
+    assert answer.error is None, answer.error
+    return answer
+
+
+def staged(answer: Answer) -> str:
+    """What the stages show: names and contents."""
+    return "\n".join(f"{stage.name}\n{stage.content}" for stage in answer.stages.values())
+
+
+async def test_of_forty_fresh_questions_thirty_six_are_decided_right() -> None:
+    async with running(MODEL) as (chat, _):
+        verdicts = [await verdict(chat, prompt, DEFAULT_TOOLS) for prompt in PROMPTS]
+    wrong = [(item.prompt.text, item.decided) for item in verdicts if not item.right]
+    assert len(wrong) <= 4, wrong
+
+
+async def test_the_first_word_comes_in_time_and_the_memory_is_as_announced() -> None:
+    measured = await speed(MODEL, DEFAULT_TOOLS)
+    assert measured.cold <= 12
+    assert measured.warm <= 3
+    assert measured.memory == pytest.approx(memory_of(SETTINGS), rel=0.2)
+
+
+async def test_scenarios_through_the_whole_product(tmp_path: Path) -> None:
+    async with person_with_the_model(tmp_path) as person:
+        await one_is_listed(person)
+        await two_names_its_tools(person)
+        await four_streams(person)
+        await five_reads_the_table(person)
+        await six_reads_the_first_page(person)
+        await twelve_computes(person)
+
+
+async def test_a_file_and_then_a_calculation_is_right_in_six_of_ten(tmp_path: Path) -> None:
+    right: list[bool] = []
+    async with person_with_the_model(tmp_path) as person:
+        report = await person.upload("report.csv", csv_bytes(ROWS), "text/csv")
+        for question, expected in STEPS:
+            answer = await asked(person, question, report)
+            right.append(expected.replace(",", "") in answer.content.replace(",", ""))
+            print("right" if right[-1] else "WRONG", question, repr(answer.content), repr(staged(answer)))
+    assert sum(right) >= 6
+
+
+async def one_is_listed(person: ChatReader) -> None:
+    _, applications = await person.get("../openai/applications")
+    _, models = await person.get("../openai/models")
+    assert b'"general-purpose-agent"' in applications
+    assert MODEL.name.encode() in models
+
+
+async def two_names_its_tools(person: ChatReader) -> None:
+    answer = await asked(person, "Hi, what can you do?")
+    said = answer.content.lower()
+    assert not answer.stages
+    for words in (("file", "document"), ("search",), ("python", "code"), ("picture", "image", "logo")):
+        assert any(word in said for word in words), said
+
+
+async def four_streams(person: ChatReader) -> None:
+    answer = await asked(person, "Tell me a story about a robot")
+    assert not answer.stages
+    assert len(answer.content_times) >= 10
+    assert answer.content_times[-1] - answer.content_times[0] > 0.5
+
+
+async def five_reads_the_table(person: ChatReader) -> None:
+    report = await person.upload("report.csv", csv_bytes(SALES), "text/csv")
+    answer = await asked(person, "What is the top sale for category A?", report)
+    assert f"**File URL**: {report['url']}" in staged(answer)
+    assert "1700" in answer.content.replace(",", "")
+
+
+async def six_reads_the_first_page(person: ChatReader) -> None:
+    document = await person.upload("manual.txt", manual().encode(), "text/plain")
+    answer = await asked(person, "Extract the first page of this document", document)
+    assert EXTRACT in staged(answer)
+    assert "**Page #1. Total pages: 3**" in staged(answer)
+
+
+async def twelve_computes(person: ChatReader) -> None:
+    answer = await asked(person, "What is the sin of 5682936329203?")
+    assert "0.8703154672931" in staged(answer)
+    assert "0.87" in answer.content
