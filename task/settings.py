@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from task.settings_aliases import translated
@@ -212,6 +221,16 @@ class RagSettings(BaseModel):
         description="Folder of the embedding process's socket, shared by agents that share the process; empty: one of "
         "this user's in the temporary folder.",
     )
+
+    @field_validator("store_url")
+    @classmethod
+    def _names_a_redis(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret is None:
+            return None
+        parts = urlsplit(secret.get_secret_value())
+        if not ((parts.scheme in ("redis", "rediss") and parts.hostname) or parts.scheme == "unix"):
+            raise ValueError("it must be an address such as redis://localhost:6379/0")
+        return secret
 
 
 class LocalCoreSettings(BaseModel):

@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from pydantic import SecretStr, ValidationError
 
+from task.settings import RagSettings
 from task.tools.rag.chunks import chunk_document
 from task.tools.rag.codec import Damaged, packed, unpacked
 from task.tools.rag.document_cache import DocumentCache
@@ -134,3 +136,16 @@ async def test_a_redis_that_is_silent_is_waited_for_once() -> None:
     await store.close()
     server.close()
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("url", ["localhost:6379", "http://localhost:6379", "redis:///0", ""])
+def test_an_address_that_is_no_redis_is_refused_at_the_start(url: str) -> None:
+    with pytest.raises(ValidationError, match="such as redis://localhost:6379/0"):
+        RagSettings(store_url=SecretStr(url))
+
+
+@pytest.mark.parametrize("url", ["redis://:secret@cache:6379/0", "rediss://cache", "unix:///run/redis.sock"])
+def test_every_way_to_a_redis_is_accepted(url: str) -> None:
+    settings = RagSettings(store_url=SecretStr(url))
+    assert settings.store_url is not None
+    assert settings.store_url.get_secret_value() == url
