@@ -10,13 +10,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import aiohttp
 import pytest
 
 from scripts.local_model import running, speed, verdict
 from scripts.local_prompts import PROMPTS
 from task.commands.local_model import embedded, memory_of
 from task.settings import load_settings
-from tests.support.chat_reader import Answer, ChatReader, chat_reader, read_line
+from tests.support.chat_reader import Answer, ChatReader, read_line
 from tests.support.documents import SALES, csv_bytes, manual
 from tests.support.local_tools import DEFAULT_TOOLS, EXTRACT
 from tests.support.up import running_product
@@ -48,8 +49,8 @@ async def person_with_the_model(home: Path) -> AsyncGenerator[ChatReader]:
     async with running_product(home, AGENT_LOCAL_MODEL__FOLDER=str(MODEL.store.folder)) as product:
         assert product.ready["model"] == MODEL.name
         key = (home / ".local/share/dial-agent/core.key").read_text().strip()
-        async with chat_reader(product.ready["core"], key) as reader:
-            yield reader
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(900)) as session:
+            yield ChatReader(session, product.ready["core"], key, "general-purpose-agent")
 
 
 async def asked(reader: ChatReader, question: str, *attachments: dict[str, Any]) -> Answer:
