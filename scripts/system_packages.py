@@ -8,7 +8,12 @@ import subprocess
 import sys
 
 # Command that a test calls -> Debian package that brings it.
-PACKAGES: dict[str, str] = {"bwrap": "bubblewrap", "redis-server": "redis-server", "tesseract": "tesseract-ocr"}
+PACKAGES: dict[str, str] = {
+    "bwrap": "bubblewrap",
+    "pg_ctlcluster": "postgresql",  # its server is off the PATH in Debian
+    "redis-server": "redis-server",
+    "tesseract": "tesseract-ocr",
+}
 
 
 def main() -> int:

@@ -1,0 +1,158 @@
+"""Two processes on one PostgreSQL behave as one, also when it goes away and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from task.conversation.messages import assistant, user
+from task.errors import Conflict, StoreUnavailable
+from task.llm.scripted import says, wants
+from task.sessions.compare import parting
+from task.sessions.records import Answer
+from task.sessions.replay import replayed
+from task.sessions.retention import Retention
+from task.sessions.service import Store, open_store
+from task.sessions.traces import TraceStart
+from tests.support.postgres_server import PostgresServer, postgres_server
+from tests.support.stores import OWNER, opened
+from tests.support.traced import traced
+
+pytestmark = pytest.mark.system
+DYING = Path(__file__).parent.parent / "support" / "dying_run.py"
+
+
+@pytest.fixture
+async def server() -> AsyncGenerator[PostgresServer]:
+    async with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def pair(server: PostgresServer) -> AsyncGenerator[tuple[Store, Store]]:
+    async with opened(server.url) as one, opened(server.url, patience=2) as other:
+        yield one, other
+
+
+async def test_sessions_and_events_of_one_process_are_the_others_too(pair: tuple[Store, Store]) -> None:
+    one, other = pair
+    session = await one.sessions.start(OWNER, "nul \0 title")
+    run = await one.runs.begin(OWNER, session=session, messages=[user("nul \0 and ü\ud800")])
+    with pytest.raises(Conflict, match="being answered already"):
+        await other.runs.begin(OWNER, session=await other.sessions.get(OWNER, session.session_id))
+
+    async def heard() -> list[str]:
+        return [event.data["text"] async for event in other.runs.events_after(OWNER, run.run_id)]
+
+    listening = asyncio.create_task(heard())
+    for word in ("one ", "two ", "three"):
+        one.runs.append_event(run.run_id, "text", text=word)
+    async with asyncio.timeout(20):
+        stopped = asyncio.create_task(one.runs.cancel_asked(run.run_id))
+        await other.runs.ask_cancel(OWNER, run.run_id)
+        await stopped
+        await one.runs.finish(run.run_id, "cancelled", added=[assistant("one two three")])
+        assert await listening == ["one ", "two ", "three"]
+    now = await other.sessions.get(OWNER, session.session_id)
+    assert now.messages == (user("nul \0 and ü?"), assistant("one two three"))
+    with pytest.raises(Conflict, match="changed by another request"):
+        await other.sessions.append(OWNER, session.session_id, [user("late")], session.version)
+
+
+async def test_of_many_writers_from_both_processes_one_gets_through(pair: tuple[Store, Store]) -> None:
+    session = await pair[0].sessions.start(OWNER)
+    writing = [
+        store.sessions.append(OWNER, session.session_id, [user(str(n))], session.version)
+        for n, store in enumerate(pair * 10)
+    ]
+    results = await asyncio.gather(*writing, return_exceptions=True)
+    assert [result for result in results if not isinstance(result, Conflict)] == [1]
+
+
+async def test_traces_are_stored_listed_and_replayed(pair: tuple[Store, Store]) -> None:
+    one, other = pair
+    trace = await traced(one, wants("calculator", expression="25*47"), says("1175"))
+    assert await other.traces.get(OWNER, trace.trace_id) == trace
+    assert parting(trace, await replayed(trace)) is None
+    page = await other.traces.list(OWNER, limit=1)
+    assert ([found.trace_id for found in page.items], page.cursor) == ([trace.trace_id], None)
+
+
+async def test_rate_limits_count_for_both(pair: tuple[Store, Store]) -> None:
+    taken = await asyncio.gather(*(store.limits.take("key_1", 6) for store in pair * 6))
+    assert taken.count(None) == 6
+    assert all(0 < wait <= 10 for wait in taken if wait is not None)
+    assert await pair[0].limits.take("key_2", 6) is None
+
+
+async def test_an_approval_asked_here_is_answered_there(pair: tuple[Store, Store]) -> None:
+    one, other = pair
+    asked = await one.approvals.ask(
+        OWNER, call_id="c", tool="t", arguments={"x": "\0"}, digest="d", card={}, seconds=60
+    )
+    waiting = asyncio.create_task(one.approvals.wait(OWNER, asked.approval_id))
+    await other.approvals.answer(OWNER, asked.approval_id, Answer(False, "no"))
+    assert (await asyncio.wait_for(waiting, 10)).answer == Answer(False, "no")
+
+
+async def test_a_process_killed_in_the_middle_leaves_an_interrupted_run(server: PostgresServer) -> None:
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, str(DYING), server.url, cwd=Path.cwd(), env={"PYTHONPATH": "."}, stdout=asyncio.subprocess.PIPE
+    )
+    assert child.stdout is not None
+    async with asyncio.timeout(60):
+        run_id, trace_id, session_id = (await child.stdout.readline()).decode().split()
+        child.kill()
+        await child.wait()
+    async with opened(server.url) as store:
+        assert (await store.runs.get(OWNER, run_id)).status == "interrupted"
+        assert (await store.traces.get(OWNER, trace_id)).status == "interrupted"
+        assert (await store.sessions.messages(OWNER, session_id))[-1] == assistant("I was about to")
+
+
+async def test_processes_that_start_at_once_make_one_schema(server: PostgresServer) -> None:
+    stores = await asyncio.gather(*(open_store(server.url) for _ in range(5)))
+    session = await stores[0].sessions.start(OWNER)
+    for store in stores:
+        assert await store.sessions.get(OWNER, session.session_id) == session
+        await store.close()
+
+
+async def test_a_database_that_goes_away_is_named_and_what_was_queued_is_there_when_it_is_back(
+    server: PostgresServer,
+) -> None:
+    async with opened(server.url, patience=2) as store:
+        session = await store.sessions.start(OWNER)
+        run = await store.runs.begin(OWNER, session=session, messages=[user("hi")])
+        await server.stop()
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            await store.sessions.start(OWNER)
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            await store.runs.finish(run.run_id, "finished", added=[assistant("hello")])
+        observer = store.traces.observer(TraceStart(OWNER, "http", "m"))
+        observer.end("finished")
+        store.traces.queue(observer)
+        await server.start()
+        async with asyncio.timeout(30):
+            while not (await store.traces.list(OWNER)).items:
+                await asyncio.sleep(0.1)
+        assert await store.sessions.messages(OWNER, session.session_id) == (user("hi"), assistant("hello"))
+        assert (await store.runs.get(OWNER, run.run_id)).status == "finished"
+
+
+async def test_what_is_too_old_or_too_much_goes(server: PostgresServer) -> None:
+    async with opened(server.url, retention=Retention(sessions=1, traces=1)) as store:
+        for _ in range(3):
+            await store.sessions.start(OWNER)
+            await traced(store, says("hi"))
+        assert await store.forget() == 4
+        assert len((await store.sessions.list(OWNER)).items) == 1
+
+
+async def test_a_server_that_is_not_there_is_named() -> None:
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        await open_store("postgresql://tester@127.0.0.1:9/postgres", patience=2)
