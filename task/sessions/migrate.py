@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any
 
 from sqlalchemy import Connection, inspect, text
@@ -10,6 +11,7 @@ from task.errors import StoreUnavailable
 from task.sessions.store import Database
 
 HEAD = "0001"  # the newest migration in `task/sessions/migrations/versions`
+ALEMBIC = Lock()  # it keeps what it works on in module-level names, and each database has a thread of its own
 LOCK = 0x6469616C  # any number that others of the same database server do not lock
 _NEWER = "The store was written by a newer version ({found}) of this product. Start that version, or another store."
 
@@ -48,6 +50,7 @@ def _upgrade(connection: Connection, found: str | None) -> None:
     settings: dict[str, Any] = {"connection": connection}
     config.attributes.update(settings)
     try:
-        command.upgrade(config, "head")
+        with ALEMBIC:
+            command.upgrade(config, "head")
     except CommandError as error:
         raise StoreUnavailable(_NEWER.format(found=found)) from error

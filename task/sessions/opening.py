@@ -65,7 +65,10 @@ class StoreAccess:
             except AgentError as error:
                 self._not_before = monotonic() + RETRY_SECONDS
                 logger.error("sessions and traces are not kept: %s", error)  # noqa: TRY400
-                return None
+            except Exception:
+                self._not_before = monotonic() + RETRY_SECONDS
+                logger.exception("sessions and traces are not kept")  # a fault of ours, and no reason not to answer
+            return None
 
     async def close(self) -> None:
         async with self._opening:

@@ -127,3 +127,13 @@ async def test_a_bucket_of_requests_empties_and_fills_again(store: Store, clock:
     assert await store.limits.take("key_1", 60) is not None
     clock.now += 3600
     assert [await store.limits.take("key_1", 60) for _ in range(61)].count(None) == 60
+
+
+async def test_stores_are_made_at_once_in_one_process(tmp_path: Path) -> None:
+    folders = [tmp_path / str(number) for number in range(4)]
+
+    async def first_sessions(folder: Path) -> int:
+        async with opened(sqlite_url(folder), chores=False) as store:
+            return len((await store.sessions.list(OWNER)).items)
+
+    assert await asyncio.gather(*map(first_sessions, folders)) == [0, 0, 0, 0]
