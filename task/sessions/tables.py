@@ -88,9 +88,10 @@ traces = Table(
     Column("data", Text, nullable=False),
     Index("traces_by_owner", "owner", "started_at", "id"),
     Index("traces_by_age", "started_at", "id"),
-    Index("traces_by_session", "session_id", "started_at"),
-    Index("traces_by_experiment", "experiment", "started_at", "id"),
+    Index("traces_by_session", "session_id", "owner", "started_at", "id"),
+    Index("traces_by_experiment", "experiment", "owner", "started_at", "id"),
     Index("traces_by_status", "status", "started_at", "id"),
+    Index("traces_by_door", "door", "started_at", "id"),
 )
 
 calls = Table(

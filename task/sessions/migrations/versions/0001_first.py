@@ -110,10 +110,11 @@ def _traces() -> None:
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_index("traces_by_age", "traces", ["started_at", "id"])
-    op.create_index("traces_by_experiment", "traces", ["experiment", "started_at", "id"])
+    op.create_index("traces_by_experiment", "traces", ["experiment", "owner", "started_at", "id"])
     op.create_index("traces_by_owner", "traces", ["owner", "started_at", "id"])
-    op.create_index("traces_by_session", "traces", ["session_id", "started_at"])
+    op.create_index("traces_by_session", "traces", ["session_id", "owner", "started_at", "id"])
     op.create_index("traces_by_status", "traces", ["status", "started_at", "id"])
+    op.create_index("traces_by_door", "traces", ["door", "started_at", "id"])
     op.create_table(
         "calls",
         _col("trace_id", ID),

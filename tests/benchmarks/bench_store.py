@@ -1,0 +1,166 @@
+"""What the store costs: a page of a full store, a trace beside an answer, an event, the start.
+
+`python -m tests.benchmarks.bench_store`; with BENCH_STORE_URL=postgresql://… for another database than a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+import uvloop
+from sqlalchemy import Connection, insert
+
+from task.conversation.messages import FunctionCall, ToolCall, assistant, tool_message, user
+from task.llm.base import Usage
+from task.sessions import tables
+from task.sessions.service import Store, open_store
+from task.sessions.trace_store import TraceFilter
+from task.sessions.traces import TraceObserver, TraceStart
+from task.sessions.wire import packed
+from tests.benchmarks.figures import Figure, report
+
+SESSIONS, TRACES, OWNERS = 10_000, 100_000, 4
+REPEATS, ROUNDS, TURNS = 30, 100, 20
+BUSY = 1.5  # load per core from which a figure says more about the machine than about us
+CALL = ToolCall("call_1", FunctionCall("calculator", '{"expression": "25*47"}'))
+
+
+async def measure(folder: Path) -> list[Figure]:
+    url = os.environ.get("BENCH_STORE_URL") or f"sqlite:///{folder / 'store.db'}"
+    started = perf_counter()
+    store = await open_store(url)
+    opened = perf_counter() - started
+    try:
+        return [
+            Figure("store: first opening", opened * 1e3, "ms"),
+            *await cost_figures(store),
+            *await page_figures(store),
+        ]
+    finally:
+        await store.close()
+
+
+async def cost_figures(store: Store) -> list[Figure]:
+    """CPU of this process for traces of short and long runs, and for events."""
+    alone = await _cpu(lambda: _traced(store, 0), ROUNDS)
+    long = await _cpu(lambda: _traced(store, TURNS), ROUNDS)
+
+    async def crowd() -> None:
+        await asyncio.gather(*(_traced(store, 0) for _ in range(ROUNDS)))
+
+    together = await _cpu(crowd, 3) / ROUNDS
+    events = 2000
+    run = await store.runs.begin("owner-0")
+    began = process_time()
+    for number in range(events):
+        store.runs.append_event(run.run_id, "text", text=f"word {number} ")
+    await store.runs.finish(run.run_id, "finished")
+    spent = process_time() - began
+    return [
+        Figure("trace of a short answer, CPU", alone * 1e3, "ms"),
+        Figure("trace of one of many answers at once, CPU", together * 1e3, "ms"),
+        Figure("trace, CPU per extra tool turn", (long - alone) / TURNS * 1e3, "ms", 0.2),
+        Figure("event of a run, CPU", spent / events * 1e6, "µs", 20),
+    ]
+
+
+async def page_figures(store: Store) -> list[Figure]:
+    """Pages of 50 out of 10,000 sessions and 100,000 traces."""
+    await store.database.write(_fill)
+    first = await store.traces.list("owner-1")
+    deep = first.cursor
+    for _ in range(20):
+        deep = (await store.traces.list("owner-1", 1000, deep)).cursor
+    pages: dict[str, Callable[[], Awaitable[Any]]] = {
+        "sessions": lambda: store.sessions.list("owner-1"),
+        "traces of one owner": lambda: store.traces.list("owner-1"),
+        "traces, twenty thousand further on": lambda: store.traces.list("owner-1", cursor=deep),
+        "traces of everybody": lambda: store.traces.list(None),
+        "traces by experiment": lambda: store.traces.list("owner-1", which=TraceFilter(experiment="e7")),
+        "traces by status": lambda: store.traces.list("owner-1", which=TraceFilter(status="failed")),
+        "traces of one session": lambda: store.traces.list("owner-1", which=TraceFilter(session_id="sess_00000001")),
+        "traces of no such door": lambda: store.traces.list("owner-1", which=TraceFilter(door="none")),
+    }
+    return [_figure(f"page of {name}", await _median(work) * 1e3, "ms", 50) for name, work in pages.items()]
+
+
+def _fill(connection: Connection) -> None:
+    sessions = [
+        {
+            "id": f"sess_{n:08x}", "owner": f"owner-{n % OWNERS}", "title": f"Number {n}", "started_at": float(n),
+            "updated_at": float(n), "version": 1, "length": 2,
+        }
+        for n in range(SESSIONS)
+    ]  # fmt: skip
+    connection.execute(insert(tables.sessions), sessions)
+    observer = TraceObserver("", TraceStart("", "http", "gpt-4o", asked=(user("25*47?"),)))
+    _told(observer, 1)
+    from task.sessions.trace_store import _data
+
+    data = packed(_data(observer.trace()))
+    for start in range(0, TRACES, 10_000):
+        connection.execute(insert(tables.traces), [_trace_row(n, data) for n in range(start, start + 10_000)])
+
+
+def _trace_row(n: int, data: str) -> dict[str, Any]:
+    return {
+        "id": f"trace_{n:08x}", "owner": f"owner-{n % OWNERS}", "door": "http",
+        "session_id": f"sess_{n % SESSIONS:08x}",
+        "experiment": f"e{n % 100}", "model": "gpt-4o", "status": "failed" if n % 1000 == 1 else "finished",
+        "started_at": float(n), "completed_at": n + 1.0, "total_tokens": 100, "data": data,
+    }  # fmt: skip
+
+
+async def _traced(store: Store, turns: int) -> None:
+    observer = store.traces.observer(TraceStart("owner-0", "http", "gpt-4o", asked=(user("25*47?"),)))
+    _told(observer, turns)
+    await store.traces.save(observer)
+
+
+def _told(observer: TraceObserver, turns: int) -> None:
+    for _ in range(turns):
+        observer.model_answered(assistant(None, [CALL]), Usage(100, 10), 0.1)
+        observer.call_ended(CALL, tool_message(CALL, "1175"), 0.001)
+    observer.model_answered(assistant("It is 1175."), Usage(120, 5), 0.1)
+    observer.end("finished")
+
+
+async def _cpu(work: Callable[[], Awaitable[Any]], rounds: int) -> float:
+    """Median seconds of CPU in tenths of the rounds, after one that warms up."""
+    await work()
+    spent: list[float] = []
+    for _ in range(rounds):
+        began = process_time()
+        await work()
+        spent.append(process_time() - began)
+    return statistics.median(spent)
+
+
+async def _median(work: Callable[[], Awaitable[Any]]) -> float:
+    seconds: list[float] = []
+    for _ in range(REPEATS):
+        started = perf_counter()
+        await work()
+        seconds.append(perf_counter() - started)
+    return statistics.median(seconds)
+
+
+def _figure(name: str, value: float, unit: str, goal: float | None) -> Figure:
+    calm = os.getloadavg()[0] < BUSY * (os.cpu_count() or 1)
+    return Figure(name, value, unit, goal, judged=calm)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        report(uvloop.run(measure(Path(folder))))
+
+
+if __name__ == "__main__":
+    main()
