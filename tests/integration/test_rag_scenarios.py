@@ -32,10 +32,12 @@ from tests.support.product import MODEL, Product, product
 from tests.support.tool_calls import called
 from tests.support.upstream import Received, http_error
 
+MANUAL = manual()
+SHORT = manual(8_000)  # long enough to be searched, and indexed in a moment
 
-async def asked_about_the_manual(p: Product, question: str, **more: Any) -> Answer:
-    file = await p.reader.upload("manual.txt", manual().encode(), "text/plain")
-    return await p.reader.ask(question, file, **more)
+
+async def asked_about_the_manual(p: Product, question: str, text: str = MANUAL) -> Answer:
+    return await p.reader.ask(question, await p.reader.upload("manual.txt", text.encode(), "text/plain"))
 
 
 @pytest.fixture
@@ -84,11 +86,11 @@ async def test_19_a_table_holds_only_what_the_manual_says(tmp_path: Path, settin
 async def test_citations_are_attached_with_words_of_the_document(tmp_path: Path, settings: dict[str, Any]) -> None:
     turns = [searches(PLATE), reads_the_excerpts, says("In soapy water [1].")]
     async with product(*turns, tmp_path=tmp_path, **settings) as p:
-        answer = await asked_about_the_manual(p, PLATE)
+        answer = await asked_about_the_manual(p, PLATE, SHORT)
         url = re.findall(r"files/\S+", str(p.upstream.requests[0].messages[-1]["content"]))[0]
     [citation] = answer.attachments.values()
     assert re.fullmatch(r"\[\d\] manual\.txt, .+", citation["title"])
-    assert citation["data"] in manual()
+    assert citation["data"] in SHORT
     assert (citation["type"], citation["reference_type"]) == ("text/markdown", "text/plain")
     assert citation["reference_url"] == url
 
@@ -97,7 +99,7 @@ async def test_the_deployment_is_asked_with_the_callers_key_and_excerpts_only(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     async with product(searches(PLATE), reads_the_excerpts, says("Done."), tmp_path=tmp_path, **settings) as p:
-        await asked_about_the_manual(p, PLATE)
+        await asked_about_the_manual(p, PLATE, SHORT)
     generation = p.upstream.requests[1]
     assert generation.tools == []
     assert len(generation.messages) == 2
@@ -127,7 +129,7 @@ async def test_several_files_are_searched_at_once(tmp_path: Path, settings: dict
     policy = b"Employees are entitled to thirty days of paid leave in a year."
     async with product(both, cites, repeats_the_tool, tmp_path=tmp_path, **settings) as p:
         files = [
-            await p.reader.upload("manual.txt", manual().encode(), "text/plain"),
+            await p.reader.upload("manual.txt", SHORT.encode(), "text/plain"),
             await p.reader.upload("policy.txt", policy, "text/plain"),
         ]
         answer = await p.reader.ask("How many days of leave?", *files)
@@ -160,7 +162,7 @@ async def test_somebody_elses_file_is_refused_also_when_it_is_indexed(tmp_path: 
 
     turns = [searches(PLATE), reads_the_excerpts, says("Done."), names_it, says("I may not.")]
     async with product(*turns, tmp_path=tmp_path, **settings) as p:
-        await asked_about_the_manual(p, PLATE)
+        await asked_about_the_manual(p, PLATE, SHORT)
         asked += re.findall(r"files/\S+", p.upstream.requests[0].messages[-1]["content"])
         answer = await p.other.ask(f"Read {asked[0]}")
     told = p.upstream.requests[-1].messages[-1]["content"]
@@ -171,7 +173,7 @@ async def test_somebody_elses_file_is_refused_also_when_it_is_indexed(tmp_path: 
 async def test_a_deployment_that_fails_leaves_the_excerpts(tmp_path: Path, settings: dict[str, Any]) -> None:
     turns = [searches(PLATE), http_error(400), repeats_the_tool]
     async with product(*turns, tmp_path=tmp_path, **settings) as p:
-        answer = await asked_about_the_manual(p, PLATE)
+        answer = await asked_about_the_manual(p, PLATE, SHORT)
     assert "could not write an answer" in answer.content
     assert "warm soapy water" in answer.content
 

@@ -56,7 +56,7 @@ class Chunk(str):
         return f"{path}\n{self}" if path and not self.startswith(path) else str(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class ChunkedDocument:
     """A document's whole text and its chunks, in reading order; `notes` tell how it was read."""
 

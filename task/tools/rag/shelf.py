@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Protocol
+from weakref import WeakValueDictionary
 
 from cachetools import TTLCache
 
@@ -111,6 +112,7 @@ class Shelf:
         self._limits = limits or ShelfLimits()
         self._accesses: TTLCache[str, str] = TTLCache(_ACCESSES, self._limits.ttl_seconds)
         self._short: TTLCache[str, ChunkedDocument] = TTLCache(_SHORT_DOCUMENTS, self._limits.ttl_seconds)
+        self._in_use: WeakValueDictionary[str, ChunkedDocument] = WeakValueDictionary()  # read, but not yet indexed
         self._downloading: Flights[_Read, None] = Flights()
         self._fetching: Flights[DocumentIndex | None, None] = Flights()
         self._reading: Flights[ChunkedDocument, None] = Flights()
@@ -130,7 +132,9 @@ class Shelf:
         if access and read.etag == info.etag:
             self._accesses[access] = read.key
             await self._store.put(f"access:{access}", read.key.encode(), self._limits.ttl_seconds)
-        return _opened(info, read.key, read.document, read.index)
+        opened = _opened(info, read.key, read.document, read.index)
+        self._in_use[opened.key] = opened.document
+        return opened
 
     async def indexed(self, opened: Opened, tell: Tell) -> DocumentIndex:
         """The document's index, made now where there is none; requests for one content share the work."""
@@ -154,8 +158,8 @@ class Shelf:
         index = self._cache.get_index(key) or await self._fetching.join(key, lambda _: self._stored(key), _unheard)
         if index is not None:
             return index.document, index
-        short = self._short.get(key)
-        return (short, None) if short is not None else None
+        document = self._short.get(key) or self._in_use.get(key)
+        return (document, None) if document is not None else None
 
     async def _stored(self, key: str) -> DocumentIndex | None:
         if (content := await self._store.get(f"index:{key}")) is None:
@@ -183,7 +187,7 @@ class Shelf:
 
     async def _chunked(self, key: str, file: FileContent) -> ChunkedDocument:
         found = await self._readers.extraction(file.name, file.content, file.content_type)
-        document = await asyncio.to_thread(self._cut, file.name, found)
+        document = self._in_use[key] = await asyncio.to_thread(self._cut, file.name, found)
         if len(document.text) <= _SHORT_CHARS:
             self._short[key] = document
         return document
