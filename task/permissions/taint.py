@@ -9,7 +9,7 @@ from typing import Any
 
 from task.conversation.messages import Message, Role, ToolCall
 from task.permissions.effects import Origin
-from task.permissions.urls import named_strings, stands_in, telling_part, urls_in
+from task.permissions.urls import is_dial_file, named_strings, stands_in, telling_part, urls_in
 
 DEEPEST = 50  # results that are followed back from one to another until one stands in a message of the user
 
@@ -61,9 +61,11 @@ class ContextView:
 
     def _found_before(self, url: str, before: int, depth: int) -> bool:
         part = telling_part(url)
+        # A file counts only where the user has named it: another one may be the work of the model's own code.
+        sources = (Role.USER,) if is_dial_file(url) else (Role.USER, Role.TOOL)
         for place in range(before - 1, -1, -1):
             message = self._messages[place]
-            if message.role is not Role.USER and message.role is not Role.TOOL:
+            if message.role not in sources:
                 continue
             text = message.text()
             if part in text and stands_in(url, text) and self._vouches(place, url, depth):

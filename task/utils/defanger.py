@@ -19,9 +19,11 @@ _UNDECIDED = re.compile(r"(?:[!\]<$&]|\\?:\\?(?:/\\?)?|\\|(?<![a-zA-Z0-9])[wW]{1
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,30});")
 _ENTITY_SO_FAR = re.compile(r"&(?:#?[a-zA-Z0-9]{0,31})\Z")
 _IMAGE_TEXT = re.compile(r"!\[((?:[^\[\]\\]|\\.|\[(?:[^\[\]\\]|\\.)*\])*)\]", re.DOTALL)
+_GAP = r"[ \t]*(?:\r\n|[\n\r])?[ \t]*"
+_PART = r"(?:[^\x00-\x20\x7f()\\]|\\.)*"
 _DESTINATION = re.compile(
-    r"\(\s*(<[^<>\n]*>|(?:[^\s()\\]|\\.)*(?:\((?:[^\s()\\]|\\.)*\)(?:[^\s()\\]|\\.)*)*)"
-    r"(?:\s+(?:\"[^\"]*\"|'[^']*'))?\s*\)"
+    rf"\({_GAP}(<[^<>\n\r\\]*>|(?!<){_PART}(?:\({_PART}\){_PART})*)"
+    rf"(?:(?=[ \t\n\r]){_GAP}(?:\"[^\"\n\r\\]*\"|'[^'\n\r\\]*'))?{_GAP}\)"
 )
 _DEFINITION = re.compile(r"\]:[ \t]*(?:[\n\r][ \t]*)?(<[^<>\n]*>|[^\s<]\S*)(?=\s)")
 _ADDRESS_END = re.compile(r"[ \t\r\n<]|\]\(")
@@ -36,6 +38,8 @@ _LOADING = frozenset(
     {"applet", "audio", "base", "body", "embed", "form", "frame", "iframe", "image", "img", "input", "link", "meta"}
     | {"object", "picture", "script", "source", "style", "svg", "table", "td", "th", "tr", "track", "use", "video"}
 )
+_LABEL = re.compile(r"\[[^\[\]`<\\\n\r]*\Z")
+_NO_LABEL = re.compile(r"[\[\]`<\\\n\r]")
 _LINE_END = re.compile(r"\r\n|[\n\r]")
 _FENCE = re.compile(r"(`{3,}|~{3,})([^\n\r]*)")
 _CLOSING = re.compile(r" {0,3}(`+|~+)[ \t]*")
@@ -54,6 +58,7 @@ class Defanger:
         self._fence = ""  # the mark that opened the code the text is in
         self._fences_hold = True  # until something is seen in which a reader would not take a fence for one
         self._paused = False
+        self._label = False  # whether the text so far ends with a link's label
 
     @property
     def quiet(self) -> bool:
@@ -71,6 +76,7 @@ class Defanger:
         while position < len(text):
             after, part = self._step(text, position, last)
             shown.append(part)
+            self._label = _LABEL.search(part) is not None or (self._label and _NO_LABEL.search(part) is None)
             if after == position:  # not decided yet
                 self._held = text[position:]
                 break
@@ -177,7 +183,11 @@ class Defanger:
         if end is None or destination is None:
             return start + 2, "] ("  # no link in any reading
         url = decoded(destination[1])
-        return (end, f"] ({inert(url)})") if self._suspicion.harmful(url, "follow") else (start + 2, "](")
+        if self._suspicion.harmful(url, "follow"):
+            return end, f"] ({inert(url)})"
+        # Without a label it is no link, and the address would reach as far as the text after it.
+        whole = self._label and "://" in url
+        return (end, text[start:end]) if whole else (start + 2, "](")
 
     def _reference(self, text: str, start: int, last: bool) -> tuple[int, str]:
         found = _DEFINITION.match(f"{text}\n" if last else text, start)

