@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from task.conversation.messages import user
@@ -10,10 +11,12 @@ from task.llm.base import Usage
 from task.llm.scripted import Reply, ScriptedModel, says, wants
 from task.loop import Limits, RunOutcome, ToolLoop
 from task.tools.base import BaseTool
+from task.tools.deployment.deployment_tool import DeploymentSpec, DeploymentTool
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.rag_tool import RagTool
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
+from tests.support.core_peers import DONE, chunk, peer, streams
 from tests.support.documents import MemoryFiles
 from tests.support.embedding import WordVectors
 from tests.support.shelves import DirectReaders
@@ -45,3 +48,13 @@ async def test_they_count_for_the_limit_of_tokens() -> None:
     tool = rag_tool(says("40 euros [1].", usage=Usage(1000, 7)))
     outcome = await run(ScriptedModel(ASKED, says("Stopped.")), tool, run_tokens=500)
     assert outcome.limit == "the limit of 500 tokens"
+
+
+async def test_tokens_that_a_deployment_tells_are_in_the_usage() -> None:
+    told = {"choices": [], "usage": {"prompt_tokens": 30, "completion_tokens": 4}}
+    parts = [chunk({"content": "Ja"}), chunk({}, "stop"), b"data: " + json.dumps(told).encode() + b"\n\n", DONE]
+    spec = DeploymentSpec("translate", "Translates.", "translator", prompt="text")
+    model = ScriptedModel(wants("translate", text="Yes"), says("Ja.", usage=Usage(10, 1)))
+    async with peer(streams(*parts)) as deployment:
+        outcome = await run(model, DeploymentTool(deployment.url, spec))
+    assert outcome.usage == Usage(40, 5)

@@ -12,7 +12,7 @@ from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.conversation.sinks import StageSink
 from task.errors import ProviderError, ToolError
 from task.llm.accumulator import Accumulator
-from task.llm.base import Delta, ModelOptions, TextDelta
+from task.llm.base import Delta, ModelOptions, TextDelta, Usage
 from task.llm.dial import DialChatModel
 from task.llm.profiles import BASIC
 from task.llm.transport import Retries, new_session
@@ -137,6 +137,8 @@ class DeploymentTool(BaseTool):
                     answer.add(delta)
                     if writer is not None and isinstance(delta, TextDelta):
                         writer.write(delta.text)
+                    elif isinstance(delta, Usage) and params.caller is not None:
+                        params.caller.spend(delta)
         except ProviderError as error:
             raise ToolError(explained(error, self._spec.deployment)) from error
         if answer.finish_reason == "content_filter":
