@@ -10,14 +10,11 @@ from task.settings_permissions import RuleSettings
 
 
 def policy_of(settings: Settings) -> Policy:
-    """The rules of the settings, then the product's own; without `teps.permission_required` the rest is allowed."""
+    """The rules of the settings, then the product's own."""
     chosen = settings.permissions
     rules = [rule_of(rule) for rule in chosen.rules]
     rules += DEFAULT_RULES if chosen.default_rules else ()
-    if not settings.teps.permission_required:
-        rules.append(Rule("allow"))
-    only = settings.teps.allowed_tools
-    return Policy(tuple(rules), only=frozenset(only) if only is not None else None)
+    return Policy(tuple(rules), only=frozenset(chosen.tools) if chosen.tools is not None else None)
 
 
 def permissions_of(settings: Settings) -> Permissions:

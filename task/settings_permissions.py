@@ -48,7 +48,7 @@ class RuleSettings(BaseModel):
 
 
 Rules = Annotated[list[RuleSettings], BeforeValidator(_rules)]
-Hosts = Annotated[list[str], BeforeValidator(_names)]
+Names = Annotated[list[str], BeforeValidator(_names)]
 
 
 class PermissionSettings(BaseModel):
@@ -63,7 +63,8 @@ class PermissionSettings(BaseModel):
     default_rules: bool = Field(
         default=True, description="Add the product's own rules after these; off: what no rule fits is asked."
     )
-    link_hosts: Hosts = Field(
+    tools: Names | None = Field(default=None, description="Names of the tools that may be called at all; empty: all.")
+    link_hosts: Names = Field(
         default_factory=list[str],
         description="Hosts (globs) to which links and pictures in answers may lead in any case.",
     )

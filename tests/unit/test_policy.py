@@ -104,11 +104,12 @@ def test_the_rules_of_the_settings_come_before_the_products_own() -> None:
     assert permissions_of(settings).grant_seconds == 7_200
 
 
-def test_without_a_need_for_permission_what_no_rule_forbids_runs() -> None:
-    settings = load_settings(environ={"AGENT_TEPS__PERMISSION_REQUIRED": "false", "AGENT_TEPS__ALLOWED_TOOLS": "note"})
-    policy = policy_of(settings)
-    assert policy.first(facts("note", RUNS)) == Rule("allow")
-    assert policy.denied(facts("calculator", READS)) == "calculator is not among the allowed tools"
+def test_the_settings_can_name_the_only_tools_and_leave_the_products_rules_out() -> None:
+    chosen = {"AGENT_PERMISSIONS__TOOLS": "note, calculator", "AGENT_PERMISSIONS__DEFAULT_RULES": "false"}
+    policy = policy_of(load_settings(environ=chosen))
+    assert policy.rules == ()
+    assert policy.denied(facts("note", RUNS)) == ""
+    assert policy.denied(facts("search", READS)) == "search is not among the allowed tools"
 
 
 @pytest.mark.parametrize(
