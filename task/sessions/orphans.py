@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, or_, select, update
+from sqlalchemy import Connection, select, update
 
 from task.conversation.messages import Message, Role
 from task.sessions import tables
@@ -11,6 +11,17 @@ from task.sessions.wire import unpacked
 
 TEXT = "text"
 ERROR = "the process that answered ended in the middle"
+
+
+def left_behind(connection: Connection, living: set[str]) -> bool:
+    """Whether a process that does not live left a run or a trace running, or is still listed."""
+    runs, traces, processes = tables.runs.c, tables.traces.c, tables.processes.c
+    lost = (
+        select(processes.id).where(processes.id.not_in(living)),
+        select(runs.id).where(runs.status == "running", runs.process.not_in(living)),
+        select(traces.id).where(traces.status == "running", traces.process.not_in(living)),
+    )
+    return any(connection.execute(query.limit(1)).first() is not None for query in lost)
 
 
 def interrupt(connection: Connection, living: set[str], now: float) -> int:
@@ -25,9 +36,7 @@ def interrupt(connection: Connection, living: set[str], now: float) -> int:
             add_answer(connection, row.session_id, [Message(Role.ASSISTANT, text)], now)
         waiting = update(approvals).where(approvals.c.run_id == row.id, approvals.c.status == "waiting")
         connection.execute(waiting.values(status="expired"))
-    broken = update(traces).where(
-        traces.c.status == "running", or_(traces.c.process.is_(None), traces.c.process.not_in(living))
-    )
+    broken = update(traces).where(traces.c.status == "running", traces.c.process.not_in(living))
     connection.execute(broken.values(status="interrupted", completed_at=now, error=ERROR))
     return len(rows)
 

@@ -12,7 +12,7 @@ from task.conversation.messages import Message
 from task.errors import Conflict, NotFound
 from task.sessions import tables
 from task.sessions.live import LiveRun
-from task.sessions.orphans import interrupt
+from task.sessions.orphans import interrupt, left_behind
 from task.sessions.paging import page_from, page_of
 from task.sessions.processes import Processes
 from task.sessions.records import Event, Page, Run, RunStatus, Session
@@ -155,6 +155,8 @@ class Runs:
     async def interrupt_orphans(self) -> int:
         """Mark what dead processes left running as interrupted; how many runs there were."""
         living, now = await self._processes.living(), self._clock()
+        if not await self._database.read(lambda connection: left_behind(connection, living)):
+            return 0
         found = await self._database.write(lambda connection: interrupt(connection, living, now))
         await self._processes.forget(living)
         return found
