@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-from mcp.server.mcpserver import MCPServer
+from typing import TYPE_CHECKING, Any
 
 from task.commands.checks import Check
 from task.commands.prompt_checks import prompt_checks
@@ -13,12 +11,17 @@ from task.settings import Settings
 from tests.support.mcp_server import running_mcp_server, small_server
 from tests.support.ports import free_port
 
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import MCPServer
+
 
 async def rows(**settings: Any) -> dict[str, Check]:
     return {row.name: row for row in await prompt_checks(Settings.model_validate(settings))}
 
 
 def clashing_server() -> MCPServer:
+    from mcp.server.mcpserver import MCPServer
+
     server = MCPServer("clashing", log_level="ERROR")
 
     @server.tool(name="calculator")

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import copy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from aidial_client import AsyncDial
 
 from task.approvals.claims import CoreClaims
 from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.chat_reader import chat_reader
+from tests.support.core_peers import dialling
 from tests.support.noting import notes, noting
 from tests.support.product import DEPLOYMENT, MODEL
+
+if TYPE_CHECKING:
+    from aidial_client import AsyncDial
 
 
 async def test_a_person_presses_approve_and_the_answer_goes_on(tmp_path: Path) -> None:
@@ -48,7 +51,7 @@ async def test_calls_are_approved_one_by_one_with_check_boxes_and_shown_folded(t
 async def test_a_program_reads_the_same_question_and_answers_it(tmp_path: Path, *, stream: bool) -> None:
     async with noting(tmp_path) as p:
         seen = await p.reader.ask("Note 1")
-        async with AsyncDial(base_url=p.core.url, api_key="key-one") as client:
+        async with dialling(p.core) as client:
             question: Any = {"role": "user", "content": "Note 1"}
             asked = await completed(client, [question], stream=stream)
             assert asked["content"] == seen.content

@@ -9,8 +9,7 @@ import pytest
 from task.llm.scripted import says, wants
 from tests.support.core_peers import answers, peer
 from tests.support.documents import SALES, csv_bytes
-from tests.support.mcp_peer import PNG
-from tests.support.mcp_processes import foreign_interpreter
+from tests.support.mcp_processes import PNG, foreign_interpreter
 from tests.support.product import Product, product
 
 CODE = "print(6 * 7)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,11 @@ ROOT = Path(__file__).parent.parent.parent
 HEAVY = frozenset({
     "IPython", "PIL", "faiss", "jupyter_client", "langchain_text_splitters", "matplotlib", "mcp", "numpy",
     "pandas", "pdfplumber", "plotly", "pypdfium2", "sentence_transformers", "sklearn", "torch", "transformers",
+})  # fmt: skip
+# Half a second each; a test run waits for its collection, and every worker makes its own.
+SLOW_TO_COLLECT = frozenset({
+    "aidial_client", "docx", "faiss", "langchain_text_splitters", "mcp", "openai", "openpyxl", "pandas", "pptx",
+    "sentence_transformers", "torch",
 })  # fmt: skip
 # What the command line needs before it knows which command was meant.
 SERVERS = frozenset({"aiohttp", "aidial_client", "aidial_sdk", "fastapi", "httpx", "starlette", "uvicorn"})
@@ -34,3 +40,27 @@ def test_a_server_starts_without_heavy_libraries(module: str) -> None:
 
 def test_the_command_line_starts_without_any_server() -> None:
     assert imported_by("task.cli") & (HEAVY | SERVERS) == set()
+
+
+def test_the_tests_are_collected_without_slow_libraries() -> None:
+    slow = SLOW_TO_COLLECT | {dotted(file) for file in modules(programs=True) if at_the_top(file) & SLOW_TO_COLLECT}
+    found = {dotted(file): taken for file in modules(programs=False) if (taken := at_the_top(file) & slow)}
+    assert found == {}, "import these where they are used"
+
+
+def modules(*, programs: bool) -> list[Path]:
+    """The files that collecting imports; or those that are programs of their own, such as servers of tests."""
+    files = (ROOT / "tests").rglob("*.py")
+    return [file for file in files if ("\nif __name__ ==" in file.read_text(encoding="utf-8")) is programs]
+
+
+def dotted(file: Path) -> str:
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts)
+
+
+def at_the_top(file: Path) -> set[str]:
+    """The modules that the module's own statements import, and their packages."""
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    plain = {alias.name for node in body if isinstance(node, ast.Import) for alias in node.names}
+    parts = {node.module for node in body if isinstance(node, ast.ImportFrom) and node.module}
+    return plain | parts | {name.partition(".")[0] for name in plain | parts}
