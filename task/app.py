@@ -71,7 +71,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
                 response.create_single_choice().open()
             raise InvalidRequestError(str(error), display_message=str(error)) from error
         tools, connection = await self.ready_tools(), self.connection()
-        prompt = await self._system_prompt()
+        prompt = await self.system_prompt()
         deployment = configuration.model or self.settings.deployment_name
         start = trace_start(request, configuration, deployment, content=self.settings.trace_content)
         with response.create_single_choice() as choice:
@@ -88,7 +88,8 @@ class GeneralPurposeAgentApplication(ChatCompletion):
             except Exception as error:
                 raise _unexpected() from error
 
-    async def _system_prompt(self) -> str:
+    async def system_prompt(self) -> str:
+        """What a conversation with the agent begins with."""
         prompt = self.settings.system_prompt or SYSTEM_PROMPT
         added = await self._context.prompt() if self._context is not None else ""
         return f"{prompt}\n\n{added}" if added else prompt

@@ -14,6 +14,7 @@ from aidial_sdk import DIALApp
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from task.api.app import http_api
 from task.app import GeneralPurposeAgentApplication, default_tools
 from task.fast_chunks import dial_app, sdk_version
 from task.settings import Settings
@@ -60,6 +61,9 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
     It serves while it still loads what later requests need; then it calls `warmed_up`.
     """
     application = GeneralPurposeAgentApplication(settings=settings)
+    api = http_api(
+        settings, application.connection, application.ready_tools, application.system_prompt, application.store
+    )
 
     async def warm_up() -> None:
         try:
@@ -75,6 +79,7 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
         yield
         warming.cancel()
         await asyncio.wait({warming})
+        await api.close()
         await application.close()
 
     app = dial_app(
@@ -96,6 +101,7 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
         return {"status": "ready", "model": settings.deployment_name, "tools": [tool.name for tool in tools]}
 
     app.add_api_route("/ready", ready, methods=["GET"])
+    app.mount("/", api.app)
     return app
 
 

@@ -25,6 +25,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from task.settings_aliases import translated
 from task.settings_document import expanded, read_document
 from task.settings_framework import ConsoleSettings, ContextSettings, HistorySettings, ModelSettings, TepsSettings
+from task.settings_http import HttpSettings
 from task.settings_local_model import LocalModelSettings
 from task.settings_permissions import PermissionSettings
 from task.settings_sources import CONFIG_VARIABLE, Sources, build, read_dotenv
@@ -375,6 +376,7 @@ class Settings(BaseSettings):
         description="Price of a million tokens by model, as a mapping: `{gpt-4o: {prompt: 2.5, completion: 10}}`.",
     )
     store: StoreSettings = StoreSettings()
+    http: HttpSettings = HttpSettings()
     limits: LimitSettings = LimitSettings()
     deployments: DeploymentSettings = DeploymentSettings()
     interpreter: InterpreterSettings = InterpreterSettings()
@@ -397,6 +399,7 @@ class Settings(BaseSettings):
             "days": chosen.days,
             "sessions": chosen.sessions,
             "traces": chosen.traces,
+            "spans_url": chosen.spans_url,
             "prices": {model: (price.prompt, price.completion) for model, price in self.prices.items()},
         }
 

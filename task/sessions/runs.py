@@ -62,7 +62,7 @@ class Runs:
         self._live[run.run_id] = LiveRun(run.run_id, self._queue)
         return run
 
-    def append_event(self, run_id: str, kind: str, **data: Any) -> Event:
+    def append_event(self, run_id: str, kind: str, /, **data: Any) -> Event:
         """Add an event to a running run of this process. An event of the kind "text" has the text as `text`."""
         return self._live[run_id].append(kind, data)
 

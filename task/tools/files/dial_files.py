@@ -16,7 +16,7 @@ import aiohttp
 import orjson
 
 from task.errors import ToolError
-from task.tools.files.dial_urls import file_url, shortened
+from task.tools.files.dial_urls import file_url, folder_of, own, shortened
 
 if TYPE_CHECKING:  # their import takes most of a second; `DialFiles.open` loads them off the event loop
     from aidial_client import AsyncDial, AsyncDialClientPool
@@ -83,7 +83,7 @@ class DialFiles:
 
         No more than that is read.
         """
-        relative = file_url(url, self._endpoint)
+        relative = own(file_url(url, self._endpoint), api_key)
         async with (
             self._client(api_key, shortened(relative)) as client,
             client.files.stream_download(relative) as answer,
@@ -93,7 +93,7 @@ class DialFiles:
 
     async def metadata(self, url: str, api_key: str) -> FileInfo:
         """What Core knows about the file; proves that the key may read it."""
-        relative = file_url(url, self._endpoint)
+        relative = own(file_url(url, self._endpoint), api_key)
         async with self._client(api_key, shortened(relative)) as client:
             found = await client.files.get_metadata(relative)
             name = found.name or unquote(PurePosixPath(relative).name)
@@ -108,7 +108,7 @@ class DialFiles:
         async with self._client(api_key, f"the new file {shortened(name)}") as client:
             home = await client.bucket.get_raw()
             unique = _unique(name)
-            url = f"files/{home.appdata or home.bucket}/{quote(unique, safe='')}"
+            url = f"files/{home.appdata or home.bucket}/{folder_of(api_key)}{quote(unique, safe='')}"
             item = await client.files.upload(url, (unique, content, content_type), etag_if_none_match="*")
             return item.url
 

@@ -7,6 +7,22 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from task.errors import ToolError
 
+
+class OwnersKey(str):
+    """A key that several owners share: with it only files below one folder of its bucket are read and written.
+
+    `folder` is that folder, without slashes at its ends.
+    """
+
+    __slots__ = ("folder",)
+    folder: str
+
+    def __new__(cls, key: str, folder: str) -> OwnersKey:
+        made = super().__new__(cls, key)
+        made.folder = folder
+        return made
+
+
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f]")
 FORM = "files/{bucket}/{path}, as it stands in the message's attachments"
@@ -30,6 +46,23 @@ def file_url(url: str, endpoint: str) -> str:
     if len(segments) < 3 or segments[0] != "files" or not all(map(_is_name, segments)):
         raise ToolError(f"{shown} is not the URL of a DIAL file. Use {FORM}.")
     return relative
+
+
+def own(relative: str, api_key: str) -> str:
+    """The relative URL, where the key may reach it.
+
+    Raises:
+        ToolError: the key is an owner's and the file is not in that owner's folder.
+    """
+    folder = folder_of(api_key)
+    if folder and not unquote(relative.split("/", 2)[2]).startswith(folder):
+        raise ToolError(f"There is no {shortened(relative)}. Check the URL, or ask the user to attach the file again.")
+    return relative
+
+
+def folder_of(api_key: str) -> str:
+    """The folder of the key's owner with a slash at its end; empty where the key is one person's own."""
+    return f"{api_key.folder}/" if isinstance(api_key, OwnersKey) else ""
 
 
 def shortened(url: str) -> str:

@@ -1,0 +1,148 @@
+"""Answer one request of the HTTP front door: the agent's loop with its tools, its gate and the caller's own tools."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+
+from task.api.asks import Ask
+from task.api.choice import RunChoice
+from task.api.client_tools import ChoosingModel, ClientTool
+from task.api.engine import Engine
+from task.api.failures import Failure
+from task.api.pausing import Pause, Permits
+from task.api.web_search import with_web_search
+from task.conversation.history import repaired
+from task.conversation.messages import Message, ToolCall, system
+from task.llm.base import ModelOptions, Usage
+from task.loop import Limits, LoopObserver, RunOutcome, ToolLoop
+from task.sessions.records import Run, RunStatus
+from task.sessions.service import Store
+from task.tools.base import BaseTool
+from task.tools.models import Caller
+from task.tools.toolbox import Toolbox, named
+from task.utils.defang import DefangedChoice
+from task.utils.inert import Suspicion
+
+
+@dataclass(slots=True)
+class Result:
+    """How a run ended. `calls` are those the caller is to make; `question` is put to a person about other calls.
+
+    `session_id` is the session that a run without one was given, so that it can be gone on with.
+    """
+
+    status: RunStatus
+    added: tuple[Message, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    question: str = ""
+    limit: str | None = None
+    error: BaseException | None = None
+    failure: Failure | None = None
+    session_id: str | None = None
+
+    def with_error(self, error: BaseException) -> Result:
+        return replace(self, error=error)
+
+
+class Answering:
+    """Builds the loop of each run."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def answer(self, ask: Ask, run: Run, choice: RunChoice, observer: LoopObserver, store: Store) -> Result:
+        """Answer into `choice`; every failure is a result. When it is cancelled the result is that as well."""
+        messages: list[Message] = []
+        base = 0
+        try:
+            permits = await Permits.of(ask, run, store, self._engine.connection().permissions)
+            tools, note = await self._tools(ask, choice)
+            messages = [*await self._prompt(ask, note), *permits.history(ask.history), *ask.new]
+            base = len(messages)
+            outcome = await self._run(ask, messages, tools, permits, choice, observer)
+            pause = Pause(permits, outcome.pending, {tool["name"] for tool in ask.manner.tools})
+            question, session_id = await pause.asked(ask, run, named(tools), outcome.added, choice)
+            await permits.keep()
+        except asyncio.CancelledError:
+            return Result("cancelled", tuple(repaired(messages[base:])), text=choice.text)
+        except Exception as error:
+            return Result("failed", tuple(repaired(messages[base:])), text=choice.text, error=error)
+        choice.flush()
+        return Result(
+            outcome.status, permits.noted(outcome.added), outcome.usage, choice.text, pause.calls, question,
+            outcome.limit, outcome.error, session_id=session_id,
+        )  # fmt: skip
+
+    async def _tools(self, ask: Ask, choice: RunChoice) -> tuple[list[BaseTool], str]:
+        """Our tools and the caller's, whose names come first; what is missing, told to the model."""
+        theirs = [ClientTool(tool) for tool in ask.manner.tools]
+        if ask.manner.choice == "none":
+            return [], ""
+        own = await self._engine.tools()
+        caller = self._caller(ask, "")
+        found = await self._engine.connection().mcp.discover(caller, named(own))
+        found.show(choice)
+        taken = {tool.name for tool in theirs}
+        ours = [tool for tool in with_web_search([*own, *found.tools]) if tool.name not in taken]
+        return [*ours, *theirs], found.note()
+
+    async def _prompt(self, ask: Ask, note: str) -> list[Message]:
+        prompt = ask.manner.prompt if ask.manner.prompt is not None else await self._engine.prompt()
+        return [system(prompt + note)] if prompt or note else []
+
+    async def _run(
+        self,
+        ask: Ask,
+        messages: list[Message],
+        tools: Sequence[BaseTool],
+        permits: Permits,
+        choice: RunChoice,
+        observer: LoopObserver,
+    ) -> RunOutcome:
+        connection, manner = self._engine.connection(), ask.manner
+        caller = self._caller(ask, permits.conversation)
+        others = {tool["name"] for tool in manner.tools}
+        gate = permits.gate(manner.mode, others)
+        seconds = connection.limits.tool_seconds
+        model = connection.chat_model(manner.model, caller)
+        loop = ToolLoop(
+            ChoosingModel(model, [manner.choice]) if manner.choice not in (None, "none", "auto") else model,
+            Toolbox(tools, gate, connection.offloader, seconds, briefed=True),
+            self._limits(connection.limits),
+            observer,
+            options=_options(connection.options, manner.options),
+            window=connection.window(manner.model, caller.api_key),
+        )
+        shown = DefangedChoice(
+            choice,
+            Suspicion(
+                lambda url: loop.toolbox.view(messages).knows(url),
+                lambda: loop.toolbox.view(messages).tainted,
+                connection.link_hosts,
+            ),
+        )
+        try:
+            return await loop.run(messages, shown, caller)
+        finally:
+            shown.close()
+
+    def _limits(self, limits: Limits) -> Limits:
+        return replace(limits, steps=self._engine.steps)
+
+    def _caller(self, ask: Ask, conversation: str) -> Caller:
+        who = ask.who
+
+        async def principal() -> str:
+            return who.owner
+
+        return Caller(who.core_key, principal, conversation, dict(who.headers), ask.files)
+
+
+def _options(ours: ModelOptions, given: ModelOptions) -> ModelOptions:
+    """The operator's options under the caller's."""
+    told = {item.name: getattr(given, item.name) for item in fields(given) if item.name != "extra"}
+    return replace(ours.over(**told), extra={**ours.extra, **given.extra})

@@ -1,0 +1,123 @@
+"""The HTTP front door as one application, made from the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from task.api.completions import Answers
+from task.api.deciding import Deciding
+from task.api.documents import ChunkBody
+from task.api.engine import Engine
+from task.api.failures import failure_of, tell_failures
+from task.api.files import FileShelf
+from task.api.guard import Guard, Rules
+from task.api.identity import Identity
+from task.api.incoming import Reader
+from task.api.openai_routes import openai_routes
+from task.api.platform_routes import platform_routes
+from task.api.preparing import Preparing
+from task.api.run_routes import run_routes
+from task.api.runner import Runner
+from task.api.service import Service
+from task.connection import Connection
+from task.sessions.opening import StoreAccess
+from task.settings import Settings
+from task.tools.base import BaseTool
+
+STATIC = Path(__file__).parent / "static"
+ABOUT = (
+    "The agent for every program that speaks OpenAI, for platforms that compare agents, and for the web page. Keys are "
+    "sent as `Authorization: Bearer KEY`; in the mode `open` none is needed."
+)
+
+
+class HttpApi:
+    """The front door: `app` answers requests, `close` ends its runs."""
+
+    def __init__(self, settings: Settings, engine: Engine) -> None:
+        http = settings.http
+        key = settings.dial_api_key.get_secret_value() if settings.dial_api_key else ""
+        shelf = FileShelf(engine.connection, settings.dial_endpoint, settings.limits.max_upload_bytes)
+        self.runner = Runner(engine)
+        service = Service(
+            engine,
+            Identity(http.mode, key, engine.store, engine.connection, http.requests_per_minute),
+            self.runner,
+            Answers(self.runner, engine.heartbeat_seconds),
+            Preparing(engine),
+            Reader(engine, shelf),
+            shelf,
+            Deciding(engine),
+        )
+        upload = settings.limits.max_upload_bytes
+        rules = Rules(http.mode == "open", http.hosts, http.origins, http.body_bytes, upload)
+        self.app = Guard(_application(service, ui=http.ui), rules)
+
+    async def close(self) -> None:
+        await self.runner.close()
+
+
+def http_api(
+    settings: Settings,
+    connection: Callable[[], Connection],
+    tools: Callable[[], Awaitable[list[BaseTool]]],
+    prompt: Callable[[], Awaitable[str]],
+    store: StoreAccess,
+) -> HttpApi:
+    """The HTTP front door of the agent that has these models, tools, words and memory."""
+    engine = Engine(
+        connection,
+        tools,
+        prompt,
+        store,
+        settings.deployment_name,
+        settings.http.steps,
+        settings.http.detach_seconds,
+        settings.heartbeat_seconds,
+    )
+    return HttpApi(settings, engine)
+
+
+def _application(service: Service, *, ui: bool) -> FastAPI:
+    app = FastAPI(title="General purpose agent", version="1", description=ABOUT, docs_url=None, redoc_url=None)
+    tell_failures(app)
+    app.include_router(openai_routes(service))
+    app.include_router(platform_routes(service))
+    app.include_router(run_routes(service))
+    _describe(app)
+    if ui:
+        _add_page(app)
+
+    async def unexpected(_: Request, error: Exception) -> Response:
+        return failure_of(error).response()
+
+    app.add_exception_handler(500, unexpected)
+    return app
+
+
+def _describe(app: FastAPI) -> None:
+    """Add to the document what no route can say: the shape of chunks."""
+    made = app.openapi
+
+    def described() -> dict[str, object]:
+        document = made()
+        schemas = document["components"]["schemas"]
+        if "ChunkBody" not in schemas:
+            chunk = ChunkBody.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas |= {**chunk.pop("$defs", {}), "ChunkBody": chunk}
+        return document
+
+    app.openapi = described
+
+
+def _add_page(app: FastAPI) -> None:
+    async def page() -> Response:
+        return FileResponse(STATIC / "index.html")
+
+    app.add_api_route("/", page, methods=["GET"], include_in_schema=False)
+    app.mount("/static", StaticFiles(directory=STATIC, check_dir=False))

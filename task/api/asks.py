@@ -1,0 +1,67 @@
+"""What a run is asked to do, and how it is told in the run's first event so that another process can go on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from task.api.identity import Who
+from task.conversation.messages import Attachment, Message
+from task.llm.base import ModelOptions
+from task.permissions.decisions import PermissionMode
+from task.sessions.records import Approval, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How to answer. `prompt` is the caller's own system prompt, None where there is none; `tools` are the caller's
+    functions; `choice` is OpenAI's `tool_choice`."""
+
+    door: str
+    model: str
+    prompt: str | None = None
+    options: ModelOptions = field(default_factory=ModelOptions)
+    tools: tuple[Mapping[str, Any], ...] = ()
+    choice: str | Mapping[str, Any] | None = None
+    mode: PermissionMode = PermissionMode.DEFAULT
+    experiment: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        options = {
+            "temperature": self.options.temperature,
+            "top_p": self.options.top_p,
+            "max_tokens": self.options.max_tokens,
+            "stop": self.options.stop,
+            "seed": self.options.seed,
+            "reasoning_effort": self.options.reasoning_effort,
+            "extra": dict(self.options.extra),
+        }
+        return {
+            "door": self.door, "model": self.model, "prompt": self.prompt, "options": options,
+            "tools": [dict(tool) for tool in self.tools], "mode": self.mode.value, "experiment": self.experiment,
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Manner:
+        """The manner of `as_dict`."""
+        return cls(
+            data["door"], data["model"], data["prompt"], ModelOptions(**data["options"]), tuple(data["tools"]), None,
+            PermissionMode(data["mode"]), data["experiment"],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One run: `history` is what was said before, `new` what this request adds to it and to its `session`.
+
+    `files` are the conversation's attachments; `answered` are the decisions about the calls that `history` ends with.
+    """
+
+    who: Who
+    manner: Manner
+    new: tuple[Message, ...]
+    history: tuple[Message, ...] = ()
+    session: Session | None = None
+    files: tuple[Attachment, ...] = ()
+    answered: tuple[Approval, ...] = ()

@@ -1,0 +1,78 @@
+"""The caller's own tools: offered to the model beside ours, and run by the caller."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from task.conversation.messages import Message
+from task.errors import ToolError
+from task.llm.base import ChatModel, Delta, ModelOptions, ToolSchema
+from task.permissions.decisions import CallRequest, Decision, Deferred, Gate
+from task.permissions.effects import Origin
+from task.permissions.icerc import ICERC
+from task.tools.base import BaseTool
+from task.tools.models import ToolCallParams
+
+OTHERS = "the caller runs this tool"
+
+
+class ClientTool(BaseTool):
+    """A function as the caller describes it; its arguments are the caller's business."""
+
+    def __init__(self, function: Mapping[str, Any]) -> None:
+        self._function = function
+
+    @property
+    def name(self) -> str:
+        return self._function["name"]
+
+    @property
+    def description(self) -> str:
+        return self._function.get("description") or ""
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return self._function.get("parameters") or {"type": "object", "properties": {}}
+
+    @property
+    def origin(self) -> Origin:
+        return Origin.OUTSIDE
+
+    def _checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return arguments
+
+    async def _execute(self, tool_call_params: ToolCallParams) -> str:
+        raise ToolError(f"{self.name} is run by the caller")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientToolsGate:
+    """Leaves the calls of the caller's tools to the caller, and all others to `gate`."""
+
+    gate: Gate
+    names: Collection[str]
+
+    async def decide(self, request: CallRequest) -> Decision:
+        if request.call.name in self.names:
+            return Deferred(ICERC("", request.call.name, ""), "", OTHERS)
+        return await self.gate.decide(request)
+
+
+@dataclass(frozen=True, slots=True)
+class ChoosingModel:
+    """Tells `tool_choice` to the model in the first request only: told again, it would call tools for ever."""
+
+    model: ChatModel
+    told: list[str | Mapping[str, Any]]
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> AsyncGenerator[Delta]:
+        choice = self.told.pop() if self.told and tools else None
+        return self.model.stream(messages, tools, replace(options, tool_choice=choice))

@@ -1,0 +1,167 @@
+"""Files of the HTTP front door's callers: kept in DIAL Core, each owner's in a folder of their own."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import PurePosixPath
+from typing import Any, cast
+from urllib.parse import quote, unquote
+
+import aiohttp
+import orjson
+
+from task.api.failures import Refused
+from task.api.identity import Who
+from task.connection import Connection
+from task.errors import InvalidRequest, NotFound
+
+SECONDS = 60.0
+_UNFIT = re.compile(r"[\x00-\x1f\x7f/\\{}?#%]+")
+_NO_CORE = "Files are kept in DIAL Core, which does not answer now. Try again in a moment."
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file in the caller's folder; `url` is what tools call it by, `created` seconds since 1970."""
+
+    name: str
+    url: str
+    size: int
+    content_type: str
+    created: int = 0
+
+    @property
+    def file_id(self) -> str:
+        return "file-" + base64.urlsafe_b64encode(self.name.encode()).decode().rstrip("=")
+
+    @property
+    def title(self) -> str:
+        """The name it came with."""
+        return self.name.partition("_")[2] or self.name
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.file_id,
+            "object": "file",
+            "bytes": self.size,
+            "created_at": self.created,
+            "filename": self.title,
+            "purpose": "user_data",
+            "status": "processed",
+            "url": self.url,
+            "content_type": self.content_type,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FileShelf:
+    """Stores and finds files below `files/{bucket}/{folder of the caller}/`."""
+
+    connection: Callable[[], Connection]
+    endpoint: str
+    max_bytes: int
+
+    async def save(self, who: Who, name: str, content: bytes, content_type: str) -> StoredFile:
+        """The stored file; the same content under the same name is the same file."""
+        if len(content) > self.max_bytes:
+            raise Refused(413, f"The file is larger than {self.max_bytes:,} bytes.", code="file_too_large")
+        stored = f"{sha256(content).hexdigest()[:16]}_{_readable(name)}"
+        folder = await self._folder(who)
+        form = aiohttp.FormData()
+        form.add_field("file", content, filename=stored, content_type=content_type or "application/octet-stream")
+        url = f"{folder}{quote(stored, safe='')}"
+        await self._call(who, "PUT", f"/v1/{url}", data=form)
+        return await self.find(who, StoredFile(stored, url, len(content), content_type).file_id)
+
+    async def find(self, who: Who, file_id: str) -> StoredFile:
+        """Raises: NotFound: the caller has no such file."""
+        name = _name(file_id)
+        url = f"{await self._folder(who)}{quote(name, safe='')}"
+        told = await self._call(who, "GET", f"/v1/metadata/{url}", missing=f"there is no file {file_id!r}")
+        return _stored(orjson.loads(told))
+
+    async def list(self, who: Who) -> list[StoredFile]:
+        """The caller's files, the newest first, at most 1000."""
+        folder = await self._folder(who)
+        try:
+            told = orjson.loads(await self._call(who, "GET", f"/v1/metadata/{folder}?limit=1000", missing="none"))
+        except NotFound:
+            return []
+        items = cast("list[dict[str, Any]]", told.get("items") or [])
+        files = [_stored(item) for item in items if item.get("nodeType") == "ITEM"]
+        return sorted(files, key=lambda file: -file.created)
+
+    async def read(self, who: Who, file_id: str) -> tuple[StoredFile, bytes]:
+        file = await self.find(who, file_id)
+        return file, await self._call(who, "GET", f"/v1/{file.url}", missing=f"there is no file {file_id!r}")
+
+    async def delete(self, who: Who, file_id: str) -> None:
+        file = await self.find(who, file_id)
+        await self._call(who, "DELETE", f"/v1/{file.url}", missing=f"there is no file {file_id!r}")
+
+    async def _folder(self, who: Who) -> str:
+        home = orjson.loads(await self._call(who, "GET", "/v1/bucket"))
+        return f"files/{home.get('appdata') or home['bucket']}/{quote(who.folder)}/"
+
+    async def _call(self, who: Who, method: str, path: str, *, missing: str = "", data: Any = None) -> bytes:
+        url, headers = f"{self.endpoint.rstrip('/')}{path}", {"Api-Key": str(who.core_key)}
+        timeout = aiohttp.ClientTimeout(SECONDS, sock_connect=5)
+        try:
+            async with self.connection().session.request(
+                method, url, headers=headers, data=data, timeout=timeout, allow_redirects=False
+            ) as response:
+                if response.status in (403, 404) and missing:
+                    raise NotFound(missing)
+                response.raise_for_status()
+                return await response.read()
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise Refused(503, _NO_CORE, code="files_unavailable", retry_after=5) from error
+
+
+def decoded(data: str) -> tuple[bytes, str]:
+    """Content and type of a data URL, or of plain Base64.
+
+    Raises:
+        InvalidRequest: it is neither.
+    """
+    kind, text = "application/octet-stream", data
+    if data.startswith("data:"):
+        head, separator, text = data[5:].partition(",")
+        kind, _, coding = head.partition(";")
+        if not separator or not (coding == "base64" or coding.endswith(";base64")):
+            raise InvalidRequest("a data URL must look like data:TYPE;base64,CONTENT")
+    try:
+        return base64.b64decode(text, validate=True), kind or "text/plain"
+    except (binascii.Error, ValueError) as error:
+        raise InvalidRequest("the file's data is not valid Base64") from error
+
+
+def _name(file_id: str) -> str:
+    try:
+        if not file_id.startswith("file-"):
+            raise ValueError("not one of ours")
+        text = file_id.removeprefix("file-")
+        name = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+    except (ValueError, binascii.Error) as error:
+        raise NotFound(f"there is no file {file_id!r}") from error
+    if not name or _UNFIT.search(name) or name in (".", ".."):
+        raise NotFound(f"there is no file {file_id!r}")
+    return name
+
+
+def _readable(name: str) -> str:
+    path = PurePosixPath(_UNFIT.sub("_", name).strip(" .") or "file")
+    return f"{path.stem[:80]}{path.suffix[:20]}"
+
+
+def _stored(item: dict[str, Any]) -> StoredFile:
+    url = str(item["url"])
+    created = int((item.get("createdAt") or item.get("updatedAt") or 0) / 1000)
+    name = str(item.get("name") or unquote(url.rsplit("/", 1)[-1]))
+    kind = str(item.get("contentType") or "application/octet-stream")
+    return StoredFile(name, url, int(item.get("contentLength") or 0), kind, created)

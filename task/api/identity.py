@@ -1,0 +1,110 @@
+"""Who calls the HTTP front door: everybody on this machine, the owner of a key, or somebody DIAL Core knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from time import monotonic
+from typing import Literal
+
+import aiohttp
+
+from task.api.failures import Refused
+from task.connection import Connection
+from task.dial_request import forwarded
+from task.errors import StoreUnavailable, ToolError
+from task.sessions.opening import StoreAccess
+from task.tools.files.dial_urls import OwnersKey
+
+Mode = Literal["open", "keys", "dial"]
+LOCAL_OWNER = "local"
+REMEMBERED_SECONDS = 60.0
+MOST_REMEMBERED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """The caller. `owner` is whose sessions, runs, traces and files are seen; `core_key` is sent to DIAL Core.
+
+    `folder` is where the owner's files lie below the bucket of that key; `headers` travel on. An operator reads what
+    belongs to everybody.
+    """
+
+    owner: str
+    core_key: str
+    folder: str = ""
+    operator: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(slots=True)
+class Identity:
+    """Tells who calls. `core_key` is the agent's own key at DIAL Core, for the modes in which callers have none."""
+
+    mode: Mode
+    core_key: str
+    store: StoreAccess
+    connection: Callable[[], Connection]
+    per_minute: int
+    _buckets: dict[str, tuple[float, str]] = field(default_factory=dict[str, tuple[float, str]])
+
+    async def who(self, headers: Mapping[str, str]) -> Who:
+        """The caller of a request with these headers.
+
+        Raises:
+            Refused: no key or a wrong one (401), or too many requests (429).
+            StoreUnavailable: the keys cannot be looked up now.
+        """
+        travelling = forwarded(headers)
+        if self.mode == "open":
+            return Who(LOCAL_OWNER, self.core_key, f"http/{LOCAL_OWNER}", headers=travelling)
+        secret = _secret(headers)
+        who = await (self._of_key(secret) if self.mode == "keys" else self._of_core(secret))
+        store = await self.store.get()
+        seconds = await store.limits.take(f"http:{who[1]}", self.per_minute)
+        if seconds is not None:
+            told = f"This key may make {self.per_minute} requests in a minute. Try again in a moment."
+            raise Refused(429, told, code="rate_limit_exceeded", retry_after=seconds)
+        found = who[0]
+        return Who(found.owner, found.core_key, found.folder, found.operator, travelling)
+
+    async def _of_key(self, secret: str) -> tuple[Who, str]:
+        key = await (await self.store.get()).keys.verify(secret)
+        if key is None:
+            raise _unknown()
+        folder = f"http/{key.owner}"
+        return Who(key.owner, OwnersKey(self.core_key, folder), folder, key.operator), key.key_id
+
+    async def _of_core(self, secret: str) -> tuple[Who, str]:
+        digest = sha256(secret.encode("utf-8", "replace")).hexdigest()
+        until, bucket = self._buckets.get(digest, (0.0, ""))
+        if monotonic() >= until:
+            bucket = await self._bucket(secret)
+            if len(self._buckets) >= MOST_REMEMBERED:
+                self._buckets.clear()
+            self._buckets[digest] = (monotonic() + REMEMBERED_SECONDS, bucket)
+        return Who(f"dial:{bucket}", secret, "http"), digest[:32]
+
+    async def _bucket(self, secret: str) -> str:
+        try:
+            return await self.connection().files.principal(secret)
+        except ToolError as error:
+            cause = error.__cause__
+            if isinstance(cause, aiohttp.ClientResponseError) and cause.status in (401, 403):
+                raise _unknown() from error
+            if isinstance(cause, ValueError):  # a key that no header can carry
+                raise _unknown() from error
+            raise StoreUnavailable("DIAL Core does not tell now whose key this is. Try again in a moment.") from error
+
+
+def _secret(headers: Mapping[str, str]) -> str:
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    secret = token.strip() if scheme.lower() == "bearer" else headers.get("api-key", "")
+    if not secret:
+        raise Refused(401, "A key is needed: send it as `Authorization: Bearer KEY`.", code="missing_api_key")
+    return secret
+
+
+def _unknown() -> Refused:
+    return Refused(401, "This key is not known here, or it was revoked.", code="invalid_api_key")

@@ -1,0 +1,170 @@
+"""Turn a request into a run: its session found and laid under its messages, waiting calls decided or given up."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from task.api.asks import Ask, Manner
+from task.api.engine import Engine
+from task.api.identity import Who
+from task.api.incoming import Received
+from task.api.pausing import ALWAYS
+from task.conversation.history import NOT_APPROVED, repaired, unanswered
+from task.conversation.messages import Attachment, Message, Role, ToolCall, tool_message
+from task.conversation.replies import Verdict, read_reply
+from task.errors import Conflict, InvalidRequest, NotFound
+from task.sessions.records import Answer, Approval, Session
+from task.sessions.service import Store
+
+REMEMBERED = 1000
+TITLE_CHARS = 80
+
+
+@dataclass(slots=True)
+class Preparing:
+    """Makes runs of requests. `_turns` are those of session-less callers who still owe results of their tools."""
+
+    engine: Engine
+    _turns: OrderedDict[tuple[str, str], tuple[Message, ...]] = field(
+        default_factory=OrderedDict[tuple[str, str], tuple[Message, ...]]
+    )
+
+    async def ask(self, who: Who, received: Received, manner: Manner, session_id: str | None) -> Ask:
+        """The run that the request asks for.
+
+        Raises:
+            NotFound: the caller has no such session.
+            Conflict: the session has ended.
+        """
+        if session_id is None:
+            history, new = _parted(repaired(self._completed(who, received.messages)))
+            return Ask(who, manner, new, history, files=_files([*history, *new]))
+        store = await self.engine.store.get()
+        session = await store.sessions.get(who.owner, session_id)
+        if session.ended_at is not None:
+            raise Conflict(f"the session {session_id} has ended; start another one")
+        decided = await self._decided(store, who, session, received.messages[-1], manner)
+        return decided or await self._continued(store, who, session_id, received, manner)
+
+    async def in_new_session(self, who: Who, received: Received, manner: Manner) -> Ask:
+        """The run in a session that begins with it."""
+        store = await self.engine.store.get()
+        session = await store.sessions.start(who.owner, received.messages[-1].text()[:TITLE_CHARS])
+        history, new = _parted(repaired(received.messages))
+        return Ask(who, manner, (*history, *new), (), session, _files([*history, *new]))
+
+    def remember(self, ask: Ask, added: Sequence[Message], calls: Sequence[ToolCall]) -> None:
+        """Keep a turn whose calls a caller without a session is to make: the client keeps its own calls only."""
+        for call in calls:
+            self._turns[(ask.who.owner, call.id)] = tuple(added)
+        while len(self._turns) > REMEMBERED:
+            self._turns.popitem(last=False)
+
+    async def resumed(self, who: Who, run_id: str) -> Ask | None:
+        """The run that goes on with a suspended one; None while one of its questions is open, or it has gone on."""
+        store = await self.engine.store.get()
+        approvals = await store.approvals.list(who.owner, run_id=run_id, waiting=False)
+        session_id = next((item.session_id for item in approvals if item.session_id), None)
+        if session_id is None or any(item.status == "waiting" for item in approvals):
+            return None
+        session = await store.sessions.get(who.owner, session_id)
+        waiting = {call.id for call in unanswered(session.messages)}
+        if not waiting or not waiting <= {item.call_id for item in approvals}:
+            return None
+        return self._resuming(who, session, approvals, await self._manner(store, who, run_id))
+
+    async def _decided(self, store: Store, who: Who, session: Session, said: Message, manner: Manner) -> Ask | None:
+        calls = unanswered(session.messages)
+        if not calls or said.role is not Role.USER or not isinstance(said.content, str):
+            return None
+        open_ones = await store.approvals.list(who.owner, session_id=session.session_id)
+        by_call = {item.call_id: item for item in open_ones}
+        asked = [by_call[call.id] for call in calls if call.id in by_call]
+        verdicts = read_reply(said.content, None, len(asked)) if len(asked) == len(calls) else None
+        if verdicts is None:
+            return None
+        answered = [
+            await store.approvals.answer(who.owner, item.approval_id, _answer(verdict))
+            for item, verdict in zip(asked, verdicts, strict=True)
+        ]
+        return self._resuming(who, session, answered, manner)
+
+    def _resuming(self, who: Who, session: Session, approvals: Sequence[Approval], manner: Manner) -> Ask:
+        history = session.messages
+        return Ask(who, manner, (), history, session, _files(history), tuple(approvals))
+
+    async def _continued(self, store: Store, who: Who, session_id: str, received: Received, manner: Manner) -> Ask:
+        found = await store.sessions.resume(who.owner, session_id, received.messages)
+        session, new = found.session, found.new
+        answered = await self._answered(store, who, session)
+        given_up = _given_up(session.messages, new, {item.call_id for item in answered})
+        for message in given_up:
+            await self._withdraw(store, who, session, message)
+        if not session.title and not session.messages and new:
+            await store.sessions.rename(who.owner, session.session_id, new[0].text()[:TITLE_CHARS])
+        history = session.messages
+        return Ask(who, manner, (*given_up, *new), history, session, _files([*history, *new]), answered)
+
+    async def _answered(self, store: Store, who: Who, session: Session) -> tuple[Approval, ...]:
+        """What was decided about calls of a turn that still waited for results of the caller's tools."""
+        calls = {call.id for call in unanswered(session.messages)}
+        if not calls:
+            return ()
+        found = await store.approvals.list(who.owner, session_id=session.session_id, waiting=False)
+        return tuple(item for item in found if item.call_id in calls and item.status != "waiting")
+
+    async def _withdraw(self, store: Store, who: Who, session: Session, message: Message) -> None:
+        for item in await store.approvals.list(who.owner, session_id=session.session_id):
+            if item.call_id == message.tool_call_id:
+                try:
+                    await store.approvals.answer(who.owner, item.approval_id, Answer(False, "another message came"))
+                except Conflict:
+                    continue
+
+    async def _manner(self, store: Store, who: Who, run_id: str) -> Manner:
+        async for event in store.runs.events_after(who.owner, run_id):
+            if event.type == "started":
+                return Manner.from_dict(event.data["request"])
+        raise NotFound(f"there is no run {run_id!r}")
+
+    def _completed(self, who: Who, messages: Sequence[Message]) -> list[Message]:
+        """The messages; where they hold calls of the caller's tools, with our own calls of the same turn."""
+        result: list[Message] = []
+        for message in messages:
+            turn = self._turns.get((who.owner, message.tool_calls[0].id)) if message.tool_calls else None
+            result += turn if turn is not None else (message,)
+        return result
+
+
+def _parted(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """What was said before, and the question or the results at the end."""
+    start = len(messages)
+    while start and messages[start - 1].role is Role.TOOL:
+        start -= 1
+    start -= start == len(messages) and start > 0
+    if not messages or messages[-1].role is Role.ASSISTANT:
+        raise InvalidRequest("The last message is the result of a call that no message before it makes.")
+    return tuple(messages[:start]), tuple(messages[start:])
+
+
+def _given_up(history: Sequence[Message], new: Sequence[Message], answered: Collection[str]) -> list[Message]:
+    """Results for calls that wait for a decision nobody has made, when something else is said."""
+    told = {*answered, *(message.tool_call_id for message in new if message.role is Role.TOOL)}
+    return [tool_message(call, NOT_APPROVED, failed=True) for call in unanswered(history) if call.id not in told]
+
+
+def _answer(verdict: Verdict) -> Answer:
+    if verdict.choice == "deny":
+        return Answer(False, verdict.reason)
+    return Answer(True, ALWAYS if verdict.choice == "always" else "")
+
+
+def _files(messages: Sequence[Message]) -> tuple[Attachment, ...]:
+    return tuple(
+        item
+        for message in messages
+        if message.role is Role.USER and message.custom_content is not None
+        for item in message.custom_content.attachments
+    )

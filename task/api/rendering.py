@@ -1,0 +1,85 @@
+"""JSON bodies and streams of server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from task.sessions.wire import packed
+
+DONE = b"data: [DONE]\n\n"
+HEARTBEAT = b": heartbeat\n\n"
+
+
+def json_bytes(value: Any) -> bytes:
+    """JSON of data and dataclasses; what cannot be encoded (half a surrogate pair) becomes a question mark."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return packed(value).encode()
+
+
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(json_bytes(value), status, dict(headers or {}), "application/json")
+
+
+def sse(value: Any, *, event: str | None = None, number: int | None = None) -> bytes:
+    """One server-sent event."""
+    head = (b"id: %d\n" % number if number is not None else b"") + (f"event: {event}\n".encode() if event else b"")
+    return head + b"data: " + json_bytes(value) + b"\n\n"
+
+
+class EventStream(Response):
+    """A stream of server-sent events that ends when its listener leaves, also in the middle of a silence.
+
+    `parts` is closed in every case; after `heartbeat` seconds without a part a comment keeps the connection alive.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, parts: AsyncGenerator[bytes], heartbeat: float, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(None, 200, {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **(headers or {})})
+        del self.headers["content-length"]
+        self._parts, self._heartbeat, self._sent = parts, heartbeat, 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        writing = asyncio.ensure_future(self._write(send))
+        others = {asyncio.ensure_future(gone(receive)), asyncio.ensure_future(self._beat(send))}
+        try:
+            await asyncio.wait({writing, *others}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            left = not writing.done()
+            for task in (writing, *others):
+                task.cancel()
+            await asyncio.wait({writing, *others})
+        if not left:
+            writing.result()
+
+    async def _write(self, send: Send) -> None:
+        async with aclosing(self._parts) as parts:
+            async for part in parts:
+                self._sent += 1
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _beat(self, send: Send) -> None:
+        while True:
+            before = self._sent
+            await asyncio.sleep(self._heartbeat)
+            if self._sent == before:
+                await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
+
+
+async def gone(receive: Receive) -> None:
+    """Return when the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        continue

@@ -1,0 +1,209 @@
+"""Runs of the HTTP front door: begun, worked off in the background, told as events, kept in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from task.api.answering import Answering, Result
+from task.api.asks import Ask
+from task.api.choice import RunChoice
+from task.api.engine import Engine
+from task.api.failures import failure_of
+from task.errors import StoreUnavailable
+from task.sessions.records import Event, Run
+from task.sessions.service import Store
+from task.sessions.trace_records import Trace
+from task.sessions.traces import TraceObserver, TraceStart
+
+logger = logging.getLogger(__name__)
+
+FINISHED = "finished"
+CLOSING_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class ActiveRun:
+    """A run of this process. `ended` is done when all of it is on disk."""
+
+    run: Run
+    model: str
+    ask: Ask
+    ended: asyncio.Future[None]
+    result: Result | None = None
+    trace: Trace | None = None
+    session_id: str | None = None
+    task: asyncio.Task[None] | None = None
+    listeners: int = 0
+    leaving: asyncio.TimerHandle | None = None
+    stored: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def detaches(self) -> bool:
+        return self.run.session_id is not None
+
+
+class Runner:
+    """Starts runs and lets clients listen to them, leave, come back and stop them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._answering = Answering(engine)
+        self._active: dict[str, ActiveRun] = {}
+
+    async def start(self, ask: Ask) -> ActiveRun:
+        """Begin the run; it goes on by itself.
+
+        Raises:
+            Conflict: the session is being answered, was changed, or has ended.
+            StoreUnavailable: the run cannot be kept.
+        """
+        store = await self._engine.store.get()
+        trace_id = await store.traces.new_id()
+        run = await store.runs.begin(
+            ask.who.owner, session=ask.session, messages=ask.new, trace_id=trace_id, experiment=ask.manner.experiment
+        )
+        active = ActiveRun(run, ask.manner.model, ask, asyncio.get_running_loop().create_future())
+        active.session_id = run.session_id
+        self._active[run.run_id] = active
+        active.task = asyncio.create_task(self._work(active, store, trace_id))
+        active.task.add_done_callback(lambda task: _over(active, task))
+        return active
+
+    def find(self, run_id: str) -> ActiveRun | None:
+        return self._active.get(run_id)
+
+    @asynccontextmanager
+    async def listening(self, active: ActiveRun) -> AsyncGenerator[None]:
+        """Somebody wants the run: it is not ended meanwhile.
+
+        When the last one leaves, a run in a session goes on for a while, and any other is cancelled.
+        """
+        active.listeners += 1
+        if active.leaving is not None:
+            active.leaving.cancel()
+            active.leaving = None
+        try:
+            yield
+        finally:
+            active.listeners -= 1
+            if active.listeners == 0 and active.task is not None and not active.task.done():
+                self._left(active, active.task)
+
+    def detach(self, active: ActiveRun) -> None:
+        """Nobody listens yet: the run gets the time of one that was left."""
+        if active.listeners == 0 and active.task is not None and not active.task.done():
+            self._left(active, active.task)
+
+    async def events(self, owner: str, run_id: str, after: int = 0) -> AsyncGenerator[Event]:
+        """The run's events after that number; the last one comes when the run is on disk."""
+        store = await self._engine.store.get()
+        active = self._active.get(run_id)
+        if active is None or active.run.owner != owner:
+            async for event in store.runs.events_after(owner, run_id, after):
+                yield event
+            return
+        async with self.listening(active):
+            async for event in store.runs.events_after(owner, run_id, after):
+                if event.type == FINISHED:
+                    await asyncio.shield(active.ended)
+                yield event
+
+    async def close(self) -> None:
+        """End all runs; what they have said is kept."""
+        tasks = [active.task for active in self._active.values() if active.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSING_SECONDS)
+
+    def _left(self, active: ActiveRun, task: asyncio.Task[None]) -> None:
+        seconds = self._engine.detach_seconds if active.detaches else 0.0
+        if seconds > 0:
+            active.leaving = asyncio.get_running_loop().call_later(seconds, task.cancel)
+        else:
+            task.cancel()
+
+    async def _work(self, active: ActiveRun, store: Store, trace_id: str) -> None:
+        run, ask = active.run, active.ask
+        choice = RunChoice(partial(store.runs.append_event, run.run_id))
+        observer = store.traces.observer(_start(ask, run), trace_id)
+        stopping = asyncio.create_task(self._stopped(active, store))
+        try:
+            told = {"run_id": run.run_id, "session_id": run.session_id, "trace_id": trace_id, "model": active.model}
+            choice.emit("started", **told, request=ask.manner.as_dict())
+            active.result = await self._answering.answer(ask, run, choice, observer, store)
+        except asyncio.CancelledError:
+            active.result = Result("cancelled", text=choice.text)
+        finally:
+            stopping.cancel()
+        await self._ended(active, active.result, choice, observer, store)
+
+    async def _ended(
+        self, active: ActiveRun, result: Result, choice: RunChoice, observer: TraceObserver, store: Store
+    ) -> None:
+        run = active.run
+        if active.leaving is not None:
+            active.leaving.cancel()
+        observer.end(result.status, result.error)
+        active.trace = store.traces.queue(observer)
+        active.session_id = result.session_id or run.session_id
+        self._tell(active, result, choice)
+        try:
+            error = str(result.error) if result.error is not None else None
+            await store.runs.finish(run.run_id, result.status, added=result.added, error=error)
+        except StoreUnavailable as failure:
+            logger.warning("the run %s is not on disk yet: %s", run.run_id, failure)
+            active.result = result.with_error(failure)
+        self._active.pop(run.run_id)
+        active.ended.set_result(None)
+
+    def _tell(self, active: ActiveRun, result: Result, choice: RunChoice) -> None:
+        choice.flush()
+        trace, usage = active.trace, result.usage
+        choice.emit(
+            "usage",
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            total_tokens=usage.prompt_tokens + usage.completion_tokens,
+            cost=trace.cost if trace is not None else None,
+        )
+        if result.error is not None:
+            result.failure = failure_of(result.error, active.model)
+            choice.emit("error", **result.failure.body()["error"], status=result.failure.status)
+        choice.emit(
+            FINISHED,
+            status=result.status,
+            limit=result.limit,
+            run_id=active.run.run_id,
+            session_id=active.session_id,
+            trace_id=active.run.trace_id,
+        )
+
+    async def _stopped(self, active: ActiveRun, store: Store) -> None:
+        await store.runs.cancel_asked(active.run.run_id)
+        if active.task is not None:
+            active.task.cancel()
+
+
+def _over(active: ActiveRun, task: asyncio.Task[None]) -> None:
+    if active.ended.done():
+        return
+    error = None if task.cancelled() else task.exception()
+    logger.error("the run %s broke off", active.run.run_id, exc_info=error)
+    active.result = active.result or Result("failed")
+    active.result = active.result.with_error(error or StoreUnavailable("The answer was broken off. Try again."))
+    active.ended.set_result(None)
+
+
+def _start(ask: Ask, run: Run) -> TraceStart:
+    manner = ask.manner
+    return TraceStart(
+        ask.who.owner, manner.door, manner.model, manner.options, ask.new, history=len(ask.history),
+        session_id=run.session_id, run_id=run.run_id, experiment=manner.experiment,
+    )  # fmt: skip

@@ -1,0 +1,182 @@
+"""The bodies of requests. What OpenAI's API knows and we do not is let through without effect."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+Mode = Literal["default", "ask", "read_only"]
+Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+SessionId = Annotated[str, Field(min_length=1, max_length=100)]
+Label = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class TextPart(Body):
+    type: Literal["text"]
+    text: str
+
+
+class ImageUrl(Body):
+    url: str = Field(min_length=1)
+    detail: str | None = None
+
+
+class ImagePart(Body):
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
+class FileContent(Body):
+    """A file of ours by `file_id`, or a new one: `file_data` is a data URL or Base64."""
+
+    file_id: str | None = None
+    file_data: str | None = None
+    filename: str | None = Field(default=None, max_length=255)
+
+
+class FilePart(Body):
+    type: Literal["file"]
+    file: FileContent
+
+
+Part = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
+Parts = Annotated[list[Part], Field(min_length=1)]
+
+
+class CalledFunction(Body):
+    name: str = Field(min_length=1)
+    arguments: str = "{}"
+
+
+class CallBody(Body):
+    id: str = Field(min_length=1)
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class SystemMessage(Body):
+    role: Literal["system", "developer"]
+    content: str | list[TextPart]
+
+
+class UserMessage(Body):
+    role: Literal["user"]
+    content: str | Parts
+
+
+class AssistantMessage(Body):
+    role: Literal["assistant"]
+    content: str | list[TextPart] | None = None
+    tool_calls: list[CallBody] | None = None
+
+
+class ToolMessage(Body):
+    role: Literal["tool"]
+    content: str | list[TextPart]
+    tool_call_id: str = Field(min_length=1)
+
+
+ChatMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+
+
+class Function(Body):
+    name: Name
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class FunctionTool(Body):
+    type: Literal["function"]
+    function: Function
+
+
+class NamedFunction(Body):
+    name: str
+
+
+class NamedTool(Body):
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class StreamOptions(Body):
+    include_usage: bool | None = None
+
+
+class Sampling(Body):
+    """What both chat endpoints know of sampling. A `max_tokens` above 4096 is let through."""
+
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+
+
+class Ours(Body):
+    """What only we know: the session to go on with, the system prompt, a label for comparisons, what tools may do."""
+
+    model: str | None = Field(default=None, max_length=200)
+    session_id: SessionId | None = None
+    system_prompt: str | None = None
+    experiment: Label | None = None
+    permission_mode: Mode = "default"
+
+
+class ChatCompletionRequest(Sampling, Ours):
+    """`POST /v1/chat/completions`."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    tools: list[FunctionTool] | None = Field(default=None, max_length=128)
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    n: Literal[1] | None = None
+    reasoning_effort: str | None = None
+    response_format: dict[str, Any] | None = None
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+
+
+class ChatRequest(Sampling, Ours):
+    """`POST /chat`."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+
+
+class RunRequest(ChatCompletionRequest):
+    """`POST /runs`: a run that is followed by its events; without `session_id` it gets a session of its own."""
+
+
+class SessionStart(Body):
+    title: str = Field(default="", max_length=500)
+
+
+class SessionEnd(Body):
+    session_id: SessionId
+
+
+class SessionChange(Body):
+    title: str = Field(max_length=500)
+
+
+class SessionBranch(Body):
+    """`keep`: how many of the session's messages the branch begins with, as `/session/{id}/messages` counts them."""
+
+    keep: int = Field(ge=0)
+
+
+class ApprovalAnswer(Body):
+    """`always` also allows what the card's `grant_told` names; `arguments` replace those of the call."""
+
+    decision: Literal["approve", "always", "deny"]
+    reason: str = Field(default="", max_length=1000)
+    arguments: dict[str, Any] | None = None

@@ -1,0 +1,108 @@
+"""What the routes share: callers, messages, runs, files, the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fastapi import Request
+
+from task.api.asks import Ask, Manner
+from task.api.completions import Answers
+from task.api.deciding import Deciding
+from task.api.engine import Engine
+from task.api.files import FileShelf
+from task.api.identity import Identity, Who
+from task.api.incoming import Reader, Received
+from task.api.preparing import Preparing
+from task.api.runner import ActiveRun, Runner
+from task.api.schemas import ChatCompletionRequest, ChatRequest, Ours
+from task.errors import Conflict
+from task.llm.base import ModelOptions
+from task.permissions.decisions import PermissionMode
+from task.sessions.records import Run
+from task.sessions.service import Store
+
+AGENT = "general-purpose-agent"
+TEMPERATURE, TOP_P, CHAT_TOKENS = 0.7, 1.0, 2048
+CHAT_PROMPT = "You are a helpful assistant with access to web search and calculator tools."
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    engine: Engine
+    identity: Identity
+    runner: Runner
+    answers: Answers
+    preparing: Preparing
+    reader: Reader
+    shelf: FileShelf
+    deciding: Deciding
+
+    async def who(self, request: Request) -> Who:
+        return await self.identity.who(request.headers)
+
+    async def store(self) -> Store:
+        return await self.engine.store.get()
+
+    def model_of(self, name: str | None) -> str:
+        return self.engine.model if name in (None, "", AGENT) else str(name)
+
+    async def received(self, who: Who, body: ChatCompletionRequest | ChatRequest) -> Received:
+        return await self.reader.read(who, body.messages, self.model_of(body.model))
+
+    def sampled(self, **given: Any) -> ModelOptions:
+        """The request's options over the documented defaults, which give way to the operator's."""
+        ours = self.engine.connection().options
+        defaults = ModelOptions(
+            temperature=TEMPERATURE if ours.temperature is None else None, top_p=TOP_P if ours.top_p is None else None
+        )
+        return defaults.over(**given)
+
+    def manner(self, door: str, body: Ours, received: Received, options: ModelOptions, prompt: str | None) -> Manner:
+        """How to answer: the system prompt is the messages' own, else the field's, else `prompt`."""
+        own = next((text for text in (received.prompt, body.system_prompt) if text is not None), prompt)
+        mode = PermissionMode(body.permission_mode)
+        return Manner(door, self.model_of(body.model), own, options, mode=mode, experiment=body.experiment)
+
+    def completion_manner(self, door: str, body: ChatCompletionRequest, received: Received) -> Manner:
+        stop = [body.stop] if isinstance(body.stop, str) else body.stop
+        extra = {
+            name: value
+            for name in ("response_format", "frequency_penalty", "presence_penalty")
+            if (value := getattr(body, name)) is not None
+        }
+        options = self.sampled(
+            temperature=body.temperature, top_p=body.top_p, max_tokens=body.max_completion_tokens or body.max_tokens,
+            stop=stop, seed=body.seed, reasoning_effort=body.reasoning_effort, extra=extra,
+        )  # fmt: skip
+        choice = body.tool_choice
+        return replace(
+            self.manner(door, body, received, options, None),
+            tools=tuple(tool.function.model_dump(exclude_none=True) for tool in body.tools or ()),
+            choice=choice if choice is None or isinstance(choice, str) else choice.model_dump(),
+        )
+
+    async def started(self, ask: Ask) -> ActiveRun:
+        """The run; a turn that waits for results of a session-less caller's tools is remembered when it ends."""
+        active = await self.runner.start(ask)
+        if ask.session is None and ask.manner.tools:
+            active.ended.add_done_callback(lambda _: self._remember(active))
+        return active
+
+    async def resumed(self, who: Who, run_id: str | None) -> Run | None:
+        """The run that goes on with a suspended one, when all that it asked is answered."""
+        ask = await self.preparing.resumed(who, run_id) if run_id is not None else None
+        if ask is None:
+            return None
+        try:
+            active = await self.started(ask)
+        except Conflict:  # who answered the last question but one was as late
+            return None
+        self.runner.detach(active)
+        return active.run
+
+    def _remember(self, active: ActiveRun) -> None:
+        result = active.result
+        if result is not None and result.calls:
+            self.preparing.remember(active.ask, result.added, result.calls)
