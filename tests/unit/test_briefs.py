@@ -1,0 +1,129 @@
+"""What a model says of its own call: asked for where a person may have to approve, and never given to the tool."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from task.conversation.messages import FunctionCall, Message, ToolCall, user
+from task.llm.scripted import ScriptedModel, says, wants
+from task.loop import SilentObserver, ToolLoop
+from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred
+from task.permissions.effects import Effect
+from task.permissions.icerc import Brief
+from task.tools.briefs import split_brief
+from task.tools.toolbox import Pending, Toolbox
+from tests.support.choices import CALLER, RecordingChoice
+from tests.support.gating import CHANGES, READS, after_search, gate
+from tests.support.tools import MadeTool
+
+SHAPE: dict[str, Any] = {"type": "object", "properties": {"to": {"type": "string"}}, "additionalProperties": False}
+
+
+async def told(**arguments: Any) -> str:
+    return json.dumps(arguments)
+
+
+def mail(effects: frozenset[Effect] = CHANGES, shape: dict[str, Any] = SHAPE) -> MadeTool:
+    return MadeTool("send_mail", told, shape, effects)
+
+
+def call(**arguments: Any) -> ToolCall:
+    return ToolCall("c1", FunctionCall("send_mail", json.dumps(arguments)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "brief"),
+    [
+        ({"to": "bob"}, Brief()),
+        ({"to": "bob", "intent": "Tell him", "expected_outcome": "He knows"}, Brief("Tell him", "He knows")),
+        ({"to": "bob", "icerc": {"intent": "Tell him", "expected_outcome": "He knows"}}, Brief("Tell him", "He knows")),
+        (
+            {"to": "bob", "icerc_full_text": "Intent: Tell him\nExpected outcome: He knows"},
+            Brief("Tell him", "He knows"),
+        ),
+        ({"to": "bob", "intent": 5}, Brief()),
+    ],
+)
+def test_the_brief_is_taken_out_of_the_arguments(arguments: dict[str, Any], brief: Brief) -> None:
+    made, found = split_brief(call(**arguments), SHAPE)
+    assert (json.loads(made.function.arguments), found) == ({"to": "bob"}, brief)
+
+
+def test_an_argument_that_the_tool_has_itself_stays_the_tools() -> None:
+    own = {"type": "object", "properties": {"to": {"type": "string"}, "intent": {"type": "string"}}}
+    made, brief = split_brief(call(to="bob", intent="mine"), own)
+    assert (json.loads(made.function.arguments), brief) == ({"to": "bob", "intent": "mine"}, Brief())
+    assert "expected_outcome" in mail(shape=own).briefed_schema["function"]["parameters"]["properties"]
+    assert mail(shape=own).briefed_schema["function"]["parameters"]["properties"]["intent"] == {"type": "string"}
+
+
+@pytest.mark.parametrize("arguments", ['{"intent": ', '["intent"]', '"intent"'])
+def test_arguments_that_are_no_object_are_left_to_the_tool_to_refuse(arguments: str) -> None:
+    broken = ToolCall("c1", FunctionCall("send_mail", arguments))
+    assert split_brief(broken, SHAPE) == (broken, Brief())
+
+
+def test_only_tools_that_write_are_asked_what_a_call_is_for_and_only_where_somebody_may_be_asked() -> None:
+    def asked(box: Toolbox) -> list[bool]:
+        return ["intent" in tool["function"]["parameters"]["properties"] for tool in box.schemas()]
+
+    tools = [mail(), MadeTool("read", told, SHAPE, READS)]
+    assert asked(Toolbox(tools, briefed=True)) == [True, False]
+    assert asked(Toolbox(tools)) == [False, False]
+    assert Toolbox(tools, briefed=True).schemas()[0] is tools[0].briefed_schema
+
+
+async def test_the_tool_never_sees_the_brief_and_the_card_does() -> None:
+    asked, *_ = await Toolbox([mail()], gate()).call_all([call(to="bob", intent="Tell him")], RecordingChoice(), CALLER)
+    ran, *_ = await Toolbox([mail()]).call_all([call(to="bob", intent="Tell him")], RecordingChoice(), CALLER)
+    assert isinstance(asked, Pending)
+    assert (asked.card.intent, asked.card.command) == ("Tell him", 'send_mail\nto = "bob"')
+    assert isinstance(ran, Message)
+    assert ran.text() == '{"to": "bob"}'
+
+
+async def test_other_words_about_the_same_call_make_no_other_call() -> None:
+    box = Toolbox([mail()], gate())
+    calls = [call(to="bob", intent=words) for words in ("Tell him", "Tell him all")]
+    first, second = await box.call_all(calls, RecordingChoice(), CALLER)
+    assert isinstance(first, Pending)
+    assert isinstance(second, Pending)
+    assert first.digest == second.digest
+
+
+class Listening(SilentObserver):
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, Decision]] = []
+
+    def decided(self, call: ToolCall, decision: Decision) -> None:
+        self.heard.append((call.name, decision))
+
+
+async def test_the_observer_hears_every_decision() -> None:
+    observer = Listening()
+    model = ScriptedModel(wants("read") & wants("send_mail", to="bob"), says("Done."))
+    box = Toolbox([mail(), MadeTool("read", told, SHAPE, READS)], gate())
+    outcome = await ToolLoop(model, box, observer=observer).run([user("Go")], RecordingChoice(), CALLER)
+    assert outcome.status == "suspended"
+    assert [(name, type(decision)) for name, decision in observer.heard] == [("read", Allowed), ("send_mail", Deferred)]
+
+
+async def test_the_gate_sees_the_live_conversation() -> None:
+    class Looking:
+        def __init__(self) -> None:
+            self.tainted: list[bool] = []
+
+        async def decide(self, request: CallRequest) -> Decision:
+            self.tainted.append(request.context.tainted)
+            return Allowed()
+
+    looking = Looking()
+    model = ScriptedModel(wants("read"), wants("read", to="again"), says("Done."))
+    await ToolLoop(model, Toolbox([MadeTool("read", told, SHAPE, READS)], looking)).run(
+        [user("Go")], RecordingChoice(), CALLER
+    )
+    await Toolbox([mail()], looking).call_all([call()], RecordingChoice(), CALLER, messages=after_search())
+    assert looking.tainted == [False, True, True]
