@@ -400,6 +400,7 @@ class Settings(BaseSettings):
             "sessions": chosen.sessions,
             "traces": chosen.traces,
             "spans_url": chosen.spans_url,
+            "spans_url": chosen.spans_url,
             "prices": {model: (price.prompt, price.completion) for model, price in self.prices.items()},
         }
 

@@ -37,6 +37,12 @@ class StoreSettings(BaseModel):
     days: float = Field(default=30, gt=0, description="Days that sessions and traces are kept after their last use.")
     sessions: int = Field(default=10_000, ge=1, description="Most sessions kept; the last used stay.")
     traces: int = Field(default=100_000, ge=1, description="Most traces kept, and most runs; the newest stay.")
+    spans_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://",
+        description="OpenTelemetry collector that gets finished traces as spans, without texts: "
+        "http://host:4318/v1/traces. Needs the extra `otel`.",
+    )
 
     @field_validator("url")
     @classmethod

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from task.errors import AgentError
+from task.errors import AgentError, SettingsError
 
 if TYPE_CHECKING:
     from task.sessions.service import Store
+    from task.sessions.spans import SpanSender
+    from task.sessions.trace_records import Trace
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +26,8 @@ RETRY_SECONDS = 10.0
 class StoreAccess:
     """Opens the store on first use, and again after it could not be opened; see `task.sessions.service.open_store`.
 
-    `prices` are those of a million tokens by model: of the prompt and of the answer. The database's libraries are
+    `prices` are those of a million tokens by model: of the prompt and of the answer. `spans_url` is the OpenTelemetry
+    collector that gets finished traces. The database's libraries are
     loaded here, off the path of the process's start.
     """
 
@@ -33,7 +36,9 @@ class StoreAccess:
     sessions: int = 10_000
     traces: int = 100_000
     prices: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    spans_url: str | None = None
     chores: bool = True
+    _spans: SpanSender | None = None
     _store: Store | None = None
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     _trying: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -75,6 +80,9 @@ class StoreAccess:
             if self._store is not None:
                 await self._store.close()
                 self._store = None
+            if self._spans is not None:
+                await asyncio.to_thread(self._spans.close)
+                self._spans = None
 
     async def _opened(self) -> Store:
         await asyncio.to_thread(import_module, "task.sessions.service")
@@ -84,4 +92,19 @@ class StoreAccess:
 
         prices = {model: Price(*pair) for model, pair in self.prices.items()}
         retention = Retention(self.days, self.sessions, self.traces)
-        return await open_store(self.url, prices=prices, retention=retention, chores=self.chores)
+        finished = await asyncio.to_thread(self._sender)
+        return await open_store(self.url, prices=prices, retention=retention, chores=self.chores, finished=finished)
+
+    def _sender(self) -> Callable[[Trace], None]:
+        if self.spans_url is None:
+            return lambda _: None
+        if self._spans is None:
+            try:
+                from task.sessions.spans import SpanSender
+            except ImportError as error:
+                raise SettingsError(
+                    "AGENT_STORE__SPANS_URL needs packages that are not installed: pip install "
+                    "'dial-general-purpose-agent[otel]'."
+                ) from error
+            self._spans = SpanSender(self.spans_url)
+        return self._spans.send

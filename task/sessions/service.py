@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from task.errors import StoreUnavailable
 from task.sessions.approvals import Approvals
@@ -20,6 +20,7 @@ from task.sessions.retention import Retention, forget
 from task.sessions.runs import Runs
 from task.sessions.sessions import Sessions
 from task.sessions.store import PATIENCE, Database, open_database
+from task.sessions.trace_records import Trace
 from task.sessions.trace_store import Traces
 from task.sessions.writer import Writer
 
@@ -80,11 +81,13 @@ async def open_store(
     clock: Callable[[], float] = time.time,
     chores: bool = True,
     patience: float = PATIENCE,
+    finished: Callable[[Trace], None] = lambda _: None,
 ) -> Store:
     """The store at `url` (`sqlite:///folder/file.db`, `postgresql://…`), its schema brought up to date.
 
     What dead processes left unfinished is marked as interrupted. Without `chores` nothing is done by itself later:
-    for commands that look once. `patience` is how many seconds a busy database is waited for.
+    for commands that look once. `patience` is how many seconds a busy database is waited for;
+    `finished` hears of every trace that is complete.
 
     Raises:
         SettingsError: the address names no database that can be used.
@@ -93,7 +96,8 @@ async def open_store(
     database = open_database(url, patience)
     try:
         await migrate(database)
-        return await _opened(database, prices or {}, retention or Retention(), clock, chores)
+        store = await _opened(database, prices or {}, retention or Retention(), clock, chores)
+        return replace(store, traces=replace(store.traces, finished=finished))
     except BaseException:
         await database.close()
         raise

@@ -49,13 +49,17 @@ class TraceFilter:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """The traces of the store. An `owner` of None is an operator, who reads everybody's."""
+    """The traces of the store. An `owner` of None is an operator, who reads everybody's.
+
+    `finished` hears of every trace that is complete.
+    """
 
     database: Database
     writer: Writer
     processes: Processes
     prices: Mapping[str, Price]
     clock: Callable[[], float]
+    finished: Callable[[Trace], None] = lambda _: None
     _observed: dict[str, _Observed] = field(default_factory=dict[str, "_Observed"])
 
     async def new_id(self) -> str:
@@ -81,6 +85,7 @@ class Traces:
         observed.close()
         trace = observer.trace()
         self._put(trace, stored=observed.stored)
+        self.finished(trace)
         return trace
 
     async def save(self, observer: TraceObserver) -> Trace:
