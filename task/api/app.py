@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from fastapi import FastAPI, Request
-from starlette.responses import FileResponse, Response
-from starlette.staticfiles import StaticFiles
+from starlette.responses import Response
 
 from task.api.completions import Answers
 from task.api.deciding import Deciding
@@ -19,6 +17,7 @@ from task.api.guard import Guard, Rules
 from task.api.identity import Identity
 from task.api.incoming import Reader
 from task.api.openai_routes import openai_routes
+from task.api.page import add_page
 from task.api.platform_routes import platform_routes
 from task.api.preparing import Preparing
 from task.api.run_routes import run_routes
@@ -29,7 +28,6 @@ from task.sessions.opening import StoreAccess
 from task.settings import Settings
 from task.tools.base import BaseTool
 
-STATIC = Path(__file__).parent / "static"
 ABOUT = (
     "The agent for every program that speaks OpenAI, for platforms that compare agents, and for the web page. Keys are "
     "sent as `Authorization: Bearer KEY`; in the mode `open` none is needed."
@@ -91,7 +89,7 @@ def _application(service: Service, *, ui: bool) -> FastAPI:
     app.include_router(run_routes(service))
     _describe(app)
     if ui:
-        _add_page(app)
+        add_page(app)
 
     async def unexpected(_: Request, error: Exception) -> Response:
         return failure_of(error).response()
@@ -113,11 +111,3 @@ def _describe(app: FastAPI) -> None:
         return document
 
     app.openapi = described
-
-
-def _add_page(app: FastAPI) -> None:
-    async def page() -> Response:
-        return FileResponse(STATIC / "index.html")
-
-    app.add_api_route("/", page, methods=["GET"], include_in_schema=False)
-    app.mount("/static", StaticFiles(directory=STATIC, check_dir=False))

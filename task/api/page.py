@@ -1,0 +1,96 @@
+"""Serve the web page: its files from memory, compressed, with a policy that lets nothing else in."""
+
+from __future__ import annotations
+
+import gzip
+import mimetypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+STATIC = Path(__file__).parent / "static"
+PAGE = "index.html"
+VENDOR = "vendor/"  # its files carry their version in their name
+# Plotly writes <style> elements; scripts come from here and from nowhere else, and no request goes anywhere else.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+_TEXT = frozenset({".html", ".css", ".js", ".json", ".svg"})
+
+
+@dataclass(frozen=True)
+class PageFile:
+    """One file of the page as it is on disk now."""
+
+    name: str
+    content: bytes
+
+    @property
+    def media_type(self) -> str:
+        kind = mimetypes.guess_type(self.name)[0] or "application/octet-stream"
+        return f"{kind}; charset=utf-8" if Path(self.name).suffix in _TEXT else kind
+
+    @cached_property
+    def tag(self) -> str:
+        return f'"{sha256(self.content).hexdigest()[:32]}"'
+
+    @cached_property
+    def compressed(self) -> bytes:
+        return gzip.compress(self.content, 6, mtime=0)
+
+    @property
+    def caching(self) -> str:
+        return "public, max-age=31536000, immutable" if self.name.startswith(VENDOR) else "no-cache"
+
+    def response(self, request: Request) -> Response:
+        """The file, or 304 where the browser has it."""
+        headers = {**HEADERS, "Cache-Control": self.caching, "ETag": self.tag, "Vary": "Accept-Encoding"}
+        if self.tag in request.headers.get("if-none-match", "").replace("W/", "").split(", "):
+            return Response(status_code=304, headers=headers)
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return Response(self.content, headers=headers, media_type=self.media_type)
+        return Response(self.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=self.media_type)
+
+
+def page_files(folder: Path = STATIC) -> Mapping[str, PageFile]:
+    """The files that may be asked for, by their path below the folder; the page has no others."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {name: PageFile(name, path.read_bytes()) for path in found if (name := path.relative_to(folder).as_posix())}
+
+
+def add_page(app: FastAPI, folder: Path = STATIC) -> None:
+    """Serve the page at `/` and its files below `/static`."""
+    files: dict[str, PageFile] = {}
+
+    def file(name: str) -> PageFile:
+        if not files:
+            files.update(page_files(folder))
+        if name not in files:
+            raise HTTPException(404, "There is no such file.")
+        return files[name]
+
+    async def page(request: Request) -> Response:
+        return file(PAGE).response(request)
+
+    async def static(request: Request) -> Response:
+        return file(request.path_params["name"]).response(request)
+
+    app.router.routes.append(Route("/", page, methods=["GET"], include_in_schema=False))
+    app.router.routes.append(Route("/static/{name:path}", static, methods=["GET"], include_in_schema=False))

@@ -1,0 +1,197 @@
+// One answer: its text, tool cards, attachments, questions and figures, in the order in which they came.
+import { ApprovalCard } from "./approval.js";
+import { citation, isCitation, shown } from "./attachments.js";
+import { storedCard, textOf, ToolCard } from "./cards.js";
+import { copy, cost, count, duration, h, icon, iconButton } from "./dom.js";
+import { Markdown } from "./markdown.js";
+
+const ENDINGS = {
+  cancelled: "Stopped.", interrupted: "The agent ended before this answer did.",
+  limited: "A limit of this run was reached.", failed: "This answer could not be finished.",
+};
+
+/** `actions`: `retry(answer)` and `decided(answer, approvalAnswer)`. */
+export class Answer {
+  constructor(actions) {
+    this.actions = actions;
+    this.cards = new Map();
+    this.text = "";
+    this.writing = null;
+    this.parts = h("div", { class: "parts" });
+    this.sources = h("div", { class: "sources", hidden: true, "aria-label": "Sources", role: "group" });
+    this.foot = h("footer", { class: "answer-foot" });
+    this.element = h("article", { class: "answer", "aria-label": "Answer" }, this.parts, this.sources, this.foot);
+  }
+
+  /** Show that something is on its way. */
+  begin() {
+    this.waiting = h("p", { class: "thinking", "aria-label": "Working" }, h("i"), h("i"), h("i"));
+    this.element.setAttribute("aria-busy", "true");
+    this.parts.append(this.waiting);
+    this.foot.replaceChildren();
+  }
+
+  hear(event) {
+    const handler = this[`on_${event.type}`];
+    if (handler) handler.call(this, event);
+    if (this.waiting) this.parts.append(this.waiting);
+  }
+
+  on_text({ text }) {
+    this.text += text;
+    if (!this.writing) {
+      this.writing = { text: "", view: new Markdown() };
+      this.parts.append(this.writing.view.element);
+    }
+    this.writing.text += text;
+    this.soon();
+  }
+
+  on_reasoning({ text }) {
+    if (!this.reasoning) {
+      this.reasoning = h("div", { class: "reasoning-text" });
+      this.parts.append(h("details", { class: "reasoning" }, h("summary", {}, icon("chevron"), "Thoughts"), this.reasoning));
+    }
+    this.reasoning.append(text);
+  }
+
+  on_stage_opened({ stage, parent, name }) {
+    const card = new ToolCard(name);
+    this.cards.set(stage, card);
+    const above = this.cards.get(parent);
+    if (above) above.attach(card.element);
+    else this.place(card.element);
+  }
+
+  on_stage_text({ stage, text }) {
+    this.cards.get(stage)?.write(text);
+  }
+
+  on_stage_closed({ stage, name, status }) {
+    this.cards.get(stage)?.close(status, name);
+  }
+
+  on_attachment({ stage, attachment }) {
+    const card = stage === null || stage === undefined ? null : this.cards.get(stage);
+    if (card && !isCitation(attachment)) card.attach(shown(attachment));
+    else this.attach(attachment);
+  }
+
+  on_approval({ approvals }) {
+    for (const approval of approvals) this.ask(approval);
+  }
+
+  on_usage(event) {
+    this.usage = event;
+  }
+
+  on_error({ message, display_message: told, reference }) {
+    this.trouble(told ?? message, reference);
+  }
+
+  on_finished({ status, trace_id: traceId, limit }) {
+    this.end(status, { traceId, limit });
+  }
+
+  ask(approval) {
+    const card = new ApprovalCard(approval, (answer) => this.actions.decided(this, answer));
+    this.place(card.element);
+  }
+
+  attach(item) {
+    if (isCitation(item)) {
+      this.sources.hidden = false;
+      this.sources.append(citation(item));
+    } else {
+      this.place(shown(item));
+    }
+  }
+
+  /** Put an element after all there is; text that follows begins anew. */
+  place(element) {
+    this.flush();
+    this.writing = null;
+    this.parts.append(element);
+  }
+
+  trouble(message, reference = null) {
+    const note = reference && !message.includes(reference) ? ` (reference ${reference})` : "";
+    this.place(h("p", { class: "trouble", role: "alert" }, icon("warn"), h("span", {}, message + note)));
+    this.told = true;
+  }
+
+  end(status, { traceId = null, limit = null } = {}) {
+    this.flush();
+    this.waiting?.remove();
+    this.waiting = null;
+    this.element.removeAttribute("aria-busy");
+    for (const card of this.cards.values()) card.abandon();
+    if (ENDINGS[status] && !this.told) {
+      const text = status === "limited" && limit ? `${ENDINGS.limited} (${limit})` : ENDINGS[status];
+      this.parts.append(h("p", { class: "ending" }, text));
+    }
+    this.told = false;
+    this.figures({ traceId, ...this.usage });
+  }
+
+  /** The line below: what can be done with the answer, and what it took. */
+  figures({ traceId = null, prompt_tokens: read, completion_tokens: written, total_tokens: total, cost: price, milliseconds } = {}) {
+    const tokens = read !== undefined ? `${count(read)} in · ${count(written)} out` : total ? `${count(total)} tokens` : "";
+    const told = [tokens && `${tokens}${read !== undefined ? " tokens" : ""}`, cost(price), duration(milliseconds)].filter(Boolean);
+    const copying = iconButton("copy", "Copy the answer", () => copy(this.text, copying));
+    this.foot.replaceChildren(
+      h("span", { class: "answer-actions" }, copying, iconButton("retry", "Answer again", () => this.actions.retry(this)),
+        traceId ? h("a", { class: "icon-button", href: `#/traces/${traceId}`, "aria-label": "Show the trace", title: "Show the trace" }, icon("trace")) : ""),
+      h("span", { class: "figures" }, told.join(" · ")),
+    );
+  }
+
+  /** The part of a stored conversation between two messages of the user. */
+  restore(messages) {
+    const results = new Map(messages.filter((item) => item.role === "tool").map((item) => [item.tool_call_id, item]));
+    for (const message of messages) {
+      if (message.role === "assistant") this.restoreTurn(message, results);
+    }
+    this.end("finished");
+  }
+
+  restoreTurn(message, results) {
+    const text = textOf(message.content);
+    if (text) this.on_text({ text: this.text ? `\n\n${text}` : text });
+    for (const call of message.tool_calls ?? []) {
+      const result = results.get(call.id);
+      const card = storedCard(call, result);
+      this.cards.set(call.id, card);
+      this.place(card.element);
+      for (const item of result?.attachments ?? []) this.attach(item);
+    }
+    for (const item of message.attachments ?? []) this.attach(item);
+  }
+
+  /** What the run's trace knows and the messages do not. */
+  annotate(trace) {
+    for (const call of trace.tool_calls) {
+      const card = this.cards.get(call.id);
+      if (card) card.took(call.duration_ms);
+    }
+    const sum = Object.values(trace.usage ?? {}).reduce((all, usage) => ({
+      prompt_tokens: all.prompt_tokens + usage.prompt_tokens, completion_tokens: all.completion_tokens + usage.completion_tokens,
+    }), { prompt_tokens: 0, completion_tokens: 0 });
+    this.figures({ traceId: trace.trace_id, ...sum, cost: trace.cost, milliseconds: trace.duration_ms });
+  }
+
+  soon() {
+    if (this.frame) return;
+    this.frame = requestAnimationFrame(() => this.flush());
+    setTimeout(() => this.flush(), 250); // frames stop in a tab that is not seen
+  }
+
+  flush() {
+    if (this.frame) cancelAnimationFrame(this.frame);
+    this.frame = null;
+    if (this.writing && this.writing.drawn !== this.writing.text) {
+      this.writing.view.show(this.writing.text);
+      this.writing.drawn = this.writing.text;
+    }
+  }
+}

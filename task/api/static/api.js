@@ -1,0 +1,138 @@
+// The agent's HTTP API as this page uses it; the only file that knows addresses.
+import { keep, recall } from "./memory.js";
+
+/** A request that was refused; `message` is a sentence a person can act on. */
+export class ApiError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+const UNREACHABLE = "The agent does not answer. Check that it is running, then try again.";
+let askForKey = async () => null;
+
+/** `ask` gets a key from the person, or null; it is called when the agent wants one. */
+export function onMissingKey(ask) {
+  askForKey = ask;
+}
+
+function headers(more = {}) {
+  const key = recall("key", null, "sessionStorage");
+  return key ? { ...more, Authorization: `Bearer ${key}` } : more;
+}
+
+async function call(method, path, { body, signal, more = {} } = {}) {
+  const isForm = body instanceof FormData;
+  const sent = body === undefined || isForm ? body : JSON.stringify(body);
+  const kind = sent === undefined || isForm ? {} : { "Content-Type": "application/json" };
+  let response;
+  try {
+    response = await fetch(path, { method, body: sent, signal, headers: headers({ ...kind, ...more }) });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, UNREACHABLE);
+  }
+  if (response.ok) return response;
+  if (response.status === 401) {
+    const key = await askForKey();
+    if (key) {
+      keep("key", key, "sessionStorage");
+      return call(method, path, { body, signal, more });
+    }
+  }
+  throw new ApiError(response.status, await sentence(response));
+}
+
+async function sentence(response) {
+  try {
+    const { error, detail } = await response.json();
+    return error?.display_message ?? error?.message ?? String(detail);
+  } catch {
+    return `The agent refused this (${response.status}).`;
+  }
+}
+
+const json = async (...given) => (await call(...given)).json();
+const part = encodeURIComponent;
+const query = (values) => {
+  const told = Object.entries(values).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return told.length ? `?${new URLSearchParams(told)}` : "";
+};
+
+export const models = () => json("GET", "v1/models");
+export const sessions = (cursor) => json("GET", `sessions${query({ limit: 40, cursor })}`);
+export const session = (id) => json("GET", `session/${part(id)}`);
+export const messages = (id) => json("GET", `session/${part(id)}/messages`);
+export const rename = (id, title) => call("PATCH", `session/${part(id)}`, { body: { title } });
+export const remove = (id) => call("DELETE", `session/${part(id)}`);
+export const branch = (id, kept) => json("POST", `session/${part(id)}/branch`, { body: { keep: kept } });
+export const startRun = (body) => json("POST", "runs", { body });
+export const runs = (sessionId) => json("GET", `runs${query({ session_id: sessionId, limit: 1 })}`);
+export const cancelRun = (id) => call("POST", `runs/${part(id)}/cancel`);
+export const approvals = (sessionId) => json("GET", `approvals${query({ session_id: sessionId })}`);
+export const decide = (id, body) => json("POST", `approvals/${part(id)}`, { body });
+export const traces = (given) => json("GET", `traces${query({ limit: 50, ...given })}`);
+export const trace = (id) => json("GET", `traces/${part(id)}`);
+export const fullResult = async (path) => (await call("GET", path.replace(/^\//, ""))).text();
+
+/** Store a file; its id stands in messages. */
+export async function upload(file, signal) {
+  const form = new FormData();
+  form.append("file", file, file.name);
+  form.append("purpose", "user_data");
+  return json("POST", "v1/files", { body: form, signal });
+}
+
+/** The content of a file of ours as a blob of that type. Raises ApiError where it is not ours to read. */
+export async function content(url, type) {
+  const response = await call("GET", `v1/files/${fileId(url)}/content`);
+  return new Blob([await response.arrayBuffer()], { type: type ?? "application/octet-stream" });
+}
+
+export function fileId(url) {
+  const name = new TextEncoder().encode(decodeURIComponent(url.split("/").pop()));
+  const base64 = btoa(String.fromCharCode(...name));
+  return `file-${base64.replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "")}`;
+}
+
+const WAITS = [300, 800, 2000, 4000, 8000];
+
+/**
+ * The events of a run, from the first on, to `heard`. A broken connection is taken up again after the last event;
+ * returns when the run is over, or `signal` is aborted.
+ */
+export async function follow(runId, heard, signal) {
+  let last = 0;
+  for (let failures = 0; failures <= WAITS.length; failures += 1) {
+    try {
+      const more = last ? { "Last-Event-ID": String(last) } : {};
+      const response = await call("GET", `runs/${part(runId)}/events`, { signal, more });
+      for await (const event of eventsOf(response.body)) {
+        failures = 0;
+        if (event.id !== undefined) last = Math.max(last, event.id);
+        heard(event);
+        if (event.type === "finished") return;
+      }
+    } catch (error) {
+      if (error.name === "AbortError" || error.status >= 400) throw error;
+    }
+    if (failures < WAITS.length) await new Promise((done) => { setTimeout(done, WAITS[failures]); });
+  }
+  throw new ApiError(0, "The connection to the agent was lost. Reload the page to pick the answer up again.");
+}
+
+async function* eventsOf(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let waiting = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const blocks = (waiting + value.replaceAll("\r", "")).split("\n\n");
+    waiting = blocks.pop();
+    for (const block of blocks) {
+      const data = block.split("\n").filter((line) => line.startsWith("data:")).map((line) => line.slice(5)).join("\n");
+      if (data && data.trim() !== "[DONE]") yield JSON.parse(data);
+    }
+  }
+}

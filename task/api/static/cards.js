@@ -1,0 +1,108 @@
+// Tool cards: what was called, with what, what came back, how long it took.
+import { duration, h, icon } from "./dom.js";
+import { Markdown } from "./markdown.js";
+
+const SECONDS = /\s*\[(\d+(?:\.\d+)?)s\]\s*$/;
+const SPINNER = () => h("span", { class: "spinner", "aria-hidden": "true" });
+
+/** One call. It is built from the stage of a run, or from the messages of a stored conversation. */
+export class ToolCard {
+  constructor(name, callId = null) {
+    this.callId = callId;
+    this.text = "";
+    this.mark = h("span", { class: "card-mark" }, SPINNER());
+    this.title = h("span", { class: "card-title" });
+    this.time = h("span", { class: "card-time" });
+    this.body = h("div", { class: "card-body" });
+    this.children = h("div", { class: "card-children" });
+    const summary = h("summary", {}, this.mark, this.title, this.time, icon("chevron"));
+    this.element = h("details", { class: "card running" }, summary, this.body, this.children);
+    this.element.addEventListener("toggle", () => this.draw());
+    this.rename(name);
+  }
+
+  rename(name) {
+    const seconds = SECONDS.exec(name)?.[1];
+    this.title.textContent = name.replace(SECONDS, "") || "Step";
+    if (seconds !== undefined) this.took(Number(seconds) * 1000);
+  }
+
+  took(milliseconds) {
+    this.time.textContent = duration(milliseconds);
+  }
+
+  write(text) {
+    this.text += text;
+    this.draw();
+  }
+
+  /** Arguments and result of a call that is over. */
+  fill(callArguments, result, failed) {
+    this.text = `## Request arguments:\n\n${fenced(pretty(callArguments), "json")}\n\n`;
+    if (result !== null) this.text += `## Response:\n\n${result}`;
+    this.close(failed ? "failed" : "completed");
+    this.draw();
+  }
+
+  draw() {
+    if (!this.element.open) return;
+    this.markdown ??= new Markdown();
+    if (!this.markdown.element.isConnected) this.body.append(this.markdown.element);
+    this.markdown.show(this.text || "_Nothing to show yet._");
+  }
+
+  attach(element) {
+    this.children.append(element);
+  }
+
+  close(status, name = null) {
+    if (name) this.rename(name);
+    const failed = status === "failed";
+    this.element.classList.remove("running");
+    this.element.classList.toggle("failed", failed);
+    this.mark.replaceChildren(icon(failed ? "cross" : "check"));
+    this.mark.setAttribute("role", "img");
+    this.mark.setAttribute("aria-label", failed ? "Failed" : "Done");
+  }
+
+  /** A call that nobody finished. */
+  abandon() {
+    if (this.element.classList.contains("running")) this.close("failed");
+  }
+}
+
+/** The card of a stored call, titled as its stage was. */
+export function storedCard(call, result) {
+  const { name, arguments: given } = call.function;
+  const card = new ToolCard(titled(name, given), call.id);
+  if (result) card.fill(given, textOf(result.content), Boolean(result.failed));
+  else card.fill(given, null, true);
+  return card;
+}
+
+/** The text of a message's content, which is a string or a list of parts. */
+export function textOf(content) {
+  if (content === null || content === undefined) return "";
+  if (typeof content === "string") return content;
+  return content.filter((item) => item.type === "text").map((item) => item.text).join("\n");
+}
+
+export function pretty(text) {
+  if (typeof text !== "string") return JSON.stringify(text, null, 2);
+  try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return text; }
+}
+
+export function fenced(text, language = "") {
+  const longest = Math.max(2, ...[...text.matchAll(/`+/g)].map((run) => run[0].length));
+  const fence = "`".repeat(longest + 1);
+  return `${fence}${language}\n${text}\n${fence}`;
+}
+
+function titled(name, given) {
+  let telling = "";
+  try {
+    const values = Object.values(JSON.parse(given)).filter((value) => typeof value === "string" || typeof value === "number");
+    telling = String(values[0] ?? "").split("\n")[0];
+  } catch { /* the name says enough */ }
+  return telling ? `${name}: ${telling.length > 60 ? `${telling.slice(0, 59)}…` : telling}` : name;
+}

@@ -1,0 +1,144 @@
+// Where a message is written: text, files by button, drop and paste, model and permission mode.
+import * as api from "./api.js";
+import { bytes, h, icon, iconButton, say } from "./dom.js";
+import { keep, recall } from "./memory.js";
+
+const MODES = { default: "Ask when risky", ask: "Ask always", read_only: "Read only" };
+
+/** `send({text, files})` is called with the message, `stop()` when the answer is to end. */
+export class Composer {
+  constructor({ send, stop }) {
+    this.actions = { send, stop };
+    this.files = [];
+    this.answering = false;
+    this.field = h("textarea", { id: "message", rows: 1, placeholder: "Ask anything, or drop a file", "aria-label": "Message", enterkeyhint: "send" });
+    this.chips = h("ul", { class: "chips", "aria-label": "Attached files", hidden: true });
+    this.picker = h("input", { type: "file", multiple: true, hidden: true, tabindex: "-1", "aria-label": "Files" });
+    this.go = iconButton("send", "Send", () => this.pressed(), { class: "icon-button go" });
+    this.model = h("select", { "aria-label": "Model", title: "Model" }, h("option", { value: "" }, "Model"));
+    this.mode = h("select", { "aria-label": "Permissions", title: "What tools may do" },
+      Object.entries(MODES).map(([value, label]) => h("option", { value }, label)));
+    this.mode.value = recall("mode", "default");
+    this.trouble = h("p", { class: "trouble", role: "alert", hidden: true });
+    this.element = h("form", { class: "composer", "aria-label": "New message" }, this.trouble, this.chips, this.field,
+      h("div", { class: "composer-row" },
+        iconButton("clip", "Attach files", () => this.picker.click()), this.picker, this.model, this.mode,
+        h("span", { class: "grow" }), this.go));
+    this.listen();
+    this.update();
+  }
+
+  listen() {
+    this.element.addEventListener("submit", (event) => event.preventDefault());
+    this.field.addEventListener("input", () => this.update());
+    this.field.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      if (!this.answering) this.pressed();
+    });
+    this.field.addEventListener("paste", (event) => {
+      const files = [...event.clipboardData.files];
+      if (files.length === 0) return;
+      event.preventDefault();
+      this.add(files);
+    });
+    this.picker.addEventListener("change", () => {
+      this.add([...this.picker.files]);
+      this.picker.value = "";
+    });
+    this.model.addEventListener("change", () => keep("model", this.model.value));
+    this.mode.addEventListener("change", () => keep("mode", this.mode.value));
+  }
+
+  /** The models there are; the one chosen last stays chosen. */
+  offer(names) {
+    this.model.replaceChildren(...names.map((name) => h("option", { value: name }, name)));
+    const last = recall("model");
+    if (names.includes(last)) this.model.value = last;
+  }
+
+  get manner() {
+    return { ...(this.model.value ? { model: this.model.value } : {}), permission_mode: this.mode.value };
+  }
+
+  pressed() {
+    if (this.answering) {
+      this.actions.stop();
+      return;
+    }
+    const text = this.field.value.trim();
+    const ready = this.files.filter((item) => item.stored).map((item) => item.stored);
+    if (this.files.some((item) => !item.stored) || (!text && ready.length === 0)) return;
+    this.fill("");
+    this.actions.send({ text, files: ready });
+  }
+
+  /** Put a message into the field. */
+  fill(text, files = []) {
+    this.field.value = text;
+    this.files = files.map((stored) => ({ name: stored.filename, stored }));
+    this.showFiles();
+    this.fail("");
+    this.update();
+  }
+
+  add(files) {
+    for (const file of files) {
+      const item = { name: file.name || "pasted picture.png", size: file.size, leaving: new AbortController() };
+      this.files.push(item);
+      this.store(item, file);
+    }
+    this.showFiles();
+    this.field.focus();
+  }
+
+  async store(item, file) {
+    try {
+      item.stored = await api.upload(file, item.leaving.signal);
+      say(`${item.name} is attached`);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.files = this.files.filter((other) => other !== item);
+      this.fail(`${item.name}: ${error.message}`);
+    }
+    this.showFiles();
+  }
+
+  showFiles() {
+    this.chips.replaceChildren(...this.files.map((item) => h("li", { class: item.stored ? "chip" : "chip loading" }, icon("file"),
+      h("span", {}, item.name), item.size ? h("small", {}, bytes(item.size)) : "",
+      iconButton("cross", `Remove ${item.name}`, () => this.drop(item)))));
+    this.chips.hidden = this.files.length === 0;
+    this.update();
+  }
+
+  drop(item) {
+    item.leaving?.abort();
+    this.files = this.files.filter((other) => other !== item);
+    this.showFiles();
+    this.field.focus();
+  }
+
+  busy(answering) {
+    this.answering = answering;
+    const label = answering ? "Stop" : "Send";
+    this.go.replaceChildren(icon(answering ? "stop" : "send"));
+    this.go.setAttribute("aria-label", label);
+    this.go.title = label;
+    this.go.classList.toggle("stopping", answering);
+    this.update();
+  }
+
+  update() {
+    const loading = this.files.some((item) => !item.stored);
+    const empty = !this.field.value.trim() && this.files.length === 0;
+    this.go.disabled = !this.answering && (loading || empty);
+    this.field.style.height = "auto";
+    this.field.style.height = `${Math.min(this.field.scrollHeight, 220)}px`;
+  }
+
+  fail(message) {
+    this.trouble.textContent = message;
+    this.trouble.hidden = !message;
+  }
+}

@@ -1,0 +1,272 @@
+// A conversation: its messages, the answer in the making, and what can be done with them.
+import * as api from "./api.js";
+import { Answer } from "./answer.js";
+import { textOf } from "./cards.js";
+import { copy, h, icon, iconButton, say } from "./dom.js";
+
+const AT_ONCE = 24; // messages shown first; earlier ones come when they are scrolled to
+const NEAR_END = 90; // pixels
+const ENDED_BADLY = new Set(["failed", "interrupted", "cancelled"]);
+
+/** `listeners`: `opened(sessionId)`, `changed()`, `busy(answering)`, `refill(text, files)`, `manner()`. */
+export class Conversation {
+  constructor(listeners) {
+    this.listeners = listeners;
+    this.actions = { retry: (answer) => this.again(answer), decided: (answer, told) => this.resume(answer, told) };
+    this.list = h("div", { class: "messages" });
+    this.down = iconButton("chevron", "To the newest message", () => this.toEnd(), { class: "icon-button to-end", hidden: true });
+    this.element = h("div", { class: "scroller", id: "main", tabindex: "-1" }, this.list);
+    this.element.addEventListener("scroll", () => { this.down.hidden = this.nearEnd(); }, { passive: true });
+    new ResizeObserver(() => { if (this.follows) this.toEnd(); }).observe(this.list);
+    this.element.addEventListener("wheel", () => { this.follows = this.nearEnd(); }, { passive: true });
+    this.element.addEventListener("touchmove", () => { this.follows = this.nearEnd(); }, { passive: true });
+    this.reset();
+  }
+
+  reset() {
+    this.leaving?.abort();
+    this.leaving = new AbortController();
+    this.sessionId = null;
+    this.runId = null;
+    this.asked = [];
+    this.hidden = [];
+    this.follows = true;
+    this.list.replaceChildren();
+    this.listeners.busy(false);
+  }
+
+  async open(sessionId) {
+    this.reset();
+    this.sessionId = sessionId;
+    const { signal } = this.leaving;
+    this.list.replaceChildren(h("div", { class: "skeleton", "aria-label": "Loading" }, h("i"), h("i"), h("i")));
+    const [session, told] = await Promise.all([api.session(sessionId), api.messages(sessionId)]);
+    if (signal.aborted) return;
+    this.show(told.messages);
+    this.toEnd();
+    await this.pickUp(signal);
+    this.annotate(session.traces ?? [], signal);
+  }
+
+  show(messages) {
+    this.list.replaceChildren();
+    const groups = grouped(messages.filter((item) => item.role !== "system" && item.role !== "developer"));
+    this.hidden = groups.slice(0, -AT_ONCE);
+    groups.slice(-AT_ONCE).forEach((group) => this.list.append(this.restored(group)));
+    if (this.hidden.length) this.list.prepend(this.sentinel());
+  }
+
+  sentinel() {
+    const more = h("button", { type: "button", class: "quiet earlier", onclick: () => this.earlier(more) }, "Earlier messages");
+    const watch = new IntersectionObserver(([entry]) => {
+      if (entry.isIntersecting && !this.follows) this.earlier(more);
+    }, { root: this.element, rootMargin: "400px" });
+    watch.observe(more);
+    return more;
+  }
+
+  earlier(more) {
+    const before = this.element.scrollHeight - this.element.scrollTop;
+    const groups = this.hidden.splice(-AT_ONCE);
+    more.replaceWith(...(this.hidden.length ? [this.sentinel()] : []), ...groups.map((group) => this.restored(group)));
+    this.element.scrollTop = this.element.scrollHeight - before;
+  }
+
+  restored(group) {
+    if (group[0].role === "user") return this.question(textOf(group[0].content), group[0].attachments ?? []);
+    const answer = new Answer(this.actions);
+    answer.restore(group);
+    answer.element.answer = answer;
+    return answer.element;
+  }
+
+  question(text, files) {
+    const copying = iconButton("copy", "Copy the message", () => copy(text, copying));
+    const element = h("article", { class: "question", "aria-label": "You" },
+      h("div", { class: "bubble" }, text ? h("p", {}, text) : "",
+        files.length ? h("ul", { class: "chips" }, files.map((item) => h("li", { class: "chip" }, icon("file"), h("span", {}, item.title ?? item.filename)))) : ""),
+      h("div", { class: "question-actions" }, copying, iconButton("edit", "Edit and ask again", () => this.edit(element))));
+    element.said = { text, files };
+    return element;
+  }
+
+  /** Ask: a new run in this conversation, or in a new one. */
+  async send({ text, files }) {
+    const question = this.question(text, files.map((item) => ({ title: item.filename ?? item.title, url: item.url })));
+    const answer = new Answer(this.actions);
+    answer.element.answer = answer;
+    this.list.append(question, answer.element);
+    answer.begin();
+    this.follows = true;
+    this.toEnd();
+    this.listeners.busy(true);
+    const content = files.length === 0 ? text : [
+      ...(text ? [{ type: "text", text }] : []),
+      ...files.map((item) => ({ type: "file", file: { file_id: item.id ?? api.fileId(item.url), filename: item.filename ?? item.title } })),
+    ];
+    const body = { messages: [{ role: "user", content }], ...this.listeners.manner() };
+    if (this.sessionId) body.session_id = this.sessionId;
+    const { signal } = this.leaving;
+    try {
+      const run = await api.startRun(body);
+      if (signal.aborted) return;
+      if (!this.sessionId || run.session_id !== this.sessionId) {
+        this.sessionId = run.session_id;
+        this.listeners.opened(run.session_id);
+      }
+      await this.listen(run.run_id, answer, signal);
+    } catch (error) {
+      if (error.name === "AbortError" || signal.aborted) return;
+      answer.trouble(error.message);
+      answer.end("failed");
+      this.listeners.busy(false);
+      if (!this.runId) this.listeners.refill(text, files);
+    }
+  }
+
+  async listen(runId, answer, signal) {
+    this.runId = runId;
+    this.listeners.busy(true);
+    let status = "finished";
+    await api.follow(runId, (event) => {
+      if (signal.aborted) return;
+      answer.hear(event);
+      if (event.type === "finished") status = event.status;
+    }, signal);
+    this.runId = null;
+    this.listeners.busy(false);
+    this.listeners.changed();
+    const card = status === "suspended" ? answer.element.querySelector(".approval:not(.done)") : null;
+    if (card) card.querySelector("button")?.focus({ preventScroll: true });
+    else say("The answer is complete");
+    if (this.follows) this.toEnd();
+  }
+
+  /** After a reload: an answer that is still being made, or a question that waits. */
+  async pickUp(signal) {
+    const { runs } = await api.runs(this.sessionId);
+    const [run] = runs;
+    if (signal.aborted) return;
+    if (run?.status === "running") {
+      const answer = this.newest() ?? this.fresh();
+      answer.begin();
+      this.listen(run.run_id, answer, signal).catch((error) => {
+        if (error.name !== "AbortError") answer.trouble(error.message);
+      });
+      return;
+    }
+    if (run && ENDED_BADLY.has(run.status) && this.newest() === null) this.fresh().end(run.status, { traceId: run.trace_id });
+    const { approvals } = await api.approvals(this.sessionId);
+    if (signal.aborted || approvals.length === 0) return;
+    const answer = this.newest() ?? this.fresh();
+    approvals.forEach((approval) => answer.ask(approval));
+    this.toEnd();
+  }
+
+  /** A decision was taken: the run goes on when it was the last one. */
+  async resume(answer, told) {
+    const runId = told.resumed?.run_id ?? null;
+    if (!runId) return;
+    answer.begin();
+    try {
+      await this.listen(runId, answer, this.leaving.signal);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      answer.trouble(error.message);
+      this.listeners.busy(false);
+    }
+  }
+
+  async stop() {
+    if (!this.runId) return;
+    say("Stopping");
+    await api.cancelRun(this.runId).catch((error) => this.newest()?.trouble(error.message));
+  }
+
+  again(answer) {
+    let before = answer.element.previousElementSibling;
+    while (before && !before.said) before = before.previousElementSibling;
+    if (before) this.askAgain(before, before.said);
+  }
+
+  edit(element) {
+    const field = h("textarea", { rows: 3, "aria-label": "Your message", value: element.said.text });
+    const bubble = element.querySelector(".bubble");
+    const before = [...bubble.childNodes];
+    const back = () => { bubble.replaceChildren(...before); element.classList.remove("editing"); };
+    const go = () => { if (field.value.trim()) this.askAgain(element, { ...element.said, text: field.value.trim() }); };
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") { event.stopPropagation(); back(); }
+      if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); go(); }
+    });
+    element.classList.add("editing");
+    bubble.replaceChildren(field, h("div", { class: "row end" },
+      h("small", {}, "The conversation up to here goes on in a branch."),
+      h("button", { type: "button", class: "quiet", onclick: back }, "Cancel"),
+      h("button", { type: "button", class: "primary", onclick: go }, "Ask")));
+    field.focus();
+  }
+
+  /** Ask from there on in a branch, so that what was said stays. */
+  async askAgain(element, { text, files }) {
+    if (this.runId || !this.sessionId) return;
+    const later = [...this.list.querySelectorAll(".question")].reverse().indexOf(element) + 1;
+    try {
+      const told = await api.messages(this.sessionId);
+      const places = told.messages.flatMap((item, place) => (item.role === "user" ? [place] : []));
+      const kept = places.at(-later) ?? 0;
+      const made = await api.branch(this.sessionId, kept);
+      await this.open(made.session_id);
+      this.listeners.opened(made.session_id);
+      await this.send({ text, files });
+    } catch (error) {
+      this.newest()?.trouble(error.message);
+    }
+  }
+
+  async annotate(traces, signal) {
+    const answers = [...this.list.querySelectorAll(".answer")].map((element) => element.answer);
+    for (const id of traces.slice(-12).reverse()) {
+      const trace = await api.trace(id).catch(() => null);
+      if (signal.aborted) return;
+      if (!trace) continue;
+      const last = trace.turns.filter((turn) => turn.role === "assistant").at(-1);
+      const calls = new Set(trace.tool_calls.map((call) => call.id));
+      const fits = (answer) => [...answer.cards.keys()].some((key) => calls.has(key)) || (last?.content && answer.text.endsWith(textOf(last.content)));
+      const place = answers.findLastIndex(fits);
+      if (place < 0) continue;
+      answers[place].annotate(trace);
+      answers.splice(place + (calls.size ? 1 : 0), calls.size ? 0 : 1);
+    }
+  }
+
+  newest() {
+    const last = this.list.lastElementChild;
+    return last?.answer ?? null;
+  }
+
+  fresh() {
+    const answer = new Answer(this.actions);
+    answer.element.answer = answer;
+    this.list.append(answer.element);
+    return answer;
+  }
+
+  nearEnd() {
+    return this.element.scrollHeight - this.element.scrollTop - this.element.clientHeight < NEAR_END;
+  }
+
+  toEnd() {
+    this.element.scrollTop = this.element.scrollHeight;
+  }
+}
+
+/** A message of the user stands alone; what follows, up to the next one, is an answer. */
+function grouped(messages) {
+  const groups = [];
+  for (const message of messages) {
+    if (message.role === "user" || groups.length === 0 || groups.at(-1)[0].role === "user") groups.push([message]);
+    else groups.at(-1).push(message);
+  }
+  return groups;
+}

@@ -1,0 +1,96 @@
+// Small dialogs: a question, a name, a key, a cited passage. The browser's own <dialog> keeps focus and closes on Escape.
+import * as api from "./api.js";
+import { h, iconButton } from "./dom.js";
+
+/** Show a dialog; resolves with what a button gave, null when it was closed otherwise. */
+function ask(title, build) {
+  return new Promise((done) => {
+    const heading = h("h2", { id: "dialog-title" }, title);
+    const dialog = h("dialog", { "aria-labelledby": "dialog-title" });
+    const finish = (value) => { dialog.close(); done(value); };
+    const form = h("form", { method: "dialog" }, h("header", {}, heading, iconButton("cross", "Close", () => finish(null))));
+    form.append(...build(finish));
+    form.addEventListener("submit", (event) => event.preventDefault());
+    dialog.append(form);
+    dialog.addEventListener("close", () => { dialog.remove(); done(null); });
+    dialog.addEventListener("click", (event) => { if (event.target === dialog) finish(null); });
+    document.body.append(dialog);
+    dialog.showModal();
+    (dialog.querySelector("[autofocus]") ?? dialog.querySelector("footer button"))?.focus();
+  });
+}
+
+/** Yes or no. */
+export async function sure(title, text, yes) {
+  return Boolean(await ask(title, (finish) => [
+    h("p", {}, text),
+    h("footer", {},
+      h("button", { type: "button", class: "quiet", onclick: () => finish(null) }, "Cancel"),
+      h("button", { type: "button", class: "danger", onclick: () => finish(true) }, yes)),
+  ]));
+}
+
+/** A line of text, null when the person thinks better of it. */
+export function line(title, label, value, { yes = "Save", secret = false, text = null } = {}) {
+  return ask(title, (finish) => {
+    const field = h("input", { type: secret ? "password" : "text", value, id: "dialog-line", autofocus: true, autocomplete: "off", maxlength: 500 });
+    const give = () => finish(field.value.trim() || null);
+    field.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); give(); } });
+    queueMicrotask(() => field.select());
+    return [
+      text ? h("p", {}, text) : "",
+      h("label", { for: "dialog-line" }, label), field,
+      h("footer", {},
+        h("button", { type: "button", class: "quiet", onclick: () => finish(null) }, "Cancel"),
+        h("button", { type: "button", class: "primary", onclick: give }, yes)),
+    ];
+  });
+}
+
+let keyAsked = null;
+
+/** The person's API key; asked once, however many requests wait for it. */
+export function askKey() {
+  keyAsked ??= line("Your key", "API key", "", {
+    yes: "Use this key", secret: true,
+    text: "This agent wants a key. It is kept in this tab until you close it, and sent to this agent only.",
+  }).finally(() => { keyAsked = null; });
+  return keyAsked;
+}
+
+/** The passage that a citation quotes. */
+export function passage(item) {
+  return ask(item.title || "Source", (finish) => {
+    const open = h("button", { type: "button", class: "quiet", onclick: () => openSource(item, open) }, "Open the source");
+    return [
+      h("blockquote", { class: "passage" }, item.data),
+      h("footer", {}, open, h("button", { type: "button", class: "primary", onclick: () => finish(null) }, "Close")),
+    ];
+  });
+}
+
+async function openSource(item, button) {
+  if (/^https?:/i.test(item.reference_url)) {
+    window.open(item.reference_url, "_blank", "noopener,noreferrer");
+    return;
+  }
+  try {
+    const blob = await api.content(item.reference_url, "application/octet-stream");
+    const name = decodeURIComponent(item.reference_url.split("/").pop()).replace(/^[0-9a-f]{16}_/, "");
+    h("a", { href: URL.createObjectURL(blob), download: name }).click();
+  } catch (error) {
+    button.replaceWith(h("span", { class: "trouble" }, error.message));
+  }
+}
+
+/** What the keyboard does. */
+export function shortcuts() {
+  const keys = [
+    ["Enter", "send"], ["Shift Enter", "new line"], ["Esc", "stop the answer"], ["/", "write a message"],
+    ["Alt N", "new conversation"], ["Alt ↑ / Alt ↓", "previous, next conversation"], ["?", "this list"],
+  ];
+  return ask("Keyboard", (finish) => [
+    h("dl", { class: "keys" }, keys.map(([key, does]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, does)])),
+    h("footer", {}, h("button", { type: "button", class: "primary", onclick: () => finish(null) }, "Close")),
+  ]);
+}

@@ -1,0 +1,110 @@
+// Build elements and say numbers as people read them.
+
+const PATHS = {
+  plus: "M12 5v14M5 12h14",
+  send: "M12 19V5M6 11l6-6 6 6",
+  stop: "M8 8h8v8H8z",
+  clip: "M20 11.5l-8.2 8.2a5 5 0 0 1-7.1-7.1l8.6-8.6a3.4 3.4 0 0 1 4.8 4.8l-8.6 8.6a1.7 1.7 0 0 1-2.4-2.4l7.6-7.6",
+  menu: "M4 7h16M4 12h16M4 17h16",
+  more: "M6 12h.01M12 12h.01M18 12h.01",
+  copy: "M9 9h10v10H9zM5 15V5h10",
+  edit: "M4 20h4L19 9l-4-4L4 16zM13 7l4 4",
+  retry: "M20 11a8 8 0 1 0-2.3 6.3M20 5v6h-6",
+  trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
+  check: "M5 12.5l4.5 4.5L19 7.5",
+  cross: "M6 6l12 12M18 6L6 18",
+  chevron: "M9 6l6 6-6 6",
+  sun: "M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 2v2M12 20v2M2 12h2M20 12h2M5 5l1.4 1.4M17.6 17.6L19 19M5 19l1.4-1.4M17.6 6.4L19 5",
+  moon: "M20 14.5A8.5 8.5 0 0 1 9.5 4a8.5 8.5 0 1 0 10.5 10.5z",
+  trace: "M4 6h7M8 12h9M13 18h7",
+  file: "M7 3h7l4 4v14H7zM14 3v4h4",
+  shield: "M12 3l7 3v5c0 4.5-3 8-7 10-4-2-7-5.500-7-10V6z",
+  quote: "M9 7H5v6h4v-1a4 4 0 0 1-3 4M19 7h-4v6h4v-1a4 4 0 0 1-3 4",
+  warn: "M12 4l9 16H3zM12 10v4M12 17h.01",
+  key: "M14 10a4 4 0 1 0-3.500 4l1.500-1.500h2v-2h2l1.500-1.500M8.500 9.500h.01",
+  back: "M15 6l-6 6 6 6",
+};
+
+/** An element. `on…` properties become listeners, `class`, `aria-…` and the rest attributes; null ones are left out. */
+export function h(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value" || name === "checked") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+export function icon(name) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("viewBox", "0 0 24 24");
+  svg.setAttribute("aria-hidden", "true");
+  svg.setAttribute("class", `icon icon-${name}`);
+  const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  path.setAttribute("d", PATHS[name]);
+  svg.append(path);
+  return svg;
+}
+
+/** A button that shows an icon; `label` is what it is called. */
+export function iconButton(name, label, onclick, more = {}) {
+  return h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, onclick, ...more }, icon(name));
+}
+
+/** Tell a screen reader something that is only to be seen otherwise. */
+export function say(text) {
+  const place = document.getElementById("said");
+  place.textContent = "";
+  requestAnimationFrame(() => { place.textContent = text; });
+}
+
+export function duration(milliseconds) {
+  if (milliseconds === null || milliseconds === undefined) return "";
+  if (milliseconds < 1) return "<1 ms";
+  if (milliseconds < 1000) return `${Math.round(milliseconds)} ms`;
+  if (milliseconds < 60000) return `${(milliseconds / 1000).toFixed(milliseconds < 10000 ? 2 : 1)} s`;
+  return `${Math.floor(milliseconds / 60000)} min ${Math.round((milliseconds % 60000) / 1000)} s`;
+}
+
+export const count = (number) => new Intl.NumberFormat("en").format(number ?? 0);
+
+export function cost(amount) {
+  if (amount === null || amount === undefined) return "";
+  return amount === 0 ? "$0" : `$${amount < 0.01 ? amount.toFixed(5) : amount.toFixed(3)}`;
+}
+
+export function bytes(size) {
+  if (size < 1000) return `${size} B`;
+  if (size < 1e6) return `${(size / 1e3).toFixed(0)} kB`;
+  return `${(size / 1e6).toFixed(1)} MB`;
+}
+
+/** "Today", "Yesterday", "Earlier": where a conversation stands in the list. */
+export function day(iso) {
+  const midnight = new Date().setHours(0, 0, 0, 0);
+  const time = new Date(iso).getTime();
+  if (time >= midnight) return "Today";
+  return time >= midnight - 86400000 ? "Yesterday" : "Earlier";
+}
+
+export const when = (iso) => new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" }).format(new Date(iso));
+
+/** Copy text, and say so on the button. */
+export async function copy(text, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = h("textarea", { class: "unseen", value: text });
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  say("Copied");
+  const before = [...button.childNodes];
+  button.replaceChildren(icon("check"));
+  setTimeout(() => button.replaceChildren(...before), 1200);
+}

@@ -1,0 +1,146 @@
+// The page: the list beside the conversation, and what the address and the keyboard do.
+import * as api from "./api.js";
+import { Composer } from "./composer.js";
+import { Conversation } from "./conversation.js";
+import { askKey, shortcuts } from "./dialogs.js";
+import { h, icon, iconButton } from "./dom.js";
+import { Sidebar } from "./sidebar.js";
+
+const IDEAS = [
+  ["Look into a file", "Summarise the attached file in five sentences."],
+  ["Calculate", "What is 18.7 % of 4,350, and how does that change at 21 %?"],
+  ["Draw a chart", "Draw a bar chart of the populations of the five largest cities of the world."],
+  ["Search the web", "What is new in the latest Python release? Name your sources."],
+];
+
+const composer = new Composer({ send: (message) => send(message), stop: () => conversation.stop() });
+const conversation = new Conversation({
+  opened: (id) => { history.pushState(null, "", `#/c/${id}`); sidebar.mark(id); sidebar.load().then(retitle); },
+  changed: () => sidebar.load().then(retitle),
+  busy: (answering) => composer.busy(answering),
+  refill: (text, files) => composer.fill(text, files),
+  manner: () => composer.manner,
+});
+const themeButton = iconButton("moon", "Dark or light", () => switchTheme());
+const sidebar = new Sidebar({
+  chosen: () => retitle(),
+  removed: (id) => { if (id === conversation.sessionId) location.hash = "#/"; },
+  tools: [h("span", { class: "grow" }), iconButton("key", "Keyboard shortcuts", () => shortcuts()), themeButton],
+});
+const title = h("h1", {}, "New conversation");
+const welcome = h("section", { class: "welcome" },
+  h("h2", {}, "What can I do for you?"),
+  h("p", {}, "Ask a question, attach a file, or begin with one of these."),
+  h("div", { class: "ideas" }, IDEAS.map(([name, text]) => h("button", { type: "button", onclick: () => { composer.fill(text); composer.field.focus(); } },
+    h("strong", {}, name), h("span", {}, text)))));
+const chat = h("div", { class: "chat" }, welcome, conversation.element, conversation.down,
+  h("div", { class: "dock" }, composer.element));
+const traces = h("div", { class: "traces", hidden: true, tabindex: "-1" });
+const burger = iconButton("menu", "Conversations", () => sidebar.toggle(true), { class: "icon-button only-narrow", "aria-controls": "sidebar", "aria-expanded": "false" });
+const main = h("main", {}, h("header", { class: "bar" }, burger, title), chat, traces, h("div", { class: "drop" }, icon("clip"), "Drop files to attach them"));
+document.getElementById("app").append(sidebar.element, sidebar.veil, main);
+
+function send(message) {
+  welcome.hidden = true;
+  conversation.send(message);
+}
+
+function retitle() {
+  if (!traces.hidden) return;
+  title.textContent = conversation.sessionId ? sidebar.titleOf(conversation.sessionId) || "Conversation" : "New conversation";
+  document.title = conversation.sessionId ? `${title.textContent} – Agent` : "General Purpose Agent";
+}
+
+async function route() {
+  const [, place, first, second] = location.hash.split("/").map(decodeURIComponent);
+  const inTraces = place === "traces";
+  traces.hidden = !inTraces;
+  chat.hidden = inTraces;
+  if (inTraces) {
+    sidebar.mark(null);
+    title.textContent = first ? (second ? "Two traces" : "Trace") : "Traces";
+    document.title = `${title.textContent} – Agent`;
+    const { showTraces } = await import("./traces.js");
+    await showTraces(traces, first, second);
+    return;
+  }
+  if (place === "c" && first) await openConversation(first);
+  else begin();
+  retitle();
+}
+
+function begin() {
+  conversation.reset();
+  sidebar.mark(null);
+  welcome.hidden = false;
+  composer.field.focus();
+}
+
+async function openConversation(id) {
+  welcome.hidden = true;
+  sidebar.mark(id);
+  if (conversation.sessionId === id) return;
+  try {
+    await conversation.open(id);
+    if (!matchMedia("(pointer: coarse)").matches) composer.field.focus();
+  } catch (error) {
+    const text = error.status === 404 ? "There is no such conversation. It may have been deleted." : error.message;
+    conversation.list.replaceChildren(h("div", { class: "nothing" }, icon("warn"), h("p", {}, text),
+      h("a", { class: "quiet", href: "#/" }, "Begin another")));
+  }
+}
+
+function switchTheme() {
+  const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const chosen = dark ? "light" : "dark";
+  document.documentElement.dataset.theme = chosen;
+  try { localStorage.setItem("theme", chosen); } catch { /* for this visit only */ }
+  showTheme();
+}
+
+function showTheme() {
+  const dark = document.documentElement.dataset.theme === "dark" || (!document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
+  themeButton.replaceChildren(icon(dark ? "sun" : "moon"));
+}
+
+function pressed(event) {
+  const writing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
+  if (document.querySelector("dialog[open]")) return;
+  if (event.key === "Escape" && conversation.runId) conversation.stop();
+  else if (event.altKey && event.code === "KeyN") location.hash = "#/";
+  else if (event.altKey && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+    const next = sidebar.neighbour(event.key === "ArrowDown" ? 1 : -1);
+    if (next) location.hash = `#/c/${next}`;
+  } else if (!writing && event.key === "/") composer.field.focus();
+  else if (!writing && event.key === "?") shortcuts();
+  else return;
+  event.preventDefault();
+}
+
+let over = 0;
+function dragging(event) {
+  if (![...event.dataTransfer.types].includes("Files")) return;
+  event.preventDefault();
+  over += event.type === "dragenter" ? 1 : event.type === "dragleave" ? -1 : 0;
+  if (event.type === "drop") {
+    over = 0;
+    composer.add([...event.dataTransfer.files]);
+  }
+  document.body.classList.toggle("dropping", over > 0);
+}
+
+async function loadModels() {
+  try {
+    composer.offer((await api.models()).data.map((model) => model.id));
+  } catch (error) {
+    composer.fail(error.message);
+  }
+}
+
+api.onMissingKey(askKey);
+showTheme();
+addEventListener("hashchange", route);
+document.addEventListener("keydown", pressed);
+for (const type of ["dragenter", "dragover", "dragleave", "drop"]) main.addEventListener(type, dragging);
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); conversation.element.focus(); });
+await Promise.allSettled([route(), sidebar.load().then(retitle), loadModels()]);
