@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -114,7 +115,19 @@ async def test_a_file_that_cannot_be_had_ends_the_work_on_the_others() -> None:
 
 async def test_a_file_without_text_among_others_is_told() -> None:
     empty = "files/b/scan.txt"
-    rag = tool(says("The tray costs 40 euros [1]."), files=MemoryFiles({**FILES, empty: b""}))
-    message = await answered(rag, file_url=f"{NOTES} {empty}")
+    rag, choice = (
+        tool(says("The tray costs 40 euros [1]."), files=MemoryFiles({**FILES, empty: b""})),
+        RecordingChoice(),
+    )
+    message = await answered(rag, choice, file_url=f"{NOTES} {empty}")
     assert "40 euros [1]" in message.text()
-    assert "scan.txt: it is empty" in message.text()
+    for told in (message.text(), choice.stages[0].content):
+        assert "scan.txt: it is empty" in told
+
+
+async def test_notes_on_a_document_end_before_the_next_one_begins() -> None:
+    choice = RecordingChoice()
+    files = MemoryFiles({MANUAL: manual().encode("utf-16"), "files/b/other.txt": manual().encode()})
+    await answered(tool(says("Not in the document."), files=files), choice, file_url=f"{MANUAL} files/b/other.txt")
+    indexing = choice.stages[0].content.partition("## Indexing document")[2]
+    assert re.search(r"\n- .+\n\n\*\*other\.txt\*\*", indexing), indexing

@@ -141,6 +141,7 @@ class RagTool(BaseTool):
         readable = [document for document in opened if document.document.chunks]
         if not readable:
             return report.ended(f"There is no text to search in. {'. '.join(_notes(opened))}. Tell the user.")
+        report.without_text(_notes([item for item in opened if not item.document.chunks]))
         found = await self._found(question, readable, report)
         return await self._answered(question, found, opened, tool_call_params, report)
 

@@ -42,7 +42,13 @@ class StageReport:
         for item in opened:
             how = "Using cached index, " if item.index else ""
             self._write(f"**{item.document.name}**: {how}{len(item.document.chunks):,} chunks\n\n")
-            self._write("".join(f"- {note}\n" for note in item.document.notes))
+            self._listed(item.document.notes)
+
+    def without_text(self, notes: Sequence[str]) -> None:
+        """Name the documents that cannot be searched."""
+        if notes:
+            self._write("## Documents without text\n\n")
+            self._listed(notes)
 
     def progress(self, opened: Opened) -> Callable[[Progress], None]:
         """A listener that tells every two seconds how far the document is."""
@@ -87,6 +93,10 @@ class StageReport:
     def write(self, text: str) -> None:
         """A piece of the answer as the deployment writes it."""
         self._write(text)
+
+    def _listed(self, notes: Sequence[str]) -> None:
+        if notes:
+            self._write("".join(f"- {note}\n" for note in notes) + "\n")
 
     def _write(self, text: str) -> None:
         if text and self._room > 0:
