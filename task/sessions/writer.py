@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 
 from sqlalchemy import Connection
@@ -18,6 +19,7 @@ logger = logging.getLogger(__name__)
 Work = Callable[[Connection], None]
 
 AT_ONCE = 200
+GATHER_SECONDS = 0.1  # what nobody waits for may wait for company: a transaction costs more than what it writes
 MOST_WAITING = 20_000
 RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
 FLUSH_SECONDS = 30.0
@@ -31,7 +33,7 @@ class Writer:
         self._waiting: deque[Work] = deque()
         self._given = self._done = 0
         self._flushing: list[tuple[int, asyncio.Future[None]]] = []
-        self._more = asyncio.Event()
+        self._more, self._hurry = asyncio.Event(), asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
     def put(self, work: Work) -> None:
@@ -53,6 +55,7 @@ class Writer:
             return
         written = asyncio.get_running_loop().create_future()
         self._flushing.append((self._given, written))
+        self._hurry.set()
         try:
             await asyncio.wait_for(written, FLUSH_SECONDS)
         except TimeoutError:
@@ -71,7 +74,10 @@ class Writer:
         failures = 0
         while True:
             await self._more.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), GATHER_SECONDS)
             self._more.clear()
+            self._hurry.clear()
             while self._waiting:
                 try:
                     await self._write(list(islice(self._waiting, AT_ONCE)))
