@@ -32,7 +32,8 @@ export class Answer {
   }
 
   hear(event) {
-    const handler = this[`on_${event.type}`];
+    // An error's own type (OpenAI's, "…_error") may stand where the event's does.
+    const handler = this[`on_${event.type.endsWith("_error") ? "error" : event.type}`];
     if (handler) handler.call(this, event);
     if (this.waiting) this.parts.append(this.waiting);
   }

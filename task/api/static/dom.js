@@ -6,7 +6,6 @@ const PATHS = {
   stop: "M8 8h8v8H8z",
   clip: "M20 11.5l-8.2 8.2a5 5 0 0 1-7.1-7.1l8.6-8.6a3.4 3.4 0 0 1 4.8 4.8l-8.6 8.6a1.7 1.7 0 0 1-2.4-2.4l7.6-7.6",
   menu: "M4 7h16M4 12h16M4 17h16",
-  more: "M6 12h.01M12 12h.01M18 12h.01",
   copy: "M9 9h10v10H9zM5 15V5h10",
   edit: "M4 20h4L19 9l-4-4L4 16zM13 7l4 4",
   retry: "M20 11a8 8 0 1 0-2.3 6.3M20 5v6h-6",
@@ -21,7 +20,7 @@ const PATHS = {
   shield: "M12 3l7 3v5c0 4.5-3 8-7 10-4-2-7-5.500-7-10V6z",
   quote: "M9 7H5v6h4v-1a4 4 0 0 1-3 4M19 7h-4v6h4v-1a4 4 0 0 1-3 4",
   warn: "M12 4l9 16H3zM12 10v4M12 17h.01",
-  key: "M14 10a4 4 0 1 0-3.500 4l1.500-1.500h2v-2h2l1.500-1.500M8.500 9.500h.01",
+  help: "M9.4 9.2a2.600 2.600 0 1 1 3.800 2.300c-.8.5-1.200 1-1.200 1.900M12 17h.01M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18z",
   back: "M15 6l-6 6 6 6",
 };
 
@@ -90,7 +89,7 @@ export function day(iso) {
   return time >= midnight - 86400000 ? "Yesterday" : "Earlier";
 }
 
-export const when = (iso) => new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" }).format(new Date(iso));
+export const when = (iso) => new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" }).format(new Date(iso));
 
 /** Copy text, and say so on the button. */
 export async function copy(text, button) {

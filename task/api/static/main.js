@@ -25,7 +25,7 @@ const themeButton = iconButton("moon", "Dark or light", () => switchTheme());
 const sidebar = new Sidebar({
   chosen: () => retitle(),
   removed: (id) => { if (id === conversation.sessionId) location.hash = "#/"; },
-  tools: [h("span", { class: "grow" }), iconButton("key", "Keyboard shortcuts", () => shortcuts()), themeButton],
+  tools: [h("span", { class: "grow" }), iconButton("help", "Keyboard shortcuts", () => shortcuts()), themeButton],
 });
 const title = h("h1", {}, "New conversation");
 const welcome = h("section", { class: "welcome" },

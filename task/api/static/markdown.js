@@ -67,7 +67,9 @@ function grouped(tokens) {
 }
 
 function rendered(html) {
-  const fragment = window.DOMPurify.sanitize(html, {
+  // The reader aligns table cells by style attributes, which are not let through.
+  const aligned = html.replace(/ style="text-align:(left|right|center)"/g, ' align="$1"');
+  const fragment = window.DOMPurify.sanitize(aligned, {
     ALLOWED_TAGS: TAGS, ALLOWED_ATTR: ATTRIBUTES, ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false,
     RETURN_DOM_FRAGMENT: true,
   });

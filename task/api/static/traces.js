@@ -43,7 +43,8 @@ async function list(place) {
   const heads = ["", "Asked", "Status", "Time", "Started", "Model", "Calls", "Tokens", "Cost"];
   place.replaceChildren(
     h("div", { class: "trace-tools" }, h("p", {}, "What each run did, call by call."), h("span", { class: "grow" }), compare),
-    h("table", { class: "traces-list" }, h("thead", {}, h("tr", {}, heads.map((name) => (name ? h("th", { scope: "col" }, name) : h("td", {}))))), body), more,
+    h("div", { class: "scrolls" }, h("table", { class: "traces-list" },
+      h("thead", {}, h("tr", {}, heads.map((name) => (name ? h("th", { scope: "col" }, name) : h("td", {}))))), body)), more,
   );
 }
 
