@@ -1,0 +1,154 @@
+"""Conversations through `/v1/chat/completions`, `/chat`, sessions and traces, with the documented shapes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from task.llm.scripted import says, wants
+from tests.support.http_api import http_api, said
+
+CALCULATION = (wants("calculator", expression="25*47"), says("11", "75"))
+
+
+async def test_a_platform_gets_an_answer_a_session_and_a_trace_with_the_documented_fields(tmp_path: Path) -> None:
+    async with http_api(*CALCULATION, tmp_path=tmp_path) as api:
+        answer = (await api.post("/chat", {"messages": [said("25*47?")]})).json
+        trace = (await api.get(f"/traces/{answer['trace']['trace_id']}")).json
+    assert answer["response"] == "1175"
+    assert answer["session_id"].startswith("sess_")
+    [call] = trace["tool_calls"]
+    assert (call["name"], call["arguments"], call["result"]) == ("calculator", {"expression": "25*47"}, "1175")
+    assert call["full_result_length"] == 4
+    assert call["duration_ms"] >= 0
+    assert call["timestamp"].endswith("+00:00")
+    assert [turn["role"] for turn in trace["turns"]] == ["user", "assistant", "tool", "assistant"]
+    assert trace["turns"][1]["tool_calls"][0]["arguments"] == '{"expression": "25*47"}'
+    assert trace["turns"][-1]["tool_calls"] is None
+    assert trace["config"] | {} == {"model": "test-model", "temperature": 0.7, "top_p": 1.0, "max_tokens": 2048}
+    assert trace["total_tokens"] == 30
+    assert trace["error"] is None
+
+
+async def test_a_session_starts_counts_its_messages_and_ends_once(tmp_path: Path) -> None:
+    async with http_api(says("Hello!"), tmp_path=tmp_path) as api:
+        started = (await api.post("/session/start", {})).json
+        session_id = started["session_id"]
+        await api.complete("Hi", session_id=session_id)
+        active = (await api.get(f"/session/{session_id}")).json
+        ended = (await api.post("/session/end", {"session_id": session_id})).json
+        again = await api.post("/session/end", {"session_id": session_id})
+        late = await api.complete("Still there?", session_id=session_id)
+    assert started.keys() == {"session_id", "started_at"}
+    assert active["status"] == "active"
+    assert active["messages"] == [said("Hi"), said("Hello!", "assistant")]
+    assert len(active["traces"]) == 1
+    assert (ended["message_count"], again.json) == (2, ended)
+    assert (late.status, late.error["code"]) == (409, "conflict")
+
+
+async def test_whole_history_with_a_session_repeats_no_turn_and_another_history_branches(tmp_path: Path) -> None:
+    async with http_api(says("One."), says("Two."), says("Three."), tmp_path=tmp_path) as api:
+        first = (await api.post("/chat", {"messages": [said("1")]})).json
+        history = [said("1"), said("One.", "assistant"), said("2")]
+        second = (await api.post("/chat", {"messages": history, "session_id": first["session_id"]})).json
+        other = [said("1"), said("One.", "assistant"), said("something else")]
+        third = (await api.post("/chat", {"messages": other, "session_id": first["session_id"]})).json
+        asked = [[message["content"] for message in request.messages[1:]] for request in api.upstream.requests]
+    assert asked == [["1"], ["1", "One.", "2"], ["1", "One.", "something else"]]
+    assert second["session_id"] == first["session_id"]
+    assert third["session_id"] != first["session_id"]
+
+
+async def test_the_system_prompt_is_the_first_message_else_the_field_else_the_endpoints_own(tmp_path: Path) -> None:
+    async with http_api(then=says("ok"), tmp_path=tmp_path) as api:
+        both = {"messages": [said("as message", "system"), said("?")], "system_prompt": "as field"}
+        await api.post("/chat", both)
+        await api.post("/chat", {"messages": [said("?")], "system_prompt": "as field"})
+        await api.post("/chat", {"messages": [said("?")]})
+        await api.complete("?")
+        prompts = [request.messages[0]["content"] for request in api.upstream.requests]
+    assert prompts[:2] == ["as message", "as field"]
+    assert prompts[2].startswith("You are a helpful assistant with access to web search and calculator tools.")
+    assert prompts[3].startswith("You are a General Purpose Agent.")
+
+
+async def test_each_endpoint_sends_its_own_defaults_and_the_callers_values_before_them(tmp_path: Path) -> None:
+    async with http_api(then=says("ok"), tmp_path=tmp_path) as api:
+        await api.complete("?")
+        await api.post("/chat", {"messages": [said("?")]})
+        await api.complete("?", temperature=0, top_p=0.5, max_tokens=9000, stop="END", seed=7)
+        bodies = [request.body for request in api.upstream.requests]
+    assert [body.get("max_tokens") for body in bodies] == [None, 2048, 9000]
+    assert [(body["temperature"], body["top_p"]) for body in bodies] == [(0.7, 1.0), (0.7, 1.0), (0, 0.5)]
+    assert (bodies[2]["stop"], bodies[2]["seed"]) == (["END"], 7)
+
+
+async def test_a_stream_ends_with_its_usage_and_done(tmp_path: Path) -> None:
+    async with http_api(*CALCULATION, tmp_path=tmp_path) as api:
+        answer = await api.complete("25*47?", stream=True, stream_options={"include_usage": True})
+    assert answer.headers["Content-Type"].startswith("text/event-stream")
+    assert answer.text.endswith("data: [DONE]\n\n")
+    *chunks, usage = answer.chunks
+    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "1175"
+    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+    assert (usage["choices"], usage["usage"]["total_tokens"]) == ([], 30)
+
+
+async def test_a_model_that_always_calls_tools_is_stopped_with_an_explained_answer(tmp_path: Path) -> None:
+    calls = [wants("calculator", expression=f"{number}+1") for number in range(3)]
+    async with http_api(*calls, says("I got this far."), tmp_path=tmp_path, http={"steps": 3}) as api:
+        answer = await api.complete("go on")
+    trace = answer.json["trace"]
+    assert (answer.status, answer.json["choices"][0]["message"]["content"]) == (200, "I got this far.")
+    assert trace["error"] == "stopped at the limit of 3 steps"
+    assert trace["total_tokens"] == 60
+
+
+async def test_the_callers_own_tools_stand_beside_ours_and_their_results_are_accepted(tmp_path: Path) -> None:
+    both = wants("calculator", expression="2+2") & wants("lookup", name="Ann")
+    weather = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}}
+    async with http_api(both, says("Ann has 4."), tmp_path=tmp_path) as api:
+        asked = (await api.complete("?", tools=[weather])).json["choices"][0]
+        [call] = asked["message"]["tool_calls"]
+        result = {"role": "tool", "tool_call_id": call["id"], "content": "Ann has 2+2"}
+        done = await api.post(
+            "/v1/chat/completions", {"messages": [said("?"), asked["message"], result], "tools": [weather]}
+        )
+        sent = api.upstream.requests[1].messages
+    assert (asked["finish_reason"], call["function"]["name"]) == ("tool_calls", "lookup")
+    assert done.json["choices"][0]["message"]["content"] == "Ann has 4."
+    assert [message["content"] for message in sent if message["role"] == "tool"] == ["4", "Ann has 2+2"]
+
+
+async def test_a_required_tool_choice_is_told_once_and_none_offers_no_tools(tmp_path: Path) -> None:
+    async with http_api(*CALCULATION, says("no tools"), tmp_path=tmp_path) as api:
+        await api.complete("25*47?", tool_choice="required")
+        await api.complete("?", tool_choice="none")
+        bodies = [request.body for request in api.upstream.requests]
+    assert [body.get("tool_choice") for body in bodies] == ["required", None, None]
+    assert "tools" not in bodies[2]
+
+
+async def test_traces_are_paged_and_filtered_by_experiment(tmp_path: Path) -> None:
+    async with http_api(then=says("ok"), tmp_path=tmp_path) as api:
+        for label in ("a", "b", "a"):
+            await api.complete("?", experiment=label)
+        first = (await api.get("/traces?limit=2")).json
+        second = (await api.get(f"/traces?limit=2&cursor={first['cursor']}")).json
+        labelled = (await api.get("/traces?experiment=a")).json
+    assert [first["count"], second["count"], labelled["count"]] == [2, 1, 2]
+    assert second["cursor"] is None
+
+
+async def test_a_session_is_renamed_branched_listed_and_deleted(tmp_path: Path) -> None:
+    async with http_api(says("One."), tmp_path=tmp_path) as api:
+        session_id = (await api.post("/chat", {"messages": [said("1")]})).json["session_id"]
+        renamed = await api.call("PATCH", f"/session/{session_id}", {"title": "Numbers"})
+        branch = (await api.post(f"/session/{session_id}/branch", {"keep": 1})).json
+        listed = (await api.get("/sessions")).json
+        gone = await api.call("DELETE", f"/session/{session_id}")
+        after = await api.get(f"/session/{session_id}")
+    assert renamed.json["title"] == "Numbers"
+    assert (branch["messages"], branch["parent"]) == ([said("1")], session_id)
+    assert {item["session_id"] for item in listed["sessions"]} == {session_id, branch["session_id"]}
+    assert (gone.status, after.status) == (204, 404)

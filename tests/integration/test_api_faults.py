@@ -1,0 +1,146 @@
+"""What the HTTP front door does with requests nobody should send, and when its model or its database fails."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.llm.scripted import says
+from tests.support.http_api import http_api, said
+from tests.support.upstream import broken_off, http_error, never_answering
+
+PATH = "/v1/chat/completions"
+BAD_BODIES: dict[str, dict[str, Any]] = {
+    "temperature-3": {"messages": [said("?")], "temperature": 3},
+    "temperature-text": {"messages": [said("?")], "temperature": "hot"},
+    "top-p-2": {"messages": [said("?")], "top_p": 2},
+    "max-tokens-0": {"messages": [said("?")], "max_tokens": 0},
+    "no-messages": {"messages": []},
+    "messages-missing": {},
+    "bad-role": {"messages": [said("?", "robot")]},
+    "last-is-assistant": {"messages": [said("?", "assistant")]},
+    "orphan-result": {"messages": [{"role": "tool", "tool_call_id": "call_1", "content": "x"}]},
+    "two-choices": {"messages": [said("?")], "n": 2},
+    "bad-tool-name": {"messages": [said("?")], "tools": [{"type": "function", "function": {"name": "a b"}}]},
+    "bad-file": {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_data": "%%%"}}]}]},
+    "picture-scheme": {
+        "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]}]
+    },
+}
+
+
+async def test_a_malformed_body_is_a_400_in_openais_shape_and_reaches_no_model(tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path) as api:
+        for name, body in BAD_BODIES.items():
+            reply = await api.post(PATH, body)
+            assert reply.status == 400, (name, reply.text)
+            assert reply.error.keys() >= {"message", "type", "param", "code"}
+            assert reply.error["type"] == "invalid_request_error"
+        for name in ("temperature-3", "top-p-2", "max-tokens-0", "no-messages", "bad-role"):
+            assert (await api.post("/chat", BAD_BODIES[name])).status == 400
+        assert api.upstream.requests == []
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"{", "application/json", 400),
+        (b"\xff\xfe", "application/json", 400),
+        (b"[" * 100_000, "application/json", 400),
+        (b"{}", "text/plain", 415),
+        (b"messages=x", "application/x-www-form-urlencoded", 415),
+        (b'{"messages": "' + b"x" * 10 * 2**20 + b'"}', "application/json", 413),
+    ],
+    ids=["cut-json", "not-utf8", "nested-json", "text", "form", "ten-megabytes"],
+)
+async def test_a_body_of_another_kind_or_size_is_refused(body: bytes, kind: str, status: int, tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path) as api:
+        reply = await api.call("POST", PATH, data=BytesIO(body), headers={"Content-Type": kind})
+    assert reply.status == status
+    assert reply.error["message"]
+
+
+async def test_what_is_not_there_is_a_404_in_openais_shape(tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path) as api:
+        replies = [
+            await api.get("/session/sess_00000000"),
+            await api.post("/session/end", {"session_id": "sess_00000000"}),
+            await api.complete("?", session_id="sess_00000000"),
+            await api.get("/traces/trace_00000000"),
+            await api.get("/traces/trace_00000000/calls/0"),
+            await api.get("/runs/run_0000"),
+            await api.get("/runs/run_0000/events"),
+            await api.post("/runs/run_0000/cancel"),
+            await api.post("/approvals/appr_0000", {"decision": "approve"}),
+            await api.call("DELETE", "/grants/grant_0000"),
+            await api.get("/v1/models/nobody"),
+            await api.get("/nothing/here"),
+        ]
+        wrong_method = await api.get(PATH)
+    assert [reply.status for reply in replies] == [404] * len(replies)
+    assert {reply.error["type"] for reply in replies} == {"not_found_error"}
+    assert (wrong_method.status, wrong_method.headers["Allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [(http_error(401), 502), (http_error(429, retry_after=7), 429), (http_error(500), 502), (http_error(404), 404)],
+    ids=["401", "429", "500", "404"],
+)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_a_models_failure_has_its_own_status_and_leaves_a_trace(
+    fault: Any, status: int, stream: bool, tmp_path: Path
+) -> None:
+    async with http_api(then=fault, tmp_path=tmp_path, llm={"attempts": 1}) as api:
+        reply = await api.complete("?", stream=stream)
+        trace = (await api.get(f"/traces/{reply.json['trace_id']}")).json
+    assert reply.status == status
+    assert "sk-test" not in reply.text
+    assert (trace["status"], bool(trace["error"])) == ("failed", True)
+    assert "sk-test" not in str(trace)
+
+
+async def test_a_model_that_breaks_off_ends_the_stream_with_one_error_and_keeps_what_was_said(tmp_path: Path) -> None:
+    async with http_api(broken_off(says("Half ", "a ", "sentence"), chunks=2), tmp_path=tmp_path) as api:
+        session_id = (await api.post("/session/start")).json["session_id"]
+        reply = await api.complete("?", stream=True, session_id=session_id)
+        session = (await api.get(f"/session/{session_id}")).json
+    errors = [chunk["error"] for chunk in reply.chunks if "error" in chunk]
+    assert reply.status == 200
+    assert len(errors) == 1
+    assert errors[0]["display_message"]
+    assert errors[0]["reference"]
+    assert reply.text.endswith("data: [DONE]\n\n")
+    assert session["messages"][-1]["content"].startswith("Half")
+
+
+async def test_two_writers_in_one_session_are_not_mixed(tmp_path: Path) -> None:
+    async with http_api(never_answering(), tmp_path=tmp_path) as api:
+        session_id = (await api.post("/session/start")).json["session_id"]
+        run = (await api.post("/runs", {"messages": [said("1")], "session_id": session_id})).json
+        second = await api.complete("2", session_id=session_id)
+        await api.post(f"/runs/{run['run_id']}/cancel")
+        events = await api.events(run["run_id"])
+    assert second.status == 409
+    assert events[-1]["status"] == "cancelled"
+
+
+async def test_a_database_that_cannot_be_used_is_a_503_that_says_when_to_come_again(tmp_path: Path) -> None:
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "store.db").write_bytes(b"this is no database" * 100)
+    async with http_api(then=says("ok"), tmp_path=tmp_path) as api:
+        replies = [await api.complete("?"), await api.get("/traces"), await api.post("/session/start")]
+    assert [reply.status for reply in replies] == [503] * 3
+    assert all(reply.headers["Retry-After"] for reply in replies)
+
+
+async def test_cursors_limits_and_event_numbers_that_are_none_are_refused_or_ignored(tmp_path: Path) -> None:
+    async with http_api(says("ok"), tmp_path=tmp_path) as api:
+        run = (await api.post("/runs", {"messages": [said("1")]})).json
+        events = await api.events(run["run_id"], headers={"Last-Event-ID": "soon"})
+        for query in ("limit=0", "limit=x", "limit=100000", "cursor=%00", "since=yesterday"):
+            assert (await api.get(f"/traces?{query}")).status == 400, query
+    assert events[0]["type"] == "started"
