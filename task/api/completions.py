@@ -58,7 +58,13 @@ class Answers:
     async def opened(self, active: ActiveRun, parts: AsyncGenerator[bytes]) -> Response:
         """The stream, once it is known that it begins with more than a failure."""
         first = asyncio.ensure_future(anext(parts, b""))
-        await asyncio.wait({first}, timeout=self.heartbeat)
+        try:
+            await asyncio.wait({first}, timeout=self.heartbeat)
+        except asyncio.CancelledError:  # the client has left already
+            first.cancel()
+            await asyncio.wait({first})
+            await parts.aclose()
+            raise
         if active.result is not None and active.result.error is not None and not active.result.text and first.done():
             await parts.aclose()
             await asyncio.shield(active.ended)

@@ -1,0 +1,147 @@
+"""Who may use the HTTP front door, what belongs to whom, and what web pages of others can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from task.llm.scripted import says, wants
+from tests.support.core import API_KEY
+from tests.support.http_api import Api, http_api, key_of, said
+from tests.support.product import product
+
+NOTES = str(Path(__file__).parent.parent / "contract" / "matrix" / "notes.py")
+
+
+async def test_without_a_key_or_with_a_wrong_one_nothing_is_given(tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path, http={"mode": "keys"}) as api:
+        for caller in (api, api.with_key("dga-wrong"), api.with_key("ü")):
+            for path in ("/traces", "/v1/models", "/sessions", "/v1/files", "/approvals"):
+                assert (await caller.get(path)).status == 401, path
+            reply = await caller.complete("?")
+            assert (reply.status, reply.error["type"]) == (401, "authentication_error")
+        assert api.upstream.requests == []
+
+
+async def test_what_belongs_to_one_owner_is_not_there_for_another(tmp_path: Path) -> None:
+    secret, other = await key_of("ann", tmp_path), await key_of("bob", tmp_path)
+    settings: dict[str, Any] = {"http": {"mode": "keys"}, "tool_paths": [NOTES]}
+    async with http_api(wants("write_note", text="x"), then=says("ok"), tmp_path=tmp_path, **settings) as api:
+        ann, bob = api.with_key(secret), api.with_key(other)
+        told = (await ann.post("/chat", {"messages": [said("note")]})).json
+        [approval] = (await ann.get("/approvals")).json["approvals"]
+        refused = [
+            await bob.get(f"/session/{told['session_id']}"),
+            await bob.get(f"/session/{told['session_id']}/messages"),
+            await bob.complete("?", session_id=told["session_id"]),
+            await bob.call("DELETE", f"/session/{told['session_id']}"),
+            await bob.get(f"/traces/{told['trace']['trace_id']}"),
+            await bob.get(f"/runs/{told['run_id']}"),
+            await bob.get(f"/runs/{told['run_id']}/events"),
+            await bob.post(f"/runs/{told['run_id']}/cancel"),
+            await bob.post(f"/approvals/{approval['approval_id']}", {"decision": "approve"}),
+        ]
+        lists = [await bob.get(path) for path in ("/sessions", "/traces", "/runs", "/approvals", "/grants")]
+        mine = await ann.get(f"/session/{told['session_id']}")
+    assert [reply.status for reply in refused] == [404] * len(refused)
+    assert [reply.json["count"] for reply in lists] == [0] * len(lists)
+    assert mine.status == 200
+
+
+async def test_an_operators_key_reads_everybodys_traces(tmp_path: Path) -> None:
+    ann, operator = await key_of("ann", tmp_path), await key_of("root", tmp_path, operator=True)
+    async with http_api(then=says("ok"), tmp_path=tmp_path, http={"mode": "keys"}) as api:
+        trace_id = (await api.with_key(ann).complete("?")).json["trace_id"]
+        assert (await api.with_key(operator).get(f"/traces/{trace_id}")).status == 200
+
+
+async def test_a_key_that_asks_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
+    ann, bob = await key_of("ann", tmp_path), await key_of("bob", tmp_path)
+    async with http_api(tmp_path=tmp_path, http={"mode": "keys", "requests_per_minute": 2}) as api:
+        statuses = [(await api.with_key(ann).get("/sessions")).status for _ in range(2)]
+        late = await api.with_key(ann).get("/sessions")
+        beside = await api.with_key(bob).get("/sessions")
+    assert (statuses, late.status, beside.status) == ([200, 200], 429, 200)
+    assert 1 <= int(late.headers["Retry-After"]) <= 60
+    assert late.error["type"] == "rate_limit_error"
+
+
+async def test_a_foreign_web_page_changes_nothing_and_reads_nothing(tmp_path: Path) -> None:
+    async with http_api(then=says("ok"), tmp_path=tmp_path) as api:
+        evil = {"Origin": "https://evil.example"}
+        posts = [
+            await api.post("/session/start", headers=evil),
+            await api.post("/session/start", headers={"Sec-Fetch-Site": "cross-site"}),
+            await api.call("POST", "/v1/chat/completions", data=b"{}", headers={**evil, "Content-Type": "text/plain"}),
+            await api.post("/chat", {"messages": [said("?")]}, headers={"Origin": "null"}),
+        ]
+        rebound = await api.get("/sessions", headers={"Host": "evil.example"})
+        read = await api.get("/sessions", headers=evil)
+        asked = await api.call("OPTIONS", "/chat", headers={**evil, "Access-Control-Request-Method": "POST"})
+        own = await api.post("/session/start", headers={"Origin": api.url})
+        assert api.upstream.requests == []
+    assert [reply.status for reply in posts] == [403] * 4
+    assert rebound.status == 403
+    assert "Access-Control-Allow-Origin" not in {**read.headers, **asked.headers}
+    assert own.status == 200
+
+
+async def test_a_configured_origin_may_call_and_the_page_runs_no_inline_script(tmp_path: Path) -> None:
+    origin = {"Origin": "https://friend.example"}
+    async with http_api(tmp_path=tmp_path, http={"origins": ["https://friend.example"]}) as api:
+        asked = await api.call("OPTIONS", "/chat", headers={**origin, "Access-Control-Request-Method": "POST"})
+        made = await api.post("/session/start", headers=origin)
+        page = await api.get("/")
+    assert (asked.status, made.status) == (204, 200)
+    assert made.headers["Access-Control-Allow-Origin"] == origin["Origin"]
+    policy = page.headers["Content-Security-Policy"]
+    assert "script-src 'self';" in policy
+    assert page.headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_files_lie_in_their_owners_folder_and_tools_reach_no_other(tmp_path: Path) -> None:
+    secret, other = await key_of("ann", tmp_path), await key_of("bob", tmp_path)
+    places: list[str] = []
+
+    def reads(_: Any) -> Any:
+        return wants("file_content_extraction_tool", file_url=places[0])
+
+    settings: dict[str, Any] = {"dial_api_key": API_KEY, "http": {"mode": "keys"}, "deployment_name": "test-model"}
+    async with product(reads, says("no"), reads, says("yes"), tmp_path=tmp_path, **settings) as running:
+        from aiohttp import ClientSession, FormData
+
+        async with ClientSession() as session:
+            api = Api(running.agent_url, running.upstream, session)
+            ann, bob = api.with_key(secret), api.with_key(other)
+            form = FormData()
+            form.add_field("file", b"the secret of ann", filename="secret.txt", content_type="text/plain")
+            stored = (await ann.call("POST", "/v1/files", data=form)).json
+            places.append(stored["url"])
+            path = f"/v1/files/{stored['id']}"
+            hidden = [await bob.get(path), await bob.get(f"{path}/content"), await bob.call("DELETE", path)]
+            lists = [(await caller.get("/v1/files")).json["data"] for caller in (ann, bob)]
+            content = await ann.get(f"{path}/content")
+            bobs, anns = await bob.complete("read it"), await ann.complete("read it")
+            gone = await ann.call("DELETE", path)
+            after = await ann.get(path)
+    assert "/http/ann/" in stored["url"]
+    assert stored["filename"] == "secret.txt"
+    assert [reply.status for reply in hidden] == [404] * 3
+    assert [len(found) for found in lists] == [1, 0]
+    assert (content.text, content.headers["Content-Type"]) == ("the secret of ann", "application/octet-stream")
+    assert "the secret of ann" not in bobs.text
+    assert "the secret of ann" in anns.text
+    assert (gone.json["deleted"], after.status) == (True, 404)
+
+
+async def test_with_keys_of_core_the_bucket_is_the_owner(tmp_path: Path) -> None:
+    async with product(then=says("ok"), tmp_path=tmp_path, http={"mode": "dial"}) as running:
+        from aiohttp import ClientSession
+
+        async with ClientSession() as session:
+            api = Api(running.agent_url, running.upstream, session)
+            one, two = api.with_key("key-one"), api.with_key("key-two")
+            session_id = (await one.post("/chat", {"messages": [said("?")]})).json["session_id"]
+            assert (await one.get(f"/session/{session_id}")).status == 200
+            assert (await two.get(f"/session/{session_id}")).status == 404
+            assert (await api.with_key("nobody").get("/sessions")).status == 401

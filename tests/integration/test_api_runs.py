@@ -1,0 +1,196 @@
+"""Runs that are left, picked up again, stopped and approved."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from task.llm.scripted import says, wants
+from tests.support.http_api import Api, http_api, said
+from tests.support.upstream import dripping, hanging, never_answering
+
+NOTES = str(Path(__file__).parent.parent / "contract" / "matrix" / "notes.py")
+
+
+async def until(check: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(10):
+        while not await check():
+            await asyncio.sleep(0.02)
+
+
+async def test_events_are_picked_up_again_after_the_last_one_that_was_seen(tmp_path: Path) -> None:
+    async with http_api(wants("calculator", expression="1+1"), says("2"), tmp_path=tmp_path) as api:
+        run = (await api.post("/runs", {"messages": [said("1+1?")]})).json
+        events = await api.events(run["run_id"])
+        rest = await api.events(run["run_id"], headers={"Last-Event-ID": "3"})
+    assert [event["id"] for event in events] == list(range(1, len(events) + 1))
+    kinds = [event["type"] for event in events]
+    assert kinds[:2] == ["started", "stage_opened"]
+    assert kinds[-4:] == ["stage_closed", "text", "usage", "finished"]
+    assert events[-1]["status"] == "finished"
+    assert rest == events[3:]
+
+
+async def test_a_run_in_a_session_goes_on_when_its_client_leaves(tmp_path: Path) -> None:
+    async with http_api(dripping(says(*("word " for _ in range(4))), seconds=0.0005), tmp_path=tmp_path) as api:
+        session_id = (await api.post("/session/start")).json["session_id"]
+        body = {"messages": [said("?")], "session_id": session_id, "stream": True}
+        async with api.session.post(f"{api.url}/v1/chat/completions", json=body) as response:
+            await response.content.readline()
+        [run] = (await api.get(f"/runs?session_id={session_id}")).json["runs"]
+        events = await api.events(run["run_id"])
+        session = (await api.get(f"/session/{session_id}")).json
+    assert events[-1]["status"] == "finished"
+    assert session["messages"][-1]["content"] == "word " * 4
+
+
+async def test_a_run_that_nobody_listens_to_is_ended_after_its_time(tmp_path: Path) -> None:
+    async with http_api(
+        hanging(says("Half", " a sentence"), chunks=1), tmp_path=tmp_path, http={"detach_seconds": 0.2}
+    ) as api:
+        run = (await api.post("/runs", {"messages": [said("?")]})).json
+
+        async def over() -> bool:
+            return (await api.get(f"/runs/{run['run_id']}")).json["status"] == "cancelled"
+
+        await until(over)
+        await api.upstream.disconnected(1)
+
+
+async def test_without_a_session_a_client_that_leaves_ends_the_run(tmp_path: Path) -> None:
+    async with http_api(never_answering(), never_answering(), tmp_path=tmp_path) as api:
+        for stream in (False, True):
+            waiting = asyncio.ensure_future(api.complete("?", stream=stream))
+            await api.upstream.received(1 + stream)
+            waiting.cancel()
+            await asyncio.wait({waiting})
+            await api.upstream.disconnected(1 + stream)
+
+        async def over() -> bool:
+            return [run["status"] for run in (await api.get("/runs")).json["runs"]] == ["cancelled"] * 2
+
+        await until(over)
+
+
+async def test_the_stop_button_keeps_what_was_said(tmp_path: Path) -> None:
+    async with http_api(hanging(says("Half", " a sentence"), chunks=3), tmp_path=tmp_path) as api:
+        run = (await api.post("/runs", {"messages": [said("?")]})).json
+        listening = asyncio.ensure_future(api.events(run["run_id"]))
+
+        async def spoke() -> bool:
+            return bool(api.upstream.requests)
+
+        await until(spoke)
+        await asyncio.sleep(0.1)
+        await api.post(f"/runs/{run['run_id']}/cancel")
+        events = await asyncio.wait_for(listening, 5)
+        session = (await api.get(f"/session/{run['session_id']}")).json
+        again = (await api.post(f"/runs/{run['run_id']}/cancel")).json
+    assert events[-1]["status"] == "cancelled"
+    assert session["messages"][-1]["content"].startswith("Half")
+    assert again["status"] == "cancelled"
+
+
+async def asked(api: Api, **body: Any) -> dict[str, Any]:
+    """A session in which the model wants to write, and the approval it needs."""
+    told = (await api.post("/chat", {"messages": [said("note it")], **body})).json
+    [approval] = (await api.get(f"/approvals?session_id={told['session_id']}")).json["approvals"]
+    return {**told, **approval}
+
+
+WRITES = wants("write_note", text="milk", intent="To remember")
+
+
+async def test_an_approved_call_runs_once_and_the_run_goes_on(tmp_path: Path) -> None:
+    async with http_api(WRITES, says("Done."), tmp_path=tmp_path, tool_paths=[NOTES]) as api:
+        told = await asked(api)
+        reply = await api.post(f"/approvals/{told['approval_id']}", {"decision": "approve"})
+        events = await api.events(reply.json["resumed"]["run_id"])
+        second = await api.post(f"/approvals/{told['approval_id']}", {"decision": "deny"})
+        sent = api.upstream.requests[1].messages
+        trace = (await api.get(f"/traces/{reply.json['resumed']['trace_id']}")).json
+    assert told["trace"]["status"] == "suspended"
+    assert told["card"]["intent"] == "To remember"
+    assert told["arguments"] == {"text": "milk"}
+    assert "**May I do this?**" in told["response"]
+    assert events[-1]["status"] == "finished"
+    assert [message["content"] for message in sent if message["role"] == "tool"] == ["noted: milk"]
+    assert second.status == 409
+    assert [item["verdict"] for item in trace["decisions"]] == ["allowed"]
+
+
+async def test_a_denied_call_does_not_run_and_the_model_hears_why(tmp_path: Path) -> None:
+    async with http_api(WRITES, says("Then not."), tmp_path=tmp_path, tool_paths=[NOTES]) as api:
+        told = await asked(api)
+        body = {"decision": "deny", "reason": "not today"}
+        reply = await api.post(f"/approvals/{told['approval_id']}", body)
+        await api.events(reply.json["resumed"]["run_id"])
+        sent = api.upstream.requests[1].messages
+    [result] = [message["content"] for message in sent if message["role"] == "tool"]
+    assert "not today" in result
+    assert "noted" not in result
+
+
+async def test_changed_arguments_are_checked_and_are_what_runs(tmp_path: Path) -> None:
+    async with http_api(WRITES, says("Done."), tmp_path=tmp_path, tool_paths=[NOTES]) as api:
+        told = await asked(api)
+        path = f"/approvals/{told['approval_id']}"
+        wrong = await api.post(path, {"decision": "approve", "arguments": {"text": 5}})
+        reply = await api.post(path, {"decision": "approve", "arguments": {"text": "bread"}})
+        await api.events(reply.json["resumed"]["run_id"])
+        sent = api.upstream.requests[1].messages
+        kept = (await api.get(f"/session/{told['session_id']}/messages")).json["messages"]
+    assert wrong.status == 400
+    assert [message["content"] for message in sent if message["role"] == "tool"] == ["noted: bread"]
+    [result] = [message["content"] for message in kept if message["role"] == "tool"]
+    assert result.startswith("[The user approved this call with other arguments")
+
+
+async def test_always_holds_in_the_session_until_it_is_revoked(tmp_path: Path) -> None:
+    again, ok = wants("write_note", text="eggs"), says("ok")
+    script = (again, ok, WRITES, ok, again, ok, again)
+    async with http_api(*script, tmp_path=tmp_path, tool_paths=[NOTES]) as api:
+        session = {"session_id": (await asked(api))["session_id"]}
+        await api.complete("approve", **session)  # its result is somebody else's text: grants from before end with it
+        told = await asked(api, **session)
+        reply = await api.post(f"/approvals/{told['approval_id']}", {"decision": "always"})
+        await api.events(reply.json["resumed"]["run_id"])
+        free = (await api.complete("eggs too", **session)).json
+        [grant] = (await api.get(f"/grants?session_id={told['session_id']}")).json["grants"]
+        await api.call("DELETE", f"/grants/{grant['grant_id']}")
+        bound = (await api.complete("and again", **session)).json
+    assert free["trace"]["status"] == "finished"
+    assert grant["told"] == "every call of write_note"
+    assert bound["trace"]["status"] == "suspended"
+
+
+async def test_words_in_the_next_message_approve_and_another_question_gives_the_call_up(tmp_path: Path) -> None:
+    async with http_api(WRITES, says("Done."), WRITES, says("Sure."), tmp_path=tmp_path, tool_paths=[NOTES]) as api:
+        told = await asked(api)
+        done = (await api.complete("approve", session_id=told["session_id"])).json
+        await api.complete("note it again", session_id=told["session_id"])
+        other = (await api.complete("What is new?", session_id=told["session_id"])).json
+        waiting = (await api.get("/approvals")).json
+        results = [item for item in api.upstream.requests[3].messages if item["role"] == "tool"]
+    assert done["choices"][0]["message"]["content"] == "Done."
+    assert other["choices"][0]["message"]["content"] == "Sure."
+    assert [result["content"][:6] for result in results] == ["noted:", "Error:"]
+    assert waiting["count"] == 0
+
+
+async def test_a_suspended_run_without_a_session_is_given_one(tmp_path: Path) -> None:
+    async with http_api(WRITES, says("Done."), tmp_path=tmp_path, tool_paths=[NOTES]) as api:
+        told = (await api.complete("note it")).json
+        done = (await api.complete("approve", session_id=told["session_id"])).json
+    assert "**May I do this?**" in told["choices"][0]["message"]["content"]
+    assert done["choices"][0]["message"]["content"] == "Done."
+
+
+async def test_a_read_only_request_writes_nothing_and_asks_nothing(tmp_path: Path) -> None:
+    async with http_api(WRITES, says("I may not."), tmp_path=tmp_path, tool_paths=[NOTES]) as api:
+        answer = (await api.complete("note it", permission_mode="read_only")).json
+        results = [item["content"] for item in api.upstream.requests[1].messages if item["role"] == "tool"]
+    assert answer["choices"][0]["message"]["content"] == "I may not."
+    assert "read-only" in results[0]
