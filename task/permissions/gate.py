@@ -63,11 +63,12 @@ class PolicyGate:
 
     def _asked(self, facts: CallFacts, reason: str) -> Decision:
         request = facts.request
-        tainted = request.context.tainted
+        context = request.context
+        tainted, beyond = context.tainted, context.tainted_beyond(facts.tool)
         exact = digest(facts.tool, request.arguments, self.policy)
         card = card_of(facts, self.policy.workspace)
         words = [command.words for command in facts.commands] if coverable(facts.script) else []
-        found = self.grants.find(Wanted(facts.tool, exact, self.principal, self.conversation, words, tainted))
+        found = self.grants.find(Wanted(facts.tool, exact, self.principal, self.conversation, words, tainted, beyond))
         if found is None:
             return Deferred(card, exact, reason, self._wider(facts, exact, 0).told())
         if found.widens:

@@ -17,7 +17,7 @@ class Grant:
     a `tool` grant every call of the tool, a `session` grant every call. `expires` is a Unix time; `once`: it is spent
     by its first use. `widens`: the person said "always"; at its first use the gate adds the wider grant that the call's
     card named. `tainted`: it was given when text of others stood in the conversation already; a grant other than for
-    one exact call, given before, does not hold after.
+    one exact call, given before, does not hold after, unless all such text is the results of the granted tool itself.
     """
 
     scope: Scope
@@ -66,7 +66,10 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A call in search of a grant: `prefixes` are the words of every command in it, empty where it has none."""
+    """A call in search of a grant: `prefixes` are the words of every command in it, empty where it has none.
+
+    `tainted`: text of others stands in the conversation, `tainted_beyond`: also other text than the tool's results.
+    """
 
     tool: str
     digest: str
@@ -74,6 +77,7 @@ class Wanted:
     conversation: str
     prefixes: Sequence[Sequence[str]] = ()
     tainted: bool = False
+    tainted_beyond: bool = False
 
 
 @dataclass(slots=True)
@@ -125,11 +129,9 @@ def _fits(grant: Grant, wanted: Wanted) -> bool:
         return False
     if grant.scope == "call":
         return bool(grant.digest) and (grant.tool, grant.digest) == (wanted.tool, wanted.digest)
-    if wanted.tainted and not grant.tainted:
-        return False
     if grant.scope == "session":
-        return True
-    if grant.tool != wanted.tool:
+        return grant.tainted or not wanted.tainted
+    if grant.tool != wanted.tool or (wanted.tainted_beyond and not grant.tainted):
         return False
     if grant.scope == "tool":
         return True

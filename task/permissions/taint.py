@@ -31,6 +31,10 @@ class ContextView:
         """Whether text that somebody else wrote is in the conversation: from the web, a file, a server, a picture."""
         return any(map(self._foreign, self._messages))
 
+    def tainted_beyond(self, tool: str) -> bool:
+        """Whether text that somebody else wrote is in the conversation, apart from what `tool` itself answered."""
+        return any(self._foreign(message) for message in self._messages if message.name != tool)
+
     def knows(self, url: str) -> bool:
         """Whether the URL stands, whole, in a message of the user or in a result that only the outside can have made.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from threading import Lock
 from typing import Any
 
@@ -11,7 +12,7 @@ from task.errors import StoreUnavailable
 from task.sessions.store import Database
 
 HEAD = "0001"  # the newest migration in `task/sessions/migrations/versions`
-ALEMBIC = Lock()  # it keeps what it works on in module-level names, and each database has a thread of its own
+ALEMBIC = Lock()  # held while it works: what it works on stands in module-level names
 LOCK = 0x6469616C  # any number that others of the same database server do not lock
 _NEWER = "The store was written by a newer version ({found}) of this product. Start that version, or another store."
 
@@ -23,7 +24,12 @@ async def migrate(database: Database) -> None:
         StoreUnavailable: the database does not answer, or a newer version has written it.
     """
     if await database.read(_version) != HEAD:
-        await database.write(_migrate)
+        while not ALEMBIC.acquire(blocking=False):  # noqa: ASYNC110 - its holder may need this event loop, or another
+            await asyncio.sleep(0.01)
+        try:
+            await database.write(_migrate)
+        finally:
+            ALEMBIC.release()
 
 
 def _migrate(connection: Connection) -> None:
@@ -50,7 +56,6 @@ def _upgrade(connection: Connection, found: str | None) -> None:
     settings: dict[str, Any] = {"connection": connection}
     config.attributes.update(settings)
     try:
-        with ALEMBIC:
-            command.upgrade(config, "head")
+        command.upgrade(config, "head")
     except CommandError as error:
         raise StoreUnavailable(_NEWER.format(found=found)) from error
