@@ -95,6 +95,7 @@ export class Answer {
   }
 
   ask(approval) {
+    this.cards.get(approval.call_id)?.element.remove();
     const card = new ApprovalCard(approval, (answer) => this.actions.decided(this, answer));
     this.place(card.element);
   }
@@ -126,7 +127,7 @@ export class Answer {
     this.waiting?.remove();
     this.waiting = null;
     this.element.removeAttribute("aria-busy");
-    for (const card of this.cards.values()) card.abandon();
+    for (const card of this.cards.values()) card.abandon(status === "suspended");
     if (ENDINGS[status] && !this.told) {
       const text = status === "limited" && limit ? `${ENDINGS.limited} (${limit})` : ENDINGS[status];
       this.parts.append(h("p", { class: "ending" }, text));

@@ -65,9 +65,11 @@ export class ToolCard {
     this.mark.setAttribute("aria-label", failed ? "Failed" : "Done");
   }
 
-  /** A call that nobody finished. */
-  abandon() {
-    if (this.element.classList.contains("running")) this.close("failed");
+  /** A call that nobody finished; one that `waits` for a person is shown by its question. */
+  abandon(waits) {
+    if (!this.element.classList.contains("running")) return;
+    if (waits) this.element.remove();
+    else this.close("failed");
   }
 }
 

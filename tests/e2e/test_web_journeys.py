@@ -1,0 +1,242 @@
+"""Journeys through the web page in a real browser, at the width of a desk and of a phone."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from task.llm.scripted import says, wants
+from tests.support.browser import NARROW, WIDE
+from tests.support.noting import notes, noting_model
+from tests.support.upstream import http_error
+from tests.support.web import person
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.timeout(120),
+    # Playwright talks with its driver through a subprocess that ends after the test's own loop has been left.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+SUM = (wants("calculator", expression="25*47"), says("It is ", "**1175**.", pause=0.05))
+LONG = says(*[f"word{number} " for number in range(400)], pause=0.02)
+
+
+@pytest.fixture(params=[WIDE, NARROW], ids=["1280", "390"])
+def size(request: pytest.FixtureRequest) -> tuple[int, int]:
+    return request.param
+
+
+async def test_an_answer_streams_and_its_tool_card_opens(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with person(*SUM, tmp_path=tmp_path, size=size) as p:
+        await p.asks("What is 25*47?")
+        await expect(p.answers.last.locator("strong")).to_have_text("1175")
+        await expect(p.cards.first.locator(".card-time")).to_contain_text("ms")
+        await p.cards.first.locator("summary").click()
+        await expect(p.cards.first).to_contain_text("25*47")
+        await expect(p.cards.first).to_contain_text("1175")
+        await expect(p.answers.last.locator(".figures")).to_contain_text("out tokens")
+        await p.is_in_a_conversation()
+        await p.page.reload()
+        await p.sees("1175")
+        await expect(p.cards.first.locator(".card-time")).to_contain_text("ms")
+
+
+async def test_a_call_is_changed_before_it_is_approved(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with person(then=noting_model, tmp_path=tmp_path, size=size) as p:
+        await p.says("Note 1")
+        await p.button("Edit arguments").click()
+        await p.page.get_by_label("Arguments as JSON").fill('{"text": "changed"}')
+        await p.button("Approve with these arguments").click()
+        await p.sees("Result:")
+        await p.sees_the_end()
+    assert notes(tmp_path) == ["changed"]
+
+
+async def test_a_question_that_waits_is_there_after_a_reload(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with person(then=noting_model, tmp_path=tmp_path, size=size) as p:
+        await p.says("Note 1")
+        await expect(p.button("Approve")).to_be_visible()
+        await p.page.reload()
+        await p.button("Approve").click()
+        await p.sees("Result:")
+        await p.sees_the_end()
+        await expect(p.cards.locator(".icon-cross")).to_have_count(0)
+    assert notes(tmp_path) == ["1"]
+
+
+async def test_a_call_is_denied_with_a_reason_by_keyboard_alone(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with person(then=noting_model, tmp_path=tmp_path, size=size) as p:
+        keyboard = p.page.keyboard
+        await keyboard.type("Note 1")
+        await keyboard.press("Enter")
+        await expect(p.button("Approve")).to_be_focused()
+        for _ in range(3):
+            if not await p.button("Deny…").evaluate("button => button === document.activeElement"):
+                await keyboard.press("Tab")
+        await keyboard.press("Enter")
+        await keyboard.type("it is enough")
+        await keyboard.press("Enter")
+        await p.sees("it is enough")
+    assert notes(tmp_path) == []
+
+
+async def test_asking_reading_and_beginning_anew_by_keyboard_alone(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with person(*SUM, says("Hello!"), tmp_path=tmp_path, size=size) as p:
+        keyboard = p.page.keyboard
+        await keyboard.type("What is 25*47?")
+        await keyboard.press("Enter")
+        await p.sees_the_end()
+        for _ in range(40):
+            if await p.cards.first.locator("summary").evaluate("element => element === document.activeElement"):
+                break
+            await keyboard.press("Shift+Tab")
+        await keyboard.press("Enter")
+        await expect(p.cards.first).to_contain_text("Response")
+        first = await p.is_in_a_conversation()
+        await keyboard.press("Alt+n")
+        await expect(p.field).to_be_focused()
+        await keyboard.type("Hi")
+        await keyboard.press("Enter")
+        await p.sees("Hello!")
+        assert await p.is_in_a_conversation() != first
+        await keyboard.press("Alt+ArrowDown")
+        await p.sees("1175")
+
+
+async def test_the_stop_button_ends_the_answer_and_keeps_its_beginning(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with person(LONG, says("Yes?"), tmp_path=tmp_path, size=size) as p:
+        await p.says("Talk")
+        await p.sees("word3")
+        await p.button("Stop").click()
+        await p.sees("Stopped.")
+        await p.upstream.disconnected(1)
+        await p.asks("And now?")
+        await p.sees("Yes?")
+
+
+async def test_a_reload_in_the_middle_loses_nothing_of_the_answer(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with person(LONG, tmp_path=tmp_path, size=size) as p:
+        await p.says("Talk")
+        await p.sees("word20 ")
+        await p.page.reload()
+        await p.sees("word399")
+        await p.sees_the_end()
+        text = await p.answers.last.locator(".parts").inner_text()
+    assert text.split() == [f"word{number}" for number in range(400)]
+
+
+async def test_files_come_by_button_drop_and_paste(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with person(says("Three files."), tmp_path=tmp_path, size=size) as p:
+        picked = {"name": "one.txt", "mimeType": "text/plain", "buffer": b"one"}
+        await p.page.get_by_label("Files", exact=True).set_input_files([picked])  # type: ignore[list-item]
+        await p.page.evaluate(GIVEN, ["main", "drop", "two.txt"])
+        await p.page.evaluate(GIVEN, ["#message", "paste", "three.txt"])
+        for name in ("one.txt", "two.txt", "three.txt"):
+            await expect(p.page.locator("li.chip:not(.loading)", has_text=name)).to_be_visible()
+        await p.asks("What are these?")
+        await expect(p.page.locator(".question .chip")).to_have_count(3)
+        await p.page.reload()
+        await expect(p.page.locator(".question .chip")).to_have_count(3)
+    told = str(p.upstream.requests[0].messages)
+    assert all(name in told for name in ("one.txt", "two.txt", "three.txt"))
+
+
+GIVEN = """([place, type, name]) => {
+    const data = new DataTransfer();
+    data.items.add(new File([name], name, { type: "text/plain" }));
+    const options = { bubbles: true, cancelable: true };
+    const event = type === "paste" ? new ClipboardEvent(type, { ...options, clipboardData: data })
+        : new DragEvent(type, { ...options, dataTransfer: data });
+    document.querySelector(place).dispatchEvent(event);
+}"""
+
+
+async def test_answering_again_and_editing_go_on_in_branches(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with person(says("First."), says("Second."), says("Third."), tmp_path=tmp_path, size=size) as p:
+        await p.asks("Tell me")
+        first = await p.is_in_a_conversation()
+        await p.button("Answer again").click()
+        await p.sees("Second.")
+        await p.sees_the_end()
+        await expect(p.answers).to_have_count(1)
+        assert await p.is_in_a_conversation() != first
+        await p.page.locator(".question").hover()
+        await p.button("Edit and ask again").click()
+        await p.page.get_by_label("Your message").fill("Tell me more")
+        await p.button("Ask").click()
+        await p.sees("Third.")
+        await expect(p.page.locator(".question")).to_contain_text("Tell me more")
+        await p.page.goto(first)
+        await p.sees("First.")
+
+
+async def test_a_conversation_is_renamed_and_deleted(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with person(says("Hello!"), tmp_path=tmp_path, size=size) as p:
+        await p.asks("Hi")
+        await p.opens_the_list()
+        await p.page.locator(".conversation").hover()
+        await p.button("Rename Hi").click()
+        await p.page.get_by_label("Title").fill("Greeting")
+        await p.button("Save").click()
+        await expect(p.page.get_by_role("heading", level=1)).to_have_text("Greeting")
+        await p.page.locator(".conversation").hover()
+        await p.button("Delete Greeting").click()
+        await p.button("Delete").click()
+        await expect(p.page.get_by_text("Your conversations will be listed here.")).to_be_attached()
+        await expect(p.page.get_by_role("heading", name="What can I do for you?")).to_be_visible()
+
+
+async def test_an_answer_is_copied_and_the_colours_stay_chosen(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with person(says("Copy **me**."), tmp_path=tmp_path, size=size) as p:
+        await p.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        await p.asks("Hi")
+        await p.button("Copy the answer").click()
+        await expect(p.page.get_by_role("status")).to_have_text("Copied")
+        assert await p.page.evaluate("navigator.clipboard.readText()") == "Copy **me**."
+        await p.opens_the_list()
+        await p.button("Dark or light").click()
+        await p.page.reload()
+        await expect(p.page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+async def test_pictures_charts_and_cited_passages_are_shown(tmp_path: Path, size: tuple[int, int]) -> None:
+    items = (wants("show_things", what="cities"), says("Tokyo is the largest [1]."))
+    async with person(*items, tmp_path=tmp_path, size=size) as p:
+        await p.asks("Show me")
+        if await p.cards.count():
+            await p.cards.first.locator("summary").click()
+        await expect(p.page.locator(".picture img").first).to_be_visible()
+        await expect(p.page.locator(".chart .main-svg").first).to_be_visible()
+        await p.page.get_by_role("button", name="cities.pdf, page 3").first.click()
+        await expect(p.page.get_by_role("dialog")).to_contain_text("Tokyo is the largest city of the world.")
+        await p.page.keyboard.press("Escape")
+        await expect(p.page.get_by_role("dialog")).to_be_hidden()
+
+
+async def test_two_traces_stand_side_by_side_with_every_payload(tmp_path: Path, size: tuple[int, int]) -> None:
+    items = (*SUM, wants("calculator", expression="2+2"), says("4"))
+    async with person(*items, tmp_path=tmp_path, size=size) as p:
+        await p.asks("What is 25*47?")
+        await p.starts_anew()
+        await p.asks("What is 2+2?")
+        await p.page.goto(f"{p.url}/#/traces")
+        await p.page.locator(".traces-list").get_by_role("link", name="What is 25*47?").click()
+        await expect(p.page.locator(".step")).to_have_count(4)
+        await p.page.get_by_role("button", name="calculator").last.click()
+        await expect(p.page.locator(".payload").filter(visible=True)).to_contain_text("25*47")
+        await p.page.get_by_label("Compare with").select_option(index=1)
+        await expect(p.page.locator(".waterfall")).to_have_count(2)
+        await expect(p.page.get_by_text("The runs part at step 1.")).to_be_visible()
+
+
+async def test_a_model_that_refuses_is_told_with_a_sentence(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with person(http_error(400, "No such thing."), says("Better."), tmp_path=tmp_path, size=size) as p:
+        await p.asks("Hi")
+        await expect(p.answers.last.get_by_role("alert")).to_be_visible()
+        await p.button("Answer again").click()
+        async with asyncio.timeout(20):
+            await p.sees("Better.")

@@ -1,0 +1,105 @@
+"""A person in front of the web page: the product with tools that write and show things, and their browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import Locator, expect
+
+from tests.support.browser import WIDE, Visit, visit
+from tests.support.noting import TOOL
+from tests.support.product import product
+from tests.support.upstream import Item, Upstream
+
+SHOWING = '''
+import json
+
+from task.conversation.messages import Attachment, CustomContent, Message, Role
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+FIGURE = {"data": [{"type": "bar", "x": ["Tokyo", "Delhi", "Shanghai"], "y": [37, 33, 29], "name": "Millions"}],
+          "layout": {"title": {"text": "Largest cities"}, "yaxis": {"title": {"text": "Millions"}}}}
+
+
+@tool(effects={Effect.READ})
+def show_things(what: str) -> Message:
+    """Show a picture, a chart and a source."""
+    return Message(Role.TOOL, f"shown: {what}", custom_content=CustomContent((
+        Attachment("image/png", "dot.png", data=PIXEL),
+        Attachment("application/vnd.plotly.v1+json", "Largest cities", data=json.dumps(FIGURE)),
+        Attachment("text/markdown", "[1] cities.pdf, page 3", data="Tokyo is the largest city of the world.",
+                   reference_url="files/somewhere/cities.pdf"),
+    )))
+'''
+
+
+class Person:
+    """Does what people do, and sees what they see."""
+
+    def __init__(self, visited: Visit, upstream: Upstream, url: str) -> None:
+        self.visit, self.page, self.upstream, self.url = visited, visited.page, upstream, url
+        self.field = self.page.get_by_label("Message", exact=True)
+        self.answers = self.page.locator("article.answer")
+        self.cards = self.page.locator("details.card")
+
+    def button(self, name: str) -> Locator:
+        return self.page.get_by_role("button", name=name, exact=True)
+
+    async def says(self, text: str) -> None:
+        await self.field.fill(text)
+        await self.field.press("Enter")
+
+    async def asks(self, text: str) -> None:
+        """Say it, and wait for the end of the answer."""
+        await self.says(text)
+        await self.sees_the_end()
+
+    async def sees_the_end(self) -> None:
+        await expect(self.answers.last).not_to_have_attribute("aria-busy", "true")
+        await expect(self.button("Send")).to_be_visible()
+
+    async def sees(self, text: str) -> None:
+        await expect(self.answers.last).to_contain_text(text)
+
+    async def opens_the_list(self) -> None:
+        """On a phone the list of conversations is a drawer."""
+        burger = self.button("Conversations")
+        if await burger.is_visible():
+            await burger.click()
+
+    async def starts_anew(self) -> None:
+        await self.opens_the_list()
+        await self.page.get_by_role("link", name="New conversation").click()
+        await expect(self.page.get_by_role("heading", name="What can I do for you?")).to_be_visible()
+
+    async def is_in_a_conversation(self) -> str:
+        await expect(self.page).to_have_url(re.compile("#/c/"))
+        return self.page.url
+
+
+@asynccontextmanager
+async def person(
+    *items: Item,
+    tmp_path: Path,
+    then: Item | None = None,
+    size: tuple[int, int] = WIDE,
+    dark: bool = False,
+    at: str = "/",
+    **settings: Any,
+) -> AsyncGenerator[Person]:
+    """Somebody who has opened the page of a product whose model answers `items`."""
+    (tmp_path / "showing.py").write_text(TOOL + SHOWING)
+    more = {"dial_api_key": "key-one", "tool_paths": [str(tmp_path / "showing.py")], **settings}
+    async with (
+        product(*items, then=then, tmp_path=tmp_path, **more) as running,
+        visit(f"{running.agent_url}{at}", size, dark=dark) as visited,
+    ):
+        someone = Person(visited, running.upstream, running.agent_url)
+        await expect(visited.page.get_by_role("main")).to_be_visible()
+        yield someone
+        assert visited.faults == []
+        assert visited.asked <= {"127.0.0.1"}
