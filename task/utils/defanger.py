@@ -40,6 +40,10 @@ _LOADING = frozenset(
 )
 _LABEL = re.compile(r"\[[^\[\]`<\\\n\r]*\Z")
 _NO_LABEL = re.compile(r"[\[\]`<\\\n\r]")
+# What a text has none of can be shown as it is, and leaves nothing open that the next piece could go on with.
+_SUSPECT = re.compile(
+    r"!\[|\]\(|\]:|:\\?/|<[a-zA-Z!/?]|&[#a-zA-Z]|[wW]{2}|\A[wW.]|[wW]\Z|\\|```|~~~|\$\$|[!\]<:&$`~]\Z|\A[`~]"
+)
 _LINE_END = re.compile(r"\r\n|[\n\r]")
 _FENCE = re.compile(r"(`{3,}|~{3,})([^\n\r]*)")
 _CLOSING = re.compile(r" {0,3}(`+|~+)[ \t]*")
@@ -71,17 +75,25 @@ class Defanger:
             piece = piece if piece[0].isspace() else f" {piece}"  # what was shown shall not become part of a construct
             self._paused = False
         text, self._held = self._held + piece, ""
+        if not self._fence and _SUSPECT.search(text) is None:
+            self._passed(text)
+            self._line_begins = text[-1] in "\n\r" if text else self._line_begins
+            return text
         shown: list[str] = []
         position = 0
         while position < len(text):
             after, part = self._step(text, position, last)
             shown.append(part)
-            self._label = _LABEL.search(part) is not None or (self._label and _NO_LABEL.search(part) is None)
+            self._passed(part)
             if after == position:  # not decided yet
                 self._held = text[position:]
                 break
             position = after
         return "".join(shown)
+
+    def _passed(self, part: str) -> None:
+        if _NO_LABEL.search(part):
+            self._label = _LABEL.search(part) is not None
 
     def pause(self) -> str:
         """The mark that is kept back at the end of a sentence, if that is all there is."""
