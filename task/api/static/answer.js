@@ -15,6 +15,7 @@ export class Answer {
   constructor(actions) {
     this.actions = actions;
     this.cards = new Map();
+    this.cited = new Set();
     this.text = "";
     this.writing = null;
     this.parts = h("div", { class: "parts" });
@@ -74,7 +75,7 @@ export class Answer {
 
   on_attachment({ stage, attachment }) {
     const card = stage === null || stage === undefined ? null : this.cards.get(stage);
-    if (card && !isCitation(attachment)) card.attach(shown(attachment));
+    if (card && !isCitation(attachment)) card.attachLater(() => shown(attachment));
     else this.attach(attachment);
   }
 
@@ -102,6 +103,9 @@ export class Answer {
 
   attach(item) {
     if (isCitation(item)) {
+      const key = `${item.title} ${item.data}`;
+      if (this.cited.has(key)) return;
+      this.cited.add(key);
       this.sources.hidden = false;
       this.sources.append(citation(item));
     } else {

@@ -17,6 +17,7 @@ export class ToolCard {
     this.children = h("div", { class: "card-children" });
     const summary = h("summary", {}, this.mark, this.title, this.time, icon("chevron"));
     this.element = h("details", { class: "card running" }, summary, this.body, this.children);
+    this.waiting = [];
     this.element.addEventListener("toggle", () => this.draw());
     this.rename(name);
   }
@@ -46,6 +47,7 @@ export class ToolCard {
 
   draw() {
     if (!this.element.open) return;
+    for (const make of this.waiting.splice(0)) this.attach(make());
     this.markdown ??= new Markdown();
     if (!this.markdown.element.isConnected) this.body.append(this.markdown.element);
     this.markdown.show(this.text || "_Nothing to show yet._");
@@ -53,6 +55,12 @@ export class ToolCard {
 
   attach(element) {
     this.children.append(element);
+  }
+
+  /** Something that is made when the card is opened. */
+  attachLater(make) {
+    this.waiting.push(make);
+    this.draw();
   }
 
   close(status, name = null) {
