@@ -20,6 +20,7 @@ from task.api.openai_routes import openai_routes
 from task.api.page import add_page
 from task.api.platform_routes import platform_routes
 from task.api.preparing import Preparing
+from task.api.responses_routes import responses_routes
 from task.api.run_routes import run_routes
 from task.api.runner import Runner
 from task.api.service import Service
@@ -85,6 +86,7 @@ def _application(service: Service, *, ui: bool) -> FastAPI:
     app = FastAPI(title="General purpose agent", version="1", description=ABOUT, docs_url=None, redoc_url=None)
     tell_failures(app)
     app.include_router(openai_routes(service))
+    app.include_router(responses_routes(service))
     app.include_router(platform_routes(service))
     app.include_router(run_routes(service))
     _describe(app)

@@ -112,6 +112,23 @@ class CompletionBody(Told):
     trace: TraceBody | None
 
 
+class ResponseBody(Told):
+    """OpenAI's response. In a stream every event is `{type, sequence_number, …}`, the last one holds this body."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: Literal["completed", "incomplete", "failed"]
+    model: str
+    output: list[dict[str, Any]]
+    usage: dict[str, Any]
+    error: dict[str, Any] | None
+    previous_response_id: str | None
+    session_id: str | None
+    run_id: str
+    trace_id: str
+
+
 class DeltaChoice(Told):
     index: int
     delta: dict[str, Any]

@@ -31,8 +31,10 @@ class Preparing:
         default_factory=OrderedDict[tuple[str, str], tuple[Message, ...]]
     )
 
-    async def ask(self, who: Who, received: Received, manner: Manner, session_id: str | None) -> Ask:
-        """The run that the request asks for.
+    async def ask(
+        self, who: Who, received: Received, manner: Manner, session_id: str | None, *, whole: bool = False
+    ) -> Ask:
+        """The run that the request asks for; `whole`: all its messages are new, none repeats what the session holds.
 
         Raises:
             NotFound: the caller has no such session.
@@ -46,7 +48,12 @@ class Preparing:
         if session.ended_at is not None:
             raise Conflict(f"the session {session_id} has ended; start another one")
         decided = await self._decided(store, who, session, received.messages[-1], manner)
-        return decided or await self._continued(store, who, session_id, received, manner)
+        if decided is not None:
+            return decided
+        if whole:
+            return await self._after(store, who, session, received.messages, manner)
+        found = await store.sessions.resume(who.owner, session_id, received.messages)
+        return await self._after(store, who, found.session, found.new, manner)
 
     async def in_new_session(self, who: Who, received: Received, manner: Manner) -> Ask:
         """The run in a session that begins with it."""
@@ -95,9 +102,7 @@ class Preparing:
         history = session.messages
         return Ask(who, manner, (), history, session, _files(history), tuple(approvals))
 
-    async def _continued(self, store: Store, who: Who, session_id: str, received: Received, manner: Manner) -> Ask:
-        found = await store.sessions.resume(who.owner, session_id, received.messages)
-        session, new = found.session, found.new
+    async def _after(self, store: Store, who: Who, session: Session, new: Sequence[Message], manner: Manner) -> Ask:
         answered = await self._answered(store, who, session)
         given_up = _given_up(session.messages, new, {item.call_id for item in answered})
         for message in given_up:

@@ -1,0 +1,146 @@
+"""The body of `/v1/responses`, and its input as messages of chat completions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from task.api.schemas import (
+    AssistantMessage,
+    Body,
+    CallBody,
+    CalledFunction,
+    ChatMessage,
+    FileContent,
+    FilePart,
+    ImagePart,
+    ImageUrl,
+    Label,
+    Mode,
+    Name,
+    Part,
+    SystemMessage,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+)
+
+
+class InputText(Body):
+    type: Literal["input_text", "output_text"]
+    text: str
+
+
+class InputImage(Body):
+    type: Literal["input_image"]
+    image_url: str = Field(min_length=1)
+    detail: str | None = None
+
+
+class InputFile(Body):
+    type: Literal["input_file"]
+    file_id: str | None = None
+    file_data: str | None = None
+    filename: str | None = Field(default=None, max_length=255)
+
+
+InputPart = Annotated[InputText | InputImage | InputFile, Field(discriminator="type")]
+
+
+class InputMessage(Body):
+    """A message; `type` may be left out."""
+
+    type: Literal["message"] = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: str | Annotated[list[InputPart], Field(min_length=1)]
+
+
+class InputCall(Body):
+    type: Literal["function_call"]
+    call_id: str = Field(min_length=1)
+    name: str = Field(min_length=1)
+    arguments: str
+
+
+class InputResult(Body):
+    type: Literal["function_call_output"]
+    call_id: str = Field(min_length=1)
+    output: str
+
+
+class ResponseFunction(Body):
+    type: Literal["function"]
+    name: Name
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class NamedResponseTool(Body):
+    type: Literal["function"]
+    name: str
+
+
+class ResponseRequest(Body):
+    """`POST /v1/responses`. `previous_response_id` goes on with the conversation that ended with that response."""
+
+    model: str | None = Field(default=None, max_length=200)
+    input: str | Annotated[list[InputMessage | InputCall | InputResult], Field(min_length=1)]
+    instructions: str | None = None
+    previous_response_id: str | None = Field(default=None, max_length=100)
+    stream: bool | None = None
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    tools: list[ResponseFunction] | None = Field(default=None, max_length=128)
+    tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
+    experiment: Label | None = None
+    permission_mode: Mode = "default"
+
+
+def messages_of(body: ResponseRequest) -> list[ChatMessage]:
+    """The input as messages, the instructions in front; calls that follow each other are one message."""
+    messages: list[ChatMessage] = []
+    if body.instructions is not None:
+        messages.append(SystemMessage(role="system", content=body.instructions))
+    if isinstance(body.input, str):
+        return [*messages, UserMessage(role="user", content=body.input)]
+    calls: list[CallBody] = []
+    for item in body.input:
+        if isinstance(item, InputCall):
+            function = CalledFunction(name=item.name, arguments=item.arguments)
+            calls.append(CallBody(id=item.call_id, function=function))
+            continue
+        if calls:
+            messages.append(AssistantMessage(role="assistant", tool_calls=calls))
+            calls = []
+        messages.append(_message(item))
+    return [*messages, AssistantMessage(role="assistant", tool_calls=calls)] if calls else messages
+
+
+def _message(item: InputMessage | InputResult) -> ChatMessage:
+    if isinstance(item, InputResult):
+        return ToolMessage(role="tool", content=item.output, tool_call_id=item.call_id)
+    if item.role == "user":
+        content = item.content if isinstance(item.content, str) else [_part(part) for part in item.content]
+        return UserMessage(role="user", content=content)
+    text = item.content if isinstance(item.content, str) else "\n".join(_texts(item.content))
+    if item.role == "assistant":
+        return AssistantMessage(role="assistant", content=text)
+    return SystemMessage(role=item.role, content=text)
+
+
+def _part(part: InputPart) -> Part:
+    match part:
+        case InputText():
+            return TextPart(type="text", text=part.text)
+        case InputImage():
+            return ImagePart(type="image_url", image_url=ImageUrl(url=part.image_url, detail=part.detail))
+        case InputFile():
+            content = FileContent(file_id=part.file_id, file_data=part.file_data, filename=part.filename)
+            return FilePart(type="file", file=content)
+
+
+def _texts(parts: list[InputPart]) -> list[str]:
+    return [part.text for part in parts if isinstance(part, InputText)]

@@ -1,0 +1,130 @@
+"""OpenAI's own client library, synchronous and asynchronous, pointed at `/v1`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import APIStatusError, AsyncOpenAI, OpenAI
+
+from task.llm.scripted import says, wants
+from tests.support.http_api import Api, http_api, said
+from tests.support.upstream import broken_off, http_error
+
+CALCULATION = (wants("calculator", expression="25*47"), says("11", "75"))
+LOOKUP: Any = {
+    "name": "lookup",
+    "description": "Look a person up.",
+    "parameters": {
+        "type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"],
+        "additionalProperties": False,
+    },
+    "strict": True,
+}  # fmt: skip
+QUESTION: Any = [said("25*47?")]
+
+
+def client(api: Api) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0, timeout=20)
+
+
+async def test_a_completion_comes_whole_and_as_a_stream(tmp_path: Path) -> None:
+    async with http_api(*CALCULATION, *CALCULATION, tmp_path=tmp_path) as api, client(api) as openai:
+        whole = await openai.chat.completions.create(model="general-purpose-agent", messages=QUESTION)
+        stream = await openai.chat.completions.create(
+            model="test-model", messages=QUESTION, stream=True, stream_options={"include_usage": True}
+        )
+        chunks = [chunk async for chunk in stream]
+        models = [model.id async for model in openai.models.list()]
+    assert whole.choices[0].message.content == "1175"
+    assert whole.usage is not None
+    assert whole.usage.total_tokens == 30
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "1175"
+    assert chunks[-1].usage == whole.usage
+    assert models == ["general-purpose-agent", "test-model"]
+
+
+async def test_the_synchronous_client_works_as_well(tmp_path: Path) -> None:
+    async with http_api(*CALCULATION, tmp_path=tmp_path) as api:
+
+        def ask() -> str | None:
+            with OpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0, timeout=20) as openai:
+                answer = openai.chat.completions.create(model="test-model", messages=QUESTION)
+                return answer.choices[0].message.content
+
+        assert await asyncio.to_thread(ask) == "1175"
+
+
+async def test_streamed_calls_of_the_callers_tools_are_put_together_and_answered(tmp_path: Path) -> None:
+    script = (wants("lookup", name="Ann"), says("Ann is 30."))
+    tools: Any = [{"type": "function", "function": LOOKUP}]
+    async with http_api(*script, tmp_path=tmp_path) as api, client(api) as openai:
+        async with openai.chat.completions.stream(model="test-model", messages=QUESTION, tools=tools) as stream:
+            asked = (await stream.get_final_completion()).choices[0].message
+        calls = asked.tool_calls or []
+        history: Any = [
+            *QUESTION,
+            asked.model_dump(exclude_none=True, exclude={"parsed"}),
+            {"role": "tool", "tool_call_id": calls[0].id, "content": "30"},
+        ]
+        done = await openai.chat.completions.create(model="test-model", messages=history, tools=tools)
+    assert (calls[0].function.name, calls[0].function.arguments) == ("lookup", '{"name": "Ann"}')
+    assert done.choices[0].message.content == "Ann is 30."
+
+
+async def test_failures_are_the_clients_own_errors(tmp_path: Path) -> None:
+    broken = broken_off(says("Half ", "a ", "sentence"), chunks=2)
+    script = (http_error(429, retry_after=1), broken)
+    async with http_api(*script, tmp_path=tmp_path, llm={"attempts": 1}) as api, client(api) as openai:
+        with pytest.raises(APIStatusError) as busy:
+            await openai.chat.completions.create(model="test-model", messages=QUESTION)
+        stream = await openai.chat.completions.create(model="test-model", messages=QUESTION, stream=True)
+        with pytest.raises(Exception, match="reference"):
+            [chunk async for chunk in stream]
+    assert busy.value.status_code == 429
+
+
+async def test_responses_are_created_and_gone_on_with(tmp_path: Path) -> None:
+    script = (*CALCULATION, says("It was 25*47."), says("Another way."))
+    async with http_api(*script, tmp_path=tmp_path) as api, client(api) as openai:
+        first = await openai.responses.create(model="test-model", input="25*47?", instructions="Be short.")
+        ours: Any = {"previous_response_id": first.id}
+        second = await openai.responses.create(model="test-model", input="What was it?", **ours)
+        other = await openai.responses.create(model="test-model", input="And?", **ours)
+        asked = [[message.get("content") for message in item.messages[1:]] for item in api.upstream.requests]
+    assert (first.output_text, second.output_text, other.output_text) == ("1175", "It was 25*47.", "Another way.")
+    assert first.status == "completed"
+    assert first.usage is not None
+    assert first.usage.total_tokens == 30
+    assert api.upstream.requests[0].messages[0]["content"] == "Be short."
+    assert asked[2][-2:] == ["1175", "What was it?"]
+    assert asked[3][-2:] == ["1175", "And?"]
+
+
+async def test_a_streamed_response_tells_its_events_in_order(tmp_path: Path) -> None:
+    async with http_api(says("11", "75"), tmp_path=tmp_path) as api, client(api) as openai:
+        stream = await openai.responses.create(model="test-model", input="25*47?", stream=True)
+        events = [event async for event in stream]
+    kinds = [event.type for event in events if event.type != "response.output_text.delta"]
+    assert kinds == [
+        "response.created", "response.in_progress", "response.output_item.added", "response.content_part.added",
+        "response.output_text.done", "response.content_part.done", "response.output_item.done", "response.completed",
+    ]  # fmt: skip
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+
+
+async def test_functions_of_a_response_are_called_by_the_client_and_their_output_goes_on(tmp_path: Path) -> None:
+    script = (wants("lookup", name="Ann"), says("Ann is 30."))
+    tools: Any = [{"type": "function", **LOOKUP}]
+    async with http_api(*script, tmp_path=tmp_path) as api, client(api) as openai:
+        async with openai.responses.stream(model="test-model", input="How old?", tools=tools) as stream:
+            first = await stream.get_final_response()
+        [call] = [item for item in first.output if item.type == "function_call"]
+        result: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "30"}]
+        second = await openai.responses.create(
+            model="test-model", input=result, previous_response_id=first.id, tools=tools
+        )
+    assert call.name == "lookup"
+    assert second.output_text == "Ann is 30."
