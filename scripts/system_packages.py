@@ -9,6 +9,7 @@ import sys
 
 # Command that a test calls -> Debian package that brings it.
 PACKAGES: dict[str, str] = {
+    "chromium": "chromium",
     "bwrap": "bubblewrap",
     "pg_ctlcluster": "postgresql",  # its server is off the PATH in Debian
     "redis-server": "redis-server",
