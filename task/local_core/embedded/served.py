@@ -44,6 +44,7 @@ class EmbeddedServed:
                 context=self._model.context,
                 answer_tokens=self._model.answer_tokens,
                 known_prompt=SYSTEM_PROMPT,
+                reply_bias=self._model.reply_bias,
                 line=Line(self._model.queue),
             )
             self._served = DemoServed(model, self.name)

@@ -19,7 +19,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A model's file: `pieces` in order make `size` bytes with `sha256`; `memory` bytes are used while it runs."""
+    """A model's file: `pieces` in order make `size` bytes with `sha256`; `memory` bytes are used while it runs.
+
+    `reply_bias` is what the model needs to be as ready to reply as to call a tool, as a difference of logits.
+    """
 
     name: str
     title: str
@@ -27,6 +30,7 @@ class Weights:
     size: int
     sha256: str
     memory: int
+    reply_bias: float
     pieces: tuple[Piece, ...]
 
     @property
@@ -51,6 +55,7 @@ CODER = Weights(
     size=1_117_320_768,
     sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
     memory=2_150_000_000,
+    reply_bias=2.0,
     pieces=_coder_pieces(),
 )
 CATALOGUE = (CODER,)
