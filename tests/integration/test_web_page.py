@@ -1,0 +1,90 @@
+"""How the web page is served, and what its policy forbids."""
+
+from __future__ import annotations
+
+import json
+import re
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from task.api.page import STATIC, page_files
+from task.llm.scripted import says
+from tests.support.http_api import http_api, said
+
+OWN = [path for path in sorted(STATIC.iterdir()) if path.suffix in (".js", ".css", ".html")]
+
+
+async def test_the_page_and_all_its_files_are_served_with_a_policy_without_inline_script(tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path) as api:
+        page = await api.get("/")
+        assert page.status == 200
+        policy = page.headers["Content-Security-Policy"]
+        assert "default-src 'none'; script-src 'self';" in policy
+        assert "connect-src 'self'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert re.findall(r"<script(?![^>]* src=)", page.text) == []
+        for name in re.findall(r'(?:src|href)="(static/[^"]+)"', page.text):
+            file = await api.get(f"/{name}")
+            assert (file.status, file.headers["X-Content-Type-Options"]) == (200, "nosniff")
+
+
+async def test_files_are_compressed_kept_by_the_browser_and_asked_for_again_only_when_changed(tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path) as api:
+        script = await api.get("/static/main.js", headers={"Accept-Encoding": "gzip"})
+        assert script.headers["Content-Encoding"] == "gzip"
+        assert script.headers["Content-Type"].startswith("text/javascript")
+        assert script.headers["Cache-Control"] == "no-cache"
+        again = await api.get("/static/main.js", headers={"If-None-Match": script.headers["Etag"]})
+        assert (again.status, again.text) == (304, "")
+        vendored = await api.get(f"/static/{next(name for name in page_files() if 'plotly' in name and '.js' in name)}")
+        assert "immutable" in vendored.headers["Cache-Control"]
+
+
+@pytest.mark.parametrize("path", ["nothing.js", "../page.py", "..%2fpage.py", "%2e%2e/page.py", "vendor", ""])
+async def test_nothing_but_the_pages_files_is_served(path: str, tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path) as api:
+        assert (await api.get(f"/static/{path}")).status == 404
+
+
+async def test_the_page_can_be_switched_off(tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path, http={"ui": False}) as api:
+        assert (await api.get("/")).status == 404
+        assert (await api.get("/static/main.js")).status == 404
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "https://evil.example", "Content-Type": "text/plain"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
+    ids=["origin", "sandboxed", "plain-text", "cross-site"],
+)
+async def test_a_foreign_web_page_that_posts_is_refused(headers: dict[str, str], tmp_path: Path) -> None:
+    async with http_api(says("never"), tmp_path=tmp_path) as api:
+        body = json.dumps({"messages": [said("Hi")]})
+        sent = {"Content-Type": "application/json", **headers}
+        answer = await api.call("POST", "/runs", data=body, headers=sent)
+        assert answer.status == 403
+        assert (await api.get("/sessions")).json["sessions"] == []
+        assert "Access-Control-Allow-Origin" not in answer.headers
+    assert api.upstream.requests == []
+
+
+def test_vendored_libraries_are_those_that_are_recorded() -> None:
+    recorded = json.loads((STATIC / "vendor/vendor.json").read_text())
+    found = {path.name: sha256(path.read_bytes()).hexdigest() for path in (STATIC / "vendor").glob("*.js")}
+    assert found == {name: item["sha256"] for name, item in recorded.items()}
+    assert sum(path.stat().st_size for path in (STATIC / "vendor").iterdir()) <= 1_500_000
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_the_pages_own_files_are_small_and_ask_no_other_host(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= 350
+    assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)[\w.]+", text) == []
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text)
