@@ -16,6 +16,7 @@ from task.api.files import FileShelf
 from task.api.guard import Guard, Rules
 from task.api.identity import Identity
 from task.api.incoming import Reader
+from task.api.markdown_routes import markdown_routes
 from task.api.openai_routes import openai_routes
 from task.api.page import add_page
 from task.api.platform_routes import platform_routes
@@ -89,9 +90,10 @@ def _application(service: Service, *, ui: bool) -> FastAPI:
     app.include_router(responses_routes(service))
     app.include_router(platform_routes(service))
     app.include_router(run_routes(service))
-    _describe(app)
     if ui:
+        app.include_router(markdown_routes(service))
         add_page(app)
+    _describe(app)
 
     async def unexpected(_: Request, error: Exception) -> Response:
         return failure_of(error).response()

@@ -1,0 +1,119 @@
+"""Markdown that a model wrote, as HTML that can do nothing: no script, and no request to anywhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.renderer import RendererHTML
+    from markdown_it.token import Token
+
+TAGS = frozenset({
+    "p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "s", "code", "pre", "blockquote", "ul", "ol",
+    "li", "a", "img", "span", "table", "thead", "tbody", "tr", "th", "td",
+})  # fmt: skip
+ATTRIBUTES = {
+    "a": {"href", "title"},
+    "img": {"src", "alt", "title"},
+    "code": {"class"},
+    "span": {"class", "title"},
+    "ol": {"start"},
+    "th": {"align"},
+    "td": {"align"},
+}
+_LINK = re.compile(r"(https?:|mailto:)", re.IGNORECASE)
+_PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,", re.IGNORECASE)
+_ALIGNED = re.compile(r' style="text-align:(left|right|center)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of a text: the line it begins in, counted from 0, and its HTML."""
+
+    line: int
+    html: str
+
+
+def blocks_of(text: str) -> list[Block]:
+    """The text's blocks in their order. Raw HTML is shown as text, and pictures from elsewhere are only named."""
+    reader, environment = _reader(), dict[str, Any]()
+    return [
+        Block(
+            tokens[0].map[0] if tokens[0].map else 0,
+            _clean(reader.renderer.render(tokens, reader.options, environment)),
+        )
+        for tokens in _grouped(reader.parse(text, environment))
+    ]
+
+
+def _grouped(tokens: Sequence[Token]) -> Iterator[list[Token]]:
+    group: list[Token] = []
+    depth = 0
+    for token in tokens:
+        group.append(token)
+        depth += token.nesting
+        if depth == 0:
+            yield group
+            group = []
+
+
+@cache
+def _reader() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    reader = MarkdownIt("commonmark", {"html": False, "linkify": True}).enable(["table", "strikethrough", "linkify"])
+    if reader.linkify is not None:
+        reader.linkify.set({"fuzzy_link": False, "fuzzy_email": False})
+    reader.validateLink = lambda url: bool(_LINK.match(url) or _PICTURE.match(url))
+    reader.add_render_rule("image", _image)
+    return reader
+
+
+def _image(
+    renderer: RendererHTML, tokens: Sequence[Token], place: int, options: Any, environment: MutableMapping[str, Any]
+) -> str:
+    token = tokens[place]
+    address = str(token.attrs.get("src", ""))
+    name = renderer.renderInlineAsText(token.children or [], options, environment)
+    if _PICTURE.match(address):
+        return f'<img src="{escape(address)}" alt="{escape(name)}">'
+    told = f"{name or 'Picture'} (a picture at {_host(address)}, not loaded)"
+    return f'<span class="unloaded" title="{escape(address)}">{escape(told)}</span>'
+
+
+def _host(address: str) -> str:
+    try:
+        return urlsplit(address).netloc or address
+    except ValueError:
+        return address
+
+
+def _clean(html: str) -> str:
+    """What the reader made, once more without anything that is not on the list."""
+    import nh3
+
+    return nh3.clean(
+        _ALIGNED.sub(r' align="\1"', html),
+        tags=set(TAGS),
+        attributes=ATTRIBUTES,
+        attribute_filter=_allowed,
+        url_schemes={"http", "https", "mailto", "data"},
+        link_rel="noopener noreferrer nofollow",
+    )
+
+
+def _allowed(tag: str, name: str, value: str) -> str | None:
+    if name == "href":
+        return value if _LINK.match(value) else None
+    if name == "src":
+        return value if _PICTURE.match(value) else None
+    if tag == "span" and name == "class":
+        return "unloaded" if value == "unloaded" else None
+    return value
