@@ -14,7 +14,7 @@ from task.api.failures import Failure
 from task.api.pausing import Pause, Permits
 from task.api.web_search import with_web_search
 from task.conversation.history import repaired
-from task.conversation.messages import Message, ToolCall, system
+from task.conversation.messages import Message, Role, ToolCall, system
 from task.llm.base import ModelOptions, Usage
 from task.loop import Limits, LoopObserver, RunOutcome, ToolLoop
 from task.sessions.records import Run, RunStatus
@@ -61,7 +61,8 @@ class Answering:
         try:
             permits = await Permits.of(ask, run, store, self._engine.connection().permissions)
             tools, note = await self._tools(ask, choice)
-            messages = [*await self._prompt(ask, note), *permits.history(ask.history), *ask.new]
+            told = map(_told, (*permits.history(ask.history), *ask.new))
+            messages = [*await self._prompt(ask, note), *told]
             base = len(messages)
             outcome = await self._run(ask, messages, tools, permits, choice, observer)
             pause = Pause(permits, outcome.pending, {tool["name"] for tool in ask.manner.tools})
@@ -140,6 +141,12 @@ class Answering:
             return who.owner
 
         return Caller(who.core_key, principal, conversation, dict(who.headers), ask.files)
+
+
+def _told(message: Message) -> Message:
+    """The message as a model is told it: the files of a question stand in its text."""
+    is_question = message.role is Role.USER and message.custom_content is not None
+    return replace(message, custom_content=None) if is_question else message
 
 
 def _options(ours: ModelOptions, given: ModelOptions) -> ModelOptions:

@@ -118,15 +118,31 @@ def tell_failures(app: FastAPI) -> None:
         assert isinstance(error, RequestValidationError)
         return _malformed(error.errors()).response()
 
-    async def routing(_: Request, error: Exception) -> Response:
+    async def routing(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(_methods(app, request))
         code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code)
         return Failure(error.status_code, _routing_text(error), code, headers=headers).response()
 
     app.add_exception_handler(AgentError, told)
     app.add_exception_handler(RequestValidationError, malformed)
     app.add_exception_handler(HTTPException, routing)
+
+
+def _methods(app: FastAPI, request: Request) -> list[str]:
+    """What the address knows: several routes may share it, of which the framework names one."""
+    fitting = [path for path in app.openapi()["paths"] if _fits(path, request.url.path)]
+    return sorted(method.upper() for path in fitting[:1] for method in app.openapi()["paths"][path])
+
+
+def _fits(template: str, path: str) -> bool:
+    wanted, given = template.split("/"), path.split("/")
+    if template.endswith("}") and template.startswith("/v1/models/"):
+        return path.startswith("/v1/models/")
+    pairs = zip(wanted, given, strict=False)
+    return len(wanted) == len(given) and all(part.startswith("{") or part == other for part, other in pairs)
 
 
 def _routing_text(error: HTTPException) -> str:

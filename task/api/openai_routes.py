@@ -15,7 +15,7 @@ from task.api.schemas import ChatCompletionRequest
 from task.api.service import AGENT, Service
 from task.errors import NotFound
 
-STREAM = {"text/event-stream": {"schema": {"type": "string"}}}
+STREAM = {"text/event-stream": {}}
 
 
 def openai_routes(service: Service) -> APIRouter:

@@ -19,7 +19,7 @@ from task.api.schemas import Ours
 from task.api.service import Service
 from task.errors import NotFound
 
-STREAM = {"text/event-stream": {"schema": {"type": "string"}}}
+STREAM = {"text/event-stream": {}}
 
 
 def responses_routes(service: Service) -> APIRouter:

@@ -15,7 +15,7 @@ from task.api.rendering import EventStream, json_response, sse
 from task.api.schemas import ApprovalAnswer, RunRequest
 from task.api.service import Service
 
-EVENTS = {"text/event-stream": {"schema": {"type": "string"}}}
+EVENTS = {"text/event-stream": {}}
 
 
 def run_routes(service: Service) -> APIRouter:

@@ -128,3 +128,38 @@ async def test_functions_of_a_response_are_called_by_the_client_and_their_output
         )
     assert call.name == "lookup"
     assert second.output_text == "Ann is 30."
+
+
+async def test_agents_of_openais_sdk_run_on_both_apis(tmp_path: Path) -> None:
+    from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool
+    from agents import set_tracing_disabled as no_tracing
+
+    def lookup(name: str) -> str:
+        """Look a person up."""
+        return f"{name} is 30"
+
+    no_tracing(True)
+    script = (wants("lookup", name="Ann"), says("Ann is 30."))
+    async with http_api(*script, *script, tmp_path=tmp_path) as api, client(api) as openai:
+        for model in (OpenAIChatCompletionsModel, OpenAIResponsesModel):
+            agent = Agent("a", "Help.", model=model("test-model", openai), tools=[function_tool(lookup)])
+            assert (await Runner.run(agent, "How old?")).final_output == "Ann is 30."
+        results = [item.get("content") for request in api.upstream.requests for item in request.messages]
+    assert results.count("Ann is 30") == 2
+
+
+async def test_langchain_binds_its_tools_and_streams(tmp_path: Path) -> None:
+    from langchain_core.messages import HumanMessage, ToolMessage
+    from langchain_openai import ChatOpenAI
+    from pydantic import SecretStr
+
+    async with http_api(wants("lookup", name="Ann"), says("Ann is ", "30."), tmp_path=tmp_path) as api:
+        model = ChatOpenAI(model="test-model", base_url=f"{api.url}/v1", api_key=SecretStr("none"), max_retries=0)
+        bound = model.bind_tools([{"type": "function", "function": LOOKUP}])
+        question = HumanMessage("How old?")
+        asked: Any = await bound.ainvoke([question])
+        [call] = asked.tool_calls
+        history = [question, asked, ToolMessage("30", tool_call_id=call["id"])]
+        told = [str(part.content) async for part in bound.astream(history)]
+    assert (call["name"], call["args"]) == ("lookup", {"name": "Ann"})
+    assert "".join(told) == "Ann is 30."

@@ -1,0 +1,60 @@
+"""The OpenAPI document says what the HTTP API does: schemathesis plays it against a running one."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from task.llm.scripted import says
+from tests.support.core import API_KEY
+from tests.support.http_api import Api
+from tests.support.product import product
+
+# Not looked at: that what fits the schema is accepted. A schema cannot say that the last message must be a question.
+CHECKS = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,"
+    "response_schema_conformance,negative_data_rejection,unsupported_method"
+)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--phases", "fuzzing", "--max-examples", "1", "--include-path-regex", "^/(chat|traces|v1/responses)$"),
+        pytest.param(
+            ("--phases", "coverage,fuzzing", "--max-examples", "10"),
+            marks=[pytest.mark.system, pytest.mark.timeout(900)],
+        ),
+    ],
+    ids=["sample", "whole"],
+)
+async def test_no_request_finds_a_server_error_or_breaks_the_document(options: tuple[str, ...], tmp_path: Path) -> None:
+    async with product(then=says("ok"), tmp_path=tmp_path, dial_api_key=API_KEY) as running:
+        program = await asyncio.create_subprocess_exec(
+            Path(sys.executable).parent / "schemathesis", "run", f"{running.agent_url}/openapi.json",
+            "--seed", "7", "--no-color", "--generation-database", "none", "--checks", CHECKS, *options,
+            cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            told, _ = await program.communicate()
+        finally:
+            if program.returncode is None:
+                program.kill()
+                await program.wait()
+    assert program.returncode == 0, told.decode()[-6000:]
+
+
+async def test_every_route_stands_in_the_document_with_its_failures(tmp_path: Path) -> None:
+    async with product(then=says("ok"), tmp_path=tmp_path) as running, aiohttp.ClientSession() as session:
+        document = (await Api(running.agent_url, running.upstream, session).get("/openapi.json")).json
+    paths = document["paths"]
+    documented = ("/v1/chat/completions", "/chat", "/session/start", "/session/end", "/session/{session_id}", "/traces")
+    assert set(documented) <= set(paths)
+    assert "ChunkBody" in document["components"]["schemas"]
+    for path, methods in paths.items():
+        for method, told in methods.items():
+            assert {"401", "403", "429", "503"} <= set(told["responses"]), (method, path)
