@@ -28,7 +28,8 @@ HOSTILE = """<script>window.harmed = 1</script> <img src=x onerror="window.harme
 [link](javascript:window.harmed=5) [data](data:text/html,<script>window.harmed=6</script>)
 [vb](vbscript:harm) <javascript:window.harmed=7>
 
-![remote](https://pictures.example/pixel.png) ![odd](//pictures.example/x.png) ![svg](data:image/svg+xml;base64,PHN2Zz4=)
+![remote](https://pictures.example/pixel.png)
+![odd](//pictures.example/x.png) ![svg](data:image/svg+xml;base64,PHN2Zz4=)
 
 | a | b |
 |---|---|

@@ -93,7 +93,7 @@ async def person(
 ) -> AsyncGenerator[Person]:
     """Somebody who has opened the page of a product whose model answers `items`."""
     (tmp_path / "showing.py").write_text(TOOL + SHOWING)
-    more = {"dial_api_key": "key-one", "tool_paths": [str(tmp_path / "showing.py")], **settings}
+    more: dict[str, Any] = {"dial_api_key": "key-one", "tool_paths": [str(tmp_path / "showing.py")], **settings}
     async with (
         product(*items, then=then, tmp_path=tmp_path, **more) as running,
         visit(f"{running.agent_url}{at}", size, dark=dark) as visited,
