@@ -1,4 +1,4 @@
-"""The columns `/v1` and `/chat` of the matrix: what the model is asked and what a person reads is what DIAL's door gives.
+"""The columns `/v1` and `/chat` of the matrix: the model is asked and a person reads what DIAL's door gives.
 
 Compared is what both worlds have: the answer, the calls, every request to the model with its tools, and the questions
 put to a person. Stages and hidden state are DIAL's own.
