@@ -10,6 +10,7 @@ from playwright.async_api import expect
 
 from task.llm.scripted import says, wants
 from tests.support.browser import NARROW, WIDE
+from tests.support.http_api import key_of
 from tests.support.noting import notes, noting_model
 from tests.support.upstream import http_error
 from tests.support.web import person
@@ -240,3 +241,15 @@ async def test_a_model_that_refuses_is_told_with_a_sentence(tmp_path: Path, size
         await p.button("Answer again").click()
         async with asyncio.timeout(20):
             await p.sees("Better.")
+
+
+async def test_a_page_that_wants_a_key_asks_for_it_once(tmp_path: Path, size: tuple[int, int]) -> None:
+    key = await key_of("ada", tmp_path)
+    async with person(says("Hello, Ada!"), tmp_path=tmp_path, size=size, http={"mode": "keys"}) as p:
+        await p.page.get_by_label("API key").fill(key)
+        await p.page.keyboard.press("Enter")
+        await expect(p.page.get_by_role("dialog")).to_have_count(0)
+        await p.asks("Hi")
+        await p.sees("Hello, Ada!")
+        await p.page.reload()
+        await p.sees("Hello, Ada!")
