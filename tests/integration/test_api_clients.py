@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from openai import APIStatusError, AsyncOpenAI, OpenAI
 
 from task.llm.scripted import says, wants
 from tests.support.http_api import Api, http_api, said
 from tests.support.upstream import broken_off, http_error
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 CALCULATION = (wants("calculator", expression="25*47"), says("11", "75"))
 LOOKUP: Any = {
@@ -27,6 +29,8 @@ QUESTION: Any = [said("25*47?")]
 
 
 def client(api: Api) -> AsyncOpenAI:
+    from openai import AsyncOpenAI
+
     return AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0, timeout=20)
 
 
@@ -47,6 +51,8 @@ async def test_a_completion_comes_whole_and_as_a_stream(tmp_path: Path) -> None:
 
 
 async def test_the_synchronous_client_works_as_well(tmp_path: Path) -> None:
+    from openai import OpenAI
+
     async with http_api(*CALCULATION, tmp_path=tmp_path) as api:
 
         def ask() -> str | None:
@@ -75,6 +81,8 @@ async def test_streamed_calls_of_the_callers_tools_are_put_together_and_answered
 
 
 async def test_failures_are_the_clients_own_errors(tmp_path: Path) -> None:
+    from openai import APIStatusError
+
     broken = broken_off(says("Half ", "a ", "sentence"), chunks=2)
     script = (http_error(429, retry_after=1), broken)
     async with http_api(*script, tmp_path=tmp_path, llm={"attempts": 1}) as api, client(api) as openai:
