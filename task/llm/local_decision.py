@@ -115,16 +115,19 @@ def _call(function: Mapping[str, Any], addresses: Addresses) -> _Json:
     arguments: _Json = {**_object(parameters.get("properties", {}), parameters.get("required", []))}
     if card := CARDS.get(name):
         shown = {key: value for key, value in arguments["properties"].items() if key in card.arguments}
-        arguments = _object(_ending(shown), [key for key in arguments["required"] if key in shown])
+        arguments = _object(_narrowed(shown, card.patterns), [key for key in arguments["required"] if key in shown])
     return _object({"tool": {"const": name}, "arguments": arguments}, ["tool", "arguments"])
 
 
-def _ending(properties: _Json) -> _Json:
+def _narrowed(properties: _Json, patterns: Mapping[str, str]) -> _Json:
     """The same with an end to every text but programs: small models repeat themselves for ever."""
-    return {
-        name: value | {"maxLength": TEXT} if value.get("type") == "string" and name not in LONG else value
-        for name, value in properties.items()
-    }
+    narrow = dict(properties)
+    for name, value in properties.items():
+        if name in patterns:
+            narrow[name] = value | {"pattern": patterns[name]}
+        elif value.get("type") == "string" and name not in LONG:
+            narrow[name] = value | {"maxLength": TEXT}
+    return narrow
 
 
 def _object(properties: _Json, required: Sequence[str]) -> _Json:

@@ -46,7 +46,10 @@ ROWS = (("Date", "Category", "Sales"), ("2025-10-01", "A", "1500"), ("2025-10-02
 @asynccontextmanager
 async def person_with_the_model(home: Path) -> AsyncGenerator[ChatReader]:
     """The whole product as `dial-agent up` starts it, and a person at its chat."""
-    async with running_product(home, AGENT_LOCAL_MODEL__FOLDER=str(MODEL.store.folder)) as product:
+    environ = {"FOLDER": str(MODEL.store.folder), "THREADS": str(MODEL.threads)}
+    async with running_product(
+        home, **{f"AGENT_LOCAL_MODEL__{name}": value for name, value in environ.items()}
+    ) as product:
         assert product.ready["model"] == MODEL.name
         key = (home / ".local/share/dial-agent/core.key").read_text().strip()
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(900)) as session:

@@ -49,6 +49,14 @@ def test_only_files_and_pages_of_the_conversation_can_be_named() -> None:
     assert not allows(schema, {"tool": "fetch_page", "arguments": {"url": "https://example.org/"}})
 
 
+def test_arithmetic_is_numbers_signs_and_functions() -> None:
+    schema = decision_schema(DEFAULT_TOOLS, Addresses(), None)
+    for expression in ("sum([1500, 900])*0.15", "sqrt(2) + sin(1.5e3) % 7", "2**20"):
+        assert allows(schema, {"tool": "calculator", "arguments": {"expression": expression}})
+    for expression in ("sum(report['Sales'])", "x + 1", ""):
+        assert not allows(schema, {"tool": "calculator", "arguments": {"expression": expression}})
+
+
 def test_a_tool_that_needs_a_file_is_not_offered_without_one() -> None:
     schema = decision_schema(DEFAULT_TOOLS, Addresses(), None)
     assert EXTRACT not in json.dumps(schema)
