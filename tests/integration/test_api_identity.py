@@ -107,7 +107,7 @@ async def test_files_lie_in_their_owners_folder_and_tools_reach_no_other(tmp_pat
         return wants("file_content_extraction_tool", file_url=places[0])
 
     settings: dict[str, Any] = {"dial_api_key": API_KEY, "http": {"mode": "keys"}, "deployment_name": "test-model"}
-    async with product(reads, says("no"), reads, says("yes"), tmp_path=tmp_path, **settings) as running:
+    async with product(reads, says("yes"), reads, says("no"), tmp_path=tmp_path, **settings) as running:
         from aiohttp import ClientSession, FormData
 
         async with ClientSession() as session:
@@ -121,7 +121,7 @@ async def test_files_lie_in_their_owners_folder_and_tools_reach_no_other(tmp_pat
             hidden = [await bob.get(path), await bob.get(f"{path}/content"), await bob.call("DELETE", path)]
             lists = [(await caller.get("/v1/files")).json["data"] for caller in (ann, bob)]
             content = await ann.get(f"{path}/content")
-            bobs, anns = await bob.complete("read it"), await ann.complete("read it")
+            anns, bobs = await ann.complete("read it"), await bob.complete("read it")
             gone = await ann.call("DELETE", path)
             after = await ann.get(path)
     assert "/http/ann/" in stored["url"]
