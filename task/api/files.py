@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
+from mimetypes import guess_type
 from pathlib import PurePosixPath
 from typing import Any, cast
 from urllib.parse import quote, unquote
@@ -21,6 +22,7 @@ from task.connection import Connection
 from task.errors import InvalidRequest, NotFound
 
 SECONDS = 60.0
+UNKNOWN_TYPE = "application/octet-stream"
 _UNFIT = re.compile(r"[\x00-\x1f\x7f/\\{}?#%]+")
 _NO_CORE = "Files are kept in DIAL Core, which does not answer now. Try again in a moment."
 
@@ -70,10 +72,12 @@ class FileShelf:
         """The stored file; the same content under the same name is the same file."""
         if len(content) > self.max_bytes:
             raise Refused(413, f"The file is larger than {self.max_bytes:,} bytes.", code="file_too_large")
+        if content_type in ("", UNKNOWN_TYPE):  # what curl says of every file
+            content_type = guess_type(name)[0] or UNKNOWN_TYPE
         stored = f"{sha256(content).hexdigest()[:16]}_{_readable(name)}"
         folder = await self._folder(who)
         form = aiohttp.FormData()
-        form.add_field("file", content, filename=stored, content_type=content_type or "application/octet-stream")
+        form.add_field("file", content, filename=stored, content_type=content_type)
         url = f"{folder}{quote(stored, safe='')}"
         await self._call(who, "PUT", f"/v1/{url}", data=form)
         return await self.find(who, StoredFile(stored, url, len(content), content_type).file_id)
@@ -129,7 +133,7 @@ def decoded(data: str) -> tuple[bytes, str]:
     Raises:
         InvalidRequest: it is neither.
     """
-    kind, text = "application/octet-stream", data
+    kind, text = UNKNOWN_TYPE, data
     if data.startswith("data:"):
         head, separator, text = data[5:].partition(",")
         kind, _, coding = head.partition(";")
@@ -163,5 +167,5 @@ def _stored(item: dict[str, Any]) -> StoredFile:
     url = str(item["url"])
     created = int((item.get("createdAt") or item.get("updatedAt") or 0) / 1000)
     name = str(item.get("name") or unquote(url.rsplit("/", 1)[-1]))
-    kind = str(item.get("contentType") or "application/octet-stream")
+    kind = str(item.get("contentType") or UNKNOWN_TYPE)
     return StoredFile(name, url, int(item.get("contentLength") or 0), kind, created)

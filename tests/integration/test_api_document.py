@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
-from task.llm.scripted import says
+from task.llm.scripted import says, wants
 from tests.support.core import API_KEY
-from tests.support.http_api import Api
+from tests.support.http_api import Api, http_api, said
 from tests.support.product import product
 
 # Not looked at: that what fits the schema is accepted. A schema cannot say that the last message must be a question.
@@ -58,3 +59,32 @@ async def test_every_route_stands_in_the_document_with_its_failures(tmp_path: Pa
     for path, methods in paths.items():
         for method, told in methods.items():
             assert {"401", "403", "429", "503"} <= set(told["responses"]), (method, path)
+
+
+def faults(document: dict[str, Any], name: str, body: Any) -> list[str]:
+    from jsonschema import Draft202012Validator
+
+    schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
+    return [fault.message for fault in Draft202012Validator(schema).iter_errors(body)]
+
+
+async def test_every_answer_and_chunk_fits_the_document(tmp_path: Path) -> None:
+    calculation = (wants("calculator", expression="25*47"), says("11", "75"))
+    async with http_api(*calculation, *calculation, says("ok"), says("ok"), tmp_path=tmp_path) as api:
+        document = (await api.get("/openapi.json")).json
+        chunks = (await api.complete("?", stream=True, stream_options={"include_usage": True})).chunks
+        chat = (await api.post("/chat", {"messages": [said("?")]})).json
+        bodies = {
+            "CompletionBody": (await api.complete("?")).json,
+            "ChatBody": chat,
+            "ResponseBody": (await api.post("/v1/responses", {"input": "?"})).json,
+            "SessionBody": (await api.get(f"/session/{chat['session_id']}")).json,
+            "SessionList": (await api.get("/sessions")).json,
+            "TraceList": (await api.get("/traces")).json,
+            "RunList": (await api.get("/runs")).json,
+            "ModelList": (await api.get("/v1/models")).json,
+            "ErrorBody": (await api.get("/traces/none")).json,
+        }
+    for name, body in bodies.items():
+        assert faults(document, name, body) == [], name
+    assert [faults(document, "ChunkBody", chunk) for chunk in chunks] == [[]] * len(chunks)
