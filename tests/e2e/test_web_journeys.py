@@ -142,6 +142,7 @@ async def test_files_come_by_button_drop_and_paste(tmp_path: Path, size: tuple[i
         await expect(p.page.locator(".question .chip")).to_have_count(3)
         await p.page.reload()
         await expect(p.page.locator(".question .chip")).to_have_count(3)
+        await expect(p.page.locator(".question p")).to_have_text("What are these?")
     told = str(p.upstream.requests[0].messages)
     assert all(name in told for name in ("one.txt", "two.txt", "three.txt"))
 

@@ -73,7 +73,7 @@ export class Conversation {
   }
 
   restored(group) {
-    if (group[0].role === "user") return this.question(textOf(group[0].content), group[0].attachments ?? []);
+    if (group[0].role === "user") return this.question(asWritten(group[0]), group[0].attachments ?? []);
     const answer = new Answer(this.actions);
     answer.restore(group);
     answer.element.answer = answer;
@@ -259,6 +259,12 @@ export class Conversation {
   toEnd() {
     this.element.scrollTop = this.element.scrollHeight;
   }
+}
+
+/** What the person wrote; the agent adds a list of the attached files for the model, which the page shows as chips. */
+function asWritten({ content, attachments = [] }) {
+  const text = textOf(content);
+  return attachments.length ? text.replace(/(^|\n\n)Attached files:\n- [\s\S]*$/, "") : text;
 }
 
 /** A message of the user stands alone; what follows, up to the next one, is an answer. */

@@ -3,6 +3,8 @@ import * as api from "./api.js";
 import { line, sure } from "./dialogs.js";
 import { day, h, icon, iconButton, say } from "./dom.js";
 
+const FILES = /\s*Attached files:\s+- .*$/s; // which the agent adds to a first message, and so to its title
+
 /** `chosen()` is called when a conversation was followed, `removed(sessionId)` when one was deleted. */
 export class Sidebar {
   constructor({ chosen, removed, tools }) {
@@ -61,7 +63,8 @@ export class Sidebar {
   }
 
   titleOf(sessionId) {
-    return this.rows.find((row) => row.session_id === sessionId)?.title || "";
+    const title = this.rows.find((row) => row.session_id === sessionId)?.title ?? "";
+    return title.replace(FILES, "");
   }
 
   draw() {
@@ -83,7 +86,7 @@ export class Sidebar {
   }
 
   row(row) {
-    const title = row.title || "Untitled";
+    const title = row.title.replace(FILES, "") || "Untitled";
     const link = h("a", { href: `#/c/${row.session_id}`, onclick: () => { this.toggle(false); this.listeners.chosen(); }, title }, title);
     link.dataset.session = row.session_id;
     const branch = row.parent ? h("span", { class: "branch", title: "A branch of another conversation", "aria-label": "branch" }, "⑂") : "";
