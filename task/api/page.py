@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import mimetypes
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -18,7 +20,7 @@ from starlette.routing import Route
 
 STATIC = Path(__file__).parent / "static"
 PAGE = "index.html"
-VENDOR = "vendor/"  # its files carry their version in their name
+CHARTS = "plotly.min.js"  # comes with Python's plotly; asked for with the first chart
 # Plotly writes <style> elements; scripts come from here and from nowhere else, and no request goes anywhere else.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
@@ -37,10 +39,14 @@ _TEXT = frozenset({".html", ".css", ".js", ".json", ".svg"})
 
 @dataclass(frozen=True)
 class PageFile:
-    """One file of the page as it is on disk now."""
+    """One file of the page, read when it is asked for."""
 
     name: str
-    content: bytes
+    path: Path
+
+    @cached_property
+    def content(self) -> bytes:
+        return self.path.read_bytes()
 
     @property
     def media_type(self) -> str:
@@ -55,13 +61,9 @@ class PageFile:
     def compressed(self) -> bytes:
         return gzip.compress(self.content, 6, mtime=0)
 
-    @property
-    def caching(self) -> str:
-        return "public, max-age=31536000, immutable" if self.name.startswith(VENDOR) else "no-cache"
-
     def response(self, request: Request) -> Response:
         """The file, or 304 where the browser has it."""
-        headers = {**HEADERS, "Cache-Control": self.caching, "ETag": self.tag, "Vary": "Accept-Encoding"}
+        headers = {**HEADERS, "Cache-Control": "no-cache", "ETag": self.tag, "Vary": "Accept-Encoding"}
         if self.tag in request.headers.get("if-none-match", "").replace("W/", "").split(", "):
             return Response(status_code=304, headers=headers)
         if "gzip" not in request.headers.get("accept-encoding", ""):
@@ -72,7 +74,15 @@ class PageFile:
 def page_files(folder: Path = STATIC) -> Mapping[str, PageFile]:
     """The files that may be asked for, by their path below the folder; the page has no others."""
     found = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {name: PageFile(name, path.read_bytes()) for path in found if (name := path.relative_to(folder).as_posix())}
+    own = {name: PageFile(name, path) for path in found if (name := path.relative_to(folder).as_posix())}
+    return {**own, CHARTS: PageFile(CHARTS, _charts())}
+
+
+def _charts() -> Path:
+    """Where Plotly's script lies; the package itself is not loaded, which would take long."""
+    plotly = find_spec("plotly")
+    folders = plotly.submodule_search_locations if plotly is not None else None
+    return Path(next(iter(folders or ("",)))) / "package_data" / CHARTS
 
 
 def add_page(app: FastAPI, folder: Path = STATIC) -> None:
@@ -87,10 +97,10 @@ def add_page(app: FastAPI, folder: Path = STATIC) -> None:
         return files[name]
 
     async def page(request: Request) -> Response:
-        return file(PAGE).response(request)
+        return await asyncio.to_thread(file(PAGE).response, request)
 
     async def static(request: Request) -> Response:
-        return file(request.path_params["name"]).response(request)
+        return await asyncio.to_thread(file(request.path_params["name"]).response, request)
 
     app.router.routes.append(Route("/", page, methods=["GET"], include_in_schema=False))
     app.router.routes.append(Route("/static/{name:path}", static, methods=["GET"], include_in_schema=False))

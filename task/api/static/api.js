@@ -76,6 +76,9 @@ export const traces = (given) => json("GET", `traces${query({ limit: 50, ...give
 export const trace = (id) => json("GET", `traces/${part(id)}`);
 export const fullResult = async (path) => (await call("GET", path.replace(/^\//, ""))).text();
 
+/** The blocks (`{line, html}`) of each Markdown text; nothing in their HTML acts. */
+export const rendered = async (texts) => (await json("POST", "markdown", { body: { texts } })).texts;
+
 /** Store a file; its id stands in messages. */
 export async function upload(file, signal) {
   const form = new FormData();

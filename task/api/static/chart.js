@@ -1,7 +1,7 @@
 // Plotly charts in the page's own colours; the library is loaded with the first chart.
 import { h } from "./dom.js";
 
-const LIBRARY = "static/vendor/plotly-basic-4.1.1.min.js";
+const LIBRARY = "static/plotly.min.js";
 let loading = null;
 
 function plotly() {

@@ -1,50 +1,67 @@
-// Model text as Markdown that can do nothing: no HTML of its own, no scripts, no request to anywhere.
+// Text as Markdown that can do nothing: the agent renders it, and what it sends has neither scripts nor remote pictures.
+import { rendered } from "./api.js";
 import { copy, h, icon } from "./dom.js";
 
-const TAGS = [
-  "p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "s", "code", "pre", "blockquote", "ul", "ol",
-  "li", "a", "img", "table", "thead", "tbody", "tr", "th", "td",
-];
-const ATTRIBUTES = ["href", "title", "src", "alt", "start", "class", "align"];
-const SAFE_LINK = /^(https?:|mailto:)/i;
-const SAFE_PICTURE = /^data:image\/(png|jpeg|gif|webp);base64,/i;
+const PAUSE = 60; // milliseconds between two requests while an answer is written
+const AT_ONCE = 50;
+const waiting = new Set();
+let busy = false;
 
-const reader = window.markdownit({ html: false, linkify: true, breaks: false, typographer: false });
-reader.linkify.set({ fuzzyLink: false, fuzzyEmail: false });
-reader.validateLink = (url) => SAFE_LINK.test(url) || SAFE_PICTURE.test(url);
-
-// Nothing is fetched while the tree is built: DOMPurify parses in a document without a browsing context, and remote
-// pictures lose their address before they come near the page.
-window.DOMPurify.addHook("afterSanitizeAttributes", (node) => {
-  if (node.nodeName === "IMG" && !SAFE_PICTURE.test(node.getAttribute("src") ?? "")) {
-    node.setAttribute("title", node.getAttribute("src") ?? "");
-    node.removeAttribute("src");
+// Of a long conversation only what comes near the window is rendered; the rest stands there as plain text.
+const near = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (!isIntersecting) continue;
+    near.unobserve(target);
+    ask(target.place);
   }
-});
+}, { rootMargin: "800px" });
 
 /** A place that shows Markdown; `show(text)` again changes only the blocks that are different. */
 export class Markdown {
   constructor() {
     this.element = h("div", { class: "prose" });
-    this.sources = [];
+    this.element.place = this;
+    this.text = "";
+    this.begin();
+  }
+
+  begin() {
+    this.blocks = [];
+    this.settled = 0; // how many blocks will not change any more,
+    this.from = 0; // and where in the text the others begin
   }
 
   show(text) {
-    const environment = {};
-    const blocks = grouped(reader.parse(text, environment));
-    const lines = text.split("\n");
-    blocks.forEach((tokens, number) => {
-      const [from, to] = tokens[0].map ?? [0, 0];
-      const source = `${tokens[0].type}:${tokens[0].map ? lines.slice(from, to).join("\n") : ""}`;
-      if (this.sources[number] === source) return;
-      const made = rendered(reader.renderer.render(tokens, reader.options, environment));
-      const old = this.element.children[number];
-      if (old) old.replaceWith(made);
-      else this.element.append(made);
-      this.sources[number] = source;
-    });
-    while (this.element.children.length > blocks.length) this.element.lastElementChild.remove();
-    this.sources.length = blocks.length;
+    if (!text.startsWith(this.text.slice(0, this.from))) this.begin();
+    this.text = text;
+    if (this.blocks.length > 0) {
+      ask(this);
+      return;
+    }
+    this.element.replaceChildren(h("div", { class: "block plain-text" }, text));
+    near.observe(this.element);
+  }
+
+  put(asked, from, blocks) {
+    if (from !== this.from || !this.text.startsWith(asked)) return;
+    if (this.blocks.length === 0) this.element.replaceChildren();
+    const lines = asked.slice(from).split("\n");
+    blocks.forEach(({ html }, offset) => this.putBlock(this.settled + offset, html));
+    this.blocks.length = this.settled + blocks.length;
+    while (this.element.children.length > this.blocks.length) this.element.lastElementChild.remove();
+    const last = blocks.at(-2); // what follows can still become a part of the last two
+    if (last === undefined) return;
+    this.from += lines.slice(0, last.line).reduce((sum, line) => sum + line.length + 1, 0);
+    this.settled += blocks.length - 2;
+  }
+
+  putBlock(number, html) {
+    if (this.blocks[number] === html) return;
+    const made = finished(html);
+    const old = this.element.children[number];
+    if (old) old.replaceWith(made);
+    else this.element.append(made);
+    this.blocks[number] = html;
   }
 }
 
@@ -55,52 +72,42 @@ export function markdown(text) {
   return place.element;
 }
 
-function grouped(tokens) {
-  const blocks = [];
-  let depth = 0;
-  for (const token of tokens) {
-    if (depth === 0) blocks.push([]);
-    blocks.at(-1).push(token);
-    depth += token.nesting;
-  }
-  return blocks;
+function ask(place) {
+  waiting.add(place);
+  if (busy) return;
+  busy = true;
+  queueMicrotask(work);
 }
 
-function rendered(html) {
-  // The reader aligns table cells by style attributes, which are not let through.
-  const aligned = html.replace(/ style="text-align:(left|right|center)"/g, ' align="$1"');
-  const fragment = window.DOMPurify.sanitize(aligned, {
-    ALLOWED_TAGS: TAGS, ALLOWED_ATTR: ATTRIBUTES, ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false,
-    RETURN_DOM_FRAGMENT: true,
-  });
-  fragment.querySelectorAll("a").forEach(safeLink);
-  fragment.querySelectorAll("img:not([src])").forEach((picture) => picture.replaceWith(unloaded(picture)));
-  fragment.querySelectorAll("table").forEach(scrollable);
-  fragment.querySelectorAll("pre").forEach(copyable);
+async function work() {
+  while (waiting.size > 0) {
+    const places = [...waiting].slice(0, AT_ONCE);
+    const asked = places.map(({ text, from }) => ({ text, from }));
+    places.forEach((place) => waiting.delete(place));
+    try {
+      const texts = await rendered(asked.map(({ text, from }) => text.slice(from)));
+      places.forEach((place, number) => place.put(asked[number].text, asked[number].from, texts[number]));
+    } catch {
+      // The text stays as it is: plain, or as it was rendered before the connection was lost.
+    }
+    await new Promise((done) => { setTimeout(done, PAUSE); });
+  }
+  busy = false;
+}
+
+function finished(html) {
   const block = h("div", { class: "block" });
-  block.append(fragment);
+  const { body } = new DOMParser().parseFromString(html, "text/html"); // nothing in it runs or is loaded
+  body.querySelectorAll("a").forEach((link) => {
+    link.target = "_blank";
+    link.title = link.getAttribute("href") ?? "";
+  });
+  body.querySelectorAll(".unloaded").forEach((picture) => picture.prepend(icon("file")));
+  body.querySelectorAll("table").forEach(scrollable);
+  body.querySelectorAll("pre").forEach(copyable);
+  block.append(...body.childNodes);
   return block;
 }
-
-function safeLink(link) {
-  const address = link.getAttribute("href") ?? "";
-  if (!SAFE_LINK.test(address)) {
-    link.replaceWith(...link.childNodes);
-    return;
-  }
-  link.target = "_blank";
-  link.rel = "noopener noreferrer nofollow";
-  link.title = address;
-}
-
-function unloaded(picture) {
-  const address = picture.getAttribute("title") || "somewhere";
-  let host = address;
-  try { host = new URL(address).host; } catch { /* shown as it stands */ }
-  const name = picture.getAttribute("alt") || "Picture";
-  return h("span", { class: "unloaded", title: address }, icon("file"), `${name} (a picture at ${host}, not loaded)`);
-}
-
 function scrollable(table) {
   const frame = h("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": "Table" });
   table.replaceWith(frame);
