@@ -1,4 +1,4 @@
-"""What Redis does for the index store, in the test's own process: GET, SET with EX, DEL over its wire protocol, RESP3."""
+"""What Redis does for the index store, in the test's own process: GET, SET with EX, DEL over RESP3."""
 
 from __future__ import annotations
 
