@@ -1,6 +1,6 @@
 """Measure the model of this machine: its decisions on forty questions, its speed and memory; write the table.
 
-python -m scripts.local_model [--write docs/local-model.md]
+python -m scripts.local_model [--write docs/local-model.md] [--no-speed]
 """
 
 from __future__ import annotations
@@ -88,15 +88,14 @@ async def speed(model: EmbeddedModel, tools: Sequence[ToolSchema]) -> Speed:
         return Speed(cold, perf_counter() - started, _memory(process.pid or 0))
 
 
-def table(verdicts: Sequence[Verdict], measured: Speed, cores: int) -> str:
-    """The page's measured part."""
+def table(verdicts: Sequence[Verdict], measured: Speed | None, cores: int) -> str:
+    """The page's measured part; a busy machine gives no speed worth writing down."""
     right = sum(item.right for item in verdicts)
     needing = [item for item in verdicts if item.prompt.tools]
     lines = [
         f"Right: {right} of {len(verdicts)} ({sum(item.right for item in needing)} of {len(needing)} that need a tool, "
         f"{right - sum(item.right for item in needing)} of {len(verdicts) - len(needing)} that need none).",
-        f"On {cores} cores: first word {measured.cold:.1f} s after a cold start, {measured.warm:.1f} s warm; "
-        f"{measured.memory / 1e9:.2f} GB of memory.",
+        *([_speed_line(measured, cores)] if measured else []),
         "",
         "| question | decided | right | s |",
         "|---|---|---|---|",
@@ -107,6 +106,13 @@ def table(verdicts: Sequence[Verdict], measured: Speed, cores: int) -> str:
         ),
     ]
     return "\n".join(lines)
+
+
+def _speed_line(measured: Speed, cores: int) -> str:
+    return (
+        f"On {cores} cores: first word {measured.cold:.1f} s after a cold start, {measured.warm:.1f} s warm; "
+        f"{measured.memory / 1e9:.2f} GB of memory."
+    )
 
 
 def _right(prompt: Prompt, calls: Sequence[tuple[str, str]]) -> bool:
@@ -146,7 +152,7 @@ def _memory(pid: int) -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-async def _measure(write: Path | None) -> int:
+async def _measure(write: Path | None, with_speed: bool) -> int:
     from tests.support.local_tools import DEFAULT_TOOLS
 
     model = replace(embedded(load_settings()), queue=0)
@@ -158,7 +164,7 @@ async def _measure(write: Path | None) -> int:
         for prompt in PROMPTS:
             verdicts.append(await verdict(chat, prompt, DEFAULT_TOOLS))
             print(f"{'right' if verdicts[-1].right else 'WRONG'}  {prompt.text}  {verdicts[-1].decided}", flush=True)
-    measured = await speed(model, DEFAULT_TOOLS)
+    measured = await speed(model, DEFAULT_TOOLS) if with_speed else None
     _show(table(verdicts, measured, os.cpu_count() or 1), write)
     return 0
 
@@ -174,7 +180,9 @@ def _show(text: str, page: Path | None) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure the model of this machine.")
     parser.add_argument("--write", type=Path, help="put the figures into this page")
-    return asyncio.run(_measure(parser.parse_args().write))
+    parser.add_argument("--no-speed", action="store_true", help="only the decisions, on a machine that is busy")
+    given = parser.parse_args()
+    return asyncio.run(_measure(given.write, not given.no_speed))
 
 
 if __name__ == "__main__":
