@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -30,6 +30,7 @@ from task.errors import SettingsError
 from task.settings import PREFIX, Settings, process_environment
 from task.settings_sources import CONFIG_VARIABLE
 
+DOWNLOADS = "you asked for it; it is being downloaded, and questions wait until it is here"
 COMMAND = (sys.executable, "-m", "task")
 
 
@@ -70,7 +71,9 @@ async def _run(settings: Settings, config: Path | None, ready_file: Path | None,
     console = LogConsole()
     for line in absent(settings):
         console.print(f"[yellow]{line}[/yellow]")
-    if product.model.rule == "local" and not downloads:
+    if downloads:
+        product = replace(product, model=replace(product.model, reason=DOWNLOADS))
+    elif product.model.rule == "local":
         console.print(announcement(settings))
     programs = product.programs()
     lines = PrefixedLines(console, [program.name for program in programs])

@@ -91,6 +91,7 @@ async def test_after_a_yes_the_product_is_ready_before_the_download_ends(tmp_pat
         await terminal.having("could not be downloaded")
     plain = " ".join(terminal.shown.replace("│", " ").split())
     assert f"{NAME} (a small model on this machine" in plain
+    assert "it is being downloaded, and questions wait" in plain
     assert "Other ways to a model" in plain
     assert "gpt-4o" not in plain
 
