@@ -51,8 +51,8 @@ def set_up_logging(level: str) -> None:
     logging.basicConfig(level=level, format="%(levelname)s %(name)s %(message)s")
     logging.getLogger("aidial_sdk").handlers.clear()  # its records reach the handler above as well
     logging.getLogger("asyncio").addFilter(LeavingIsNoFault())
-    for noisy in ("httpx", "httpx2"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)  # a line for every request to Core and to a server
+    for noisy in ("httpx", "httpx2", "alembic"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)  # a line for every request, and for every part loaded
 
 
 def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) -> DIALApp:
