@@ -55,7 +55,7 @@ CODER = Weights(
     size=1_117_320_768,
     sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
     memory=2_150_000_000,
-    reply_bias=2.0,
+    reply_bias=1.2,
     pieces=_coder_pieces(),
 )
 CATALOGUE = (CODER,)
