@@ -12,6 +12,7 @@ from mcp_servers.sandbox.errors import SandboxError
 GIVE_UP_SECONDS = 10.0
 PAUSE_SECONDS = 0.002
 QUIET_ROUNDS = 3
+RESTLESS_ROUNDS = 40
 CHASE_STEPS = 30
 
 
@@ -31,15 +32,20 @@ def marked(mark: int) -> list[int]:
 def kill_marked(mark: int) -> int:
     """End every process of the run and wait until none is left; how many were ended.
 
+    While nobody starts a process nobody can hop from one to the next, and a few looks are enough. While somebody does,
+    it may be one of the run that was missed: then it takes many.
+
     Raises:
         SandboxError: some could not be ended.
     """
-    wanted, ended, quiet = str(mark).encode(), set[int](), 0
+    wanted, ended, quiet, restless = str(mark).encode(), set[int](), 0, 0
     deadline = time.monotonic() + GIVE_UP_SECONDS
-    while quiet < QUIET_ROUNDS:
+    while quiet < QUIET_ROUNDS and restless < RESTLESS_ROUNDS:
+        before = _last_started()
         found = {pid for pid in (*_newest(), *_processes()) if _kill_if(pid, wanted)} | _chase(wanted)
         ended |= found
-        quiet = 0 if found else quiet + 1
+        restless = 0 if found else restless + 1
+        quiet = quiet + 1 if not found and _last_started() == before else 0
         if time.monotonic() > deadline:
             raise SandboxError(f"{len(found)} processes of the run could not be ended")
     return len(ended)
@@ -89,9 +95,13 @@ def _processes() -> list[int]:
 
 
 def _newest() -> list[int]:
-    with open("/proc/loadavg", "rb") as figures:
-        last = int(figures.read().split()[-1])
+    last = _last_started()
     return [last + 1, last, last - 1]
+
+
+def _last_started() -> int:
+    with open("/proc/loadavg", "rb") as figures:
+        return int(figures.read().split()[-1])
 
 
 def _kill_if(pid: int, wanted: bytes) -> bool:

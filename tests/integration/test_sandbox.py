@@ -19,6 +19,13 @@ from tests.support.escapes import IS_ROOT
 OWN_UID = 61_401
 PATIENCE = 20
 BASE = {"PATH": "/usr/bin:/bin"}
+FORKING = "import os\nwhile True:\n  if (child := os.fork()) == 0: os._exit(0)\n  os.waitpid(child, 0)"
+HOPPING = (
+    "import os, resource, sys\n"
+    "resource.setrlimit(10, (int(sys.argv[1]),) * 2)\n"  # the mark, as the launcher sets it
+    "print('hopping', flush=True)\n"
+    "while True:\n  if os.fork(): os._exit(0)\n  os.setsid()"
+)
 
 
 @dataclass(frozen=True)
@@ -160,6 +167,27 @@ async def test_a_mark_ends_also_what_left_the_group_and_the_session(tmp_path: Pa
         assert await process.stdout.read() == b""
         await process.wait()
     assert marked(mark) == []
+
+
+@pytest.mark.system
+async def test_a_hopping_process_is_ended_also_while_others_start_processes_all_the_time() -> None:
+    others = [subprocess.Popen([sys.executable, "-S", "-c", FORKING]) for _ in range(8)]
+    try:
+        for _ in range(30):
+            mark = new_mark()
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-S", "-c", HOPPING, str(mark), stdout=asyncio.subprocess.PIPE
+            )
+            assert process.stdout is not None
+            async with asyncio.timeout(2 * PATIENCE):
+                assert await process.stdout.readline() == b"hopping\n"
+                await asyncio.to_thread(kill_marked, mark)
+                assert await process.stdout.read() == b"", "its output ends with the last of its processes"
+                await process.wait()
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 async def test_the_program_ends_with_the_one_who_started_it(tmp_path: Path) -> None:
