@@ -153,8 +153,7 @@ def _frame(head: Mapping[str, Any], rest: Mapping[str, Any]) -> tuple[bytes, byt
 
 def _chunk(event: Event, head: Mapping[str, Any], rest: Mapping[str, Any], active: ActiveRun) -> bytes:
     if event.type == "error":
-        data = {name: value for name, value in event.data.items() if name != "status"}
-        return sse({"error": data, **_ids(active)})
+        return sse({"error": event.data["error"], **_ids(active)})
     if event.type == "approval":
         before = "\n\n" if active.result is not None and active.result.text else ""
         return sse({**head, "choices": [_choice({"content": f"{before}{event.data['text']}"})], **rest})

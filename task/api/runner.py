@@ -175,7 +175,7 @@ class Runner:
         )
         if result.error is not None:
             result.failure = failure_of(result.error, active.model)
-            choice.emit("error", **result.failure.body()["error"], status=result.failure.status)
+            choice.emit("error", **result.failure.body(), status=result.failure.status)
         choice.emit(
             FINISHED,
             status=result.status,

@@ -117,6 +117,15 @@ async def test_a_model_that_breaks_off_ends_the_stream_with_one_error_and_keeps_
     assert session["messages"][-1]["content"].startswith("Half")
 
 
+async def test_the_events_of_a_failed_run_name_its_error_as_an_error(tmp_path: Path) -> None:
+    async with http_api(broken_off(says("Half ", "a ", "sentence"), chunks=2), tmp_path=tmp_path) as api:
+        run = (await api.post("/runs", {"messages": [said("?")]})).json
+        events = await api.events(run["run_id"])
+    assert [event["type"] for event in events[-3:]] == ["usage", "error", "finished"]
+    assert events[-2]["error"]["display_message"]
+    assert events[-2]["error"]["type"].endswith("_error")
+
+
 async def test_two_writers_in_one_session_are_not_mixed(tmp_path: Path) -> None:
     async with http_api(never_answering(), tmp_path=tmp_path) as api:
         session_id = (await api.post("/session/start")).json["session_id"]

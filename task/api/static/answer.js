@@ -33,8 +33,7 @@ export class Answer {
   }
 
   hear(event) {
-    // An error's own type (OpenAI's, "…_error") may stand where the event's does.
-    const handler = this[`on_${event.type.endsWith("_error") ? "error" : event.type}`];
+    const handler = this[`on_${event.type}`];
     if (handler) handler.call(this, event);
     if (this.waiting) this.parts.append(this.waiting);
   }
@@ -87,8 +86,8 @@ export class Answer {
     this.usage = event;
   }
 
-  on_error({ message, display_message: told, reference }) {
-    this.trouble(told ?? message, reference);
+  on_error({ error }) {
+    this.trouble(error.display_message ?? error.message, error.reference);
   }
 
   on_finished({ status, trace_id: traceId, limit }) {
