@@ -64,6 +64,7 @@ def platform_routes(service: Service) -> APIRouter:
         return json_response({"response": content_of(active), **ids, "trace": trace})
 
     _session_routes(routes, service)
+    _change_routes(routes, service)
     _trace_routes(routes, service)
     return routes
 
@@ -103,6 +104,16 @@ def _session_routes(routes: APIRouter, service: Service) -> None:
         messages = [message_data(message) for message in session.messages]
         return json_response({"session_id": session_id, "messages": messages})
 
+    @routes.get("/sessions", response_model=None, responses={200: {"model": SessionList}, **failures()})
+    async def list_sessions(request: Request, limit: Limit = 50, cursor: Text = None) -> Response:
+        """The caller's sessions, the last used first."""
+        who, store = await service.who(request), await service.store()
+        page = await store.sessions.list(who.owner, limit, cursor)
+        rows = [session.as_row() for session in page.items]
+        return json_response({"sessions": rows, "count": len(rows), "cursor": page.cursor})
+
+
+def _change_routes(routes: APIRouter, service: Service) -> None:
     @routes.patch(
         "/session/{session_id}", response_model=None, responses={200: {"model": SessionRow}, **failures(404, 413, 415)}
     )
@@ -127,14 +138,6 @@ def _session_routes(routes: APIRouter, service: Service) -> None:
         """A new session that begins with the first messages of this one."""
         who, store = await service.who(request), await service.store()
         return json_response((await store.sessions.branch(who.owner, session_id, body.keep)).as_dict())
-
-    @routes.get("/sessions", response_model=None, responses={200: {"model": SessionList}, **failures()})
-    async def list_sessions(request: Request, limit: Limit = 50, cursor: Text = None) -> Response:
-        """The caller's sessions, the last used first."""
-        who, store = await service.who(request), await service.store()
-        page = await store.sessions.list(who.owner, limit, cursor)
-        rows = [session.as_row() for session in page.items]
-        return json_response({"sessions": rows, "count": len(rows), "cursor": page.cursor})
 
 
 async def _session(service: Service, request: Request, session_id: str) -> tuple[Who, Session]:

@@ -47,6 +47,12 @@ def run_routes(service: Service) -> APIRouter:
         rows = [run.as_dict() for run in page.items]
         return json_response({"runs": rows, "count": len(rows), "cursor": page.cursor})
 
+    _run_routes(routes, service)
+    _approval_routes(routes, service)
+    return routes
+
+
+def _run_routes(routes: APIRouter, service: Service) -> None:
     @routes.get("/runs/{run_id}", response_model=None, responses={200: {"model": RunBody}, **failures(404)})
     async def get_run(run_id: str, request: Request) -> Response:
         """One run."""
@@ -71,9 +77,6 @@ def run_routes(service: Service) -> APIRouter:
         """Stop a run; what it has said stays. One that is over stays as it is."""
         who, store = await service.who(request), await service.store()
         return json_response((await store.runs.ask_cancel(who.owner, run_id)).as_dict())
-
-    _approval_routes(routes, service)
-    return routes
 
 
 def _approval_routes(routes: APIRouter, service: Service) -> None:

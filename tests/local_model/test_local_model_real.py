@@ -137,9 +137,7 @@ async def five_reads_the_table(person: ChatReader) -> None:
     answer = await asked(person, "What is the top sale for category A?", report)
     assert f"**File URL**: {report['url']}" in staged(answer)
     assert "| 2025-10-05 | A | 1700 |" in staged(answer)
-    assert (
-        "category A" in answer.content
-    )  # which row it picks is beyond this model: the page says how often it is right
+    assert "1700" in answer.content.replace(",", "")
 
 
 async def six_reads_the_first_page(person: ChatReader) -> None:
