@@ -11,7 +11,7 @@ from task.api.choice import RunChoice
 from task.api.client_tools import ClientToolsGate
 from task.approvals.commands import lasting
 from task.approvals.door import Permissions
-from task.approvals.questions import question
+from task.approvals.questions import question, title_of
 from task.approvals.resuming import DENIED, EXPIRED, AnsweredGate
 from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.permissions.decisions import Gate, PermissionMode
@@ -127,7 +127,7 @@ class Pause:
         made = None if run.session_id is not None else await self._session(ask, added)
         session_id = run.session_id or (made.session_id if made else None)
         approvals = [await self._ask(item, run, session_id, tools) for item in self._waiting]
-        titles = [_title(item, tools) for item in self._waiting]
+        titles = [title_of(item, tools) for item in self._waiting]
         text = question(self._waiting, titles, self._permits.rules.open_seconds)
         choice.emit("approval", approvals=[approval.as_dict() for approval in approvals], text=text)
         return text, made.session_id if made else None
@@ -146,9 +146,3 @@ class Pause:
             permits.owner, call_id=item.call.id, tool=tool.name, arguments=tool.parse(made), digest=item.digest,
             card=card, seconds=permits.rules.open_seconds, session_id=session_id, run_id=run.run_id,
         )  # fmt: skip
-
-
-def _title(item: Pending, tools: Mapping[str, BaseTool]) -> str:
-    tool = tools[item.call.name]
-    call, _ = split_brief(item.call, tool.parameters)
-    return tool.title(tool.parse(call))

@@ -12,6 +12,7 @@ from task.api.identity import Who
 from task.api.incoming import Received
 from task.api.pausing import ALWAYS
 from task.conversation.history import NOT_APPROVED, repaired, unanswered
+from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, Message, Role, ToolCall, tool_message
 from task.conversation.replies import Verdict, read_reply
 from task.errors import Conflict, InvalidRequest, NotFound
@@ -58,7 +59,7 @@ class Preparing:
     async def in_new_session(self, who: Who, received: Received, manner: Manner) -> Ask:
         """The run in a session that begins with it."""
         store = await self.engine.store.get()
-        session = await store.sessions.start(who.owner, received.messages[-1].text()[:TITLE_CHARS])
+        session = await store.sessions.start(who.owner, _title(received.messages[-1]))
         history, new = _parted(repaired(received.messages))
         return Ask(who, manner, (*history, *new), (), session, _files([*history, *new]))
 
@@ -108,7 +109,7 @@ class Preparing:
         for message in given_up:
             await self._withdraw(store, who, session, message)
         if not session.title and not session.messages and new:
-            await store.sessions.rename(who.owner, session.session_id, new[0].text()[:TITLE_CHARS])
+            await store.sessions.rename(who.owner, session.session_id, _title(new[0]))
         history = session.messages
         return Ask(who, manner, (*given_up, *new), history, session, _files([*history, *new]), answered)
 
@@ -141,6 +142,13 @@ class Preparing:
             turn = self._turns.get((who.owner, message.tool_calls[0].id)) if message.tool_calls else None
             result += turn if turn is not None else (message,)
         return result
+
+
+def _title(message: Message) -> str:
+    """The message as its writer wrote it, or the names of its files where nothing else is in it."""
+    files = message.custom_content.attachments if message.custom_content is not None else ()
+    written = message.text().removesuffix(attachment_note(files)).strip()
+    return (written or ", ".join(file.title or "file" for file in files))[:TITLE_CHARS]
 
 
 def _parted(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:

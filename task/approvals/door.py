@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from task.approvals.claims import Claims, ProcessClaims
 from task.approvals.commands import carried_out, command_of, lasting, listing, revoking_form
-from task.approvals.questions import form_schema, question
+from task.approvals.questions import form_schema, question, title_of
 from task.approvals.resuming import (
     ASK_AGAIN,
     EXPIRED,
@@ -32,9 +32,7 @@ from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grants
 from task.permissions.icerc import fenced, shortened
 from task.permissions.policy import DEFAULT_POLICY, Policy
-from task.permissions.visible import visible
 from task.tools.base import BaseTool
-from task.tools.briefs import split_brief
 from task.tools.toolbox import Pending
 from task.utils.stage import StageProcessor
 
@@ -118,7 +116,7 @@ class Door:
 
     def ask(self, pending: Sequence[Pending], tools: Mapping[str, BaseTool], choice: ChoiceSink) -> Said:
         """Show the waiting calls as stages; the question about them."""
-        titles = [_title(item, tools) for item in pending]
+        titles = [title_of(item, tools) for item in pending]
         for item, title in zip(pending, titles, strict=True):
             stage = StageProcessor.open_stage(choice, f"{title}{WAITING}")
             stage.append_content(f"## Request arguments:\n\n{fenced(shortened(item.card.command))}\n")
@@ -146,12 +144,6 @@ class Door:
     def _closing(self, result: str) -> TurnState | None:
         turn = self.resumed.turn if self.resumed is not None else TurnState()
         return self.state(closed(turn.history, {waiting.call_id for waiting in turn.pending}, result), ())
-
-
-def _title(item: Pending, tools: Mapping[str, BaseTool]) -> str:
-    tool = tools[item.call.name]
-    call, _ = split_brief(item.call, tool.parameters)
-    return visible(tool.title(tool.parse(call)))
 
 
 def _grants(turn: TurnState, clock: Callable[[], float]) -> Grants:

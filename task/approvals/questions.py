@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from task.conversation.replies import CALLS, CHECKED, CHECKED_TEXT, DECISION
 from task.permissions.icerc import words
 from task.permissions.visible import visible
+from task.tools.base import BaseTool
+from task.tools.briefs import split_brief
 from task.tools.toolbox import Pending
 
 TITLE_CHARS = 80
+
+
+def title_of(item: Pending, tools: Mapping[str, BaseTool]) -> str:
+    """What a waiting call is called: as its stage would be, with nothing in it that deceives."""
+    tool = tools[item.call.name]
+    call, _ = split_brief(item.call, tool.parameters)
+    return visible(tool.title(tool.parse(call)))
 
 
 def question(pending: Sequence[Pending], titles: Sequence[str], seconds: float) -> str:

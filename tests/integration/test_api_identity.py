@@ -134,6 +134,21 @@ async def test_files_lie_in_their_owners_folder_and_tools_reach_no_other(tmp_pat
     assert (gone.json["deleted"], after.status) == (True, 404)
 
 
+async def test_a_session_is_named_by_what_was_written_and_not_by_the_list_of_its_files(tmp_path: Path) -> None:
+    file = {"type": "file", "file": {"filename": "note.txt", "file_data": "data:text/plain;base64,aGVsbG8="}}
+    settings: dict[str, Any] = {"dial_api_key": API_KEY, "deployment_name": "test-model"}
+    async with product(says("one"), says("two"), tmp_path=tmp_path, **settings) as running:
+        from aiohttp import ClientSession
+
+        async with ClientSession() as session:
+            api = Api(running.agent_url, running.upstream, session)
+            for parts in ([{"type": "text", "text": "What is in it?"}, file], [file]):
+                run = (await api.post("/runs", {"messages": [{"role": "user", "content": parts}]})).json
+                await api.events(run["run_id"])
+            titles = [row["title"] for row in (await api.get("/sessions")).json["sessions"]]
+    assert sorted(titles) == ["What is in it?", "note.txt"]
+
+
 async def test_with_keys_of_core_the_bucket_is_the_owner(tmp_path: Path) -> None:
     async with product(then=says("ok"), tmp_path=tmp_path, http={"mode": "dial"}) as running:
         from aiohttp import ClientSession

@@ -3,8 +3,6 @@ import * as api from "./api.js";
 import { line, sure } from "./dialogs.js";
 import { day, h, icon, iconButton, say } from "./dom.js";
 
-const FILES = /\s*Attached files:\s+- .*$/s; // which the agent adds to a first message, and so to its title
-
 /** `chosen()` is called when a conversation was followed, `removed(sessionId)` when one was deleted. */
 export class Sidebar {
   constructor({ chosen, removed, tools }) {
@@ -63,8 +61,7 @@ export class Sidebar {
   }
 
   titleOf(sessionId) {
-    const title = this.rows.find((row) => row.session_id === sessionId)?.title ?? "";
-    return title.replace(FILES, "");
+    return this.rows.find((row) => row.session_id === sessionId)?.title ?? "";
   }
 
   draw() {
@@ -86,7 +83,7 @@ export class Sidebar {
   }
 
   row(row) {
-    const title = row.title.replace(FILES, "") || "Untitled";
+    const title = row.title || "Untitled";
     const link = h("a", { href: `#/c/${row.session_id}`, onclick: () => { this.toggle(false); this.listeners.chosen(); }, title }, title);
     link.dataset.session = row.session_id;
     const branch = row.parent ? h("span", { class: "branch", title: "A branch of another conversation", "aria-label": "branch" }, "⑂") : "";
