@@ -20,6 +20,7 @@ from task.api.failures import Refused
 from task.api.identity import Who
 from task.connection import Connection
 from task.errors import InvalidRequest, NotFound
+from task.llm.credentials import core_headers
 
 SECONDS = 60.0
 UNKNOWN_TYPE = "application/octet-stream"
@@ -113,7 +114,7 @@ class FileShelf:
         return f"files/{home.get('appdata') or home['bucket']}/{quote(who.folder)}/"
 
     async def _call(self, who: Who, method: str, path: str, *, missing: str = "", data: Any = None) -> bytes:
-        url, headers = f"{self.endpoint.rstrip('/')}{path}", {"Api-Key": str(who.core_key)}
+        url, headers = f"{self.endpoint.rstrip('/')}{path}", core_headers(who.core_key)
         timeout = aiohttp.ClientTimeout(SECONDS, sock_connect=5)
         try:
             async with self.connection().session.request(

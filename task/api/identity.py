@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from time import monotonic
@@ -14,6 +16,7 @@ from task.api.failures import Refused
 from task.connection import Connection
 from task.dial_request import forwarded
 from task.errors import StoreUnavailable, ToolError
+from task.llm.credentials import UserToken
 from task.sessions.opening import StoreAccess
 from task.tools.files.dial_urls import OwnersKey
 
@@ -21,11 +24,13 @@ Mode = Literal["open", "keys", "dial"]
 LOCAL_OWNER = "local"
 REMEMBERED_SECONDS = 60.0
 MOST_REMEMBERED = 10_000
+_JWT = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*")  # a header that is a JSON object, claims, a signature
 
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The caller. `owner` is whose sessions, runs, traces and files are seen; `core_key` is sent to DIAL Core.
+    """The caller. `owner` is whose sessions, runs, traces and files are seen; `core_key` is the key or token that
+    DIAL Core is shown.
 
     `folder` is where the owner's files lie below the bucket of that key; `headers` travel on. An operator reads what
     belongs to everybody.
@@ -47,7 +52,7 @@ class Identity:
     store: StoreAccess
     connection: Callable[[], Connection]
     per_minute: int
-    _buckets: dict[str, tuple[float, str]] = field(default_factory=dict[str, tuple[float, str]])
+    _known: dict[str, tuple[float, str, str]] = field(default_factory=dict[str, tuple[float, str, str]])
 
     async def who(self, headers: Mapping[str, str]) -> Who:
         """The caller of a request with these headers.
@@ -59,8 +64,7 @@ class Identity:
         travelling = forwarded(headers)
         if self.mode == "open":
             return Who(LOCAL_OWNER, self.core_key, f"http/{LOCAL_OWNER}", headers=travelling)
-        secret = _secret(headers)
-        who = await (self._of_key(secret) if self.mode == "keys" else self._of_core(secret))
+        who = await (self._of_key(_secret(headers)) if self.mode == "keys" else self._of_core(headers))
         store = await self.store.get()
         seconds = await store.limits.take(f"http:{who[1]}", self.per_minute)
         if seconds is not None:
@@ -76,15 +80,24 @@ class Identity:
         folder = f"http/{key.owner}"
         return Who(key.owner, OwnersKey(self.core_key, folder), folder, key.operator), key.key_id
 
-    async def _of_core(self, secret: str) -> tuple[Who, str]:
+    async def _of_core(self, headers: Mapping[str, str]) -> tuple[Who, str]:
+        secret = _secret(headers)
         digest = sha256(secret.encode("utf-8", "replace")).hexdigest()
-        until, bucket = self._buckets.get(digest, (0.0, ""))
+        until, bucket, shown = self._known.get(digest, (0.0, "", secret))
         if monotonic() >= until:
-            bucket = await self._bucket(secret)
-            if len(self._buckets) >= MOST_REMEMBERED:
-                self._buckets.clear()
-            self._buckets[digest] = (monotonic() + REMEMBERED_SECONDS, bucket)
-        return Who(f"dial:{bucket}", secret, "http"), digest[:32]
+            bucket, shown = await self._first_known(_readings(headers, secret))
+            if len(self._known) >= MOST_REMEMBERED:
+                self._known.clear()
+            self._known[digest] = (monotonic() + REMEMBERED_SECONDS, bucket, shown)
+        return Who(f"dial:{bucket}", shown, "http"), digest[:32]
+
+    async def _first_known(self, readings: Sequence[str]) -> tuple[str, str]:
+        """The bucket, and the reading for which Core gave it."""
+        *others, last = readings
+        for reading in others:
+            with suppress(Refused):
+                return await self._bucket(reading), reading
+        return await self._bucket(last), last
 
     async def _bucket(self, secret: str) -> str:
         try:
@@ -99,11 +112,24 @@ class Identity:
 
 
 def _secret(headers: Mapping[str, str]) -> str:
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    secret = token.strip() if scheme.lower() == "bearer" else headers.get("api-key", "")
-    if not secret:
+    bearer, key = _bearer(headers), headers.get("api-key", "")
+    if not bearer and not key:
         raise Refused(401, "A key is needed: send it as `Authorization: Bearer KEY`.", code="missing_api_key")
-    return secret
+    if bearer and key and bearer != key:
+        raise Refused(400, "`Authorization` and `Api-Key` hold different keys; send one of them.", code="two_keys")
+    return bearer or key
+
+
+def _readings(headers: Mapping[str, str], secret: str) -> list[str]:
+    """What the secret may be: a bearer value is a user's token, or the key of a client that knows no other header."""
+    if not _bearer(headers):
+        return [secret]
+    return [UserToken(secret)] if _JWT.fullmatch(secret) else [secret, UserToken(secret)]
+
+
+def _bearer(headers: Mapping[str, str]) -> str:
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def _unknown() -> Refused:

@@ -13,6 +13,8 @@ from typing import Protocol
 import aiohttp
 import orjson
 
+from task.llm.credentials import core_headers
+
 logger = logging.getLogger(__name__)
 
 FOLDER = "approvals"
@@ -61,7 +63,7 @@ class CoreClaims:
             return False
         try:
             async with asyncio.timeout(_SECONDS):
-                return await self._noted(turn, {"Api-Key": api_key})
+                return await self._noted(turn, core_headers(api_key))
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, AttributeError) as error:
             logger.warning("an approval is known to this process only (%s)", type(error).__name__)
             return True

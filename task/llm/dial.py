@@ -12,13 +12,15 @@ from task.conversation.messages import Message
 from task.llm.base import Delta, ModelOptions, ToolSchema
 from task.llm.chat_chunks import chat_deltas
 from task.llm.chat_request import request_body
+from task.llm.credentials import core_headers
 from task.llm.profiles import Profile, profile_for
 from task.llm.transport import RETRIES, Post, Retries, answer_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class DialChatModel:
-    """A deployment of the Core at `endpoint`, asked with the key of this one request; `headers` travel on.
+    """A deployment of the Core at `endpoint`, asked with the key or token of this one request; `headers` travel
+    on.
 
     Without `profile` the deployment's name tells it.
     """
@@ -41,7 +43,7 @@ class DialChatModel:
     ) -> AsyncGenerator[Delta]:
         profile = self.profile or profile_for(self.deployment)
         body = request_body(self.deployment, messages, tools, options, profile)
-        post = Post(self._url(), body, {**self.headers, "Api-Key": self.api_key})
+        post = Post(self._url(), body, {**self.headers, **core_headers(self.api_key)})
         return chat_deltas(answer_bytes(self.session, post, self.retries), (self.api_key,))
 
     def _url(self) -> str:

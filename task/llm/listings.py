@@ -10,6 +10,7 @@ import aiohttp
 import orjson
 from cachetools import TTLCache
 
+from task.llm.credentials import core_headers
 from task.llm.window import ANSWER_TOKENS
 
 KEPT_SECONDS = 300
@@ -57,7 +58,7 @@ class ModelListings:
     async def _get(self, path: str, api_key: str) -> dict[str, Any] | None:
         try:
             async with self._session.get(
-                f"{self._endpoint}{path}", headers={"Api-Key": api_key}, timeout=aiohttp.ClientTimeout(5)
+                f"{self._endpoint}{path}", headers=core_headers(api_key), timeout=aiohttp.ClientTimeout(5)
             ) as response:
                 content = orjson.loads(await response.read()) if response.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError):

@@ -20,7 +20,7 @@ def _uncounted(usage: Usage) -> None:
 class Caller:
     """Who a run works for.
 
-    `api_key` is the key of this one request; `headers` travel on to models and servers (`X-*`, `traceparent`);
+    `api_key` is the key or token of this one request; `headers` travel on to models and servers (`X-*`, `traceparent`);
     `principal` gives the stable identity behind the key, asked for once and only when somebody needs it. `files` are
     the attachments of the conversation's messages, oldest first. A tool that asks a model of its own tells `spend` the
     tokens: they belong to the run.

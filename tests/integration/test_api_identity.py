@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 from typing import Any
 
+from aiohttp import ClientSession, FormData, web
+
 from task.llm.scripted import says, wants
-from tests.support.core import API_KEY
+from tests.support.core import API_KEY, served
 from tests.support.http_api import Api, http_api, key_of, said
 from tests.support.product import product
 
@@ -107,23 +111,23 @@ async def test_files_lie_in_their_owners_folder_and_tools_reach_no_other(tmp_pat
         return wants("file_content_extraction_tool", file_url=places[0])
 
     settings: dict[str, Any] = {"dial_api_key": API_KEY, "http": {"mode": "keys"}, "deployment_name": "test-model"}
-    async with product(reads, says("yes"), reads, says("no"), tmp_path=tmp_path, **settings) as running:
-        from aiohttp import ClientSession, FormData
-
-        async with ClientSession() as session:
-            api = Api(running.agent_url, running.upstream, session)
-            ann, bob = api.with_key(secret), api.with_key(other)
-            form = FormData()
-            form.add_field("file", b"the secret of ann", filename="secret.txt", content_type="text/plain")
-            stored = (await ann.call("POST", "/v1/files", data=form)).json
-            places.append(stored["url"])
-            path = f"/v1/files/{stored['id']}"
-            hidden = [await bob.get(path), await bob.get(f"{path}/content"), await bob.call("DELETE", path)]
-            lists = [(await caller.get("/v1/files")).json["data"] for caller in (ann, bob)]
-            content = await ann.get(f"{path}/content")
-            anns, bobs = await ann.complete("read it"), await bob.complete("read it")
-            gone = await ann.call("DELETE", path)
-            after = await ann.get(path)
+    async with (
+        product(reads, says("yes"), reads, says("no"), tmp_path=tmp_path, **settings) as running,
+        ClientSession() as session,
+    ):
+        api = Api(running.agent_url, running.upstream, session)
+        ann, bob = api.with_key(secret), api.with_key(other)
+        form = FormData()
+        form.add_field("file", b"the secret of ann", filename="secret.txt", content_type="text/plain")
+        stored = (await ann.call("POST", "/v1/files", data=form)).json
+        places.append(stored["url"])
+        path = f"/v1/files/{stored['id']}"
+        hidden = [await bob.get(path), await bob.get(f"{path}/content"), await bob.call("DELETE", path)]
+        lists = [(await caller.get("/v1/files")).json["data"] for caller in (ann, bob)]
+        content = await ann.get(f"{path}/content")
+        anns, bobs = await ann.complete("read it"), await bob.complete("read it")
+        gone = await ann.call("DELETE", path)
+        after = await ann.get(path)
     assert "/http/ann/" in stored["url"]
     assert stored["filename"] == "secret.txt"
     assert [reply.status for reply in hidden] == [404] * 3
@@ -137,26 +141,96 @@ async def test_files_lie_in_their_owners_folder_and_tools_reach_no_other(tmp_pat
 async def test_a_session_is_named_by_what_was_written_and_not_by_the_list_of_its_files(tmp_path: Path) -> None:
     file = {"type": "file", "file": {"filename": "note.txt", "file_data": "data:text/plain;base64,aGVsbG8="}}
     settings: dict[str, Any] = {"dial_api_key": API_KEY, "deployment_name": "test-model"}
-    async with product(says("one"), says("two"), tmp_path=tmp_path, **settings) as running:
-        from aiohttp import ClientSession
-
-        async with ClientSession() as session:
-            api = Api(running.agent_url, running.upstream, session)
-            for parts in ([{"type": "text", "text": "What is in it?"}, file], [file]):
-                run = (await api.post("/runs", {"messages": [{"role": "user", "content": parts}]})).json
-                await api.events(run["run_id"])
-            titles = [row["title"] for row in (await api.get("/sessions")).json["sessions"]]
+    async with product(says("one"), says("two"), tmp_path=tmp_path, **settings) as running, ClientSession() as session:
+        api = Api(running.agent_url, running.upstream, session)
+        for parts in ([{"type": "text", "text": "What is in it?"}, file], [file]):
+            run = (await api.post("/runs", {"messages": [{"role": "user", "content": parts}]})).json
+            await api.events(run["run_id"])
+        titles = [row["title"] for row in (await api.get("/sessions")).json["sessions"]]
     assert sorted(titles) == ["What is in it?", "note.txt"]
 
 
-async def test_with_keys_of_core_the_bucket_is_the_owner(tmp_path: Path) -> None:
-    async with product(then=says("ok"), tmp_path=tmp_path, http={"mode": "dial"}) as running:
-        from aiohttp import ClientSession
+def token_of(user: str) -> str:
+    """A token as local Core takes it in tests: unsigned."""
+    head, claims = ({"alg": "none"}, {"sub": user})
+    parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in (head, claims)]
+    return ".".join([*parts, ""])
 
-        async with ClientSession() as session:
-            api = Api(running.agent_url, running.upstream, session)
-            one, two = api.with_key("key-one"), api.with_key("key-two")
-            session_id = (await one.post("/chat", {"messages": [said("?")]})).json["session_id"]
-            assert (await one.get(f"/session/{session_id}")).status == 200
-            assert (await two.get(f"/session/{session_id}")).status == 404
-            assert (await api.with_key("nobody").get("/sessions")).status == 401
+
+async def test_a_users_token_travels_on_to_core_and_the_bucket_is_the_owner(tmp_path: Path) -> None:
+    places: list[str] = []
+
+    def reads(_: Any) -> Any:
+        return wants("file_content_extraction_tool", file_url=places[0])
+
+    script = (reads, says("read"), reads, says("not read"))
+    async with product(*script, tmp_path=tmp_path, http={"mode": "dial"}) as running, ClientSession() as session:
+        api = Api(running.agent_url, running.upstream, session)
+        ann, bob = api.with_key(token_of("ann")), api.with_key(token_of("bob"))
+        form = FormData()
+        form.add_field("file", b"the secret of ann", filename="secret.txt", content_type="text/plain")
+        stored = (await ann.call("POST", "/v1/files", data=form)).json
+        places.append(stored["url"])
+        told = (await ann.post("/chat", {"messages": [said("read it")]})).json
+        mine, again = await ann.get("/sessions"), await ann.get(f"/v1/files/{stored['id']}/content")
+        models = await ann.get("/v1/models")
+        stranger = (await bob.post("/chat", {"messages": [said("read it")]})).json
+        hidden = [await bob.get(f"/session/{told['session_id']}"), await bob.get(f"/v1/files/{stored['id']}")]
+        nobody = await api.with_key("eyJhbGciOiJSUzI1NiJ9.e30.forged").get("/sessions")
+    assert "the secret of ann" in str(told["trace"])
+    assert again.text == "the secret of ann"
+    assert (mine.json["count"], models.status) == (1, 200)
+    assert "the secret of ann" not in str(stranger)
+    assert [reply.status for reply in hidden] == [404, 404]
+    assert nobody.status == 401
+
+
+async def test_a_bearer_value_is_read_as_core_reads_it(tmp_path: Path) -> None:
+    async with (
+        product(then=says("ok"), tmp_path=tmp_path, http={"mode": "dial"}) as running,
+        ClientSession() as session,
+    ):
+        api = Api(running.agent_url, running.upstream, session)
+        statuses = [
+            (await api.get("/sessions", headers=headers)).status
+            for headers in (
+                {"Authorization": "Bearer key-one"},
+                {"Api-Key": "key-one"},
+                {"Api-Key": "key-one", "Authorization": "Bearer"},
+                {"Api-Key": "key-one", "Authorization": "Bearer key-one"},
+                {"Api-Key": "key-one", "Authorization": "Bearer key-two"},
+                {"Api-Key": token_of("ann")},
+            )
+        ]
+    assert statuses == [200, 200, 200, 200, 400, 401]
+
+
+async def test_a_token_that_is_no_jwt_is_shown_to_core_as_a_token_when_it_is_no_key(tmp_path: Path) -> None:
+    seen: list[tuple[str | None, str | None]] = []
+
+    async def bucket(request: web.Request) -> web.Response:
+        seen.append((request.headers.get("Api-Key"), request.headers.get("Authorization")))
+        if seen[-1] != (None, "Bearer opaque"):
+            return web.Response(status=401)
+        return web.json_response({"bucket": "b1"})
+
+    core = web.Application()
+    core.router.add_get("/v1/bucket", bucket)
+    async with served(core) as url, http_api(tmp_path=tmp_path, dial_endpoint=url, http={"mode": "dial"}) as api:
+        known = [(await api.with_key("opaque").get("/sessions")).status for _ in range(2)]
+        unknown = (await api.with_key("other").get("/sessions")).status
+    assert (known, unknown) == ([200, 200], 401)
+    assert seen == [("opaque", None), (None, "Bearer opaque"), ("other", None), (None, "Bearer other")]
+
+
+async def test_with_keys_of_core_the_bucket_is_the_owner(tmp_path: Path) -> None:
+    async with (
+        product(then=says("ok"), tmp_path=tmp_path, http={"mode": "dial"}) as running,
+        ClientSession() as session,
+    ):
+        api = Api(running.agent_url, running.upstream, session)
+        one, two = api.with_key("key-one"), api.with_key("key-two")
+        session_id = (await one.post("/chat", {"messages": [said("?")]})).json["session_id"]
+        assert (await one.get(f"/session/{session_id}")).status == 200
+        assert (await two.get(f"/session/{session_id}")).status == 404
+        assert (await api.with_key("nobody").get("/sessions")).status == 401

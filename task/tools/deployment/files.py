@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from task.conversation.messages import Attachment
 from task.errors import ToolError
+from task.llm.credentials import client_credentials
 
 MAX_BYTES = 50 * 2**20
 _CARD_CHARS = 40_000  # a longer text is a file
@@ -42,7 +43,8 @@ class OwnUploads:
         from aidial_client import AsyncDial, DialException
 
         try:
-            async with AsyncDial(base_url=self.endpoint, api_key=api_key, timeout=_UPLOAD_SECONDS) as client:
+            credentials = client_credentials(api_key)
+            async with AsyncDial(base_url=self.endpoint, **credentials, timeout=_UPLOAD_SECONDS) as client:
                 home = await client.bucket.get_raw()
                 path = PurePosixPath(name)
                 unique = f"{path.stem}_{uuid4().hex[:8]}{path.suffix}"

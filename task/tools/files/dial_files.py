@@ -16,6 +16,7 @@ import aiohttp
 import orjson
 
 from task.errors import ToolError
+from task.llm.credentials import client_credentials, core_headers
 from task.tools.files.dial_urls import file_url, folder_of, own, shortened
 
 if TYPE_CHECKING:  # their import takes most of a second; `DialFiles.open` loads them off the event loop
@@ -48,7 +49,7 @@ class FileInfo:
 
 
 class DialFiles:
-    """Files of one DIAL Core, over the process's pool of connections; each call uses the key it is given.
+    """Files of one DIAL Core, over the process's pool of connections; each call uses the key or token it is given.
 
     Without `pool` it makes its own on first use; `session` is shared with others. A call lasts at most `seconds`. Keys
     go to `endpoint` only: URLs of other hosts are refused before anything is sent.
@@ -115,7 +116,7 @@ class DialFiles:
     async def principal(self, api_key: str) -> str:
         """Who is behind the key, the same for every key of one user: the id of the user's bucket."""
         # Every answer with tools asks this: through the client library it cost more than the rest of the answer.
-        url, headers = f"{self._endpoint.rstrip('/')}/v1/bucket", {"Api-Key": api_key}
+        url, headers = f"{self._endpoint.rstrip('/')}/v1/bucket", core_headers(api_key)
         try:
             async with asyncio.timeout(self._seconds), self._plain_session() as session:
                 home = orjson.loads(await _got(session, url, headers))
@@ -137,7 +138,9 @@ class DialFiles:
         try:
             async with asyncio.timeout(self._seconds):
                 timeout = httpx.Timeout(30, connect=5)
-                yield pool.create_client(base_url=self._endpoint, api_key=api_key, max_retries=1, timeout=timeout)
+                yield pool.create_client(
+                    base_url=self._endpoint, **client_credentials(api_key), max_retries=1, timeout=timeout
+                )
         except (DialException, httpx.HTTPError, httpx.StreamError, TimeoutError) as error:
             raise ToolError(_explained(error, subject)) from error
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.errors import ToolError
+from task.llm.credentials import core_headers
 from task.tools.base import BaseTool
 from task.tools.mcp.connection import SERVICE, Identity
 from task.tools.mcp.mcp_client import MCPClient
@@ -141,7 +142,7 @@ async def identity_of(caller: Caller | None, *, forward_key: bool) -> Identity:
         return SERVICE
     if not forward_key:
         return Identity({name: value for name, value in caller.headers.items() if name.lower() in _TRACE_HEADERS})
-    return Identity({**caller.headers, "Api-Key": caller.api_key}, await caller.principal(), own=True)
+    return Identity({**caller.headers, **core_headers(caller.api_key)}, await caller.principal(), own=True)
 
 
 async def _meta(caller: Caller | None) -> dict[str, str]:

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from task.errors import ToolError
+from task.llm.credentials import client_credentials
 
 SECONDS = 60
 
@@ -79,7 +80,7 @@ class OwnFiles:
     def _client(self, api_key: str) -> Any:
         from aidial_client import AsyncDial
 
-        return AsyncDial(base_url=self.endpoint, api_key=api_key, timeout=SECONDS)
+        return AsyncDial(base_url=self.endpoint, **client_credentials(api_key), timeout=SECONDS)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from task.errors import ToolError
+from task.llm.credentials import client_credentials
 
 _FORM = "files/{bucket}/{path}, as it stands in the message's attachments"
 
@@ -73,7 +74,7 @@ class OwnFiles:
         from aidial_client import AsyncDial, DialException
 
         try:
-            async with AsyncDial(base_url=self.endpoint, api_key=api_key) as client:
+            async with AsyncDial(base_url=self.endpoint, **client_credentials(api_key)) as client:
                 found = await client.files.get_metadata(url)
         except (DialException, httpx.HTTPError) as error:
             raise ToolError(f"DIAL Core does not give this key the file {url[:200]!r}. Use {_FORM}.") from error
@@ -87,7 +88,7 @@ class OwnFiles:
         content = bytearray()
         try:
             async with (
-                AsyncDial(base_url=self.endpoint, api_key=api_key) as client,
+                AsyncDial(base_url=self.endpoint, **client_credentials(api_key)) as client,
                 client.files.stream_download(url) as answer,
             ):
                 async for piece in answer:
