@@ -35,11 +35,15 @@ def overview(
     tools: list[str] | None,
     ready_seconds: float,
     companions: Sequence[tuple[str, str]] = (),
+    *,
+    page: bool = True,
 ) -> Table:
-    """The table that `dial-agent up` prints once; `companions` are names and addresses."""
+    """The table that `dial-agent up` prints once; `companions` are names and addresses, `page` is the web page."""
     table = Table(box=ROUNDED, show_header=False, title=f"Ready in {ready_seconds:.1f} s", title_justify="left")
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
+    if page:
+        table.add_row("Web page", f"{agent_url}/")
     table.add_row("Agent", f"{agent_url}\n{agent_url}{ROUTE}")
     table.add_row("DIAL Core", core_url if model.rule == "dial" else f"{core_url} (local, no account needed)")
     for name, url in companions:

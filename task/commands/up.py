@@ -36,7 +36,8 @@ COMMAND = (sys.executable, "-m", "task")
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The addresses and the model of one running product; `core_is_ours` tells local Core from a real one."""
+    """The addresses and the model of one running product; `core_is_ours` tells local Core from a real one, `page`
+    whether there is a web page."""
 
     agent_url: str
     core_url: str
@@ -44,6 +45,7 @@ class Product:
     model: ChosenModel
     environment: dict[str, str]
     companions: tuple[Companion, ...] = ()
+    page: bool = True
 
     def programs(self) -> list[Program]:
         """The processes to start, in order."""
@@ -124,7 +126,8 @@ async def plan(settings: Settings, config: Path | None) -> Product:
         shared.update(further)
     servers = companions(settings)
     environment = {**process_environment(), **shared, **told(servers, settings)}
-    return Product(base_url(settings.host, port), core_url, core_is_ours, model, environment, tuple(servers))
+    agent_url = base_url(settings.host, port)
+    return Product(agent_url, core_url, core_is_ours, model, environment, tuple(servers), settings.http.ui)
 
 
 def _local_core(settings: Settings, model: ChosenModel, agent_port: int) -> tuple[str, dict[str, str]]:
@@ -152,7 +155,8 @@ async def _serve(
         _write_ready(ready_file, product, supervisor, seconds)
     tools = await offered(product.agent_url)
     beside = [(server.title, f"{server.url}/mcp") for server in product.companions]
-    console.print(overview(product.agent_url, product.core_url, product.model, tools, seconds, beside))
+    table = overview(product.agent_url, product.core_url, product.model, tools, seconds, beside, page=product.page)
+    console.print(table)
     await supervisor.keep()
 
 

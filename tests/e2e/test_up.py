@@ -41,7 +41,8 @@ async def one_table_says_everything(product: RunningProduct) -> None:
     await product.having("Ctrl-C")
     table = "\n".join(product.lines)
     for part in (product.ready["agent"], product.ready["core"], "scripted-demo (a demo, not a real model)",
-                 "calculator", "execute_code", "file_content_extraction_tool", "duckduckgo_web_search",
+                 f"Web page  │ {product.ready['agent']}/ ", "calculator", "execute_code",
+                 "file_content_extraction_tool", "duckduckgo_web_search",
                  "OPENAI_API_KEY", '--file report.csv', "Search ", "Python ", "/mcp"):  # fmt: skip
         assert part in table
     assert "gpt-4o" not in table
