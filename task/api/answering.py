@@ -12,8 +12,8 @@ from task.api.client_tools import ChoosingModel, ClientTool
 from task.api.engine import Engine
 from task.api.failures import Failure
 from task.api.pausing import Pause, Permits
+from task.api.shown import as_shown, broken_off, suspicion
 from task.api.web_search import with_web_search
-from task.conversation.history import repaired
 from task.conversation.messages import Message, Role, ToolCall, system
 from task.llm.base import ModelOptions, Usage
 from task.loop import Limits, LoopObserver, RunOutcome, ToolLoop
@@ -23,7 +23,6 @@ from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.toolbox import Toolbox, named
 from task.utils.defang import DefangedChoice
-from task.utils.inert import Suspicion
 
 
 @dataclass(slots=True)
@@ -57,7 +56,11 @@ class Answering:
     async def answer(self, ask: Ask, run: Run, choice: RunChoice, observer: LoopObserver, store: Store) -> Result:
         """Answer into `choice`; every failure is a result. When it is cancelled the result is that as well."""
         messages: list[Message] = []
-        base = 0
+        base, tools = 0, list[BaseTool]()
+
+        def left(added: Sequence[Message]) -> tuple[Message, ...]:
+            return as_shown(messages[:base], added, Toolbox(tools).view, self._engine.connection().link_hosts)
+
         try:
             permits = await Permits.of(ask, run, store, self._engine.connection().permissions)
             tools, note = await self._tools(ask, choice)
@@ -66,15 +69,18 @@ class Answering:
             base = len(messages)
             outcome = await self._run(ask, messages, tools, permits, choice, observer)
             pause = Pause(permits, outcome.pending, {tool["name"] for tool in ask.manner.tools})
-            question, session_id = await pause.asked(ask, run, named(tools), outcome.added, choice)
+            added = left(outcome.added)
+            question, session_id = await pause.asked(ask, run, named(tools), added, choice)
             await permits.keep()
         except asyncio.CancelledError:
-            return Result("cancelled", tuple(repaired(messages[base:])), text=choice.text)
+            choice.flush()
+            return Result("cancelled", left(broken_off(messages[base:])), text=choice.text)
         except Exception as error:
-            return Result("failed", tuple(repaired(messages[base:])), text=choice.text, error=error)
+            choice.flush()
+            return Result("failed", left(broken_off(messages[base:])), text=choice.text, error=error)
         choice.flush()
         return Result(
-            outcome.status, permits.noted(outcome.added), outcome.usage, choice.text, pause.calls, question,
+            outcome.status, permits.noted(added), outcome.usage, choice.text, pause.calls, question,
             outcome.limit, outcome.error, session_id=session_id,
         )  # fmt: skip
 
@@ -118,14 +124,7 @@ class Answering:
             options=_options(connection.options, manner.options),
             window=connection.window(manner.model, caller.api_key),
         )
-        shown = DefangedChoice(
-            choice,
-            Suspicion(
-                lambda url: loop.toolbox.view(messages).knows(url),
-                lambda: loop.toolbox.view(messages).tainted,
-                connection.link_hosts,
-            ),
-        )
+        shown = DefangedChoice(choice, suspicion(lambda: loop.toolbox.view(messages), connection.link_hosts))
         try:
             return await loop.run(messages, shown, caller)
         finally:
