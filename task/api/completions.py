@@ -14,9 +14,9 @@ from starlette.responses import Response
 
 from task.api.failures import failure_of
 from task.api.rendering import DONE, EventStream, gone, json_bytes, json_response, sse
-from task.api.runner import FINISHED, ActiveRun, Runner
+from task.api.runner import ActiveRun, Runner
 from task.loop import CUT_OFF
-from task.sessions.records import Event
+from task.sessions.records import FINISHED, Event
 
 NOBODY = 499  # what proxies log for a client that has left
 

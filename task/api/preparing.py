@@ -77,6 +77,7 @@ class Preparing:
         session_id = next((item.session_id for item in approvals if item.session_id), None)
         if session_id is None or any(item.status == "waiting" for item in approvals):
             return None
+        await store.runs.ended(who.owner, run_id)  # its calls are in the session from then on
         session = await store.sessions.get(who.owner, session_id)
         waiting = {call.id for call in unanswered(session.messages)}
         if not waiting or not waiting <= {item.call_id for item in approvals}:

@@ -16,14 +16,13 @@ from task.api.choice import RunChoice
 from task.api.engine import Engine
 from task.api.failures import failure_of
 from task.errors import StoreUnavailable
-from task.sessions.records import Event, Run
+from task.sessions.records import FINISHED, Event, Run
 from task.sessions.service import Store
 from task.sessions.trace_records import Trace
 from task.sessions.traces import TraceObserver, TraceStart
 
 logger = logging.getLogger(__name__)
 
-FINISHED = "finished"
 CLOSING_SECONDS = 5.0
 
 
@@ -34,6 +33,7 @@ class ActiveRun:
     run: Run
     model: str
     ask: Ask
+    store: Store
     ended: asyncio.Future[None]
     result: Result | None = None
     trace: Trace | None = None
@@ -68,7 +68,7 @@ class Runner:
         run = await store.runs.begin(
             ask.who.owner, session=ask.session, messages=ask.new, trace_id=trace_id, experiment=ask.manner.experiment
         )
-        active = ActiveRun(run, ask.manner.model, ask, asyncio.get_running_loop().create_future())
+        active = ActiveRun(run, ask.manner.model, ask, store, asyncio.get_running_loop().create_future())
         active.session_id = run.session_id
         self._active[run.run_id] = active
         active.task = asyncio.create_task(self._work(active, store, trace_id))
@@ -125,7 +125,15 @@ class Runner:
     def _left(self, active: ActiveRun, task: asyncio.Task[None]) -> None:
         seconds = self._engine.detach_seconds if active.detaches else 0.0
         if seconds > 0:
-            active.leaving = asyncio.get_running_loop().call_later(seconds, task.cancel)
+            active.leaving = asyncio.get_running_loop().call_later(seconds, self._unheard, active, task)
+        else:
+            task.cancel()
+
+    def _unheard(self, active: ActiveRun, task: asyncio.Task[None]) -> None:
+        """Cancel the run, unless somebody has listened at another process meanwhile: then its time begins anew."""
+        seconds = self._engine.detach_seconds - active.store.runs.unheard_seconds(active.run.run_id)
+        if seconds > 0:
+            active.leaving = asyncio.get_running_loop().call_later(seconds, self._unheard, active, task)
         else:
             task.cancel()
 

@@ -13,7 +13,8 @@ SAVE_SECONDS = 0.1
 
 
 class LiveRun:
-    """A run's events, and who waits for more of them. `cancel_asked` is set when somebody presses stop.
+    """A run's events, and who waits for more of them. `cancel_asked` is set when somebody presses stop, `heard_at` is
+    when somebody last listened at another process.
 
     `queue` gets the events of every tenth of a second as one row of the table of events.
     """
@@ -21,6 +22,7 @@ class LiveRun:
     def __init__(self, run_id: str, queue: Callable[[dict[str, Any]], None]) -> None:
         self.run_id = run_id
         self.cancel_asked = asyncio.Event()
+        self.heard_at = 0.0
         self._queue = queue
         self._events: list[Event] = []
         self._queued = 0

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, select, update
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select, update
 
 from task.conversation.messages import Message, Role
 from task.sessions import tables
+from task.sessions.records import FINISHED
 from task.sessions.session_rows import add_answer
-from task.sessions.wire import unpacked
+from task.sessions.wire import packed, unpacked
 
 TEXT = "text"
+INTERRUPTED = "interrupted"
 ERROR = "the process that answered ended in the middle"
 
 
@@ -28,21 +33,31 @@ def interrupt(connection: Connection, living: set[str], now: float) -> int:
     """Mark the runs and traces of processes that do not live; how many runs there were."""
     runs, traces, approvals = tables.runs, tables.traces, tables.approvals
     lost = update(runs).where(runs.c.status == "running", runs.c.process.not_in(living))
-    lost = lost.values(status="interrupted", ended_at=now, error=ERROR).returning(runs.c.id, runs.c.session_id)
-    rows = connection.execute(lost).all()
+    lost = lost.values(status=INTERRUPTED, ended_at=now, error=ERROR)
+    rows = connection.execute(lost.returning(runs.c.id, runs.c.session_id, runs.c.trace_id)).all()
     for row in rows:
-        text = _heard(connection, row.id)
+        told = _told(connection, row.id)
+        text = "".join(item["text"] for item in told if item["type"] == TEXT)
+        connection.execute(insert(tables.events), _last_event(row, told[-1]["id"] + 1 if told else 1))
         if row.session_id is not None and text:
             add_answer(connection, row.session_id, [Message(Role.ASSISTANT, text)], now)
         waiting = update(approvals).where(approvals.c.run_id == row.id, approvals.c.status == "waiting")
         connection.execute(waiting.values(status="expired"))
     broken = update(traces).where(traces.c.status == "running", traces.c.process.not_in(living))
-    connection.execute(broken.values(status="interrupted", completed_at=now, error=ERROR))
+    connection.execute(broken.values(status=INTERRUPTED, completed_at=now, error=ERROR))
     return len(rows)
 
 
-def _heard(connection: Connection, run_id: str) -> str:
+def _told(connection: Connection, run_id: str) -> list[Mapping[str, Any]]:
     events = tables.events.c
     query = select(events.data).where(events.run_id == run_id).order_by(events.first)
-    told = [item for row in connection.execute(query) for item in unpacked(row.data)]
-    return "".join(item["text"] for item in told if item["type"] == TEXT)
+    return [item for row in connection.execute(query) for item in unpacked(row.data)]
+
+
+def _last_event(run: Row[Any, Any, Any], number: int) -> dict[str, Any]:
+    """What listeners wait for, which the dead process can tell them no more."""
+    event = {
+        "id": number, "type": FINISHED, "status": INTERRUPTED, "limit": None,
+        "run_id": run.id, "session_id": run.session_id, "trace_id": run.trace_id,
+    }  # fmt: skip
+    return {"run_id": run.id, "first": number, "last": number, "data": packed([event])}

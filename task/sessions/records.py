@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 from task.conversation.messages import Message, Role
 
 T = TypeVar("T")
+FINISHED = "finished"  # the type of a run's last event
 RunStatus = Literal["running", "finished", "limited", "suspended", "cancelled", "failed", "interrupted"]
 ApprovalStatus = Literal["waiting", "allowed", "denied", "expired"]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
+from time import monotonic
 from typing import Any, cast
 
 from sqlalchemy import Connection, Row, insert, select, update
 
 from task.conversation.messages import Message
-from task.errors import Conflict, NotFound
+from task.errors import Conflict, NotFound, StoreUnavailable
 from task.sessions import tables
 from task.sessions.live import LiveRun
 from task.sessions.orphans import interrupt, left_behind
@@ -22,6 +24,8 @@ from task.sessions.wire import new_id, unpacked
 from task.sessions.writer import Writer
 
 POLL_SECONDS = 0.2
+LISTENING_SECONDS = 1.0  # how often a run's process is told that somebody listens elsewhere
+ENDING_SECONDS = 40.0  # longer than it takes until a dead process's run is marked
 _runs, _events = tables.runs, tables.events
 
 
@@ -113,12 +117,15 @@ class Runs:
         It may be a run of another process; then its events come a fraction of a second later.
         """
         live = self._live.get(run_id)
-        run = await self.get(owner, run_id)
+        run, told_at = await self.get(owner, run_id), 0.0
         if live is not None:
             async for event in live.after(after):
                 yield event
             return
         while True:
+            if not run.over and monotonic() - told_at >= LISTENING_SECONDS:
+                told_at = monotonic()
+                await self._tell_listening(run_id)
             for event in await self._stored_after(run_id, after):
                 after = event.number
                 yield event
@@ -142,15 +149,32 @@ class Runs:
         """Return when somebody asks for the end of this process's run, here or in another process."""
         await self._live[run_id].cancel_asked.wait()
 
-    async def hear_cancels(self) -> None:
-        """Look once whether other processes have asked for the end of runs of this one."""
+    async def ended(self, owner: str, run_id: str, seconds: float = ENDING_SECONDS) -> Run:
+        """The run when it is over, whichever process it runs in; as it is when that takes longer than `seconds`."""
+        until = monotonic() + seconds
+        while True:
+            run = await self.get(owner, run_id)
+            if run.over or monotonic() >= until:
+                return run
+            await asyncio.sleep(POLL_SECONDS)
+
+    def unheard_seconds(self, run_id: str) -> float:
+        """How long ago somebody last listened at another process to this process's run."""
+        live = self._live.get(run_id)
+        return self._clock() - (live.heard_at if live is not None else 0.0)
+
+    async def hear_others(self) -> None:
+        """Look once what other processes ask of runs of this one: their end, or to go on for a listener there."""
         if not self._live:
             return
-        query = select(_runs.c.id).where(_runs.c.id.in_(list(self._live)), _runs.c.cancel_asked)
+        query = select(_runs.c.id, _runs.c.cancel_asked, _runs.c.heard_at).where(_runs.c.id.in_(list(self._live)))
         rows = await self._database.read(lambda connection: connection.execute(query).all())
         for row in rows:
-            if row.id in self._live:
-                self._live[row.id].cancel_asked.set()
+            live = self._live.get(row.id)
+            if live is not None:
+                live.heard_at = row.heard_at or 0.0
+                if row.cancel_asked:
+                    live.cancel_asked.set()
 
     async def interrupt_orphans(self) -> int:
         """Mark what dead processes left running as interrupted; how many runs there were."""
@@ -160,6 +184,11 @@ class Runs:
         found = await self._database.write(lambda connection: interrupt(connection, living, now))
         await self._processes.forget(living)
         return found
+
+    async def _tell_listening(self, run_id: str) -> None:
+        listening = update(_runs).where(_runs.c.id == run_id).values(heard_at=self._clock())
+        with suppress(StoreUnavailable):  # to be heard is what the listener came for
+            await self._database.write(lambda connection: connection.execute(listening))
 
     def _queue(self, row: dict[str, Any]) -> None:
         def work(connection: Connection) -> None:

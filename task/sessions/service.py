@@ -26,7 +26,7 @@ from task.sessions.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-CANCEL_SECONDS = 0.3
+HEAR_SECONDS = 0.3
 RETENTION_SECONDS = 3600.0
 
 
@@ -119,7 +119,7 @@ async def _opened(
         await forget(database, retention, clock)
 
     await runs.interrupt_orphans()
-    work = ((expire, BEAT_SECONDS), (runs.hear_cancels, CANCEL_SECONDS), (tidy, RETENTION_SECONDS))
+    work = ((expire, BEAT_SECONDS), (runs.hear_others, HEAR_SECONDS), (tidy, RETENTION_SECONDS))
     return Store(
         Sessions(database, clock),
         runs,

@@ -52,6 +52,7 @@ runs = Table(
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
     Column("cancel_asked", Boolean, nullable=False, default=False),
+    Column("heard_at", Double),
     Column("error", Text),
     Index("runs_by_session", "session_id", "started_at"),
     Index("runs_by_status", "status", "process"),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ import pytest
 
 from task.settings import Settings
 from tests.support.agent import running_agent
+from tests.support.agent_process import agent_process
 from tests.support.chat_reader import Answer, ChatReader, chat_reader
 from tests.support.core import RunningCore, local_core
 from tests.support.document_turns import (
@@ -32,7 +31,6 @@ from tests.support.ports import free_port
 from tests.support.product import MODEL
 from tests.support.redis_peer import redis_peer
 from tests.support.redis_server import redis_server
-from tests.support.up import environment
 from tests.support.upstream import Upstream, openai_upstream
 
 CACHED = "Using cached index"
@@ -104,32 +102,6 @@ def shared(core: RunningCore, embedding_dir: Path, store_url: str | None) -> dic
     }  # fmt: skip
 
 
-@asynccontextmanager
-async def agent_process(home: Path, port: int, variables: Mapping[str, str]) -> AsyncGenerator[int]:
-    """`dial-agent serve` with a home of its own; its process id."""
-    home.mkdir()
-    environ = environment(home, AGENT_PORT=str(port), **variables)
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "task", "serve", cwd=home, env=environ)
-    try:
-        async with asyncio.timeout(30):
-            while not await _listens(port):
-                await asyncio.sleep(0.05)
-        yield process.pid
-    finally:
-        process.terminate()
-        await asyncio.wait_for(process.wait(), 20)
-
-
-async def _listens(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.close()
-    await writer.wait_closed()
-    return True
-
-
 def assert_scenarios(answers: list[Answer]) -> None:
     plate, defrost, popcorn, table = answers
     assert "warm soapy water" in plate.content
@@ -176,7 +148,7 @@ async def test_two_agent_processes_answer_one_conversation(
     async with redis_server() as redis, two_agents(tmp_path) as agents, AsyncExitStack() as stack:
         variables = shared(agents.core, embedding_dir, redis.url if with_store else None)
         pids = {
-            await stack.enter_async_context(agent_process(tmp_path / f"home-{number}", port, variables))
+            (await stack.enter_async_context(agent_process(tmp_path / f"home-{number}", port, variables))).pid
             for number, port in enumerate(agents.ports)
         }
         answers = await agents.conversation()

@@ -104,8 +104,9 @@ async def test_a_run_killed_in_the_middle_can_be_read_and_is_marked_interrupted(
     async with opened(url) as store:
         run = await store.runs.get(OWNER, run_id)
         assert (run.status, run.error) == ("interrupted", "the process that answered ended in the middle")
-        told = [event.data["text"] async for event in store.runs.events_after(OWNER, run_id)]
-        assert "".join(told) == "I was about to"
+        *told, last = [event async for event in store.runs.events_after(OWNER, run_id)]
+        assert "".join(event.data["text"] for event in told) == "I was about to"
+        assert (last.type, last.data["status"], last.data["trace_id"]) == ("finished", "interrupted", trace_id)
         session = await store.sessions.get(OWNER, session_id)
         assert session.messages == (user("Tell me."), assistant("I was about to"))
         trace = await store.traces.get(OWNER, trace_id)

@@ -58,6 +58,27 @@ async def test_another_process_hears_a_run_while_it_lasts_and_can_stop_it(store:
         assert (found.status, found.error, found.over) == ("cancelled", "stopped by the user", True)
 
 
+async def test_a_listener_at_another_process_is_noticed_while_it_listens(store: Store, tmp_path: Path) -> None:
+    async with opened(sqlite_url(tmp_path)) as other:
+        run = await store.runs.begin(OWNER)
+        assert store.runs.unheard_seconds(run.run_id) > 1e9
+        listening = asyncio.create_task(told(other.runs.events_after(OWNER, run.run_id)))
+        async with asyncio.timeout(10):
+            while store.runs.unheard_seconds(run.run_id) > 10:
+                await asyncio.sleep(0.02)
+        await store.runs.finish(run.run_id, "finished")
+        await listening
+
+
+async def test_the_end_of_a_run_is_waited_for_wherever_it_runs_but_not_for_ever(store: Store, tmp_path: Path) -> None:
+    async with opened(sqlite_url(tmp_path)) as other, asyncio.timeout(10):
+        run = await store.runs.begin(OWNER)
+        assert (await other.runs.ended(OWNER, run.run_id, seconds=0.01)).status == "running"
+        waiting = asyncio.create_task(other.runs.ended(OWNER, run.run_id))
+        await store.runs.finish(run.run_id, "limited")
+        assert (await waiting).status == "limited"
+
+
 async def test_a_run_keeps_its_question_from_the_start_and_its_answer_at_the_end(store: Store) -> None:
     session = await store.sessions.start(OWNER)
     run = await store.runs.begin(OWNER, session=session, messages=[user("hi")], experiment="b")
@@ -106,7 +127,7 @@ async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_p
         clock.now += 31
         assert await other.runs.interrupt_orphans() == 1
         assert (await other.runs.get(OWNER, run.run_id)).status == "interrupted"
-        assert await told(other.runs.events_after(OWNER, run.run_id)) == ["1 I was just"]
+        assert await told(other.runs.events_after(OWNER, run.run_id)) == ["1 I was just", "2 finished"]
         kept = await other.sessions.messages(OWNER, session.session_id)
         assert kept == (user("hi"), assistant("I was just"))
         await store.runs.finish(run.run_id, "finished", added=[assistant("I was just thinking.")])

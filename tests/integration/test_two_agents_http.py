@@ -1,0 +1,239 @@
+"""Two agent processes on one PostgreSQL are one agent to whoever speaks HTTP with either."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from time import monotonic
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from task.llm.scripted import says, wants
+from tests.support.http_api import Api, Reply, said
+from tests.support.two_agents import DETACH_SECONDS, PER_MINUTE, TwoAgents, two_agents
+from tests.support.upstream import hanging
+
+pytestmark = [pytest.mark.system, pytest.mark.asyncio(loop_scope="module")]
+HALF = hanging(says("Half", " a sentence"), chunks=3)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def agents(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[TwoAgents]:
+    async with two_agents(tmp_path_factory.mktemp("agents")) as started:
+        yield started
+
+
+async def live(api: Api, run_id: str, after: int = 0) -> AsyncGenerator[dict[str, Any]]:
+    """The run's events as they come."""
+    headers = {**api.headers, "Last-Event-ID": str(after)}
+    async with api.session.get(f"{api.url}/runs/{run_id}/events", headers=headers) as response:
+        async for line in response.content:
+            if line.startswith(b"data: "):
+                yield json.loads(line[6:])
+
+
+async def heard(api: Api, run_id: str, kind: str, after: int = 0) -> list[dict[str, Any]]:
+    """The run's events to the first of this kind; then the listener leaves."""
+    found: list[dict[str, Any]] = []
+    async with asyncio.timeout(30), aclosing(live(api, run_id, after)) as events:
+        async for event in events:
+            found.append(event)
+            if event["type"] == kind:
+                return found
+    raise AssertionError(f"the stream ended without {kind!r}: {found}")
+
+
+async def until(check: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while not await check():
+            await asyncio.sleep(0.1)
+
+
+async def asked(api: Api, count: int = 1) -> list[dict[str, Any]]:
+    """The questions of a new run that wants to write."""
+    run = (await api.post("/runs", {"messages": [said("note it")]})).json
+    assert (await heard(api, run["run_id"], "finished"))[-1]["status"] == "suspended"
+    approvals = (await api.get(f"/approvals?run_id={run['run_id']}")).json["approvals"]
+    assert len(approvals) == count
+    return approvals
+
+
+async def test_a_session_begun_in_one_goes_on_in_the_other_and_both_list_it(agents: TwoAgents) -> None:
+    one, other = await agents.caller()
+    agents.says(says("Hello Ann."), says("Ann, you said."))
+    session_id = (await one.post("/session/start", {"title": "names"})).json["session_id"]
+    first = await one.complete("I am Ann.", session_id=session_id)
+    second = await other.complete("Who am I?", session_id=session_id)
+    assert (first.status, second.json["choices"][0]["message"]["content"]) == (200, "Ann, you said.")
+    assert [item["content"] for item in agents.upstream.requests[-1].messages[1:]] == [
+        "I am Ann.", "Hello Ann.", "Who am I?",
+    ]  # fmt: skip
+    for api in (one, other):
+        session = (await api.get(f"/session/{session_id}")).json
+        assert [item["content"] for item in session["messages"]][1::2] == ["Hello Ann.", "Ann, you said."]
+        assert [row["session_id"] for row in (await api.get("/sessions")).json["sessions"]] == [session_id]
+        assert len((await api.get(f"/traces?session_id={session_id}")).json["traces"]) == 2
+
+
+async def test_a_response_is_gone_on_with_in_the_other(agents: TwoAgents) -> None:
+    one, other = await agents.caller()
+    agents.says(says("Hello Ann."), says("Ann."))
+    first = (await one.post("/v1/responses", {"input": "I am Ann."})).json
+    second = (await other.post("/v1/responses", {"input": "Who am I?", "previous_response_id": first["id"]})).json
+    assert second["output"][-1]["content"][0]["text"] == "Ann."
+    assert [item["content"] for item in agents.upstream.requests[-1].messages[-3:]] == [
+        "I am Ann.", "Hello Ann.", "Who am I?",
+    ]  # fmt: skip
+
+
+async def test_a_run_is_followed_live_in_the_other_and_stopped_there(agents: TwoAgents) -> None:
+    one, other = await agents.caller()
+    agents.says(HALF)
+    gone = agents.upstream.disconnects
+    run = (await one.post("/runs", {"messages": [said("?")]})).json
+    before = await heard(other, run["run_id"], "text")
+    following = asyncio.create_task(heard(other, run["run_id"], "finished", after=before[-1]["id"]))
+    stopped = await other.post(f"/runs/{run['run_id']}/cancel")
+    rest = await following
+    await agents.upstream.disconnected(gone + 1)
+    numbers = [event["id"] for event in (*before, *rest)]
+    assert stopped.status == 200
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert rest[-1]["status"] == "cancelled"
+    messages = (await other.get(f"/session/{run['session_id']}")).json["messages"]
+    assert messages[-1]["content"].startswith("Half")
+
+
+async def test_a_listener_in_the_other_keeps_a_run_going_until_it_leaves(agents: TwoAgents) -> None:
+    one, other = await agents.caller()
+    agents.says(HALF)
+    run = (await one.post("/runs", {"messages": [said("?")]})).json
+
+    async def status() -> str:
+        return (await other.get(f"/runs/{run['run_id']}")).json["status"]
+
+    async def cancelled() -> bool:
+        return await status() == "cancelled"
+
+    listening = asyncio.create_task(heard(other, run["run_id"], "finished"))
+    await asyncio.wait({listening}, timeout=3 * DETACH_SECONDS)
+    assert (listening.done(), await status()) == (False, "running")
+    listening.cancel()
+    await until(cancelled)
+
+
+async def test_a_keys_requests_count_in_both(agents: TwoAgents) -> None:
+    one, other = await agents.caller()
+    began = monotonic()
+    replies = await asyncio.gather(*(api.get("/sessions") for api in (one, other) * PER_MINUTE))
+    refilled = monotonic() - began + 1
+    statuses = [reply.status for reply in replies]
+    assert set(statuses) == {200, 429}
+    assert PER_MINUTE <= statuses.count(200) <= PER_MINUTE + refilled
+    assert all(int(reply.headers["Retry-After"]) >= 1 for reply in replies if reply.status == 429)
+
+
+async def test_of_two_who_write_in_one_session_one_wins_and_the_other_is_told(agents: TwoAgents) -> None:
+    one, other = await agents.caller()
+    agents.says(HALF)
+    session_id = (await one.post("/session/start")).json["session_id"]
+    body = {"session_id": session_id, "messages": [said("me first")]}
+    writing = {asyncio.create_task(api.post("/v1/chat/completions", body)) for api in (one, other)}
+    done, won = await asyncio.wait(writing, return_when=asyncio.FIRST_COMPLETED, timeout=20)
+    [lost] = [task.result() for task in done]
+    [run] = (await other.get(f"/runs?session_id={session_id}")).json["runs"]
+    await other.post(f"/runs/{run['run_id']}/cancel")
+    [winner] = await asyncio.wait_for(asyncio.gather(*won), 20)
+    assert (lost.status, lost.error["code"], winner.status) == (409, "conflict", 200)
+    messages = (await one.get(f"/session/{session_id}")).json["messages"]
+    assert [item["role"] for item in messages] == ["user", "assistant"]
+
+
+async def test_of_two_who_answer_one_question_at_once_one_is_heard_and_the_call_runs_once(agents: TwoAgents) -> None:
+    one, other = await agents.caller()
+    agents.says(wants("write_note", text="milk"), says("Noted."))
+    [approval] = await asked(one)
+    path = f"/approvals/{approval['approval_id']}"
+    replies = await asyncio.gather(*(api.post(path, {"decision": "approve"}) for api in (one, other)))
+    first, late = sorted(replies, key=lambda reply: reply.status)
+    assert (first.status, late.status) == (200, 409)
+    resumed = first.json["resumed"]
+    for api in (one, other):
+        assert (await heard(api, resumed["run_id"], "finished"))[-1]["status"] == "finished"
+    runs = (await other.get(f"/runs?session_id={approval['session_id']}")).json["runs"]
+    assert [run["status"] for run in runs] == ["finished", "suspended"]
+    assert agents.notes().count("milk") == 1
+
+
+async def test_two_questions_of_one_run_answered_at_once_in_both_are_gone_on_with_once(agents: TwoAgents) -> None:
+    one, other = await agents.caller()
+    agents.says(wants("write_note", text="eggs") & wants("write_note", text="salt"), says("Both noted."))
+    approvals = await asked(one, 2)
+    answers: list[Awaitable[Reply]] = [
+        api.post(f"/approvals/{item['approval_id']}", {"decision": "approve"})
+        for api, item in zip((one, other), approvals, strict=True)
+    ]
+    replies = await asyncio.gather(*answers)
+    assert [reply.status for reply in replies] == [200, 200]
+    [resumed] = [reply.json["resumed"] for reply in replies if reply.json["resumed"]]
+    assert (await heard(other, resumed["run_id"], "finished"))[-1]["status"] == "finished"
+    assert (agents.notes().count("eggs"), agents.notes().count("salt")) == (1, 1)
+
+
+@asynccontextmanager
+async def traces_held(agents: TwoAgents) -> AsyncGenerator[None]:
+    """Nobody can write a trace, and so end a run, inside the block."""
+    engine = create_async_engine(agents.server.url.replace("postgresql:", "postgresql+asyncpg:"))
+    try:
+        async with engine.begin() as connection:
+            await connection.execute(text("LOCK TABLE traces IN EXCLUSIVE MODE"))
+            yield
+    finally:
+        await engine.dispose()
+
+
+async def test_an_answer_that_comes_before_the_run_is_put_away_is_gone_on_with(agents: TwoAgents) -> None:
+    one, other = await agents.caller()
+    agents.says(wants("write_note", text="rice"), says("Noted."))
+    async with traces_held(agents):
+        run = (await one.post("/runs", {"messages": [said("note it")]})).json
+        path = f"/approvals?run_id={run['run_id']}&waiting="
+
+        async def is_asked() -> bool:
+            return bool((await other.get(f"{path}true")).json["count"])
+
+        async def is_answered() -> bool:
+            return not (await one.get(f"{path}true")).json["count"]
+
+        await until(is_asked)
+        [approval] = (await other.get(f"{path}true")).json["approvals"]
+        answering = asyncio.create_task(other.post(f"/approvals/{approval['approval_id']}", {"decision": "approve"}))
+        await until(is_answered)
+        assert (await one.get(f"/runs/{run['run_id']}")).json["status"] == "running"
+    resumed = (await asyncio.wait_for(answering, 20)).json["resumed"]
+    assert resumed is not None
+    assert (await heard(one, resumed["run_id"], "finished"))[-1]["status"] == "finished"
+    assert agents.notes().count("rice") == 1
+
+
+async def test_a_run_whose_process_was_killed_is_told_as_interrupted_and_its_session_goes_on(agents: TwoAgents) -> None:
+    _, other = await agents.caller()
+    agents.says(HALF, says("Here I am."))
+    async with agents.agent() as (url, process):
+        dying = Api(url, agents.upstream, agents.session, other.headers)
+        run = (await dying.post("/runs", {"messages": [said("Tell me.")]})).json
+        seen = await heard(other, run["run_id"], "text")
+        process.kill()
+        rest = await heard(other, run["run_id"], "finished", after=seen[-1]["id"])
+    assert rest[-1]["status"] == "interrupted"
+    assert (await other.get(f"/runs/{run['run_id']}")).json["status"] == "interrupted"
+    messages = (await other.get(f"/session/{run['session_id']}")).json["messages"]
+    assert [item["content"] for item in messages][1].startswith("Half")
+    again = (await other.complete("Are you there?", session_id=run["session_id"])).json
+    assert again["choices"][0]["message"]["content"] == "Here I am."
