@@ -180,6 +180,7 @@ class Runner:
             completion_tokens=usage.completion_tokens,
             total_tokens=usage.prompt_tokens + usage.completion_tokens,
             cost=trace.cost if trace is not None else None,
+            duration_ms=trace.as_row()["duration_ms"] if trace is not None else None,
         )
         if result.error is not None:
             result.failure = failure_of(result.error, active.model)
