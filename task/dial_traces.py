@@ -7,7 +7,7 @@ from aidial_sdk.chat_completion import Request
 from task.conversation.messages import user
 from task.dial_request import AgentConfiguration, incoming_of
 from task.llm.base import ModelOptions
-from task.sessions.traces import TraceStart
+from task.sessions.traces import TraceStart, trace_context
 
 DOOR = "dial"
 OWNER = ""  # no key has it: traces of DIAL requests are an operator's to read
@@ -23,4 +23,5 @@ def trace_start(request: Request, configuration: AgentConfiguration, model: str,
     )
     [last] = incoming_of(request.messages[-1:])
     history = len(request.messages) - 1
-    return TraceStart(OWNER, DOOR, model, options, (user(last.text()),), history=history, content=content)
+    asked, parent = (user(last.text()),), trace_context(request.headers)
+    return TraceStart(OWNER, DOOR, model, options, asked, history=history, content=content, parent=parent)

@@ -19,7 +19,7 @@ from task.errors import StoreUnavailable
 from task.sessions.records import FINISHED, Event, Run
 from task.sessions.service import Store
 from task.sessions.trace_records import Trace
-from task.sessions.traces import TraceObserver, TraceStart
+from task.sessions.traces import TraceObserver, TraceStart, trace_context
 
 logger = logging.getLogger(__name__)
 
@@ -216,3 +216,4 @@ def _start(ask: Ask, run: Run) -> TraceStart:
         ask.who.owner, manner.door, manner.model, manner.options, ask.new, history=len(ask.history),
         session_id=run.session_id, run_id=run.run_id, experiment=manner.experiment,
     )  # fmt: skip
+        parent=trace_context(ask.who.headers),

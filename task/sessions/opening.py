@@ -100,11 +100,11 @@ class StoreAccess:
             return lambda _: None
         if self._spans is None:
             try:
-                from task.sessions.spans import SpanSender
+                from task.sessions.spans import SpanSender, collector_at
             except ImportError as error:
                 raise SettingsError(
                     "AGENT_STORE__SPANS_URL needs packages that are not installed: pip install "
                     "'dial-general-purpose-agent[otel]'."
                 ) from error
-            self._spans = SpanSender(self.spans_url)
+            self._spans = SpanSender(collector_at(self.spans_url))
         return self._spans.send

@@ -5,46 +5,55 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from task.sessions.trace_records import Trace, TracedCall, Turn
 
 SERVICE = "dial-agent"
 SEND_SECONDS = 5
 Value = str | int | float | bool
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+
+def collector_at(url: str) -> SpanExporter:
+    """What sends spans to the collector at `url`."""
+    return OTLPSpanExporter(endpoint=url, timeout=SEND_SECONDS)
 
 
 class SpanSender:
     """Spans of whole traces, sent in batches by a thread of the SDK's; a collector that is away costs nobody a wait.
 
-    Names and attributes follow OpenTelemetry's conventions for generative AI.
+    Names and attributes follow OpenTelemetry's conventions for generative AI. A run is part of its caller's trace; one
+    that the caller does not sample is not sent.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, exporter: SpanExporter) -> None:
         self._provider = TracerProvider(resource=Resource.create({"service.name": SERVICE}))
-        exporter = OTLPSpanExporter(endpoint=url, timeout=SEND_SECONDS)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer(SERVICE)
 
     def send(self, trace: Trace) -> None:
         """Queue the spans of a finished trace."""
-        run = _begun(
-            self._tracer, None, f"invoke_agent {trace.door}", SpanKind.SERVER, trace.started_at, _of_run(trace)
-        )
+        caller = _PROPAGATOR.extract(trace.parent, Context())
+        name = f"invoke_agent {trace.door}"
+        run = _begun(self._tracer, caller, name, SpanKind.SERVER, trace.started_at, _of_run(trace))
+        within = set_span_in_context(run, Context())
         for turn in trace.turns:
             if turn.usage is not None:
                 start = turn.at - (turn.seconds or 0.0)
                 name = f"chat {trace.model}"
-                _begun(self._tracer, run, name, SpanKind.CLIENT, start, _of_turn(trace, turn)).end(
+                _begun(self._tracer, within, name, SpanKind.CLIENT, start, _of_turn(trace, turn)).end(
                     _nanoseconds(turn.at)
                 )
         for call in trace.tool_calls:
             name = f"execute_tool {call.name}"
-            span = _begun(self._tracer, run, name, SpanKind.INTERNAL, call.at, _of_call(call))
+            span = _begun(self._tracer, within, name, SpanKind.INTERNAL, call.at, _of_call(call))
             if call.failed:
                 span.set_status(Status(StatusCode.ERROR))
             span.end(_nanoseconds(call.at + call.seconds))
@@ -58,9 +67,8 @@ class SpanSender:
 
 
 def _begun(
-    tracer: Tracer, parent: Span | None, name: str, kind: SpanKind, at: float, attributes: Mapping[str, Value]
+    tracer: Tracer, context: Context, name: str, kind: SpanKind, at: float, attributes: Mapping[str, Value]
 ) -> Span:
-    context = set_span_in_context(parent) if parent is not None else None
     return tracer.start_span(name, context, kind=kind, attributes=attributes, start_time=_nanoseconds(at))
 
 

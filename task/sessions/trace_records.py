@@ -104,7 +104,7 @@ class Trace:
 
     `usage` is by model, and under "tools" what models behind tools took. `history` counts the messages before the
     run's own, `asked` the turns that the request brought; without `content` only names, sizes, times and tokens are
-    kept.
+    kept. `parent`, the caller's own trace, is for spans and is not stored.
     """
 
     trace_id: str
@@ -128,6 +128,7 @@ class Trace:
     history: int = 0
     content: bool = True
     asked: int = 0
+    parent: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
 
     @property
     def total_tokens(self) -> int:

@@ -23,7 +23,8 @@ from task.sessions.trace_records import Trace, TracedCall, TracedDecision, Turn
 class TraceStart:
     """What is known when a run begins. `asked` are the request's own messages, `history` counts those before them.
 
-    Without `content` the trace keeps names, sizes, times and tokens only.
+    Without `content` the trace keeps names, sizes, times and tokens only. `parent` is the caller's own trace, as
+    `trace_context` gives it.
     """
 
     owner: str
@@ -36,6 +37,13 @@ class TraceStart:
     run_id: str | None = None
     experiment: str | None = None
     content: bool = True
+    parent: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def trace_context(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers that say which trace a request is part of. Source: W3C Trace Context."""
+    told = {name.lower(): value for name, value in headers.items()}
+    return {name: told[name] for name in ("traceparent", "tracestate") if name in told}
 
 
 class TraceObserver:
@@ -111,7 +119,7 @@ class TraceObserver:
             tuple(_in_call_order(self._turns)),
             tuple(self._calls), _config(start.options), usage, cost_of(usage, self._prices), tuple(self._limits),
             tuple(self._decisions), error, start.session_id, start.run_id, start.experiment, start.history,
-            start.content, len(start.asked),
+            start.content, len(start.asked), start.parent,
         )  # fmt: skip
 
     def _turn(self, message: Message, at: float, seconds: float | None = None, usage: Usage | None = None) -> Turn:

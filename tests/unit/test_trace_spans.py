@@ -3,43 +3,55 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from aiohttp import web
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from task.errors import ProviderError
 from task.llm.base import Usage
 from task.llm.scripted import fails, says, wants
 from task.sessions.opening import StoreAccess
+from task.sessions.spans import SpanSender
+from task.sessions.traces import trace_context
+from tests.support.collector import collector
 from tests.support.ports import free_port
-from tests.support.stores import sqlite_url
+from tests.support.stores import opened, sqlite_url
 from tests.support.traced import traced
 
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
-@asynccontextmanager
-async def collector() -> AsyncGenerator[tuple[str, list[Any]]]:
-    """Its address, and the spans it has received."""
-    spans: list[Any] = []
 
-    async def receive(request: web.Request) -> web.Response:
-        told = ExportTraceServiceRequest.FromString(await request.read())
-        spans.extend(span for group in told.resource_spans for scope in group.scope_spans for span in scope.spans)
-        return web.Response()
+async def spans_of(tmp_path: Path, **headers: str) -> Sequence[ReadableSpan]:
+    """The spans of a run with one call, whose request came with these headers: the run's own is the last."""
+    exporter = InMemorySpanExporter()
+    sender = SpanSender(exporter)
+    async with opened(sqlite_url(tmp_path), finished=sender.send) as store, asyncio.timeout(20):
+        await traced(store, wants("calculator", expression="25*47"), says("1175"), parent=trace_context(headers))
+    await asyncio.to_thread(sender.close)
+    return exporter.get_finished_spans()
 
-    app = web.Application()
-    app.router.add_post("/v1/traces", receive)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    port = free_port()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
-        yield f"http://127.0.0.1:{port}/v1/traces", spans
-    finally:
-        await runner.cleanup()
+
+async def test_a_gateways_trace_goes_on_in_the_runs_spans(tmp_path: Path) -> None:
+    *children, run = await spans_of(tmp_path, Traceparent=f"00-{TRACE}-{SPAN}-01", tracestate="vendor=1", other="x")
+    assert run.parent is not None
+    assert f"{run.parent.span_id:016x}" == SPAN
+    assert {f"{span.context.trace_id:032x}" for span in (*children, run) if span.context} == {TRACE}
+    assert {span.parent.span_id for span in children if span.parent} == {run.context.span_id if run.context else 0}
+    assert all(span.context is not None and span.context.trace_state.get("vendor") == "1" for span in (*children, run))
+    assert len(children) == 3
+
+
+async def test_what_a_gateway_does_not_sample_is_not_sent(tmp_path: Path) -> None:
+    assert await spans_of(tmp_path, traceparent=f"00-{TRACE}-{SPAN}-00") == ()
+
+
+@pytest.mark.parametrize("told", ["", "1", f"00-{TRACE}-{SPAN}", f"00-{'0' * 32}-{SPAN}-01", f"ff-{TRACE}-{SPAN}-01"])
+async def test_a_malformed_traceparent_begins_a_trace_of_its_own(tmp_path: Path, told: str) -> None:
+    *children, run = await spans_of(tmp_path, traceparent=told)
+    assert (len(children), run.parent) == (3, None)
 
 
 async def test_a_run_its_requests_and_its_calls_are_spans_of_one_tree(tmp_path: Path) -> None:

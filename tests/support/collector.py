@@ -1,0 +1,34 @@
+"""An OpenTelemetry collector on a free loopback port, which keeps the spans it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.support.ports import free_port
+
+
+@asynccontextmanager
+async def collector() -> AsyncGenerator[tuple[str, list[Any]]]:
+    """Its address, and the spans it has received."""
+    spans: list[Any] = []
+
+    async def receive(request: web.Request) -> web.Response:
+        told = ExportTraceServiceRequest.FromString(await request.read())
+        spans.extend(span for group in told.resource_spans for scope in group.scope_spans for span in scope.spans)
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/v1/traces", receive)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    port = free_port()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        yield f"http://127.0.0.1:{port}/v1/traces", spans
+    finally:
+        await runner.cleanup()
