@@ -16,7 +16,7 @@ from task.sessions.records import Approval, Session
 @dataclass(frozen=True, slots=True)
 class Manner:
     """How to answer. `prompt` is the caller's own system prompt, None where there is none; `tools` are the caller's
-    functions; `choice` is OpenAI's `tool_choice`."""
+    functions; `choice` is OpenAI's `tool_choice`; `previous` is the response that a response goes on with."""
 
     door: str
     model: str
@@ -26,6 +26,7 @@ class Manner:
     choice: str | Mapping[str, Any] | None = None
     mode: PermissionMode = PermissionMode.DEFAULT
     experiment: str | None = None
+    previous: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         options = {
@@ -40,14 +41,15 @@ class Manner:
         return {
             "door": self.door, "model": self.model, "prompt": self.prompt, "options": options,
             "tools": [dict(tool) for tool in self.tools], "mode": self.mode.value, "experiment": self.experiment,
+            "choice": self.choice, "previous": self.previous,
         }  # fmt: skip
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Manner:
         """The manner of `as_dict`."""
         return cls(
-            data["door"], data["model"], data["prompt"], ModelOptions(**data["options"]), tuple(data["tools"]), None,
-            PermissionMode(data["mode"]), data["experiment"],
+            data["door"], data["model"], data["prompt"], ModelOptions(**data["options"]), tuple(data["tools"]),
+            data.get("choice"), PermissionMode(data["mode"]), data["experiment"], data.get("previous"),
         )  # fmt: skip
 
 

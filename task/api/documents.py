@@ -118,15 +118,21 @@ class ResponseBody(Told):
     id: str
     object: Literal["response"]
     created_at: int
-    status: Literal["completed", "incomplete", "failed"]
+    status: Literal["completed", "incomplete", "failed", "cancelled", "in_progress"]
     model: str
     output: list[dict[str, Any]]
-    usage: dict[str, Any]
+    usage: dict[str, Any] | None
     error: dict[str, Any] | None
     previous_response_id: str | None
     session_id: str | None
     run_id: str
     trace_id: str
+
+
+class ResponseDeleted(Told):
+    id: str
+    object: Literal["response"]
+    deleted: bool
 
 
 class DeltaChoice(Told):

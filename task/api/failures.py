@@ -28,9 +28,17 @@ RETRY_SECONDS = 5
 class Refused(AgentError):
     """A request that is turned away with this status."""
 
-    def __init__(self, status: int, message: str, *, code: str | None = None, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(message)
-        self.status, self.code, self.retry_after = status, code, retry_after
+        self.status, self.code, self.param, self.retry_after = status, code, param, retry_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +67,7 @@ def failure_of(error: BaseException, model: str = "") -> Failure:
     """What the error means to the caller; what only the operator may know goes to the log."""
     match error:
         case Refused():
-            return Failure(error.status, str(error), error.code, headers=_retry(error.retry_after))
+            return Failure(error.status, str(error), error.code, error.param, headers=_retry(error.retry_after))
         case NotFound():
             return Failure(404, str(error), "not_found")
         case Conflict():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from task.api.asks import Ask, Manner
 from task.api.engine import Engine
@@ -133,7 +133,7 @@ class Preparing:
     async def _manner(self, store: Store, who: Who, run_id: str) -> Manner:
         async for event in store.runs.events_after(who.owner, run_id):
             if event.type == "started":
-                return Manner.from_dict(event.data["request"])
+                return replace(Manner.from_dict(event.data["request"]), choice=None)  # told to the first run
         raise NotFound(f"there is no run {run_id!r}")
 
     def _completed(self, who: Who, messages: Sequence[Message]) -> list[Message]:

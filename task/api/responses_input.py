@@ -83,12 +83,14 @@ class NamedResponseTool(Body):
 
 
 class ResponseRequest(Body):
-    """`POST /v1/responses`. `previous_response_id` goes on with the conversation that ended with that response."""
+    """`POST /v1/responses`. `previous_response_id` goes on with the conversation that ended with that response; with
+    `store: false` the response can be neither fetched nor gone on with."""
 
     model: str | None = Field(default=None, max_length=200)
     input: str | Annotated[list[InputMessage | InputCall | InputResult], Field(min_length=1)]
     instructions: str | None = None
     previous_response_id: str | None = Field(default=None, max_length=100)
+    store: bool | None = None
     stream: bool | None = None
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)

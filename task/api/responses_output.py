@@ -1,48 +1,80 @@
-"""A run in the shapes of OpenAI's Responses API, whole or as its stream of events."""
+"""A run in the shapes of OpenAI's Responses API: as it ends, as a stream of events, or as it is stored."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, replace
 from itertools import count
-from time import time
 from typing import Any
 
-from task.api.completions import content_of, finish_reason, usage_of
+from task.api.asks import Manner
+from task.api.completions import content_of, usage_of
 from task.api.rendering import sse
 from task.api.runner import ActiveRun, Runner
-from task.sessions.records import Event
+from task.loop import CUT_OFF
+from task.sessions.records import Event, Run
+
+_CANCELLED, _FAILED = "cancelled", frozenset({"failed", "interrupted"})
 
 
-def response_body(active: ActiveRun, previous: str | None) -> dict[str, Any]:
-    """The response as it is at the end of the run."""
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What a run has said: `text` with the question it ended with, `calls` that are the client's to make.
+
+    `usage` is counted in chat completions' names, None until the run has ended; `error` is OpenAI's.
+    """
+
+    run: Run
+    manner: Manner
+    session_id: str | None
+    text: str = ""
+    calls: Sequence[Mapping[str, Any]] = ()
+    usage: Mapping[str, Any] | None = None
+    error: Mapping[str, Any] | None = None
+
+    @property
+    def cut(self) -> bool:
+        return self.error is None and self.text.endswith(CUT_OFF.strip())
+
+    @property
+    def status(self) -> str:
+        if self.run.status == "running":
+            return "in_progress"
+        if self.run.status == _CANCELLED:
+            return _CANCELLED
+        if self.error is not None or self.run.status in _FAILED:
+            return "failed"
+        return "incomplete" if self.cut else "completed"
+
+
+def spoken(active: ActiveRun) -> Spoken:
+    """What a run of this process has said, which has ended."""
     result = active.result
     assert result is not None
-    cut = result.error is None and finish_reason(active) == "length"
-    told = result.failure
-    error = {"code": told.code or "server_error", "message": told.message} if told is not None else None
-    text = content_of(active)
-    output = [_message(active, text)] if text else []
-    output += [_call(call.as_dict()) for call in result.calls]
-    usage = usage_of(active)
+    failure = result.failure.body()["error"] if result.failure is not None else None
+    return Spoken(
+        replace(active.run, status=result.status), active.ask.manner, active.session_id, content_of(active),
+        [call.as_dict() for call in result.calls], usage_of(active), failure,
+    )  # fmt: skip
+
+
+def response_body(said: Spoken) -> dict[str, Any]:
+    """The response as far as it has come."""
+    output = [_message(said.run, said.text)] if said.text else []
+    output += [_call(call) for call in said.calls]
     return {
-        **_head(active, previous, "failed" if error else "incomplete" if cut else "completed"),
-        "error": error,
-        "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+        **_head(said),
+        "error": _error(said),
+        "incomplete_details": {"reason": "max_output_tokens"} if said.cut else None,
         "output": output,
-        "usage": {
-            "input_tokens": usage["prompt_tokens"],
-            "input_tokens_details": {"cached_tokens": 0},
-            "output_tokens": usage["completion_tokens"],
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": usage["total_tokens"],
-        },
+        "usage": _usage(said.usage) if said.usage is not None else None,
     }
 
 
-async def response_events(runner: Runner, active: ActiveRun, previous: str | None) -> AsyncGenerator[bytes]:
+async def response_events(runner: Runner, active: ActiveRun) -> AsyncGenerator[bytes]:
     """The stream's events in their documented order."""
-    stream = _Stream(active, previous)
+    stream = _Stream(active)
     async with aclosing(runner.events(active.run.owner, active.run.run_id)) as events:
         async for event in events:
             if part := stream.told(event):
@@ -50,8 +82,8 @@ async def response_events(runner: Runner, active: ActiveRun, previous: str | Non
 
 
 class _Stream:
-    def __init__(self, active: ActiveRun, previous: str | None) -> None:
-        self._active, self._previous = active, previous
+    def __init__(self, active: ActiveRun) -> None:
+        self._active, self._run = active, active.run
         self._numbers = count()
         self._begun = self._message_open = False
         self._text: list[str] = []
@@ -77,8 +109,7 @@ class _Stream:
         if self._begun:
             return b""
         self._begun = True
-        head = {**_head(self._active, self._previous, "in_progress"), "output": [], "usage": None}
-        head |= {"error": None, "incomplete_details": None}
+        head = response_body(Spoken(self._run, self._active.ask.manner, self._active.session_id))
         return self._event("response.created", response=head) + self._event("response.in_progress", response=head)
 
     def _delta(self, text: str) -> bytes:
@@ -86,7 +117,7 @@ class _Stream:
         place = self._place()
         if not self._message_open:
             self._message_open = True
-            item = {**_message(self._active, ""), "status": "in_progress", "content": []}
+            item = {**_message(self._run, ""), "status": "in_progress", "content": []}
             opening = self._event("response.output_item.added", output_index=self._items, item=item)
             opening += self._event("response.content_part.added", **place, part=_part(""))
         self._text.append(text)
@@ -101,7 +132,7 @@ class _Stream:
         return (
             self._event("response.output_text.done", **place, text=text, logprobs=[])
             + self._event("response.content_part.done", **place, part=_part(text))
-            + self._event("response.output_item.done", output_index=index, item=_message(self._active, text))
+            + self._event("response.output_item.done", output_index=index, item=_message(self._run, text))
         )
 
     def _calls(self, calls: Sequence[Mapping[str, Any]]) -> bytes:
@@ -119,33 +150,58 @@ class _Stream:
         return parts
 
     def _end(self) -> bytes:
-        body = response_body(self._active, self._previous)
-        return self._event(f"response.{body['status']}", response=body)
+        body = response_body(spoken(self._active))
+        kind = "incomplete" if body["status"] == _CANCELLED else body["status"]
+        return self._event(f"response.{kind}", response=body)
 
     def _place(self) -> dict[str, Any]:
-        return {"item_id": _message_id(self._active), "output_index": self._items, "content_index": 0}
+        return {"item_id": _message_id(self._run), "output_index": self._items, "content_index": 0}
 
 
-def _head(active: ActiveRun, previous: str | None, status: str) -> dict[str, Any]:
-    manner = active.ask.manner
+def _head(said: Spoken) -> dict[str, Any]:
+    manner, run = said.manner, said.run
     return {
-        "id": response_id(active.run.run_id),
+        "id": response_id(run.run_id),
         "object": "response",
-        "created_at": int(active.run.started_at or time()),
-        "status": status,
-        "model": active.model,
+        "created_at": int(run.started_at),
+        "status": said.status,
+        "model": manner.model,
         "instructions": manner.prompt,
-        "previous_response_id": previous,
+        "previous_response_id": manner.previous,
+        "store": run.session_id is not None,
         "temperature": manner.options.temperature,
         "top_p": manner.options.top_p,
         "max_output_tokens": manner.options.max_tokens,
         "tools": [{"type": "function", "strict": None, **tool} for tool in manner.tools],
-        "tool_choice": manner.choice if isinstance(manner.choice, str) else "auto",
+        "tool_choice": _choice(manner),
         "parallel_tool_calls": True,
         "metadata": {},
-        "session_id": active.session_id,
-        "run_id": active.run.run_id,
-        "trace_id": active.run.trace_id,
+        "session_id": said.session_id,
+        "run_id": run.run_id,
+        "trace_id": run.trace_id,
+    }
+
+
+def _choice(manner: Manner) -> Any:
+    if manner.choice is None or isinstance(manner.choice, str):
+        return manner.choice or "auto"
+    return {"type": "function", "name": manner.choice["function"]["name"]}
+
+
+def _error(said: Spoken) -> dict[str, Any] | None:
+    if said.status != "failed":
+        return None
+    told = said.error or {"message": said.run.error or "The answer was broken off."}
+    return {"code": told.get("code") or "server_error", "message": told["message"]}
+
+
+def _usage(counted: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "input_tokens": counted["prompt_tokens"],
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": counted["completion_tokens"],
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": counted["total_tokens"],
     }
 
 
@@ -157,12 +213,12 @@ def run_id_of(response: str) -> str:
     return f"run_{response.removeprefix('resp_')}"
 
 
-def _message_id(active: ActiveRun) -> str:
-    return f"msg_{active.run.run_id.removeprefix('run_')}"
+def _message_id(run: Run) -> str:
+    return f"msg_{run.run_id.removeprefix('run_')}"
 
 
-def _message(active: ActiveRun, text: str) -> dict[str, Any]:
-    head = {"id": _message_id(active), "type": "message", "status": "completed", "role": "assistant"}
+def _message(run: Run, text: str) -> dict[str, Any]:
+    head = {"id": _message_id(run), "type": "message", "status": "completed", "role": "assistant"}
     return {**head, "content": [_part(text)]}
 
 

@@ -9,15 +9,16 @@ from starlette.responses import Response
 
 from task.api.asks import Ask, Manner
 from task.api.completions import NOBODY, failed
-from task.api.documents import ResponseBody, failures
+from task.api.documents import ResponseBody, ResponseDeleted, failures
 from task.api.identity import Who
 from task.api.incoming import Received
 from task.api.rendering import json_response
 from task.api.responses_input import ResponseRequest, messages_of
-from task.api.responses_output import response_body, response_events, run_id_of
+from task.api.responses_output import response_body, response_events, spoken
+from task.api.responses_stored import DOOR, StoredResponse, previous_response, stored_response, take_back
 from task.api.schemas import Ours
 from task.api.service import Service
-from task.errors import NotFound
+from task.sessions.service import Store
 
 STREAM = {"text/event-stream": {}}
 
@@ -31,22 +32,34 @@ def responses_routes(service: Service) -> APIRouter:
     )  # fmt: skip
     async def create_response(body: ResponseRequest, request: Request) -> Response:
         """Answer an input, alone or after an earlier response; with `stream` as server-sent events."""
-        who, previous = await service.who(request), body.previous_response_id
+        who = await service.who(request)
         received = await service.reader.read(who, messages_of(body), service.model_of(body.model))
-        manner = _manner(service, body, received)
-        ask = await (
-            service.preparing.in_new_session(who, received, manner)
-            if previous is None
-            else _after(service, who, received, manner, previous)
-        )
-        active = await service.started(ask)
+        active = await service.started(await _ask(service, who, body, received))
         if body.stream:
-            return await service.answers.opened(active, response_events(service.runner, active, previous))
+            return await service.answers.opened(active, response_events(service.runner, active))
         if not await service.answers.ended(active, request):
             return Response(status_code=NOBODY)
         if active.result is not None and active.result.error is not None:
             return failed(active)
-        return json_response(response_body(active, previous))
+        return json_response(response_body(spoken(active)))
+
+    @routes.get(
+        "/responses/{response_id}", response_model=None, responses={200: {"model": ResponseBody}, **failures(404)}
+    )
+    async def get_response(response_id: str, request: Request) -> Response:
+        """A response that was given before, unless it was not to be stored."""
+        who, store = await service.who(request), await service.store()
+        return json_response(response_body((await stored_response(store, who.owner, response_id)).spoken()))
+
+    @routes.delete(
+        "/responses/{response_id}", response_model=None,
+        responses={200: {"model": ResponseDeleted}, **failures(404, 409)},
+    )  # fmt: skip
+    async def delete_response(response_id: str, request: Request) -> Response:
+        """Remove a response with its trace; what later responses go on with stays in their conversation."""
+        who, store = await service.who(request), await service.store()
+        await take_back(store, who.owner, response_id)
+        return json_response({"id": response_id, "object": "response", "deleted": True})
 
     return routes
 
@@ -57,22 +70,31 @@ def _manner(service: Service, body: ResponseRequest, received: Received) -> Mann
     tools = [tool.model_dump(exclude_none=True, exclude={"type"}) for tool in body.tools or ()]
     choice = body.tool_choice
     named = choice if choice is None or isinstance(choice, str) else _named(choice.name)
-    return replace(service.manner("responses", ours, received, options, None), tools=tuple(tools), choice=named)
+    manner = service.manner(DOOR, ours, received, options, None)
+    return replace(manner, tools=tuple(tools), choice=named, previous=body.previous_response_id)
 
 
 def _named(name: str) -> dict[str, object]:
     return {"type": "function", "function": {"name": name}}
 
 
-async def _after(service: Service, who: Who, received: Received, manner: Manner, previous: str) -> Ask:
-    """The run that follows the previous response; where others have followed it already, in a branch."""
-    store = await service.store()
-    run = await store.runs.get(who.owner, run_id_of(previous))
-    if run.session_id is None or run.trace_id is None:
-        raise NotFound(f"the response {previous!r} can no longer be gone on with")
-    newest = await store.runs.list(who.owner, run.session_id, 1)
-    if newest.items[0].run_id == run.run_id:
-        return await service.preparing.ask(who, received, manner, run.session_id, whole=True)
-    trace = await store.traces.get(who.owner, run.trace_id)
-    branch = await store.sessions.branch(who.owner, run.session_id, trace.history + len(trace.turns))
-    return await service.preparing.ask(who, received, manner, branch.session_id, whole=True)
+async def _ask(service: Service, who: Who, body: ResponseRequest, received: Received) -> Ask:
+    """The run that the request asks for: in a new session, after the previous response, or without a session."""
+    manner, store = _manner(service, body, received), await service.store()
+    previous = body.previous_response_id
+    found = await previous_response(store, who.owner, previous) if previous is not None else None
+    if body.store is False:
+        before = (await store.sessions.get(who.owner, found.session_id)).messages[: found.end] if found else ()
+        unstored = replace(received, messages=(*before, *received.messages))
+        return await service.preparing.ask(who, unstored, manner, None)
+    if found is None:
+        return await service.preparing.in_new_session(who, received, manner)
+    return await service.preparing.ask(who, received, manner, await _session_after(store, who, found), whole=True)
+
+
+async def _session_after(store: Store, who: Who, found: StoredResponse) -> str:
+    """The session that ends with the response; where others have followed it already, a branch."""
+    session = await store.sessions.get(who.owner, found.session_id)
+    if found.end is None or session.length == found.end:
+        return session.session_id
+    return (await store.sessions.branch(who.owner, session.session_id, found.end)).session_id

@@ -72,7 +72,7 @@ class Runner:
         active.session_id = run.session_id
         self._active[run.run_id] = active
         active.task = asyncio.create_task(self._work(active, store, trace_id))
-        active.task.add_done_callback(lambda task: _over(active, task))
+        active.task.add_done_callback(lambda task: self._over(active, task))
         return active
 
     def find(self, run_id: str) -> ActiveRun | None:
@@ -144,7 +144,7 @@ class Runner:
         stopping = asyncio.create_task(self._stopped(active, store))
         try:
             told = {"run_id": run.run_id, "session_id": run.session_id, "trace_id": trace_id, "model": active.model}
-            choice.emit("started", **told, request=ask.manner.as_dict())
+            choice.emit("started", **told, messages=len(ask.history), request=ask.manner.as_dict())
             active.result = await self._answering.answer(ask, run, choice, observer, store)
         except asyncio.CancelledError:
             active.result = Result("cancelled", text=choice.text)
@@ -192,6 +192,7 @@ class Runner:
             run_id=active.run.run_id,
             session_id=active.session_id,
             trace_id=active.run.trace_id,
+            messages=len(active.ask.history) + len(active.ask.new) + len(result.added),
         )
 
     async def _stopped(self, active: ActiveRun, store: Store) -> None:
@@ -199,15 +200,15 @@ class Runner:
         if active.task is not None:
             active.task.cancel()
 
-
-def _over(active: ActiveRun, task: asyncio.Task[None]) -> None:
-    if active.ended.done():
-        return
-    error = None if task.cancelled() else task.exception()
-    logger.error("the run %s broke off", active.run.run_id, exc_info=error)
-    active.result = active.result or Result("failed")
-    active.result = active.result.with_error(error or StoreUnavailable("The answer was broken off. Try again."))
-    active.ended.set_result(None)
+    def _over(self, active: ActiveRun, task: asyncio.Task[None]) -> None:
+        if active.ended.done():
+            return
+        self._active.pop(active.run.run_id, None)
+        error = None if task.cancelled() else task.exception()
+        logger.error("the run %s broke off", active.run.run_id, exc_info=error)
+        active.result = active.result or Result("failed")
+        active.result = active.result.with_error(error or StoreUnavailable("The answer was broken off. Try again."))
+        active.ended.set_result(None)
 
 
 def _start(ask: Ask, run: Run) -> TraceStart:
@@ -215,5 +216,5 @@ def _start(ask: Ask, run: Run) -> TraceStart:
     return TraceStart(
         ask.who.owner, manner.door, manner.model, manner.options, ask.new, history=len(ask.history),
         session_id=run.session_id, run_id=run.run_id, experiment=manner.experiment,
-    )  # fmt: skip
         parent=trace_context(ask.who.headers),
+    )  # fmt: skip

@@ -11,7 +11,7 @@ from task.conversation.messages import Message
 from task.errors import Conflict, NotFound
 from task.sessions import tables
 from task.sessions.paging import page_from, page_of
-from task.sessions.records import Page, Session
+from task.sessions.records import Page, Run, Session
 from task.sessions.store import insert_new
 from task.sessions.wire import message_data, message_from, new_id, packed, unpacked
 
@@ -116,6 +116,22 @@ def remove(connection: Connection, which: ColumnElement[bool]) -> int:
     for table in (tables.traces, tables.approvals, tables.grants):
         connection.execute(delete(table).where(table.c.session_id.in_(gone)))
     return connection.execute(delete(_sessions).where(which)).rowcount
+
+
+def take_back(connection: Connection, run: Run, first: int, end: int | None, now: float) -> None:
+    """Remove a run of a session with its trace; its messages from `first` on only where they are the last ones."""
+    columns = _sessions.c
+    newest = update(_sessions).where(columns.id == run.session_id, columns.length == end)
+    shorter = newest.values(version=columns.version + 1, updated_at=now, length=first)
+    if connection.execute(shorter.returning(columns.id)).first() is not None:
+        rest = (_messages.c.session_id == run.session_id, _messages.c.position >= first)
+        connection.execute(delete(_messages).where(*rest))
+    connection.execute(delete(tables.traces).where(tables.traces.c.id == run.trace_id))
+    connection.execute(delete(tables.approvals).where(tables.approvals.c.run_id == run.run_id))
+    runs = tables.runs.c
+    connection.execute(delete(tables.runs).where(runs.id == run.run_id))
+    if connection.execute(select(runs.id).where(runs.session_id == run.session_id).limit(1)).first() is None:
+        remove(connection, columns.id == run.session_id)
 
 
 def short_title(text: str) -> str:

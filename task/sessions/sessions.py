@@ -11,7 +11,7 @@ from task.conversation.messages import Message
 from task.sessions import session_rows as rows
 from task.sessions import tables
 from task.sessions.merge import Merged, merged
-from task.sessions.records import Page, Session
+from task.sessions.records import Page, Run, Session
 from task.sessions.store import Database
 
 _sessions = tables.sessions
@@ -81,6 +81,15 @@ class Sessions:
             rows.remove(connection, _sessions.c.id == session_id)
 
         await self.database.write(work)
+
+    async def take_back(self, run: Run, first: int, end: int | None) -> None:
+        """Remove a run of a session with its events and trace.
+
+        The messages from `first` on go too where nothing was said after them, that is where the session ends at `end`;
+        with its last run the whole session goes.
+        """
+        now = self.clock()
+        await self.database.write(lambda connection: rows.take_back(connection, run, first, end, now))
 
     async def append(self, owner: str, session_id: str, messages: Sequence[Message], version: int) -> int:
         """Add messages to the session as it was at `version`; the version it has now.

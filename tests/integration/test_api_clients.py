@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiohttp import ClientSession
 
 from task.llm.scripted import says, wants
+from tests.support.core import API_KEY
 from tests.support.http_api import Api, http_api, said
-from tests.support.upstream import broken_off, http_error
+from tests.support.product import product
+from tests.support.upstream import broken_off, hanging, http_error
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -48,6 +51,21 @@ async def test_a_completion_comes_whole_and_as_a_stream(tmp_path: Path) -> None:
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "1175"
     assert chunks[-1].usage == whole.usage
     assert models == ["general-purpose-agent", "test-model"]
+
+
+async def test_the_models_are_those_that_can_chat(tmp_path: Path) -> None:
+    others = {
+        "embedder": {"type": "embedding", "endpoint": "http://127.0.0.1:9/embeddings"},
+        "dall-e-3": {"type": "chat", "endpoint": "http://127.0.0.1:9/chat/completions"},
+        "other-chat": {"type": "chat", "endpoint": "http://127.0.0.1:9/chat/completions"},
+    }
+    async with product(tmp_path=tmp_path, dial_api_key=API_KEY, models=others) as running, ClientSession() as session:
+        api = Api(running.agent_url, running.upstream, session)
+        async with client(api) as openai:
+            listed = [model.id async for model in openai.models.list()]
+        painter = await api.get("/v1/models/dall-e-3")
+    assert listed == ["general-purpose-agent", "test-model", "other-chat"]
+    assert painter.status == 404
 
 
 async def test_the_synchronous_client_works_as_well(tmp_path: Path) -> None:
@@ -109,6 +127,86 @@ async def test_responses_are_created_and_gone_on_with(tmp_path: Path) -> None:
     assert api.upstream.requests[0].messages[0]["content"] == "Be short."
     assert asked[2][-2:] == ["1175", "What was it?"]
     assert asked[3][-2:] == ["1175", "And?"]
+
+
+async def test_a_response_is_told_again_as_it_was_given_until_it_is_deleted(tmp_path: Path) -> None:
+    from openai import NotFoundError
+
+    script = (*CALCULATION, says("It was 25*47."), says("Another way."))
+    async with http_api(*script, tmp_path=tmp_path) as api, client(api) as openai:
+        first = await openai.responses.create(model="test-model", input="25*47?", instructions="Be short.")
+        second = await openai.responses.create(model="test-model", input="What was it?", previous_response_id=first.id)
+        again = [await openai.responses.retrieve(given.id) for given in (first, second)]
+        await openai.responses.delete(second.id)
+        rest = (await api.get(f"/session/{session_of(first)}")).json["messages"]
+        other = await openai.responses.create(model="test-model", input="And?", previous_response_id=first.id)
+        await openai.responses.delete(first.id)
+        kept = (await openai.responses.retrieve(other.id)).output_text
+        for gone in (first.id, second.id, "resp_0000"):
+            for act in (openai.responses.retrieve, openai.responses.delete):
+                with pytest.raises(NotFoundError):
+                    await act(gone)
+            with pytest.raises(NotFoundError) as refused:
+                await openai.responses.create(model="test-model", input="And?", previous_response_id=gone)
+            assert (refused.value.code, refused.value.param) == ("previous_response_not_found", "previous_response_id")
+        await openai.responses.delete(other.id)
+        sessions = (await api.get("/sessions")).json["count"]
+    assert again == [first, second]
+    assert [message["content"] for message in rest] == ["25*47?", "1175"]
+    assert (other.output_text, kept) == ("Another way.", "Another way.")
+    assert session_of(other) == session_of(first)
+    assert sessions == 0
+
+
+async def test_a_response_that_is_not_stored_answers_and_is_gone(tmp_path: Path) -> None:
+    from openai import NotFoundError
+
+    script = (*CALCULATION, says("It was 25*47."))
+    async with http_api(*script, tmp_path=tmp_path) as api, client(api) as openai:
+        first = await openai.responses.create(model="test-model", input="25*47?")
+        second = await openai.responses.create(
+            model="test-model", input="What was it?", previous_response_id=first.id, store=False
+        )
+        told = [message.get("content") for message in api.upstream.requests[2].messages[1:]]
+        messages = (await api.get(f"/session/{session_of(first)}")).json["messages"]
+        with pytest.raises(NotFoundError):
+            await openai.responses.retrieve(second.id)
+        with pytest.raises(NotFoundError, match="not stored"):
+            await openai.responses.create(model="test-model", input="And?", previous_response_id=second.id)
+        sessions = (await api.get("/sessions")).json["count"]
+    assert second.output_text == "It was 25*47."
+    assert told[-2:] == ["1175", "What was it?"]
+    assert [message["content"] for message in messages] == ["25*47?", "1175"]
+    assert sessions == 1
+
+
+async def test_a_response_that_failed_or_still_goes_on_says_so_when_it_is_fetched(tmp_path: Path) -> None:
+    from openai import ConflictError
+
+    script = (broken_off(says("Half ", "a ", "sentence"), chunks=2), hanging(says("Half", " an answer"), chunks=3))
+    async with http_api(*script, tmp_path=tmp_path) as api, client(api) as openai:
+        stream = await openai.responses.create(model="test-model", input="?", stream=True)
+        [*_, ending] = [event async for event in stream]
+        failed = await openai.responses.retrieve(response_of(ending).id)
+        stream = await openai.responses.create(model="test-model", input="?", stream=True)
+        found = await openai.responses.retrieve(response_of(await anext(aiter(stream))).id)
+        with pytest.raises(ConflictError):
+            await openai.responses.delete(found.id)
+        await api.post(f"/runs/{found.id.replace('resp', 'run')}/cancel")
+        [*_, ending] = [event async for event in stream]
+        stopped = await openai.responses.retrieve(found.id)
+    assert failed.error is not None
+    assert "reference" in failed.error.message
+    assert (failed.status, found.status, found.output) == ("failed", "in_progress", [])
+    assert (ending.type, stopped.status, stopped.output_text[:4]) == ("response.incomplete", "cancelled", "Half")
+
+
+def session_of(response: Any) -> str:
+    return response.session_id
+
+
+def response_of(event: Any) -> Any:
+    return event.response
 
 
 async def test_a_streamed_response_tells_its_events_in_order(tmp_path: Path) -> None:

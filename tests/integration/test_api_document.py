@@ -74,10 +74,14 @@ async def test_every_answer_and_chunk_fits_the_document(tmp_path: Path) -> None:
         document = (await api.get("/openapi.json")).json
         chunks = (await api.complete("?", stream=True, stream_options={"include_usage": True})).chunks
         chat = (await api.post("/chat", {"messages": [said("?")]})).json
+        response = (await api.post("/v1/responses", {"input": "?"})).json
+        path = f"/v1/responses/{response['id']}"
+        assert (await api.get(path)).json == response
         bodies = {
             "CompletionBody": (await api.complete("?")).json,
             "ChatBody": chat,
-            "ResponseBody": (await api.post("/v1/responses", {"input": "?"})).json,
+            "ResponseBody": response,
+            "ResponseDeleted": (await api.call("DELETE", path)).json,
             "SessionBody": (await api.get(f"/session/{chat['session_id']}")).json,
             "SessionList": (await api.get("/sessions")).json,
             "TraceList": (await api.get("/traces")).json,

@@ -77,6 +77,8 @@ async def test_what_is_not_there_is_a_404_in_openais_shape(tmp_path: Path) -> No
             await api.post("/approvals/appr_0000", {"decision": "approve"}),
             await api.call("DELETE", "/grants/grant_0000"),
             await api.get("/v1/models/nobody"),
+            await api.get("/v1/responses/resp_0000"),
+            await api.call("DELETE", "/v1/responses/resp_0000"),
             await api.get("/nothing/here"),
         ]
         wrong_method = await api.get(PATH)

@@ -33,6 +33,7 @@ async def test_what_belongs_to_one_owner_is_not_there_for_another(tmp_path: Path
     async with http_api(wants("write_note", text="x"), then=says("ok"), tmp_path=tmp_path, **settings) as api:
         ann, bob = api.with_key(secret), api.with_key(other)
         told = (await ann.post("/chat", {"messages": [said("note")]})).json
+        response = (await ann.post("/v1/responses", {"input": "?"})).json["id"]
         [approval] = (await ann.get("/approvals")).json["approvals"]
         refused = [
             await bob.get(f"/session/{told['session_id']}"),
@@ -44,12 +45,15 @@ async def test_what_belongs_to_one_owner_is_not_there_for_another(tmp_path: Path
             await bob.get(f"/runs/{told['run_id']}/events"),
             await bob.post(f"/runs/{told['run_id']}/cancel"),
             await bob.post(f"/approvals/{approval['approval_id']}", {"decision": "approve"}),
+            await bob.get(f"/v1/responses/{response}"),
+            await bob.call("DELETE", f"/v1/responses/{response}"),
+            await bob.post("/v1/responses", {"input": "?", "previous_response_id": response}),
         ]
         lists = [await bob.get(path) for path in ("/sessions", "/traces", "/runs", "/approvals", "/grants")]
-        mine = await ann.get(f"/session/{told['session_id']}")
+        mine = [await ann.get(path) for path in (f"/session/{told['session_id']}", f"/v1/responses/{response}")]
     assert [reply.status for reply in refused] == [404] * len(refused)
     assert [reply.json["count"] for reply in lists] == [0] * len(lists)
-    assert mine.status == 200
+    assert [reply.status for reply in mine] == [200, 200]
 
 
 async def test_an_operators_key_reads_everybodys_traces(tmp_path: Path) -> None:
