@@ -79,6 +79,7 @@ def http_api(
         settings.http.steps,
         settings.http.detach_seconds,
         settings.heartbeat_seconds,
+        settings.deployments.image,
     )
     return HttpApi(settings, engine)
 

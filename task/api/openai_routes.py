@@ -41,7 +41,7 @@ def openai_routes(service: Service) -> APIRouter:
 
     @routes.get("/models", response_model=None, responses={200: {"model": ModelList}, **failures()})
     async def list_models(request: Request) -> Response:
-        """The agent, and the models it can answer with."""
+        """The agent under its own name, and the chat models it can answer with."""
         who = await service.who(request)
         names = await _models(service, who.core_key)
         return json_response({"object": "list", "data": [_model(name) for name in names]})
@@ -103,7 +103,8 @@ def _file_routes(routes: APIRouter, service: Service) -> None:
 async def _models(service: Service, key: str) -> list[str]:
     connection = service.engine.connection()
     found = [] if connection.inline_images else await connection.listings.chat_models(key)
-    return list(dict.fromkeys([AGENT, service.engine.model, *found]))
+    chatting = [name for name in found if name != service.engine.painter]
+    return list(dict.fromkeys([AGENT, service.engine.model, *chatting]))
 
 
 def _model(name: str) -> dict[str, Any]:
