@@ -15,8 +15,8 @@ class Engine:
     """The agent's models, tools, words and memory.
 
     `connection`, `tools` and `prompt` are asked for each request; `model` is the name of the agent's own model, `steps`
-    how many model requests with tools one run may make, `detach_seconds` how long a run goes on without a listener; `painter` is
-    the deployment that makes pictures, which Core lists among the chat models.
+    how many model requests with tools one run may make, `detach_seconds` how long a run goes on without a listener.
+    `painter` is the deployment that makes pictures, which Core lists among the chat models.
     """
 
     connection: Callable[[], Connection]

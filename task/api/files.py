@@ -25,7 +25,14 @@ from task.llm.credentials import core_headers
 SECONDS = 60.0
 UNKNOWN_TYPE = "application/octet-stream"
 _UNFIT = re.compile(r"[\x00-\x1f\x7f/\\{}?#%]+")
-_NO_CORE = "Files are kept in DIAL Core, which does not answer now. Try again in a moment."
+_NO_CORE = (
+    "Files are kept in DIAL Core, and none answers at DIAL_ENDPOINT. Try again in a moment; where the agent runs "
+    "without a Core, write the file's text into the message."
+)
+_NO_KEY = (
+    "DIAL Core does not accept the key with which files are kept. An operator sets it with DIAL_API_KEY; in the mode "
+    "`dial` it is the key or token of this request."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +129,10 @@ class FileShelf:
             ) as response:
                 if response.status in (403, 404) and missing:
                     raise NotFound(missing)
+                if response.status in (401, 403):
+                    raise Refused(503, _NO_KEY, code="files_unavailable")
+                if response.status == 413:
+                    raise Refused(413, "DIAL Core takes no file of that size.", code="file_too_large")
                 response.raise_for_status()
                 return await response.read()
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession, FormData
 
 from task.llm.scripted import says
-from tests.support.http_api import http_api, said
+from tests.support.http_api import Api, http_api, said
+from tests.support.product import product
 from tests.support.upstream import broken_off, http_error, never_answering
 
 PATH = "/v1/chat/completions"
@@ -146,6 +148,26 @@ async def test_a_database_that_cannot_be_used_is_a_503_that_says_when_to_come_ag
         replies = [await api.complete("?"), await api.get("/traces"), await api.post("/session/start")]
     assert [reply.status for reply in replies] == [503] * 3
     assert all(reply.headers["Retry-After"] for reply in replies)
+
+
+async def test_without_a_core_or_its_key_files_are_refused_with_the_setting_to_mend(tmp_path: Path) -> None:
+    part = {"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain;base64,aGVsbG8="}}
+    question = {"messages": [{"role": "user", "content": [{"type": "text", "text": "?"}, part]}]}
+    async with http_api(says("ok"), tmp_path=tmp_path) as api:
+        form = FormData()
+        form.add_field("file", b"hello", filename="a.txt")
+        away = [
+            await api.call("POST", "/v1/files", data=form),
+            await api.get("/v1/files"),
+            await api.post(PATH, question),
+        ]
+        answer = await api.complete("?")
+    async with product(tmp_path=tmp_path, dial_api_key="wrong") as running, ClientSession() as session:
+        keyless = await Api(running.agent_url, running.upstream, session).get("/v1/files")
+    assert [(reply.status, reply.error["code"]) for reply in (*away, keyless)] == [(503, "files_unavailable")] * 4
+    assert all("DIAL_ENDPOINT" in reply.error["message"] for reply in away)
+    assert "DIAL_API_KEY" in keyless.error["message"]
+    assert answer.status == 200
 
 
 async def test_cursors_limits_and_event_numbers_that_are_none_are_refused_or_ignored(tmp_path: Path) -> None:
