@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -18,7 +18,7 @@ from task.llm.accumulator import Accumulator
 from task.llm.base import AttachmentDelta, ChatModel, Delta, ModelOptions, ReasoningDelta, TextDelta, ToolSchema, Usage
 from task.llm.window import ContextWindow
 from task.permissions.decisions import Decision
-from task.tools.models import Caller
+from task.tools.models import TOOLS, Caller
 from task.tools.toolbox import Pending, Toolbox
 
 LAST_ANSWER_SECONDS = 60.0
@@ -46,7 +46,7 @@ Status = Literal["finished", "limited", "suspended", "cancelled", "failed"]
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
     """How a run ended, with the messages it added to the conversation and the tokens of all its model requests,
-    those of its tools included.
+    those of its tools included; `behind` has these apart, by the model that took them.
 
     `limit` names the limit that was hit, `pending` the calls that wait for approval, `error` what failed.
     """
@@ -57,6 +57,7 @@ class RunOutcome:
     pending: tuple[Pending, ...] = ()
     limit: str | None = None
     error: AgentError | None = None
+    behind: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
 
     @property
     def answer(self) -> Message:
@@ -122,7 +123,8 @@ class ToolLoop:
 class _Run:
     def __init__(self, loop: ToolLoop, messages: list[Message], choice: ChoiceSink, caller: Caller) -> None:
         self._loop, self._messages, self._choice = loop, messages, choice
-        self._caller = replace(caller, spend=self._spent)
+        self._caller = replace(caller, spend=self._spent_behind)
+        self._behind: dict[str, Usage] = {}
         self._open = unanswered(messages)  # a resumed run starts with these
         self._base = len(messages)
         while self._open and not messages[self._base - 1].tool_calls:
@@ -146,7 +148,8 @@ class _Run:
         self._messages[self._base :] = repaired(self._messages[self._base :], ids)
         resumed = list(takewhile(lambda message: message.role is Role.TOOL, self._added))
         added = (*resumed, *repaired(self._added[len(resumed) :], ids))
-        return RunOutcome(status, added, self._usage, tuple(pending), limit=limit, error=error)
+        behind = dict(self._behind)
+        return RunOutcome(status, added, self._usage, tuple(pending), limit=limit, error=error, behind=behind)
 
     async def outcome(self) -> RunOutcome:
         try:
@@ -189,8 +192,10 @@ class _Run:
         except TimeoutError:
             raise _LimitHit(f"the limit of {self._loop.limits.run_seconds:g} seconds") from None
 
-    def _spent(self, usage: Usage) -> None:
-        self._usage += usage
+    def _spent_behind(self, usage: Usage, model: str = TOOLS, /) -> None:
+        for name, part in usage.by_model(model).items():
+            self._usage += part
+            self._behind[name] = self._behind.get(name, Usage()) + part
 
     def _add(self, *messages: Message) -> None:
         self._messages += messages
@@ -228,10 +233,10 @@ class _Run:
                 self._spoke = True
             raise
         finally:
-            self._spent(heard.usage or Usage())
+            self._usage += heard.usage or Usage()
         message = self._understood(heard)
         self._add(message)
-        self._loop.observer.model_answered(message, heard.usage or Usage(), perf_counter() - started)
+        self._loop.observer.model_answered(message, Usage() + (heard.usage or Usage()), perf_counter() - started)
         return message
 
     async def _hear(self, request: list[Message], tools: Sequence[ToolSchema], heard: Accumulator) -> None:

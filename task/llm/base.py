@@ -48,6 +48,26 @@ class Usage:
     def __add__(self, other: Usage) -> Usage:
         return Usage(self.prompt_tokens + other.prompt_tokens, self.completion_tokens + other.completion_tokens)
 
+    def by_model(self, asked: str) -> dict[str, Usage]:
+        """The tokens by the model that took them, when the model `asked` was asked."""
+        return {asked: self}
+
+
+@dataclass(frozen=True, slots=True)
+class DelegatedUsage(Usage):
+    """Tokens of a request to a deployment that tells which models it asked itself; `models` are theirs."""
+
+    models: tuple[tuple[str, Usage], ...] = ()
+
+    def by_model(self, asked: str) -> dict[str, Usage]:
+        told: dict[str, Usage] = {}
+        for model, usage in self.models:
+            told[model] = told.get(model, Usage()) + usage
+        known = sum(told.values(), Usage())
+        prompt, completion = self.prompt_tokens - known.prompt_tokens, self.completion_tokens - known.completion_tokens
+        rest = Usage(max(prompt, 0), max(completion, 0))
+        return {**told, asked: told.get(asked, Usage()) + rest} if rest != Usage() else told
+
 
 @dataclass(frozen=True, slots=True)
 class Finish:

@@ -11,7 +11,16 @@ import orjson
 
 from task.conversation.messages import Attachment
 from task.errors import ProviderError
-from task.llm.base import AttachmentDelta, Delta, Finish, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from task.llm.base import (
+    AttachmentDelta,
+    DelegatedUsage,
+    Delta,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+)
 from task.llm.failures import INTERRUPTED, MALFORMED, stream_failure
 from task.llm.sse import DONE, EVENT_LIMIT, EventTooLong, SseReader
 
@@ -97,7 +106,7 @@ class _Answer:
             return self._end(stream_failure(chunk.get("error") or chunk, self._secrets))
         self._told = True
         if usage := chunk.get("usage"):
-            self.usage = Usage(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
+            self.usage = _usage(usage, chunk.get("statistics"))
         if not (choices := chunk.get("choices")):
             return None
         choice = choices[0]
@@ -112,6 +121,23 @@ class _Answer:
     def _end(self, failure: ProviderError | None) -> None:
         self.done = True
         self.failure = failure
+
+
+def _usage(usage: dict[str, Any], statistics: Any) -> Usage:
+    """The told tokens; DIAL tells beside them which models took how many."""
+    prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    told = statistics.get("usage_per_model") if isinstance(statistics, dict) else None
+    models = tuple(filter(None, map(_model_usage, told))) if isinstance(told, list) else ()
+    return DelegatedUsage(prompt, completion, models) if models else Usage(prompt, completion)
+
+
+def _model_usage(told: Any) -> tuple[str, Usage] | None:
+    match told:
+        case {"model": str(model)} if model:
+            numbers = [told.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")]
+            return (model, Usage(*numbers)) if all(type(number) is int for number in numbers) else None
+        case _:
+            return None
 
 
 def _read_delta(delta: dict[str, Any], deltas: list[Delta]) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from task.llm.base import Usage
 
 PER = 1_000_000
-TOOLS = "tools"  # tokens of models behind tools; they are counted at the price of the run's own model
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +17,17 @@ class Price:
     prompt: float
     completion: float
 
+    def of(self, usage: Usage) -> float:
+        """What these tokens cost."""
+        return (usage.prompt_tokens * self.prompt + usage.completion_tokens * self.completion) / PER
 
-def cost_of(usage: Mapping[str, Usage], prices: Mapping[str, Price]) -> float | None:
-    """The cost of one run's tokens; None when its model has no price."""
-    price = next((prices[model] for model in usage if model in prices), None)
-    if price is None:
+
+def cost_of(model: str, usage: Mapping[str, Usage], prices: Mapping[str, Price]) -> float | None:
+    """The cost of one run's tokens by model; None when the run's own `model` has no price.
+
+    Tokens of a model behind a tool cost what that model costs, or what the run's costs where no price is known.
+    """
+    own = prices.get(model)
+    if own is None:
         return None
-    spent = sum(
-        used.prompt_tokens * price.prompt + used.completion_tokens * price.completion for used in usage.values()
-    )
-    return round(spent / PER, 9)
+    return round(sum(prices.get(name, own).of(used) for name, used in usage.items()), 9)

@@ -102,9 +102,9 @@ class TracedDecision:
 class Trace:
     """What one run did. Times are seconds since 1970; `cost` is None where no price is known.
 
-    `usage` is by model, and under "tools" what models behind tools took. `history` counts the messages before the
-    run's own, `asked` the turns that the request brought; without `content` only names, sizes, times and tokens are
-    kept. `parent`, the caller's own trace, is for spans and is not stored.
+    `usage` is by model, those behind tools too; under "tools" stands what tools took without naming a model. `history`
+    counts the messages before the run's own, `asked` the turns that the request brought; without `content` only names,
+    sizes, times and tokens are kept. `parent`, the caller's own trace, is for spans and is not stored.
     """
 
     trace_id: str

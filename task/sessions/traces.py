@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from task.llm.base import ModelOptions, Usage
 from task.loop import RunOutcome
 from task.permissions.decisions import Allowed, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC
-from task.sessions.prices import TOOLS, Price, cost_of
+from task.sessions.prices import Price, cost_of
 from task.sessions.trace_records import Trace, TracedCall, TracedDecision, Turn
 
 
@@ -65,7 +65,8 @@ class TraceObserver:
         self._calls: list[TracedCall] = []
         self._decisions: list[TracedDecision] = []
         self._limits: list[str] = []
-        self._usage = self._spent = Usage()
+        self._usage = Usage()
+        self._behind: Mapping[str, Usage] = {}
         self._said = ""
         self._end: tuple[float, str, str | None] | None = None
 
@@ -99,7 +100,8 @@ class TraceObserver:
         self._limits.append(limit)
 
     def run_ended(self, outcome: RunOutcome) -> None:
-        self._spent = outcome.usage
+        self._behind = outcome.behind
+        self._usage = _less(outcome.usage, outcome.behind.values())
         if outcome.answer.content and outcome.answer.text() != self._said:  # broken off, or said by the loop itself
             self._turns.append(self._turn(outcome.answer, self._clock()))
         limit = f"stopped at {outcome.limit}" if outcome.limit is not None else None
@@ -113,11 +115,12 @@ class TraceObserver:
     def trace(self) -> Trace:
         """The trace as it is now."""
         start, (at, status, error) = self._start, self._end or (None, "running", None)
-        usage = _by_model(start.model, self._usage, self._spent)
+        usage = _by_model(start.model, self._usage, self._behind)
+        cost = cost_of(start.model, usage, self._prices)
         return Trace(
             self.trace_id, start.owner, start.door, start.model, status, self._began, at,
             tuple(_in_call_order(self._turns)),
-            tuple(self._calls), _config(start.options), usage, cost_of(usage, self._prices), tuple(self._limits),
+            tuple(self._calls), _config(start.options), usage, cost, tuple(self._limits),
             tuple(self._decisions), error, start.session_id, start.run_id, start.experiment, start.history,
             start.content, len(start.asked), start.parent,
         )  # fmt: skip
@@ -175,10 +178,13 @@ def _told(decision: Decision) -> tuple[str, str, str, ICERC | None]:
             return "deferred", reason, "", card
 
 
-def _by_model(model: str, own: Usage, spent: Usage) -> dict[str, Usage]:
-    prompt, completion = spent.prompt_tokens - own.prompt_tokens, spent.completion_tokens - own.completion_tokens
-    rest = Usage(max(prompt, 0), max(completion, 0))
-    return {model: own, TOOLS: rest} if rest != Usage() else {model: own}
+def _by_model(model: str, own: Usage, behind: Mapping[str, Usage]) -> dict[str, Usage]:
+    return {model: own, **behind} | ({model: own + behind[model]} if model in behind else {})
+
+
+def _less(whole: Usage, parts: Iterable[Usage]) -> Usage:
+    known = sum(parts, Usage())
+    return Usage(whole.prompt_tokens - known.prompt_tokens, whole.completion_tokens - known.completion_tokens)
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from task.conversation.messages import Attachment, ToolCall
 from task.conversation.sinks import ChoiceSink, StageSink
 from task.llm.base import Usage
 from task.permissions.decisions import Effect as Effect
 
+TOOLS = "tools"  # stands for the models of tools that name none
 
-def _uncounted(usage: Usage) -> None:
+
+class Spend(Protocol):
+    """Told the tokens that a tool's own model took, and that model's name."""
+
+    def __call__(self, usage: Usage, model: str = TOOLS, /) -> None: ...
+
+
+def _uncounted(usage: Usage, model: str = TOOLS, /) -> None:
     """Nobody counts the tokens."""
 
 
@@ -23,7 +31,7 @@ class Caller:
     `api_key` is the key or token of this one request; `headers` travel on to models and servers (`X-*`, `traceparent`);
     `principal` gives the stable identity behind the key, asked for once and only when somebody needs it. `files` are
     the attachments of the conversation's messages, oldest first. A tool that asks a model of its own tells `spend` the
-    tokens: they belong to the run.
+    tokens and the model: they belong to the run.
     """
 
     api_key: str
@@ -31,7 +39,7 @@ class Caller:
     conversation_id: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     files: tuple[Attachment, ...] = ()
-    spend: Callable[[Usage], None] = _uncounted
+    spend: Spend = _uncounted
 
 
 @dataclass

@@ -104,10 +104,10 @@ def streams(*parts: bytes, seconds: float = 0) -> Handler:
     return answer
 
 
-def chunk(delta: Mapping[str, Any], finish_reason: str | None = None, id: str = "r1") -> bytes:
-    """One event of a streamed completion."""
+def chunk(delta: Mapping[str, Any], finish_reason: str | None = None, id: str = "r1", **more: Any) -> bytes:
+    """One event of a streamed completion; `more` stands beside its choices."""
     choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
-    document = {"id": id, "object": "chat.completion.chunk", "created": 1, "choices": [choice]}
+    document = {"id": id, "object": "chat.completion.chunk", "created": 1, "choices": [choice], **more}
     return b"data: " + json.dumps(document).encode() + b"\n\n"
 
 

@@ -6,6 +6,8 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from task.conversation.messages import user
 from task.llm.base import Usage
 from task.llm.scripted import Reply, ScriptedModel, says, wants
@@ -41,7 +43,8 @@ async def run(model: ScriptedModel, tool: BaseTool, **limits: Any) -> RunOutcome
 async def test_tokens_of_the_model_that_answers_from_a_document_are_in_the_usage() -> None:
     tool = rag_tool(says("40 euros [1].", usage=Usage(100, 7)))
     model = ScriptedModel(says("", usage=Usage(10, 1)) & ASKED, says("40 euros.", usage=Usage(20, 2)))
-    assert (await run(model, tool)).usage == Usage(130, 10)
+    outcome = await run(model, tool)
+    assert (outcome.usage, outcome.behind) == (Usage(130, 10), {"writer": Usage(100, 7)})
 
 
 async def test_they_count_for_the_limit_of_tokens() -> None:
@@ -57,4 +60,28 @@ async def test_tokens_that_a_deployment_tells_are_in_the_usage() -> None:
     model = ScriptedModel(wants("translate", text="Yes"), says("Ja.", usage=Usage(10, 1)))
     async with peer(streams(*parts)) as deployment:
         outcome = await run(model, DeploymentTool(deployment.url, spec))
-    assert outcome.usage == Usage(40, 5)
+    assert (outcome.usage, outcome.behind) == (Usage(40, 5), {"translator": Usage(30, 4)})
+
+
+@pytest.mark.parametrize(
+    ("told", "behind"),
+    [
+        ([("big", 20, 4)], {"big": Usage(20, 4), "translator": Usage(10, 0)}),
+        ([("big", 10, 0), ("big", 20, 4)], {"big": Usage(30, 4)}),
+        ([("big", 300, 40)], {"big": Usage(300, 40)}),
+        ([("big", 30, None)], {"big": Usage(30, 0), "translator": Usage(0, 4)}),
+        ([(7, 30, 4), ("big", "x", 4)], {"translator": Usage(30, 4)}),
+        ("nothing", {"translator": Usage(30, 4)}),
+    ],
+)
+async def test_models_that_a_deployment_has_asked_are_told_apart(told: Any, behind: dict[str, Usage]) -> None:
+    names = ("model", "prompt_tokens", "completion_tokens")
+    per_model = [dict(zip(names, row, strict=False)) if isinstance(row, tuple) else row for row in told]
+    usage = {"prompt_tokens": 30, "completion_tokens": 4}
+    last = chunk({}, "stop", usage=usage, statistics={"usage_per_model": per_model})
+    spec = DeploymentSpec("translate", "Translates.", "translator", prompt="text")
+    model = ScriptedModel(wants("translate", text="Yes"), says("Ja.", usage=Usage(10, 1)))
+    async with peer(streams(chunk({"content": "Ja"}), last, DONE)) as deployment:
+        outcome = await run(model, DeploymentTool(deployment.url, spec))
+    assert outcome.behind == behind
+    assert outcome.usage == sum(behind.values(), Usage(10, 1))

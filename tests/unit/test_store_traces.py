@@ -17,7 +17,7 @@ from task.loop import Limits
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC
 from task.sessions.compare import parting
-from task.sessions.prices import Price
+from task.sessions.prices import Price, cost_of
 from task.sessions.replay import replayed
 from task.sessions.service import Store
 from task.sessions.trace_store import TraceFilter
@@ -109,14 +109,25 @@ async def test_what_models_behind_tools_take_is_counted_apart(store: Store) -> N
     class Spender(MadeTool):
         async def _execute(self, tool_call_params: Any) -> str:
             tool_call_params.caller.spend(Usage(1000, 100))
+            tool_call_params.caller.spend(Usage(200, 20), "writer")
+            tool_call_params.caller.spend(Usage(30, 3), "gpt-4o")
             return "spent"
 
     async def nothing() -> str:
         return ""
 
     trace = await traced(store, wants("spend"), says("done", usage=Usage(10, 1)), tools=[Spender("spend", nothing)])
-    assert trace.usage == {"gpt-4o": Usage(10, 1), "tools": Usage(1000, 100)}
-    assert trace.total_tokens == 1111
+    assert trace.usage == {"gpt-4o": Usage(40, 4), "tools": Usage(1000, 100), "writer": Usage(200, 20)}
+    assert trace.total_tokens == 1364
+
+
+def test_tokens_cost_what_the_model_that_took_them_costs() -> None:
+    usage = {"gpt-4o": Usage(100, 10), "mini": Usage(1000, 100), "tools": Usage(1, 1)}
+    prices = {"gpt-4o": Price(2, 10), "mini": Price(0.1, 0.5), "other": Price(9, 9)}
+    cost = cost_of("gpt-4o", usage, prices)
+    assert cost == pytest.approx((100 * 2 + 10 * 10 + 1000 * 0.1 + 100 * 0.5 + 2 + 10) / 1e6)
+    assert cost_of("gpt-4o", usage, {"gpt-4o": Price(2, 10)}) == pytest.approx((1101 * 2 + 111 * 10) / 1e6)
+    assert cost_of("gpt-4o", usage, {"mini": Price(1, 1)}) is None
 
 
 async def test_decisions_of_the_gate_are_kept(store: Store) -> None:

@@ -138,7 +138,7 @@ class DeploymentTool(BaseTool):
                     if writer is not None and isinstance(delta, TextDelta):
                         writer.write(delta.text)
                     elif isinstance(delta, Usage) and params.caller is not None:
-                        params.caller.spend(delta)
+                        params.caller.spend(delta, self._spec.deployment)
         except ProviderError as error:
             raise ToolError(explained(error, self._spec.deployment)) from error
         if answer.finish_reason == "content_filter":

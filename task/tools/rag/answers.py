@@ -61,7 +61,7 @@ async def written(
     question: str,
     passages: Sequence[Passage],
     write: Callable[[str], None],
-    spend: Callable[[Usage], None],
+    spend: Callable[[Usage], object],
 ) -> str:
     """What the model writes about the passages, unchecked; `write` gets it piece by piece, `spend` its tokens.
 

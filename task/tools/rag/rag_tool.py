@@ -169,7 +169,9 @@ class RagTool(BaseTool):
         try:
             caller = params.caller or _caller_of(params)
             async with self._asked_model(caller) as model:
-                text = await written(model, question, found, report.write, caller.spend)
+                text = await written(
+                    model, question, found, report.write, lambda usage: caller.spend(usage, self._deployment)
+                )
         except ProviderError as error:
             told = passages_only(found, self._deployment, error, _notes(opened))
             return Message(Role.TOOL, report.ended(told))
