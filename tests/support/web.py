@@ -34,6 +34,22 @@ def show_things(what: str) -> Message:
         Attachment("text/markdown", "[1] cities.pdf, page 3", data="Tokyo is the largest city of the world.",
                    reference_url="files/somewhere/cities.pdf"),
     )))
+
+
+@tool(effects={Effect.READ})
+def count_up(to: int) -> str:
+    """Count from 1, a line for each number."""
+    return "\\n\\n".join(map(str, range(1, to + 1)))
+
+
+@tool(effects={Effect.READ})
+def make_table(rows: int) -> Message:
+    """Make a table of so many rows."""
+    lines = [f'"Town, no. {row}",{row * 1000},<img src=x onerror=harmed()>' for row in range(1, rows + 1)]
+    table = "\\n".join(["town,people,note", *lines])
+    return Message(Role.TOOL, f"{rows} rows", custom_content=CustomContent((
+        Attachment("text/csv", "towns.csv", data=table),
+    )))
 '''
 
 
@@ -45,6 +61,8 @@ class Person:
         self.field = self.page.get_by_label("Message", exact=True)
         self.answers = self.page.locator("article.answer")
         self.cards = self.page.locator("details.card")
+        self.prose = self.answers.last.locator(".parts > .prose")
+        self.cited = self.prose.get_by_role("button", name="Source")
 
     def button(self, name: str) -> Locator:
         return self.page.get_by_role("button", name=name, exact=True)

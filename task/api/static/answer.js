@@ -1,9 +1,10 @@
 // One answer: its text, tool cards, attachments, questions and figures, in the order in which they came.
 import { ApprovalCard } from "./approval.js";
-import { citation, isCitation, shown } from "./attachments.js";
+import { shown } from "./attachments.js";
 import { storedCard, textOf, ToolCard } from "./cards.js";
 import { copy, cost, count, duration, h, icon, iconButton } from "./dom.js";
 import { Markdown } from "./markdown.js";
+import { isCitation, Sources } from "./sources.js";
 
 const ENDINGS = {
   cancelled: "Stopped.", interrupted: "The agent ended before this answer did.",
@@ -15,13 +16,13 @@ export class Answer {
   constructor(actions) {
     this.actions = actions;
     this.cards = new Map();
-    this.cited = new Set();
+    this.traces = new Set(); // a question that waited makes two runs of one answer
     this.text = "";
     this.writing = null;
     this.parts = h("div", { class: "parts" });
-    this.sources = h("div", { class: "sources", hidden: true, "aria-label": "Sources", role: "group" });
+    this.sources = new Sources();
     this.foot = h("footer", { class: "answer-foot" });
-    this.element = h("article", { class: "answer", "aria-label": "Answer" }, this.parts, this.sources, this.foot);
+    this.element = h("article", { class: "answer", "aria-label": "Answer" }, this.parts, this.sources.element, this.foot);
   }
 
   /** Show that something is on its way. */
@@ -41,7 +42,7 @@ export class Answer {
   on_text({ text }) {
     this.text += text;
     if (!this.writing) {
-      this.writing = { text: "", view: new Markdown() };
+      this.writing = { text: "", view: new Markdown((block) => this.sources.link(block)) };
       this.parts.append(this.writing.view.element);
     }
     this.writing.text += text;
@@ -83,7 +84,15 @@ export class Answer {
   }
 
   on_usage(event) {
-    this.usage = event;
+    this.spent(event, event.duration_ms);
+  }
+
+  spent({ prompt_tokens: read, completion_tokens: written, cost: price }, milliseconds) {
+    const before = this.usage ?? { read: 0, written: 0, price: null, milliseconds: 0 };
+    this.usage = {
+      read: before.read + (read ?? 0), written: before.written + (written ?? 0), milliseconds: before.milliseconds + (milliseconds ?? 0),
+      price: price === null || price === undefined ? before.price : (before.price ?? 0) + price,
+    };
   }
 
   on_error({ error }) {
@@ -101,14 +110,10 @@ export class Answer {
   }
 
   attach(item) {
-    if (isCitation(item)) {
-      const key = `${item.title} ${item.data}`;
-      if (this.cited.has(key)) return;
-      this.cited.add(key);
-      this.sources.hidden = false;
-      this.sources.append(citation(item));
-    } else {
+    if (!isCitation(item)) {
       this.place(shown(item));
+    } else if (this.sources.add(item)) {
+      for (const prose of this.parts.querySelectorAll(":scope > .prose")) this.sources.link(prose);
     }
   }
 
@@ -136,13 +141,15 @@ export class Answer {
       this.parts.append(h("p", { class: "ending" }, text));
     }
     this.told = false;
-    this.figures({ traceId, ...this.usage });
+    if (traceId) this.traces.add(traceId);
+    this.figures(traceId);
   }
 
   /** The line below: what can be done with the answer, and what it took. */
-  figures({ traceId = null, prompt_tokens: read, completion_tokens: written, total_tokens: total, cost: price, milliseconds } = {}) {
-    const tokens = read !== undefined ? `${count(read)} in · ${count(written)} out` : total ? `${count(total)} tokens` : "";
-    const told = [tokens && `${tokens}${read !== undefined ? " tokens" : ""}`, cost(price), duration(milliseconds)].filter(Boolean);
+  figures(traceId = null) {
+    const { read = 0, written = 0, price = null, milliseconds = 0 } = this.usage ?? {};
+    const tokens = read + written > 0 ? `${count(read)} in · ${count(written)} out tokens` : "";
+    const told = [tokens, cost(price), milliseconds > 0 ? duration(milliseconds) : ""].filter(Boolean);
     const copying = iconButton("copy", "Copy the answer", () => copy(this.text, copying));
     this.foot.replaceChildren(
       h("span", { class: "answer-actions" }, copying, iconButton("retry", "Answer again", () => this.actions.retry(this)),
@@ -179,10 +186,10 @@ export class Answer {
       const card = this.cards.get(call.id);
       if (card) card.took(call.duration_ms);
     }
-    const sum = Object.values(trace.usage ?? {}).reduce((all, usage) => ({
-      prompt_tokens: all.prompt_tokens + usage.prompt_tokens, completion_tokens: all.completion_tokens + usage.completion_tokens,
-    }), { prompt_tokens: 0, completion_tokens: 0 });
-    this.figures({ traceId: trace.trace_id, ...sum, cost: trace.cost, milliseconds: trace.duration_ms });
+    for (const usage of Object.values(trace.usage ?? {})) this.spent(usage, 0);
+    this.spent({ cost: trace.cost }, trace.duration_ms);
+    this.traces.add(trace.trace_id);
+    this.figures([...this.traces][0]);
   }
 
   soon() {

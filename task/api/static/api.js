@@ -93,6 +93,30 @@ export async function content(url, type) {
   return new Blob([await response.arrayBuffer()], { type: type ?? "application/octet-stream" });
 }
 
+/** The first bytes of a file of ours, at least `most` of them where it has so many, and whether that is all. */
+export async function beginning(url, most) {
+  const reader = (await call("GET", `v1/files/${fileId(url)}/content`)).body.getReader();
+  const pieces = [];
+  for (let size = 0; size < most;) {
+    const { done, value } = await reader.read();
+    if (done) return { bytes: joined(pieces), whole: true };
+    pieces.push(value);
+    size += value.length;
+  }
+  await reader.cancel();
+  return { bytes: joined(pieces).slice(0, most), whole: false };
+}
+
+function joined(pieces) {
+  const bytes = new Uint8Array(pieces.reduce((sum, piece) => sum + piece.length, 0));
+  let place = 0;
+  for (const piece of pieces) {
+    bytes.set(piece, place);
+    place += piece.length;
+  }
+  return bytes;
+}
+
 export function fileId(url) {
   const name = new TextEncoder().encode(decodeURIComponent(url.split("/").pop()));
   const base64 = btoa(String.fromCharCode(...name));

@@ -1,29 +1,81 @@
-// What an answer carries besides text: pictures, charts, files, and the passages it cites.
+// What a message carries besides text: pictures, charts, tables and files.
 import * as api from "./api.js";
 import { h, icon } from "./dom.js";
 import { drawChart } from "./chart.js";
-import { passage } from "./dialogs.js";
+import { ask } from "./dialogs.js";
 import { markdown } from "./markdown.js";
+import { decoded, isSheet, MOST_BYTES, sheet } from "./sheet.js";
 
 const CHART = "application/vnd.plotly.v1+json";
 const PICTURES = /^image\/(png|jpeg|gif|webp|svg\+xml)$/;
-
-export const isCitation = (item) => Boolean(item.reference_url && item.data);
+const TEXTS = /^(text\/|application\/(json|xml|yaml|x-yaml|toml|x-sh|javascript|x-python))/;
+const TEXT_NAMES = /\.(txt|md|json|jsonl|xml|ya?ml|toml|ini|log|py|js|ts|sh|sql|html?|css)$/i;
+const MOST_TEXT = 100_000; // bytes of a text that are shown
 
 /** The element for an attachment that is no citation. */
 export function shown(item) {
   if (item.type === CHART) return chart(item);
   if (PICTURES.test(item.type ?? "")) return picture(item);
+  if (isSheet(item) && (item.data || item.url)) return table(item);
   if (item.data && /^text\/(markdown|plain)/.test(item.type ?? "text/markdown")) return note(item);
   return file(item);
 }
 
-/** A citation: its number or title, which opens the passage. */
-export function citation(item) {
-  return h(
-    "button", { type: "button", class: "chip", onclick: () => passage(item), title: "Show the passage" },
-    icon("quote"), h("span", {}, item.title || "Source"),
-  );
+/** A file that a person attached: a small picture, or a chip that opens what is in it. */
+export function attached(item) {
+  const name = item.title || "File";
+  if (!item.url) return h("li", { class: "chip" }, icon("file"), h("span", {}, name));
+  const open = h("button", { type: "button", class: "chip", "aria-haspopup": "dialog", title: name, onclick: () => preview(item) }, icon("file"), h("span", {}, name));
+  if (PICTURES.test(item.type ?? "")) thumbnail(item, open);
+  return h("li", {}, open);
+}
+
+function thumbnail(item, button) {
+  const near = new IntersectionObserver(async ([entry]) => {
+    if (!entry.isIntersecting) return;
+    near.disconnect();
+    try {
+      const image = h("img", { src: URL.createObjectURL(await blobOf(item)), alt: item.title || "Attached picture" });
+      await image.decode();
+      button.className = "thumbnail";
+      button.replaceChildren(image);
+    } catch { /* it stays a chip */ }
+  });
+  near.observe(button);
+}
+
+/** Show what is in a file. */
+export function preview(item) {
+  const name = item.title || "File";
+  return ask(name, (finish) => [
+    PICTURES.test(item.type ?? "") || isSheet(item) ? shown(item) : isText(item) ? text(item) : file(item),
+    h("footer", {}, h("button", { type: "button", class: "primary", onclick: () => finish(null) }, "Close")),
+  ], "wide");
+}
+
+const isText = (item) => TEXTS.test(item.type ?? "") || TEXT_NAMES.test(item.title ?? "");
+
+/** The first bytes of an attachment as text, and whether that is all of it. */
+async function beginning(item, most) {
+  if (!item.url) return { text: item.data, whole: true };
+  const { bytes, whole } = await api.beginning(item.url, most);
+  return { text: decoded(bytes), whole };
+}
+
+function table(item) {
+  return framed(item, "sheet", async (body) => {
+    const { text: given, whole } = await beginning(item, MOST_BYTES);
+    body.replaceChildren(...sheet(given, whole, item.title));
+  });
+}
+
+function text(item) {
+  return framed(item, "text", async (body) => {
+    const { text: given, whole } = await beginning(item, MOST_TEXT);
+    const isMarkdown = /markdown/.test(item.type ?? "") || /\.md$/i.test(item.title ?? "");
+    const more = whole ? "" : h("p", { class: "sheet-note" }, "This is the beginning of a longer file.");
+    body.replaceChildren(isMarkdown ? markdown(given) : h("pre", { tabindex: "0" }, given), more);
+  });
 }
 
 async function blobOf(item) {
@@ -65,7 +117,8 @@ function note(item) {
 }
 
 function file(item) {
-  return h("div", { class: "attachment file" }, icon("file"), h("span", {}, item.title || "File"), download(item));
+  const look = item.url && isText(item) ? h("button", { type: "button", class: "quiet small", "aria-haspopup": "dialog", "aria-label": `Show ${item.title || "the file"}`, onclick: () => preview(item) }, "Show") : null;
+  return h("div", { class: "attachment file" }, icon("file"), h("span", {}, item.title || "File"), look, download(item));
 }
 
 function download(item) {

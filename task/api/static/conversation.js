@@ -1,11 +1,15 @@
 // A conversation: its messages, the answer in the making, and what can be done with them.
 import * as api from "./api.js";
+import { Annotations } from "./annotations.js";
 import { Answer } from "./answer.js";
+import { attached } from "./attachments.js";
 import { textOf } from "./cards.js";
 import { copy, h, icon, iconButton, say } from "./dom.js";
 
 const AT_ONCE = 24; // messages shown first; earlier ones come when they are scrolled to
 const NEAR_END = 90; // pixels
+const LONG = 1200; // characters of a message of which only the beginning is shown first
+const LONG_LINES = 18;
 const ENDED_BADLY = new Set(["failed", "interrupted", "cancelled"]);
 
 /** `listeners`: `opened(sessionId)`, `changed()`, `busy(answering)`, `refill(text, files)`, `manner()`. */
@@ -16,10 +20,9 @@ export class Conversation {
     this.list = h("div", { class: "messages" });
     this.down = iconButton("chevron", "To the newest message", () => this.toEnd(), { class: "icon-button to-end", hidden: true });
     this.element = h("div", { class: "scroller", id: "main", tabindex: "-1" }, this.list);
-    this.element.addEventListener("scroll", () => { this.down.hidden = this.nearEnd(); }, { passive: true });
+    this.element.addEventListener("scroll", () => this.scrolled(), { passive: true });
     new ResizeObserver(() => { if (this.follows) this.toEnd(); }).observe(this.list);
-    this.element.addEventListener("wheel", () => { this.follows = this.nearEnd(); }, { passive: true });
-    this.element.addEventListener("touchmove", () => { this.follows = this.nearEnd(); }, { passive: true });
+    this.list.addEventListener("click", (event) => { if (event.target.closest("summary, .more")) this.follows = false; }, { capture: true });
     this.reset();
   }
 
@@ -31,6 +34,8 @@ export class Conversation {
     this.asked = [];
     this.hidden = [];
     this.follows = true;
+    this.top = 0;
+    this.annotations = null;
     this.list.replaceChildren();
     this.listeners.busy(false);
   }
@@ -40,12 +45,17 @@ export class Conversation {
     this.sessionId = sessionId;
     const { signal } = this.leaving;
     this.list.replaceChildren(h("div", { class: "skeleton", "aria-label": "Loading" }, h("i"), h("i"), h("i")));
-    const [session, told] = await Promise.all([api.session(sessionId), api.messages(sessionId)]);
+    const told = await api.messages(sessionId);
     if (signal.aborted) return;
+    this.annotations = new Annotations(sessionId, signal);
     this.show(told.messages);
     this.toEnd();
     await this.pickUp(signal);
-    this.annotate(session.traces ?? [], signal);
+    this.annotate();
+  }
+
+  annotate() {
+    this.annotations?.tell([...this.list.querySelectorAll(".answer")].map((element) => element.answer));
   }
 
   show(messages) {
@@ -70,6 +80,7 @@ export class Conversation {
     const groups = this.hidden.splice(-AT_ONCE);
     more.replaceWith(...(this.hidden.length ? [this.sentinel()] : []), ...groups.map((group) => this.restored(group)));
     this.element.scrollTop = this.element.scrollHeight - before;
+    this.annotate();
   }
 
   restored(group) {
@@ -83,8 +94,8 @@ export class Conversation {
   question(text, files) {
     const copying = iconButton("copy", "Copy the message", () => copy(text, copying));
     const element = h("article", { class: "question", "aria-label": "You" },
-      h("div", { class: "bubble" }, text ? h("p", {}, text) : "",
-        files.length ? h("ul", { class: "chips" }, files.map((item) => h("li", { class: "chip" }, icon("file"), h("span", {}, item.title ?? item.filename)))) : ""),
+      h("div", { class: "bubble" }, text ? said(text) : "",
+        files.length ? h("ul", { class: "chips" }, files.map((item) => attached(item))) : ""),
       h("div", { class: "question-actions" }, copying, iconButton("edit", "Edit and ask again", () => this.edit(element))));
     element.said = { text, files };
     return element;
@@ -92,7 +103,7 @@ export class Conversation {
 
   /** Ask: a new run in this conversation, or in a new one. */
   async send({ text, files }) {
-    const question = this.question(text, files.map((item) => ({ title: item.filename ?? item.title, url: item.url })));
+    const question = this.question(text, files.map((item) => ({ title: item.filename ?? item.title, url: item.url, type: item.content_type ?? item.type })));
     const answer = new Answer(this.actions);
     answer.element.answer = answer;
     this.list.append(question, answer.element);
@@ -224,22 +235,6 @@ export class Conversation {
     }
   }
 
-  async annotate(traces, signal) {
-    const answers = [...this.list.querySelectorAll(".answer")].map((element) => element.answer);
-    for (const id of traces.slice(-12).reverse()) {
-      const trace = await api.trace(id).catch(() => null);
-      if (signal.aborted) return;
-      if (!trace) continue;
-      const last = trace.turns.filter((turn) => turn.role === "assistant").at(-1);
-      const calls = new Set(trace.tool_calls.map((call) => call.id));
-      const fits = (answer) => [...answer.cards.keys()].some((key) => calls.has(key)) || (last?.content && answer.text.endsWith(textOf(last.content)));
-      const place = answers.findLastIndex(fits);
-      if (place < 0) continue;
-      answers[place].annotate(trace);
-      answers.splice(place + (calls.size ? 1 : 0), calls.size ? 0 : 1);
-    }
-  }
-
   newest() {
     const last = this.list.lastElementChild;
     return last?.answer ?? null;
@@ -252,12 +247,22 @@ export class Conversation {
     return answer;
   }
 
-  nearEnd() {
-    return this.element.scrollHeight - this.element.scrollTop - this.element.clientHeight < NEAR_END;
+  nearEnd(pixels = NEAR_END) {
+    return this.element.scrollHeight - this.element.scrollTop - this.element.clientHeight < pixels;
+  }
+
+  /** Whoever scrolls up wants to read there, by whatever means; whoever comes back to the end follows the answer again. */
+  scrolled() {
+    const { scrollTop } = this.element;
+    if (scrollTop < this.top && !this.nearEnd(2)) this.follows = false;
+    else if (scrollTop > this.top && this.nearEnd()) this.follows = true;
+    this.top = scrollTop;
+    this.down.hidden = this.nearEnd();
   }
 
   toEnd() {
     this.element.scrollTop = this.element.scrollHeight;
+    this.top = this.element.scrollTop;
   }
 }
 
@@ -265,6 +270,20 @@ export class Conversation {
 function asWritten({ content, attachments = [] }) {
   const text = textOf(content);
   return attachments.length ? text.replace(/(^|\n\n)Attached files:\n- [\s\S]*$/, "") : text;
+}
+
+/** The text of a message; of a very long one the beginning, until the rest is asked for. */
+function said(text) {
+  const place = h("p", {}, text);
+  if (text.length < LONG && text.split("\n").length < LONG_LINES) return place;
+  place.className = "cut";
+  const more = h("button", { type: "button", class: "quiet small more", "aria-expanded": "false" }, "Show all");
+  more.addEventListener("click", () => {
+    const isCut = place.classList.toggle("cut");
+    more.setAttribute("aria-expanded", String(!isCut));
+    more.textContent = isCut ? "Show all" : "Show less";
+  });
+  return [place, more];
 }
 
 /** A message of the user stands alone; what follows, up to the next one, is an answer. */

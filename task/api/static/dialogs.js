@@ -3,10 +3,10 @@ import * as api from "./api.js";
 import { h, iconButton } from "./dom.js";
 
 /** Show a dialog; resolves with what a button gave, null when it was closed otherwise. */
-function ask(title, build) {
+export function ask(title, build, className = null) {
   return new Promise((done) => {
     const heading = h("h2", { id: "dialog-title" }, title);
-    const dialog = h("dialog", { "aria-labelledby": "dialog-title" });
+    const dialog = h("dialog", { "aria-labelledby": "dialog-title", class: className });
     const finish = (value) => { dialog.close(); done(value); };
     const form = h("form", { method: "dialog" }, h("header", {}, heading, iconButton("cross", "Close", () => finish(null))));
     form.append(...build(finish));
@@ -58,15 +58,22 @@ export function askKey() {
   return keyAsked;
 }
 
-/** The passage that a citation quotes. */
-export function passage(item) {
-  return ask(item.title || "Source", (finish) => {
-    const open = h("button", { type: "button", class: "quiet", onclick: () => openSource(item, open) }, "Open the source");
-    return [
-      h("blockquote", { class: "passage" }, item.data),
-      h("footer", {}, open, h("button", { type: "button", class: "primary", onclick: () => finish(null) }, "Close")),
-    ];
+/** The passages that a citation quotes, each with a way to its source. */
+export function passages(items) {
+  const single = items.length === 1;
+  return ask(single ? items[0].title || "Source" : "Sources", (finish) => {
+    const close = h("button", { type: "button", class: "primary", onclick: () => finish(null) }, "Close");
+    const parts = items.flatMap((item) => [
+      single ? "" : h("h3", {}, item.title), h("blockquote", { class: "passage", tabindex: "0" }, item.data),
+      single ? "" : h("div", {}, opener(item)),
+    ]);
+    return [...parts, h("footer", {}, single ? opener(items[0]) : "", close)];
   });
+}
+
+function opener(item) {
+  const button = h("button", { type: "button", class: "quiet", onclick: () => openSource(item, button) }, "Open the source");
+  return button;
 }
 
 async function openSource(item, button) {

@@ -16,9 +16,10 @@ const near = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "800px" });
 
-/** A place that shows Markdown; `show(text)` again changes only the blocks that are different. */
+/** A place that shows Markdown; `show(text)` again changes only the blocks that are different, and `drawn` gets each. */
 export class Markdown {
-  constructor() {
+  constructor(drawn = () => {}) {
+    this.drawn = drawn;
     this.element = h("div", { class: "prose" });
     this.element.place = this;
     this.text = "";
@@ -58,6 +59,7 @@ export class Markdown {
   putBlock(number, html) {
     if (this.blocks[number] === html) return;
     const made = finished(html);
+    this.drawn(made);
     const old = this.element.children[number];
     if (old) old.replaceWith(made);
     else this.element.append(made);

@@ -1,0 +1,181 @@
+"""What an answer carries can be looked into: citations, tables, files; and what older answers took is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Locator, expect
+
+from task.llm.scripted import says, wants
+from tests.support.browser import NARROW, WIDE
+from tests.support.web import Person, person
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.timeout(120),
+    # Playwright talks with its driver through a subprocess that ends after the test's own loop has been left.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+PASSAGE = "Tokyo is the largest city of the world."
+
+
+@pytest.fixture(params=[WIDE, NARROW], ids=["1280", "390"])
+def size(request: pytest.FixtureRequest) -> tuple[int, int]:
+    return request.param
+
+
+async def test_a_number_in_the_text_opens_the_passage_it_cites(tmp_path: Path, size: tuple[int, int]) -> None:
+    text = "Tokyo [1], Delhi [2, 1], not `[1]`, [a link [1]](https://cities.example) and [7]."
+    async with person(wants("show_things", what="cities"), says(text), tmp_path=tmp_path, size=size) as p:
+        await p.asks("Show me https://cities.example")
+        for reloaded in (False, True):
+            if reloaded:
+                await p.page.reload()
+            await expect(p.cited).to_have_count(2)
+            await expect(p.prose).to_have_text("Tokyo 1, Delhi [2]1, not [1], a link [1] and [7].")
+            await p.cited.first.click()
+            await expect(p.page.get_by_role("dialog")).to_contain_text(PASSAGE)
+            await p.button("Close").last.click()
+            await p.cited.last.focus()
+            await p.page.keyboard.press("Enter")
+            await expect(p.page.get_by_role("dialog")).to_contain_text(PASSAGE)
+            await p.page.keyboard.press("Escape")
+            await expect(p.cited.last).to_be_focused()
+        await expect(p.cited.first).to_have_accessible_name("Source 1: cities.pdf, page 3")
+
+
+async def test_a_table_that_a_tool_made_is_shown_with_its_head_and_a_bound(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    async with person(wants("make_table", rows=1234), says("Made."), tmp_path=tmp_path, size=size) as p:
+        await p.asks("Make a table")
+        await p.cards.first.locator("summary").click()
+        table = p.page.get_by_role("region", name="Table towns.csv").first
+        await shows_towns(table, 100)
+        await expect(p.page.locator(".sheet-note").first).to_have_text("1,134 more rows in the file")
+        await expect(p.page.get_by_role("button", name="Download towns.csv").first).to_be_visible()
+        assert await table.evaluate("frame => frame.scrollHeight > frame.clientHeight && frame.clientHeight < 400")
+        assert await p.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def shows_towns(table: Locator, rows: int) -> None:
+    await expect(table.get_by_role("columnheader")).to_have_text(["town", "people", "note"])
+    await expect(table.locator("tbody tr")).to_have_count(rows)
+    await expect(table.locator("tbody tr").first.get_by_role("cell")).to_have_text(
+        ["Town, no. 1", "1000", "<img src=x onerror=harmed()>"]
+    )
+    await expect(table.locator("img")).to_have_count(0)
+
+
+FILES = {
+    "people.csv": ("text/csv", 'name;age\n"Ada; Countess";36\nZoë;41\n'.encode()),
+    "notes.txt": ("text/plain", b"First line <b>not bold</b>\n" + b"more\n" * 30_000),
+    "old.csv": ("text/csv", "Stra\u00dfe,Nr\nM\u00fchlweg,7\n".encode("cp1252")),
+    "data.bin": ("application/octet-stream", bytes(range(256))),
+}
+
+
+async def test_attached_files_open_where_they_stand(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with person(says("Seen."), tmp_path=tmp_path, size=size) as p:
+        picked = [{"name": name, "mimeType": kind, "buffer": content} for name, (kind, content) in FILES.items()]
+        await p.page.get_by_label("Files", exact=True).set_input_files(picked)  # type: ignore[arg-type]
+        await p.page.evaluate(PICTURE)
+        await expect(p.page.locator("li.chip:not(.loading)")).to_have_count(5)
+        await p.asks("Look")
+        for reloaded in (False, True):
+            if reloaded:
+                await p.page.reload()
+            await expect(p.page.locator(".question .thumbnail img")).to_be_visible()
+            dialog = await opened(p, "people.csv")
+            await expect(dialog.get_by_role("row")).to_have_text(["nameage", "Ada; Countess36", "Zoë41"])
+            dialog = await opened(p, "old.csv")
+            await expect(dialog.get_by_role("row")).to_have_text(["StraßeNr", "Mühlweg7"])
+            dialog = await opened(p, "notes.txt")
+            await expect(dialog).to_contain_text("First line <b>not bold</b>")
+            await expect(dialog).to_contain_text("This is the beginning of a longer file.")
+            dialog = await opened(p, "data.bin")
+            await expect(dialog.get_by_role("button", name="Download data.bin")).to_be_visible()
+            await p.page.keyboard.press("Escape")
+
+
+async def opened(p: Person, name: str) -> Locator:
+    dialog = p.page.get_by_role("dialog")
+    if await dialog.count():
+        await p.page.keyboard.press("Escape")
+        await expect(dialog).to_have_count(0)
+    await p.page.locator(".question").get_by_role("button", name=name, exact=True).click()
+    return dialog
+
+
+PICTURE = """async () => {
+    const canvas = new OffscreenCanvas(40, 30);
+    canvas.getContext("2d").fillRect(0, 0, 40, 30);
+    const data = new DataTransfer();
+    data.items.add(new File([await canvas.convertToBlob()], "dot.png", { type: "image/png" }));
+    document.querySelector("#message").dispatchEvent(
+        new ClipboardEvent("paste", { bubbles: true, cancelable: true, clipboardData: data }));
+}"""
+
+
+async def test_a_card_that_is_opened_stays_where_it_is(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with person(wants("count_up", to=100), says("Counted."), tmp_path=tmp_path, size=size) as p:
+        await p.asks("Count")
+        summary = p.cards.first.locator("summary")
+        before = await summary.bounding_box()
+        await summary.click()
+        await expect(p.cards.first.locator(".prose p").nth(99)).to_be_attached()
+        after = await summary.bounding_box()
+    assert before is not None
+    assert after is not None
+    assert abs(before["y"] - after["y"]) < 3
+
+
+async def test_a_very_long_message_is_cut_until_it_is_asked_for(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with person(says("Read."), tmp_path=tmp_path, size=size) as p:
+        await p.asks("A word\n" * 300)
+        bubble = p.page.locator(".question .bubble")
+        height = "bubble => bubble.clientHeight"
+        assert await bubble.evaluate(height) < 300
+        await p.button("Show all").click()
+        assert await bubble.evaluate(height) > 3000
+        await p.button("Show less").click()
+        assert await bubble.evaluate(height) < 300
+
+
+async def test_older_answers_tell_what_they_took_when_they_are_shown(tmp_path: Path) -> None:
+    async with person(tmp_path=tmp_path, then=says("Fine.")) as p:
+        await p.asks("Question 0")
+        session_id = (await p.is_in_a_conversation()).rsplit("/", 1)[-1]
+        await p.page.evaluate(ASKED_29_TIMES, session_id)
+        await p.page.reload()
+        told = p.page.locator(".figures", has_text="out tokens ·")
+        await expect(told).to_have_count(12)
+        for _ in range(2):
+            await p.page.evaluate("document.querySelector('.earlier')?.click()")
+        await expect(told).to_have_count(30)
+
+
+ASKED_29_TIMES = """async (sessionId) => {
+    for (let number = 1; number < 30; number += 1) {
+        const messages = [{ role: "user", content: `Question ${number}` }];
+        const body = JSON.stringify({ session_id: sessionId, messages });
+        const answer = await fetch("/chat", { method: "POST", body, headers: { "Content-Type": "application/json" } });
+        if (!answer.ok) throw new Error(await answer.text());
+    }
+}"""
+
+
+async def test_a_branch_tells_what_the_answers_before_it_took(tmp_path: Path) -> None:
+    async with person(says("First."), says("Second."), says("Third."), tmp_path=tmp_path) as p:
+        await p.asks("One")
+        await expect(p.answers.last.locator(".figures")).to_contain_text("ms")
+        await p.asks("Two")
+        first = await p.is_in_a_conversation()
+        await p.answers.last.get_by_role("button", name="Answer again").click()
+        await p.sees("Third.")
+        await p.sees_the_end()
+        assert await p.is_in_a_conversation() != first
+        await p.page.reload()
+        await expect(p.page.locator(".figures", has_text="out tokens ·")).to_have_count(2)
