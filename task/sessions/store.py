@@ -28,6 +28,9 @@ PATIENCE = 5.0  # seconds to wait for another process's transaction, and for a s
 READERS = 4
 DAMAGED = ("not a database", "malformed")  # SQLite's words
 WRONG_URL = "AGENT_STORE__URL: it must be sqlite:///folder/file.db or postgresql://user:password@host/name. Correct it."
+OPTIONS = {"ssl": "ssl", "sslmode": "ssl", "prepared_statement_cache_size": "prepared_statement_cache_size"}
+# Classes of SQLSTATE. Source: PostgreSQL, appendix A.
+REFUSING, UNABLE = ("28", "3D"), ("08", "53", "57")
 
 T = TypeVar("T")
 
@@ -67,7 +70,7 @@ def open_database(url: str, patience: float = PATIENCE) -> Database:
     """
     try:
         address = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # the second is a port that is no number
         raise SettingsError(WRONG_URL) from None
     match address.get_backend_name():
         case "sqlite":
@@ -145,9 +148,18 @@ def _server_engine(address: URL, patience: float) -> AsyncEngine:
     from sqlalchemy.ext.asyncio import create_async_engine
 
     return create_async_engine(
-        address.set(drivername="postgresql+asyncpg"), pool_size=10, max_overflow=20, pool_timeout=patience,
-        pool_pre_ping=True, connect_args={"timeout": patience},
+        _with_options(address).set(drivername="postgresql+asyncpg"), pool_size=10, max_overflow=20,
+        pool_timeout=patience, pool_pre_ping=True, connect_args={"timeout": patience},
     )  # fmt: skip
+
+
+def _with_options(address: URL) -> URL:
+    """The address with the options that its user may give, as the driver calls them."""
+    for name in address.query:
+        if name not in OPTIONS:
+            told = f"AGENT_STORE__URL: the option {name!r} is not known; {', '.join(OPTIONS)} are. Correct it."
+            raise SettingsError(told)
+    return address.set(query={OPTIONS[name]: value for name, value in address.query.items()})
 
 
 def _make_folder(file: Path) -> None:
@@ -198,13 +210,22 @@ def _explained() -> Generator[None]:
 
 def _lost(error: DBAPIError) -> bool:
     told = str(error.orig).lower()
+    if _state(error).startswith((*REFUSING, *UNABLE)):
+        return True
     return isinstance(error.orig, (OSError, TimeoutError)) or any(word in told for word in ("connection", *DAMAGED))
+
+
+def _state(error: BaseException) -> str:
+    """PostgreSQL's five characters for what went wrong."""
+    return str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
 
 
 def unavailable(error: BaseException) -> StoreUnavailable:
     """What a failure of the database means to a person; the log gets the driver's words."""
     told = str(getattr(error, "orig", error))
     logger.error("the store cannot be used: %s", told)
+    if _state(error).startswith(REFUSING):
+        return StoreUnavailable("The store's server refuses this agent. An operator has to correct AGENT_STORE__URL.")
     if "locked" in told or "busy" in told:
         return StoreUnavailable("The store is busy: another process holds its database. Try again in a moment.")
     if "full" in told or "No space" in told or "disk I/O" in told:

@@ -132,10 +132,21 @@ async def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     assert (tmp_path / "store.db").read_text(encoding="utf-8").startswith("These are minutes")
 
 
-@pytest.mark.parametrize("url", ["mysql://h/d", "nothing", "sqlite://", "sqlite:///"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://h/d",
+        "nothing",
+        "sqlite://",
+        "sqlite:///",
+        "postgresql://u:SECRET@h:x/d",
+        "postgresql://u:SECRET@h/d?x=SECRET",
+    ],
+)
 async def test_an_address_of_no_database_is_named(url: str) -> None:
-    with pytest.raises(SettingsError, match="AGENT_STORE__URL"):
+    with pytest.raises(SettingsError, match="AGENT_STORE__URL") as caught:
         await open_store(url)
+    assert "SECRET" not in str(caught.value)
 
 
 async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from task.conversation.messages import assistant, user
@@ -151,6 +153,29 @@ async def test_what_is_too_old_or_too_much_goes(server: PostgresServer) -> None:
             await traced(store, says("hi"))
         assert await store.forget() == 4
         assert len((await store.sessions.list(OWNER)).items) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", ["postgresql://nobody:SECRET@{host}/postgres", "postgresql://tester:SECRET@{host}/nowhere"]
+)
+async def test_a_server_that_refuses_is_named(server: PostgresServer, wrong: str) -> None:
+    with pytest.raises(StoreUnavailable, match="refuses this agent") as caught:
+        await open_store(wrong.format(host=f"127.0.0.1:{server.port}"), patience=2)
+    assert "SECRET" not in str(caught.value)
+
+
+async def test_a_server_that_takes_no_more_connections_is_named(server: PostgresServer) -> None:
+    async with AsyncExitStack() as stack:
+        for _ in range(60):  # all that it allows
+            connection = await asyncpg.connect(server.url)
+            stack.push_async_callback(connection.close)
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            await open_store(server.url, patience=2)
+
+
+async def test_the_way_libpq_spells_encryption_is_understood(server: PostgresServer) -> None:
+    async with opened(f"{server.url}?sslmode=prefer") as store:
+        assert await store.keys.list() == ()
 
 
 async def test_a_server_that_is_not_there_is_named() -> None:
