@@ -77,6 +77,7 @@ class Traces:
             trace_id or new_id("trace"), start, prices=self.prices, clock=self.clock, heard=observed.heard
         )
         self._observed[observed.observer.trace_id] = observed
+        observed.heard()  # a first answer may take long, and its process may not live to see the end of it
         return observed.observer
 
     def queue(self, observer: TraceObserver) -> Trace:

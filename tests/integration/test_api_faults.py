@@ -12,7 +12,7 @@ from aiohttp import ClientSession, FormData
 from task.llm.scripted import says
 from tests.support.http_api import Api, http_api, said
 from tests.support.product import product
-from tests.support.upstream import broken_off, http_error, never_answering
+from tests.support.upstream import RESET, Answer, broken_off, http_error, never_answering
 
 PATH = "/v1/chat/completions"
 BAD_BODIES: dict[str, dict[str, Any]] = {
@@ -91,8 +91,15 @@ async def test_what_is_not_there_is_a_404_in_openais_shape(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("fault", "status"),
-    [(http_error(401), 502), (http_error(429, retry_after=7), 429), (http_error(500), 502), (http_error(404), 404)],
-    ids=["401", "429", "500", "404"],
+    [
+        (http_error(401), 502),
+        (http_error(429, retry_after=7), 429),
+        (http_error(500), 502),
+        (http_error(404), 404),
+        (http_error(504), 504),
+        (Answer((RESET,)), 502),
+    ],
+    ids=["401", "429", "500", "404", "504", "hung-up"],
 )
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 async def test_a_models_failure_has_its_own_status_and_leaves_a_trace(

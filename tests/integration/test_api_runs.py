@@ -7,9 +7,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from task.llm.scripted import says, wants
+from aiohttp import web
+
+from task.llm.scripted import Reply, says, wants
+from tests.support.core import served
 from tests.support.http_api import Api, http_api, said
-from tests.support.upstream import dripping, hanging, never_answering
+from tests.support.upstream import Received, dripping, hanging, never_answering
 
 NOTES = str(Path(__file__).parent.parent / "contract" / "matrix" / "notes.py")
 
@@ -178,6 +181,48 @@ async def test_words_in_the_next_message_approve_and_another_question_gives_the_
     assert other["choices"][0]["message"]["content"] == "Sure."
     assert [result["content"][:6] for result in results] == ["noted:", "Error:"]
     assert waiting["count"] == 0
+
+
+SLOW = '''
+import aiohttp
+from task.tools.declare import tool
+
+@tool(effects=set())
+async def slow() -> str:
+    """Take long."""
+    async with aiohttp.ClientSession() as session, session.get("{url}") as response:
+        return await response.text()
+'''
+
+
+async def test_one_slow_tool_holds_none_of_fifty_sessions_up_and_none_hears_of_another(tmp_path: Path) -> None:
+    asked, free = asyncio.Event(), asyncio.Event()
+
+    async def wait(_: web.Request) -> web.Response:
+        asked.set()
+        await asyncio.wait_for(free.wait(), 20)
+        return web.Response(text="at last")
+
+    def answer(received: Received) -> Reply:
+        told = [message["content"] for message in received.messages[1:] if message["role"] != "assistant"]
+        return wants("slow") if told == ["session 0"] else says(" | ".join(told))
+
+    site = web.Application()
+    site.router.add_get("/", wait)
+    async with served(site) as url:
+        (tmp_path / "slow_tool.py").write_text(SLOW.replace("{url}", url))
+        async with http_api(then=answer, tmp_path=tmp_path, tool_paths=[str(tmp_path / "slow_tool.py")]) as api:
+            first = asyncio.ensure_future(api.post("/chat", {"messages": [said("session 0")]}))
+            await asyncio.wait_for(asked.wait(), 10)
+            others = [api.post("/chat", {"messages": [said(f"session {number}")]}) for number in range(1, 50)]
+            told = [reply.json for reply in await asyncio.gather(*others)]
+            assert not first.done()
+            free.set()
+            told = [(await first).json, *told]
+            kept = [(await api.get(f"/session/{item['session_id']}")).json["messages"] for item in told]
+    answers = ["session 0 | at last", *(f"session {number}" for number in range(1, 50))]
+    assert [item["response"] for item in told] == answers
+    assert kept == [[said(f"session {n}"), said(text, "assistant")] for n, text in enumerate(answers)]
 
 
 async def test_a_suspended_run_without_a_session_is_given_one(tmp_path: Path) -> None:

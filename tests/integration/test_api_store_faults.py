@@ -1,0 +1,133 @@
+"""What callers of the HTTP front door see when its database is locked, full or away, or its process is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+import sqlite3
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession, ClientTimeout
+
+from task.llm.scripted import says
+from tests.support.agent_process import agent_process
+from tests.support.http_api import MODEL, NOWHERE, Api, Reply, http_api, said
+from tests.support.ports import free_port
+from tests.support.postgres_server import postgres_server
+from tests.support.upstream import Upstream, hanging, openai_upstream
+
+
+async def until(check: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while not await check():
+            await asyncio.sleep(0.05)
+
+
+def told_to_come_again(reply: Reply) -> bool:
+    return reply.status == 503 and reply.error["code"] == "store_unavailable" and bool(reply.headers["Retry-After"])
+
+
+@asynccontextmanager
+async def own_process(home: Path, upstream: Upstream) -> AsyncGenerator[tuple[Api, asyncio.subprocess.Process]]:
+    """`dial-agent serve` with its data in a folder that outlives it."""
+    port, variables = free_port(), {
+        "AGENT_BACKEND": "openai", "OPENAI_BASE_URL": upstream.url, "OPENAI_API_KEY": "sk-test",
+        "DEPLOYMENT_NAME": MODEL, "DIAL_ENDPOINT": NOWHERE, "AGENT_DATA_DIR": str(home.parent / "data"),
+    }  # fmt: skip
+    async with (
+        agent_process(home, port, variables) as process,
+        ClientSession(timeout=ClientTimeout(30)) as session,
+    ):
+        yield Api(f"http://127.0.0.1:{port}", upstream, session), process
+
+
+async def test_while_the_database_is_locked_sessions_can_be_read_and_nothing_is_begun(tmp_path: Path) -> None:
+    async with http_api(then=says("Hello."), tmp_path=tmp_path) as api:
+        told = (await api.post("/chat", {"messages": [said("Hi")]})).json
+        with closing(sqlite3.connect(tmp_path / "agent" / "store.db", isolation_level=None)) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            refused = await api.post("/chat", {"messages": [said("And?")], "session_id": told["session_id"]})
+            read = await api.get(f"/session/{told['session_id']}")
+            holder.execute("ROLLBACK")
+        again = await api.post("/chat", {"messages": [said("And?")], "session_id": told["session_id"]})
+        messages = (await api.get(f"/session/{told['session_id']}")).json["messages"]
+    assert told_to_come_again(refused)
+    assert "busy" in refused.error["message"]
+    assert (read.status, again.status) == (200, 200)
+    assert [message["content"] for message in messages] == ["Hi", "Hello.", "And?", "Hello."]
+
+
+@pytest.mark.system
+async def test_on_a_full_disk_nothing_is_begun_and_with_room_again_all_goes_on(tmp_path: Path) -> None:
+    async with (
+        openai_upstream(then=says("Hello.")) as upstream,
+        own_process(tmp_path / "home", upstream) as (api, agent),
+    ):
+        told = (await api.post("/chat", {"messages": [said("Hi")]})).json
+        whole = resource.prlimit(agent.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, (0, whole[1]))
+        refused = await api.post("/chat", {"messages": [said("And?")], "session_id": told["session_id"]})
+        read = await api.get(f"/session/{told['session_id']}")
+        resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, whole)
+        again = await api.post("/chat", {"messages": [said("And?")], "session_id": told["session_id"]})
+    assert told_to_come_again(refused)
+    assert "full" in refused.error["message"]
+    assert (read.status, again.status, again.json["response"]) == (200, 200, "Hello.")
+
+
+@pytest.mark.system
+async def test_a_database_that_goes_away_is_a_503_until_it_is_back(tmp_path: Path) -> None:
+    async with (
+        postgres_server() as server,
+        http_api(then=says("Hello."), tmp_path=tmp_path, store={"url": server.url}) as api,
+    ):
+        told = (await api.post("/chat", {"messages": [said("Hi")]})).json
+        await server.stop()
+        gone = [await api.get("/sessions"), await api.post("/chat", {"messages": [said("And?")]})]
+        await server.start()
+
+        async def back() -> bool:
+            return (await api.get("/sessions")).status == 200
+
+        await until(back)
+        again = await api.post("/chat", {"messages": [said("And?")], "session_id": told["session_id"]})
+    assert all(map(told_to_come_again, gone))
+    assert (again.status, again.json["session_id"]) == (200, told["session_id"])
+
+
+@pytest.mark.system
+async def test_a_killed_agent_that_is_started_again_tells_what_was_said_and_goes_on(tmp_path: Path) -> None:
+    script = (hanging(says("Half", " a sentence"), chunks=3), says("Here I am."))
+    async with openai_upstream(*script) as upstream:
+        async with own_process(tmp_path / "first", upstream) as (api, agent):
+            run = (await api.post("/runs", {"messages": [said("Tell me.")]})).json
+
+            async def saved() -> bool:
+                return "Half" in stored(tmp_path, "events") and "Tell me." in stored(tmp_path, "traces")
+
+            await until(saved)
+            agent.send_signal(signal.SIGKILL)
+            await asyncio.wait_for(agent.wait(), 10)
+        async with own_process(tmp_path / "second", upstream) as (api, _):
+
+            async def marked() -> bool:
+                return (await api.get(f"/runs/{run['run_id']}")).json["status"] == "interrupted"
+
+            await until(marked)
+            events = await api.events(run["run_id"])
+            trace = (await api.get(f"/traces/{run['trace_id']}")).json
+            answer = (await api.complete("Go on.", session_id=run["session_id"])).json
+            session = (await api.get(f"/session/{run['session_id']}")).json["messages"]
+    assert (events[-1]["type"], events[-1]["status"]) == ("finished", "interrupted")
+    assert (trace["status"], trace["turns"][0]["content"]) == ("interrupted", "Tell me.")
+    assert answer["choices"][0]["message"]["content"] == "Here I am."
+    assert [message["content"][:4] for message in session] == ["Tell", "Half", "Go o", "Here"]
+
+
+def stored(tmp_path: Path, table: str) -> str:
+    with closing(sqlite3.connect(f"file:{tmp_path / 'data' / 'store.db'}?mode=ro", uri=True)) as reader:
+        return str(reader.execute(f"SELECT data FROM {table}").fetchall())
