@@ -18,6 +18,7 @@ from task.commands.mcp_servers import interpreter_check
 from task.commands.prompt_checks import prompt_checks
 from task.commands.rule_checks import rules_check
 from task.commands.sandbox import sandbox_check
+from task.commands.store_check import store_check
 from task.errors import SettingsError
 from task.settings import Settings, load_settings
 
@@ -44,9 +45,10 @@ async def all_checks(config: Path | None) -> list[Check]:
     async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
         services = await service_checks(settings, session)
         prompt = await prompt_checks(settings)
-        python = await interpreter_check(settings)
+        python, store = await interpreter_check(settings), await store_check(settings)
     known = Check("settings", "ok", "every name and value is known")
-    return [known, *machine_checks(settings), rules_check(settings), *prompt, await sandbox_check(), python, *services]
+    machine = (*machine_checks(settings), store, rules_check(settings), *prompt, await sandbox_check(), python)
+    return [known, *machine, *services]
 
 
 def _table(checks: list[Check]) -> Table:

@@ -23,7 +23,7 @@ async def migrate(database: Database) -> None:
     Raises:
         StoreUnavailable: the database does not answer, or a newer version has written it.
     """
-    if await database.read(_version) != HEAD:
+    if await database.read(version_of) != HEAD:
         while not ALEMBIC.acquire(blocking=False):  # noqa: ASYNC110 - its holder may need this event loop, or another
             await asyncio.sleep(0.01)
         try:
@@ -35,12 +35,13 @@ async def migrate(database: Database) -> None:
 def _migrate(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":  # SQLite's transaction is the only one already
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
-    found = _version(connection)
+    found = version_of(connection)
     if found != HEAD:
         _upgrade(connection, found)
 
 
-def _version(connection: Connection) -> str | None:
+def version_of(connection: Connection) -> str | None:
+    """The last migration that the database has seen; None while it has no tables of ours."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     return connection.scalar(text("SELECT version_num FROM alembic_version"))

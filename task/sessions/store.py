@@ -28,7 +28,7 @@ PATIENCE = 5.0  # seconds to wait for another process's transaction, and for a s
 READERS = 4
 DAMAGED = ("not a database", "malformed")  # SQLite's words
 WRONG_URL = "AGENT_STORE__URL: it must be sqlite:///folder/file.db or postgresql://user:password@host/name. Correct it."
-OPTIONS = {"ssl": "ssl", "sslmode": "ssl", "prepared_statement_cache_size": "prepared_statement_cache_size"}
+OPTIONS = {"ssl": "ssl", "sslmode": "ssl"}  # as a user and as the driver calls them
 # Classes of SQLSTATE. Source: PostgreSQL, appendix A.
 REFUSING, UNABLE = ("28", "3D"), ("08", "53", "57")
 
@@ -36,9 +36,13 @@ T = TypeVar("T")
 
 
 class Database(ABC):
-    """A database that works on connections are brought to. A work is a plain function and may be called twice."""
+    """A database that works on connections are brought to. A work is a plain function and may be called twice.
+
+    `place` says which one it is, without its password.
+    """
 
     is_sqlite: bool
+    place: str
 
     @abstractmethod
     async def read(self, work: Callable[[Connection], T]) -> T:
@@ -88,6 +92,7 @@ class SqliteDatabase(Database):
 
     def __init__(self, address: URL, patience: float) -> None:
         _make_folder(Path(address.database or ""))
+        self.place = f"SQLite in {address.database}"
         address = address.set(drivername="sqlite+pysqlite")
         self.reader = create_engine(address, pool_size=READERS, max_overflow=0, isolation_level="AUTOCOMMIT")
         self.writer = create_engine(address, pool_size=1, max_overflow=0)
@@ -116,6 +121,8 @@ class PostgresDatabase(Database):
     is_sqlite = False
 
     def __init__(self, address: URL, patience: float) -> None:
+        port = f":{address.port}" if address.port else ""
+        self.place = f"PostgreSQL at {address.host or 'localhost'}{port}/{address.database or ''}"
         self._engine = _server_engine(address, patience)
         self._reader = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
@@ -154,7 +161,7 @@ def _server_engine(address: URL, patience: float) -> AsyncEngine:
 
 
 def _with_options(address: URL) -> URL:
-    """The address with the options that its user may give, as the driver calls them."""
+    """The address with its options as the driver calls them."""
     for name in address.query:
         if name not in OPTIONS:
             told = f"AGENT_STORE__URL: the option {name!r} is not known; {', '.join(OPTIONS)} are. Correct it."

@@ -1,0 +1,111 @@
+"""The row of `dial-agent doctor` about the store: which it is, what is in it, and what to do; never its password."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.commands.checks import Check
+from task.commands.store_check import store_check
+from task.llm.scripted import says
+from task.sessions.migrate import HEAD
+from task.settings import load_settings
+from tests.support.postgres_server import postgres_server
+from tests.support.stores import OWNER, opened, sqlite_url
+from tests.support.traced import traced
+from tests.support.up import dial_agent
+
+AWAY = "postgresql://ann:hush-hush@127.0.0.1:9/agents?sslmode=disable"
+
+
+async def row(home: Path, url: str = "") -> Check:
+    environ: Mapping[str, str] = {"HOME": str(home), **({"AGENT_STORE__URL": url} if url else {})}
+    return await store_check(load_settings(environ=environ, directory=home))
+
+
+async def filled(url: str) -> None:
+    """A store with two sessions and one trace."""
+    async with opened(url) as store:
+        await store.sessions.start(OWNER)
+        await store.sessions.start(OWNER)
+        await traced(store, says("hi"))
+
+
+async def set_version(url: str, version: str) -> None:
+    async with opened(url) as store:
+        await store.database.write(
+            lambda connection: connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{version}'")
+        )
+
+
+async def test_before_the_first_start_there_is_no_store_and_none_is_made(tmp_path: Path) -> None:
+    found = await row(tmp_path)
+    assert (found.state, "made at the first start" in found.found) == ("ok", True)
+    assert str(tmp_path) in found.found
+    assert not list(tmp_path.rglob("store.db*"))
+
+
+async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    found = await row(tmp_path, "sqlite:////proc/nowhere/store.db")
+    assert (found.state, "cannot be made" in found.found, "AGENT_STORE__URL" in found.mend) == ("bad", True, True)
+
+
+async def test_what_a_store_holds_is_told(tmp_path: Path) -> None:
+    await filled(sqlite_url(tmp_path))
+    found = await row(tmp_path, sqlite_url(tmp_path))
+    assert (found.state, found.mend) == ("ok", "")
+    assert f"SQLite in {tmp_path / 'store.db'}: answers; 2 sessions, 1 traces, 0." in found.found
+
+
+@pytest.mark.parametrize(
+    ("version", "state", "told"),
+    [("0001", "note", "older version (0001)"), (HEAD, "ok", "0 sessions"), ("9999", "bad", "newer version (9999)")],
+)
+async def test_how_far_its_tables_are_is_told(tmp_path: Path, version: str, state: str, told: str) -> None:
+    await set_version(sqlite_url(tmp_path), version)
+    found = await row(tmp_path, sqlite_url(tmp_path))
+    assert (found.state, bool(found.mend)) == (state, state != "ok")
+    assert told in found.found
+
+
+async def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+    (tmp_path / "store.db").write_bytes(b"no database at all " * 100)
+    found = await row(tmp_path, sqlite_url(tmp_path))
+    assert found.state == "bad"
+    assert "no database, or it is damaged" in found.found
+    assert "AGENT_STORE__URL" in found.mend
+
+
+@pytest.mark.parametrize(
+    "url", [AWAY, "postgresql://ann:hush-hush@h/d?x=hush-hush", "postgresql://ann:hush-hush@h:hush-hush/d"]
+)
+async def test_a_store_that_cannot_be_reached_is_told_without_its_password(tmp_path: Path, url: str) -> None:
+    found = await row(tmp_path, url)
+    assert (found.state, "AGENT_STORE__URL" in found.mend) == ("bad", True)
+    assert "hush-hush" not in f"{found.found} {found.mend}"
+
+
+async def test_the_command_prints_the_row_and_no_password(tmp_path: Path) -> None:
+    shown = await dial_agent(tmp_path, "doctor", "--json", AGENT_STORE__URL=AWAY)
+    rows: list[dict[str, Any]] = json.loads(shown.out)
+    [found] = [item["found"] for item in rows if item["name"] == "store"]
+    assert found.startswith("PostgreSQL at 127.0.0.1:9/agents: The store's database does not answer.")
+    assert shown.code == 1
+    assert "hush-hush" not in shown.out + shown.err
+
+
+@pytest.mark.system
+async def test_a_server_is_told_by_its_address_and_what_it_holds(tmp_path: Path) -> None:
+    async with postgres_server() as server:
+        url = server.url.replace("tester@", "tester:hush-hush@")
+        empty = await row(tmp_path, url)
+        await filled(url)
+        found = await row(tmp_path, url)
+    place = f"PostgreSQL at 127.0.0.1:{server.port}/postgres"
+    assert (empty.state, empty.found) == ("ok", f"{place}: answers; empty, its tables are made at the first start")
+    assert found.state == "ok"
+    assert found.found.startswith(f"{place}: answers; 2 sessions, 1 traces, ")
