@@ -58,6 +58,7 @@ class Ask:
     """One run: `history` is what was said before, `new` what this request adds to it and to its `session`.
 
     `files` are the conversation's attachments; `answered` are the decisions about the calls that `history` ends with.
+    `sent` are the messages as a caller without a session sent them.
     """
 
     who: Who
@@ -67,3 +68,4 @@ class Ask:
     session: Session | None = None
     files: tuple[Attachment, ...] = ()
     answered: tuple[Approval, ...] = ()
+    sent: tuple[Message, ...] = ()

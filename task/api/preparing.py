@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,6 +9,7 @@ from task.api.asks import Ask, Manner
 from task.api.engine import Engine
 from task.api.identity import Who
 from task.api.incoming import Received
+from task.api.owing import Owing
 from task.api.pausing import ALWAYS
 from task.conversation.history import NOT_APPROVED, repaired, unanswered
 from task.conversation.inputs import attachment_note
@@ -19,18 +19,15 @@ from task.errors import Conflict, InvalidRequest, NotFound
 from task.sessions.records import Answer, Approval, Session
 from task.sessions.service import Store
 
-REMEMBERED = 1000
 TITLE_CHARS = 80
 
 
 @dataclass(slots=True)
 class Preparing:
-    """Makes runs of requests. `_turns` are those of session-less callers who still owe results of their tools."""
+    """Makes runs of requests."""
 
     engine: Engine
-    _turns: OrderedDict[tuple[str, str], tuple[Message, ...]] = field(
-        default_factory=OrderedDict[tuple[str, str], tuple[Message, ...]]
-    )
+    _owing: Owing = field(default_factory=Owing)
 
     async def ask(
         self, who: Who, received: Received, manner: Manner, session_id: str | None, *, whole: bool = False
@@ -42,8 +39,9 @@ class Preparing:
             Conflict: the session has ended.
         """
         if session_id is None:
-            history, new = _parted(repaired(self._completed(who, received.messages)))
-            return Ask(who, manner, new, history, files=_files([*history, *new]))
+            completed = self._owing.completed(who.owner, manner.prompt, received.messages)
+            history, new = _parted(repaired(completed))
+            return Ask(who, manner, new, history, files=_files([*history, *new]), sent=received.messages)
         store = await self.engine.store.get()
         session = await store.sessions.get(who.owner, session_id)
         if session.ended_at is not None:
@@ -65,10 +63,7 @@ class Preparing:
 
     def remember(self, ask: Ask, added: Sequence[Message], calls: Sequence[ToolCall]) -> None:
         """Keep a turn whose calls a caller without a session is to make: the client keeps its own calls only."""
-        for call in calls:
-            self._turns[(ask.who.owner, call.id)] = tuple(added)
-        while len(self._turns) > REMEMBERED:
-            self._turns.popitem(last=False)
+        self._owing.remember(ask.who.owner, ask.manner.prompt, ask.sent, calls, added)
 
     async def resumed(self, who: Who, run_id: str) -> Ask | None:
         """The run that goes on with a suspended one; None while one of its questions is open, or it has gone on."""
@@ -135,14 +130,6 @@ class Preparing:
             if event.type == "started":
                 return replace(Manner.from_dict(event.data["request"]), choice=None)  # told to the first run
         raise NotFound(f"there is no run {run_id!r}")
-
-    def _completed(self, who: Who, messages: Sequence[Message]) -> list[Message]:
-        """The messages; where they hold calls of the caller's tools, with our own calls of the same turn."""
-        result: list[Message] = []
-        for message in messages:
-            turn = self._turns.get((who.owner, message.tool_calls[0].id)) if message.tool_calls else None
-            result += turn if turn is not None else (message,)
-        return result
 
 
 def _title(message: Message) -> str:

@@ -1,0 +1,73 @@
+"""The caller's own tools on `/v1`: what a turn with its calls and ours leaves for the next request."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from task.llm.base import ToolCallDelta
+from task.llm.scripted import Reply, says, wants
+from tests.support.http_api import Api, http_api, said
+
+LOOKUP = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}}
+
+
+def numbered(reply: Reply) -> Reply:
+    """The reply as servers give it that number the calls of each answer from nought."""
+    calls = (event for event in reply.events if isinstance(event, ToolCallDelta))
+    return Reply(tuple(replace(call, id=f"call_{number}") for number, call in enumerate(calls)))
+
+
+def results(api: Api, request: int) -> list[str]:
+    return [item["content"] for item in api.upstream.requests[request].messages if item["role"] == "tool"]
+
+
+async def asked(api: Api, text: str, **body: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The conversation in which the model waits for `lookup`, and what was answered."""
+    answer = (await api.complete(text, tools=[LOOKUP], **body)).json
+    return [said(text), answer["choices"][0]["message"]], answer
+
+
+async def told(api: Api, messages: list[dict[str, Any]], content: str, **body: Any) -> Any:
+    """The answer to the result of the call at the end of `messages`."""
+    [call] = messages[-1]["tool_calls"]
+    result = {"role": "tool", "tool_call_id": call["id"], "content": content}
+    whole = {"messages": [*messages, result], "tools": [LOOKUP], **body}
+    return (await api.post("/v1/chat/completions", whole)).json
+
+
+async def test_conversations_whose_calls_have_equal_ids_hear_nothing_of_each_other(tmp_path: Path) -> None:
+    script = (
+        numbered(wants("lookup", name="Ann") & wants("calculator", expression="1+1")),
+        numbered(wants("lookup", name="Bob") & wants("calculator", expression="6*7")),
+        numbered(wants("lookup", name="Ann")),
+        says("ok"), says("ok"), says("ok"),
+    )  # fmt: skip
+    async with http_api(*script, tmp_path=tmp_path) as api:
+        conversations = [(await asked(api, text))[0] for text in ("Ann?", "Bob?", "Who is Ann?")]
+        for name, messages in zip("ABC", conversations, strict=True):
+            await told(api, messages, name)
+        heard = [results(api, number) for number in (3, 4, 5)]
+        arguments = [
+            [call["function"]["arguments"] for call in request.messages[2]["tool_calls"]]
+            for request in api.upstream.requests[3:]
+        ]
+    assert heard == [["A", "2"], ["B", "42"], ["C"]]
+    assert [len(calls) for calls in arguments] == [2, 2, 1]
+    assert ["Ann" in calls[0] for calls in arguments] == [True, False, True]
+
+
+async def test_a_turn_is_found_again_by_clients_that_write_its_words_and_arguments_their_own_way(
+    tmp_path: Path,
+) -> None:
+    both = says("Let me see.") & wants("calculator", expression="1+1") & wants("lookup", name="Ann", age=5)
+    async with http_api(both, says("ok"), tmp_path=tmp_path) as api:
+        [question, answer], _ = await asked(api, "Ann?")
+        [call] = answer["tool_calls"]
+        other = {**call, "function": {"name": "lookup", "arguments": '{ "age":5,"name":"Ann" }'}}
+        words, calls = said("Let me see.", "assistant"), {"role": "assistant", "content": None, "tool_calls": [other]}
+        await told(api, [question, words, calls], "here")
+        sent = api.upstream.requests[1].messages[1:]
+    assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool"]
+    assert [message["content"] for message in sent] == ["Ann?", "Let me see.", "2", "here"]
