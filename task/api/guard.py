@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -16,11 +17,10 @@ from task.api.failures import Failure
 CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 UPLOADS = "/v1/files"
 FORM_BYTES = 64 * 2**10  # what a form adds to the file it carries
-PAGE_POLICY = (
-    "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+# Of all that is answered only the page is shown by browsers, and it brings a policy of its own.
+POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _ALLOWED = "Authorization, Api-Key, Content-Type, Last-Event-ID"
+_EXPOSED = "Retry-After, X-Run-Id, X-Trace-Id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,23 @@ class Guard:
         if refusal is not None:
             await refusal.response()(scope, receive, sending)
         elif known and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            await Response(status_code=204, headers=_preflight())(scope, receive, sending)
+            await Response(status_code=204, headers=_preflight(headers))(scope, receive, sending)
         else:
             await self._passed(scope, receive, sending)
 
     async def _passed(self, scope: Scope, receive: Receive, send: _Sending) -> None:
         limit = self._limit(scope["path"])
-        try:
-            await self.app(scope, _limited(receive, limit), send)
-        except _TooLarge:
-            if not send.begun:
-                await _too_large(limit).response()(scope, receive, send)
+        limited = _Limited(receive, limit)
+
+        async def answering(message: Message) -> None:
+            if send.begun or not limited.exceeded:
+                await send(message)
+
+        # The framework answers a body that breaks off with words of its own, so the exception may not arrive here.
+        with suppress(_TooLarge):
+            await self.app(scope, limited, answering)
+        if limited.exceeded and not send.begun:
+            await _too_large(limit).response()(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers, known: bool) -> Failure | None:
         method, host = scope["method"], headers.get("host", "")
@@ -107,28 +113,33 @@ class _Sending:
         if message["type"] == "http.response.start":
             self.begun = True
             headers = MutableHeaders(scope=message)
-            headers.setdefault("Content-Security-Policy", PAGE_POLICY)
+            headers.setdefault("Content-Security-Policy", POLICY)
             headers.setdefault("X-Content-Type-Options", "nosniff")
             headers.setdefault("Referrer-Policy", "no-referrer")
             headers.setdefault("Cache-Control", "no-store")
             if self._origin is not None:
                 headers["Access-Control-Allow-Origin"] = self._origin
+                headers["Access-Control-Expose-Headers"] = _EXPOSED
                 headers.add_vary_header("Origin")
         await self._send(message)
 
 
-def _limited(receive: Receive, limit: int) -> Receive:
-    seen = 0
+class _Limited:
+    """A body of at most `limit` bytes; what asks for more of a larger one gets an exception."""
 
-    async def limited() -> Message:
-        nonlocal seen
-        message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > limit:
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive, self._left = receive, limit
+
+    @property
+    def exceeded(self) -> bool:
+        return self._left < 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        if self.exceeded:
             raise _TooLarge
         return message
-
-    return limited
 
 
 def _too_large(limit: int) -> Failure:
@@ -163,9 +174,10 @@ def _is_loopback(name: str) -> bool:
         return False
 
 
-def _preflight() -> Mapping[str, str]:
+def _preflight(asked: Headers) -> Mapping[str, str]:
+    """A page of an origin that the operator trusts may send any headers: each client library has some of its own."""
     return {
         "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
-        "Access-Control-Allow-Headers": _ALLOWED,
+        "Access-Control-Allow-Headers": asked.get("access-control-request-headers") or _ALLOWED,
         "Access-Control-Max-Age": "600",
     }
