@@ -40,7 +40,7 @@ class MarkdownBody(BaseModel):
 
 
 def markdown_routes(service: Service) -> APIRouter:
-    routes = APIRouter(tags=["Web page"])
+    routes = service.routes("Web page")
 
     @routes.post(
         "/markdown", response_model=None, responses={200: {"model": MarkdownBody}, **failures(400, 413, 415)}

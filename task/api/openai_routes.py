@@ -20,7 +20,7 @@ STREAM = {"text/event-stream": {}}
 
 def openai_routes(service: Service) -> APIRouter:
     """The routes below `/v1`, the Responses API aside."""
-    routes = APIRouter(prefix="/v1", tags=["OpenAI"])
+    routes = service.routes("OpenAI", "/v1")
 
     @routes.post(
         "/chat/completions", response_model=None,

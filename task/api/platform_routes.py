@@ -35,7 +35,7 @@ Time = Annotated[float | None, Query(description="Seconds since 1970.")]
 
 
 def platform_routes(service: Service) -> APIRouter:
-    routes = APIRouter(tags=["Platform"])
+    routes = service.routes("Platform")
 
     @routes.post(
         "/chat", response_model=None, responses={200: {"model": ChatBody}, **failures(400, 404, 409, 413, 415)}

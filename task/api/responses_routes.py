@@ -24,7 +24,7 @@ STREAM = {"text/event-stream": {}}
 
 
 def responses_routes(service: Service) -> APIRouter:
-    routes = APIRouter(prefix="/v1", tags=["OpenAI"])
+    routes = service.routes("OpenAI", "/v1")
 
     @routes.post(
         "/responses", response_model=None,

@@ -19,7 +19,7 @@ EVENTS = {"text/event-stream": {}}
 
 
 def run_routes(service: Service) -> APIRouter:
-    routes = APIRouter(tags=["Runs"])
+    routes = service.routes("Runs")
 
     @routes.post(
         "/runs", status_code=202, response_model=None,

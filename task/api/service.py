@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fastapi import Request
+from fastapi import APIRouter, Request
 
 from task.api.asks import Ask, Manner
+from task.api.callers import caller_first
 from task.api.completions import Answers
 from task.api.deciding import Deciding
 from task.api.engine import Engine
@@ -25,6 +26,7 @@ from task.sessions.service import Store
 
 AGENT = "general-purpose-agent"
 TEMPERATURE, TOP_P, CHAT_TOKENS = 0.7, 1.0, 2048
+_WHO = "task.api.who"
 CHAT_PROMPT = "You are a helpful assistant with access to web search and calculator tools."
 
 
@@ -39,8 +41,16 @@ class Service:
     shelf: FileShelf
     deciding: Deciding
 
+    def routes(self, tag: str, prefix: str = "") -> APIRouter:
+        """A router whose routes know their caller before they read a body."""
+        return APIRouter(prefix=prefix, tags=[tag], route_class=caller_first(self.who))
+
     async def who(self, request: Request) -> Who:
-        return await self.identity.who(request.headers)
+        """The caller, found out (and counted) once for each request."""
+        known: Who | None = request.scope.get(_WHO)
+        if known is None:
+            known = request.scope[_WHO] = await self.identity.who(request.headers)
+        return known
 
     async def store(self) -> Store:
         return await self.engine.store.get()
