@@ -46,7 +46,7 @@ class Database(ABC):
 
     @abstractmethod
     async def read(self, work: Callable[[Connection], T]) -> T:
-        """What the work finds, outside any transaction.
+        """What the work finds, outside any transaction: each of its statements stands for itself.
 
         Raises:
             StoreUnavailable: the database cannot be used now.
