@@ -14,6 +14,7 @@ from task.api.documents import failures
 from task.api.markdown import Block, blocks_of
 from task.api.rendering import json_response
 from task.api.service import Service
+from task.api.values import Text
 
 MOST_TEXTS = 100
 
@@ -23,7 +24,7 @@ class MarkdownRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    texts: Annotated[list[str], Field(max_length=MOST_TEXTS)]
+    texts: Annotated[list[Text], Field(max_length=MOST_TEXTS)]
 
 
 class BlockBody(BaseModel):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from task.api.schemas import (
     AssistantMessage,
@@ -25,23 +25,24 @@ from task.api.schemas import (
     ToolMessage,
     UserMessage,
 )
+from task.api.values import Filled, Json, Text, Tokens, check_names
 
 
 class InputText(Body):
     type: Literal["input_text", "output_text"]
-    text: str
+    text: Text
 
 
 class InputImage(Body):
     type: Literal["input_image"]
-    image_url: str = Field(min_length=1)
-    detail: str | None = None
+    image_url: Filled
+    detail: Text | None = None
 
 
 class InputFile(Body):
     type: Literal["input_file"]
-    file_id: str | None = None
-    file_data: str | None = None
+    file_id: Text | None = None
+    file_data: Text | None = None
     filename: str | None = Field(default=None, max_length=255)
 
 
@@ -53,33 +54,38 @@ class InputMessage(Body):
 
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | Annotated[list[InputPart], Field(min_length=1)]
+    content: Text | Annotated[list[InputPart], Field(min_length=1)]
 
 
 class InputCall(Body):
     type: Literal["function_call"]
-    call_id: str = Field(min_length=1)
-    name: str = Field(min_length=1)
-    arguments: str
+    call_id: Filled
+    name: Filled
+    arguments: Text
 
 
 class InputResult(Body):
     type: Literal["function_call_output"]
-    call_id: str = Field(min_length=1)
-    output: str
+    call_id: Filled
+    output: Text
 
 
 class ResponseFunction(Body):
     type: Literal["function"]
     name: Name
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
+    description: Text | None = None
+    parameters: Json | None = None
     strict: bool | None = None
+
+
+def _told_apart(tools: list[ResponseFunction]) -> list[ResponseFunction]:
+    check_names([tool.name for tool in tools])
+    return tools
 
 
 class NamedResponseTool(Body):
     type: Literal["function"]
-    name: str
+    name: Text
 
 
 class ResponseRequest(Body):
@@ -87,15 +93,15 @@ class ResponseRequest(Body):
     `store: false` the response can be neither fetched nor gone on with."""
 
     model: str | None = Field(default=None, max_length=200)
-    input: str | Annotated[list[InputMessage | InputCall | InputResult], Field(min_length=1)]
-    instructions: str | None = None
+    input: Text | Annotated[list[InputMessage | InputCall | InputResult], Field(min_length=1)]
+    instructions: Text | None = None
     previous_response_id: str | None = Field(default=None, max_length=100)
     store: bool | None = None
     stream: bool | None = None
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
-    max_output_tokens: int | None = Field(default=None, ge=1)
-    tools: list[ResponseFunction] | None = Field(default=None, max_length=128)
+    max_output_tokens: Tokens | None = None
+    tools: Annotated[list[ResponseFunction], Field(max_length=128), AfterValidator(_told_apart)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
     experiment: Label | None = None
     permission_mode: Mode = "default"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from task.api.values import Filled, Json, Seed, Text, Tokens, check_names
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 Mode = Literal["default", "ask", "read_only"]
@@ -19,12 +21,12 @@ class Body(BaseModel):
 
 class TextPart(Body):
     type: Literal["text"]
-    text: str
+    text: Text
 
 
 class ImageUrl(Body):
-    url: str = Field(min_length=1)
-    detail: str | None = None
+    url: Filled
+    detail: Text | None = None
 
 
 class ImagePart(Body):
@@ -35,8 +37,8 @@ class ImagePart(Body):
 class FileContent(Body):
     """A file of ours by `file_id`, or a new one: `file_data` is a data URL or Base64."""
 
-    file_id: str | None = None
-    file_data: str | None = None
+    file_id: Text | None = None
+    file_data: Text | None = None
     filename: str | None = Field(default=None, max_length=255)
 
 
@@ -50,36 +52,36 @@ Parts = Annotated[list[Part], Field(min_length=1)]
 
 
 class CalledFunction(Body):
-    name: str = Field(min_length=1)
-    arguments: str = "{}"
+    name: Filled
+    arguments: Text = "{}"
 
 
 class CallBody(Body):
-    id: str = Field(min_length=1)
+    id: Filled
     type: Literal["function"] = "function"
     function: CalledFunction
 
 
 class SystemMessage(Body):
     role: Literal["system", "developer"]
-    content: str | list[TextPart]
+    content: Text | list[TextPart]
 
 
 class UserMessage(Body):
     role: Literal["user"]
-    content: str | Parts
+    content: Text | Parts
 
 
 class AssistantMessage(Body):
     role: Literal["assistant"]
-    content: str | list[TextPart] | None = None
+    content: Text | list[TextPart] | None = None
     tool_calls: list[CallBody] | None = None
 
 
 class ToolMessage(Body):
     role: Literal["tool"]
-    content: str | list[TextPart]
-    tool_call_id: str = Field(min_length=1)
+    content: Text | list[TextPart]
+    tool_call_id: Filled
 
 
 ChatMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
@@ -87,8 +89,8 @@ ChatMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMes
 
 class Function(Body):
     name: Name
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
+    description: Text | None = None
+    parameters: Json | None = None
     strict: bool | None = None
 
 
@@ -97,8 +99,13 @@ class FunctionTool(Body):
     function: Function
 
 
+def _told_apart(tools: list[FunctionTool]) -> list[FunctionTool]:
+    check_names([tool.function.name for tool in tools])
+    return tools
+
+
 class NamedFunction(Body):
-    name: str
+    name: Text
 
 
 class NamedTool(Body):
@@ -115,7 +122,7 @@ class Sampling(Body):
 
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
-    max_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: Tokens | None = None
 
 
 class Ours(Body):
@@ -123,7 +130,7 @@ class Ours(Body):
 
     model: str | None = Field(default=None, max_length=200)
     session_id: SessionId | None = None
-    system_prompt: str | None = None
+    system_prompt: Text | None = None
     experiment: Label | None = None
     permission_mode: Mode = "default"
 
@@ -132,16 +139,16 @@ class ChatCompletionRequest(Sampling, Ours):
     """`POST /v1/chat/completions`."""
 
     messages: list[ChatMessage] = Field(min_length=1)
-    max_completion_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: Tokens | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    tools: list[FunctionTool] | None = Field(default=None, max_length=128)
+    tools: Annotated[list[FunctionTool], Field(max_length=128), AfterValidator(_told_apart)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
-    stop: str | list[str] | None = None
-    seed: int | None = None
+    stop: Text | list[Text] | None = None
+    seed: Seed | None = None
     n: Literal[1] | None = None
-    reasoning_effort: str | None = None
-    response_format: dict[str, Any] | None = None
+    reasoning_effort: Text | None = None
+    response_format: Json | None = None
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
 
@@ -179,4 +186,4 @@ class ApprovalAnswer(Body):
 
     decision: Literal["approve", "always", "deny"]
     reason: str = Field(default="", max_length=1000)
-    arguments: dict[str, Any] | None = None
+    arguments: Json | None = None

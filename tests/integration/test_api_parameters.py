@@ -1,0 +1,91 @@
+"""What a request may say beside its messages: refused, passed on, or named as without effect; never dropped unsaid."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.http_api import http_api, said
+
+COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/responses"
+HALF = "\ud800"  # half a surrogate pair: JSON can write it, no text can hold it
+HUGE = 10**30
+
+
+def function(name: str, **more: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, **more}}
+
+
+def asking(**body: Any) -> dict[str, Any]:
+    return {"messages": [said("Hi")], **body}
+
+
+def called(name: str, arguments: str) -> dict[str, Any]:
+    call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def result(text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": "call_1", "content": text}
+
+
+def unreadable() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Bodies with half a surrogate pair, wherever text can stand."""
+    for path in (COMPLETIONS, "/chat", "/runs"):
+        yield path, {"messages": [said(HALF)]}
+        yield path, {"messages": [said([{"type": "text", "text": HALF}])]}  # type: ignore[arg-type]
+        yield path, asking(system_prompt=HALF)
+        yield path, {"messages": [said("?"), called("x", f'{{"a": "{HALF}"}}'), result("1")]}
+        yield path, {"messages": [said("?"), called("x", "{}"), result(HALF)]}
+        yield path, asking(model=HALF)
+    yield COMPLETIONS, asking(stop=HALF)
+    yield COMPLETIONS, asking(stop=["a", HALF])
+    yield COMPLETIONS, asking(reasoning_effort=HALF)
+    yield COMPLETIONS, asking(tools=[function("x", description=HALF)])
+    yield COMPLETIONS, asking(tools=[function("x", parameters={"type": "object", HALF: 1})])
+    yield COMPLETIONS, asking(response_format={"type": "json_object", "x": [HALF]})
+    yield RESPONSES, {"input": HALF}
+    yield RESPONSES, {"input": "?", "instructions": HALF}
+    yield RESPONSES, {"input": [{"role": "user", "content": [{"type": "input_text", "text": HALF}]}]}
+    yield RESPONSES, {"input": "?", "previous_response_id": HALF}
+    yield "/session/start", {"title": HALF}
+    yield "/approvals/appr_0000", {"decision": "approve", "arguments": {"a": HALF}}
+    yield "/markdown", {"texts": [HALF]}
+
+
+async def test_half_a_surrogate_pair_is_refused_wherever_text_can_stand(tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path) as api:
+        for path, body in unreadable():
+            content = BytesIO(json.dumps(body).encode())
+            reply = await api.call("POST", path, data=content, headers={"Content-Type": "application/json"})
+            assert (reply.status, reply.error["code"]) == (400, "invalid_value"), (path, body, reply.text)
+        assert api.upstream.requests == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (COMPLETIONS, asking(seed=HUGE)),
+        (COMPLETIONS, asking(max_completion_tokens=HUGE)),
+        (COMPLETIONS, asking(max_tokens=HUGE)),
+        ("/chat", asking(max_tokens=HUGE)),
+        (RESPONSES, {"input": "?", "max_output_tokens": HUGE}),
+        (COMPLETIONS, asking(tools=[function("x", parameters={"type": "object", "maxProperties": HUGE})])),
+        (COMPLETIONS, asking(tools=[function("twice"), function("once"), function("twice")])),
+        (RESPONSES, {"input": "?", "tools": [{"type": "function", "name": "twice"}] * 2}),
+    ],
+)
+async def test_numbers_and_tool_names_that_cannot_be_used_are_refused(
+    path: str, body: dict[str, Any], tmp_path: Path
+) -> None:
+    async with http_api(tmp_path=tmp_path) as api:
+        reply = await api.post(path, body)
+        assert (reply.status, reply.error["code"]) == (400, "invalid_value"), reply.text
+        assert api.upstream.requests == []
+    if "tools" in body and "twice" in str(body):
+        assert "two tools are called 'twice'" in reply.error["message"]
