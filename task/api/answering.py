@@ -10,7 +10,7 @@ from task.api.asks import Ask
 from task.api.choice import RunChoice
 from task.api.client_tools import ChoosingModel, ClientTool
 from task.api.engine import Engine
-from task.api.failures import Failure
+from task.api.failures import Failure, failure_of
 from task.api.pausing import Pause, Permits
 from task.api.shown import as_shown, broken_off, suspicion
 from task.api.web_search import with_web_search
@@ -44,7 +44,7 @@ class Result:
     session_id: str | None = None
 
     def with_error(self, error: BaseException) -> Result:
-        return replace(self, error=error)
+        return replace(self, error=error, failure=self.failure or failure_of(error))
 
 
 class Answering:

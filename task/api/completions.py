@@ -124,7 +124,7 @@ def usage_of(active: ActiveRun) -> dict[str, Any]:
 async def _chunks(runner: Runner, active: ActiveRun, *, usage: bool) -> AsyncGenerator[bytes]:
     head = _head(active, "chat.completion.chunk")
     nothing: dict[str, Any] = {"usage": None} if usage else {}
-    begun = False
+    begun = failed = False
     start, end = _frame(head, nothing)
     async with aclosing(runner.events(active.run.owner, active.run.run_id)) as events:
         async for event in events:
@@ -138,8 +138,9 @@ async def _chunks(runner: Runner, active: ActiveRun, *, usage: bool) -> AsyncGen
             if event.type == "text":
                 yield start + json_bytes(event.data["text"]) + end
             elif event.type == FINISHED:
-                yield _last(active, head, nothing, usage=usage)
+                yield _last(active, head, nothing, usage=usage, told=failed)
             else:
+                failed = failed or event.type == "error"
                 yield _chunk(event, head, nothing, active)
     yield DONE
 
@@ -161,9 +162,10 @@ def _chunk(event: Event, head: Mapping[str, Any], rest: Mapping[str, Any], activ
     return sse({**head, "choices": [_choice({"tool_calls": calls})], **rest})
 
 
-def _last(active: ActiveRun, head: Mapping[str, Any], rest: Mapping[str, Any], *, usage: bool) -> bytes:
+def _last(active: ActiveRun, head: Mapping[str, Any], rest: Mapping[str, Any], *, usage: bool, told: bool) -> bytes:
     if active.result is not None and active.result.error is not None:
-        return b""
+        failure = active.result.failure  # that the answer could not be kept shows after its last event
+        return sse({**failure.body(), **_ids(active)}) if failure is not None and not told else b""
     last = sse({**head, "choices": [_choice({}, finish_reason(active))], **rest, **_ids(active)})
     return last + (sse({**head, "choices": [], "usage": usage_of(active)}) if usage else b"")
 

@@ -18,7 +18,7 @@ from tests.support.agent_process import agent_process
 from tests.support.http_api import MODEL, NOWHERE, Api, Reply, http_api, said
 from tests.support.ports import free_port
 from tests.support.postgres_server import postgres_server
-from tests.support.upstream import Upstream, hanging, openai_upstream
+from tests.support.upstream import Upstream, dripping, hanging, openai_upstream
 
 
 async def until(check: Callable[[], Awaitable[bool]]) -> None:
@@ -131,3 +131,34 @@ async def test_a_killed_agent_that_is_started_again_tells_what_was_said_and_goes
 def stored(tmp_path: Path, table: str) -> str:
     with closing(sqlite3.connect(f"file:{tmp_path / 'data' / 'store.db'}?mode=ro", uri=True)) as reader:
         return str(reader.execute(f"SELECT data FROM {table}").fetchall())
+
+
+@pytest.mark.system
+async def test_an_answer_that_ends_on_a_full_disk_ends_with_an_error_and_is_kept_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    slow = dripping(says(*("word " for _ in range(3))), seconds=0.0005)
+    async with (
+        openai_upstream(slow, slow) as upstream,
+        own_process(tmp_path / "home", upstream) as (api, agent),
+    ):
+        session_id = (await api.post("/session/start")).json["session_id"]
+        whole = resource.prlimit(agent.pid, resource.RLIMIT_FSIZE)
+        chat = {"messages": [said("?")], "session_id": session_id, "stream": True}
+        async with (
+            api.session.post(f"{api.url}/v1/chat/completions", json=chat) as one,
+            api.session.post(f"{api.url}/v1/responses", json={"input": "?", "stream": True}) as other,
+        ):
+            for response in (one, other):
+                await response.content.readline()
+            resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, (0, whole[1]))
+            ends = [(await response.text())[-2000:] for response in (one, other)]
+        resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, whole)
+
+        async def kept() -> bool:
+            return len((await api.get(f"/session/{session_id}")).json["messages"]) == 2
+
+        await until(kept)
+    assert ["store is full" in end for end in ends] == [True, True]
+    assert '"error"' in ends[0]
+    assert "response.failed" in ends[1]
