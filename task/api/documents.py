@@ -307,7 +307,7 @@ _MEANINGS = {
     415: "The body is of another type.",
     429: "Too many requests; `Retry-After` says when to come again.",
     502: "The model refused or failed.",
-    503: "The store or DIAL Core cannot be used now.",
+    503: "The store, DIAL Core or the model cannot be used now.",
     504: "The model did not answer in time.",
 }
 

@@ -104,6 +104,8 @@ def _told(error: ProviderError, model: str) -> tuple[int, str]:
             return 404, f"There is no model {model}. Choose another one."
         case 429:
             return 429, f"The model {model} is busy or over its limit. Try again in a minute."
+        case 503:  # also DIAL Core's word for a model's 429
+            return 503, f"The model {model} is busy or away. Try again in a minute."
         case 400 | 413 | 422:
             return 400, f"The model {model} did not accept the conversation: {error}"
         case 408 | 504:

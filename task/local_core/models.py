@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ DEMO_NAME = "scripted-demo"
 DEMO_TITLE = "Scripted demo (not a real model)"
 SMALL_TEXT = "A small model that runs on this machine: good for trying the product, not for judging answers."
 
+_TOLD = frozenset({429, 503})  # Core says so of its own limits too: callers of a model know what it means
 _DIAL_ONLY = frozenset({"custom_content", "custom_fields", "custom_input", "addons", "max_prompt_tokens"})
 
 
@@ -96,7 +97,8 @@ class UpstreamServed:
         if self._choice.api_key:
             headers["Authorization"] = f"Bearer {self._choice.api_key}"
         url = f"{self._choice.base_url.rstrip('/')}/chat/completions"
-        return await self._relay.send(request, [Target(self.name, url, headers)], body, answering)
+        told = replace(answering, is_swallowed=lambda status: status not in _TOLD and answering.is_swallowed(status))
+        return await self._relay.send(request, [Target(self.name, url, headers)], body, told)
 
     async def _translated(self, document: Mapping[str, Any]) -> dict[str, Any]:
         upstream = _without_dial(document)

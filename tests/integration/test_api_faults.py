@@ -10,9 +10,13 @@ import pytest
 from aiohttp import ClientSession, FormData
 
 from task.llm.scripted import says
-from tests.support.http_api import Api, http_api, said
+from task.local_core.models import UpstreamModel
+from task.settings import Settings
+from tests.support.agent import running_agent
+from tests.support.core import API_KEY, local_core
+from tests.support.http_api import MODEL, Api, http_api, said
 from tests.support.product import product
-from tests.support.upstream import RESET, Answer, broken_off, http_error, never_answering
+from tests.support.upstream import RESET, Answer, broken_off, http_error, never_answering, openai_upstream
 
 PATH = "/v1/chat/completions"
 BAD_BODIES: dict[str, dict[str, Any]] = {
@@ -112,6 +116,34 @@ async def test_a_models_failure_has_its_own_status_and_leaves_a_trace(
     assert "sk-test" not in reply.text
     assert (trace["status"], bool(trace["error"])) == ("failed", True)
     assert "sk-test" not in str(trace)
+
+
+async def test_a_busy_model_is_told_as_busy_with_the_seconds_to_wait_on_every_way_to_it(tmp_path: Path) -> None:
+    once: dict[str, Any] = {"llm": {"attempts": 1}, "deployment_name": MODEL}
+    core_key = {"dial_api_key": API_KEY}
+    async with http_api(then=http_error(503, retry_after=7), tmp_path=tmp_path / "direct", **once) as api:
+        direct = await api.complete("?")
+    async with (
+        product(then=http_error(429, retry_after=7), tmp_path=tmp_path / "core", **core_key, **once) as running,
+        ClientSession() as session,
+    ):
+        swallowed = await Api(running.agent_url, running.upstream, session).complete("?")
+    async with (
+        openai_upstream(http_error(429, retry_after=7), http_error(503, retry_after=7)) as upstream,
+        local_core(
+            {"keys": {API_KEY: {"project": "p", "role": "r"}}}, tmp_path, model=UpstreamModel(upstream.url, MODEL)
+        ) as core,
+        running_agent(
+            Settings.model_validate({"dial_endpoint": core.url, "data_dir": tmp_path, **core_key, **once})
+        ) as url,
+        ClientSession() as session,
+    ):
+        api = Api(url, upstream, session)
+        local = [await api.complete("?"), await api.complete("?")]
+    replies = [direct, swallowed, *local]
+    assert [reply.status for reply in replies] == [503, 503, 429, 503]
+    assert [reply.headers.get("Retry-After") for reply in replies] == ["7"] * 4
+    assert all("busy" in reply.error["display_message"] for reply in replies)
 
 
 async def test_a_model_that_breaks_off_ends_the_stream_with_one_error_and_keeps_what_was_said(tmp_path: Path) -> None:

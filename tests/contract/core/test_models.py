@@ -141,6 +141,22 @@ async def test_the_chosen_model_stands_alone_under_its_own_name(tmp_path: Path) 
         assert (await ask(session, "local-model")).status == 502
 
 
+@pytest.mark.parametrize("core025", [False, True])
+@pytest.mark.parametrize(
+    ("status", "seen", "wait"), [(429, 429, "7"), (503, 503, "7"), (502, 502, None), (504, 502, None)]
+)
+async def test_an_upstream_that_is_busy_says_so_itself_and_says_for_how_long(
+    status: int, seen: int, wait: str | None, core025: bool, tmp_path: Path
+) -> None:
+    told = {"error": {"message": "Rate limit reached", "code": "rate_limit_exceeded"}}
+    async with peer(answers(status, told, Retry_After="7")) as upstream:
+        choice = UpstreamModel(upstream.url, "local-model")
+        async with local_core(config(), tmp_path, model=choice, core025=core025) as core, calling(core) as session:
+            answer = await ask(session, "local-model")
+    assert (answer.status, answer.headers.get("Retry-After")) == (seen, wait)
+    assert (answer.json == told) if wait else (answer.text == "No route")
+
+
 async def test_an_entry_of_the_file_describes_the_model_only_under_the_same_name(tmp_path: Path) -> None:
     async with peer(answers()) as upstream:
         choice = UpstreamModel(upstream.url, "gpt-4o")
