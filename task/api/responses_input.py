@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -26,6 +26,7 @@ from task.api.schemas import (
     UserMessage,
 )
 from task.api.values import Filled, Json, Text, Tokens, check_names
+from task.errors import InvalidRequest
 
 
 class InputText(Body):
@@ -67,7 +68,7 @@ class InputCall(Body):
 class InputResult(Body):
     type: Literal["function_call_output"]
     call_id: Filled
-    output: Text
+    output: Text | list[InputText]
 
 
 class ResponseFunction(Body):
@@ -88,6 +89,24 @@ class NamedResponseTool(Body):
     name: Text
 
 
+class Reasoning(Body):
+    effort: Text | None = None
+
+
+class TextFormat(Body):
+    """`text`, `json_object`, or `json_schema` with `name` and `schema`."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: Name | None = None
+    description: Text | None = None
+    given: Json | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class TextConfig(Body):
+    format: TextFormat | None = None
+
+
 class ResponseRequest(Body):
     """`POST /v1/responses`. `previous_response_id` goes on with the conversation that ended with that response; with
     `store: false` the response can be neither fetched nor gone on with."""
@@ -101,10 +120,28 @@ class ResponseRequest(Body):
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
     max_output_tokens: Tokens | None = None
+    reasoning: Reasoning | None = None
+    text: TextConfig | None = None
     tools: Annotated[list[ResponseFunction], Field(max_length=128), AfterValidator(_told_apart)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
     experiment: Label | None = None
     permission_mode: Mode = "default"
+
+
+def response_format_of(body: ResponseRequest) -> dict[str, Any] | None:
+    """The format of the answer in chat completions' words.
+
+    Raises:
+        InvalidRequest: a JSON schema without a name or without the schema.
+    """
+    wanted = body.text.format if body.text is not None else None
+    if wanted is None or wanted.type == "text":
+        return None
+    if wanted.type == "json_object":
+        return {"type": "json_object"}
+    if wanted.name is None or wanted.given is None:
+        raise InvalidRequest("A format of the type json_schema needs name and schema.")
+    return {"type": "json_schema", "json_schema": wanted.model_dump(by_alias=True, exclude_none=True, exclude={"type"})}
 
 
 def messages_of(body: ResponseRequest) -> list[ChatMessage]:
@@ -129,7 +166,8 @@ def messages_of(body: ResponseRequest) -> list[ChatMessage]:
 
 def _message(item: InputMessage | InputResult) -> ChatMessage:
     if isinstance(item, InputResult):
-        return ToolMessage(role="tool", content=item.output, tool_call_id=item.call_id)
+        told = item.output if isinstance(item.output, str) else "\n".join(part.text for part in item.output)
+        return ToolMessage(role="tool", content=told, tool_call_id=item.call_id)
     if item.role == "user":
         content = item.content if isinstance(item.content, str) else [_part(part) for part in item.content]
         return UserMessage(role="user", content=content)

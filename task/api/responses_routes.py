@@ -13,7 +13,7 @@ from task.api.documents import ResponseBody, ResponseDeleted, failures
 from task.api.identity import Who
 from task.api.incoming import Received
 from task.api.rendering import json_response
-from task.api.responses_input import ResponseRequest, messages_of
+from task.api.responses_input import ResponseRequest, messages_of, response_format_of
 from task.api.responses_output import response_body, response_events, spoken
 from task.api.responses_stored import DOOR, StoredResponse, previous_response, stored_response, take_back
 from task.api.schemas import Ours
@@ -66,7 +66,12 @@ def responses_routes(service: Service) -> APIRouter:
 
 def _manner(service: Service, body: ResponseRequest, received: Received) -> Manner:
     ours = Ours(model=body.model, experiment=body.experiment, permission_mode=body.permission_mode)
-    options = service.sampled(temperature=body.temperature, top_p=body.top_p, max_tokens=body.max_output_tokens)
+    wanted = response_format_of(body)
+    options = service.sampled(
+        temperature=body.temperature, top_p=body.top_p, max_tokens=body.max_output_tokens,
+        reasoning_effort=body.reasoning.effort if body.reasoning is not None else None,
+        extra={"response_format": wanted} if wanted is not None else {},
+    )  # fmt: skip
     tools = [tool.model_dump(exclude_none=True, exclude={"type"}) for tool in body.tools or ()]
     choice = body.tool_choice
     named = choice if choice is None or isinstance(choice, str) else _named(choice.name)

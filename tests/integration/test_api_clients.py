@@ -209,6 +209,37 @@ def response_of(event: Any) -> Any:
     return event.response
 
 
+async def test_a_responses_format_effort_and_replayed_items_reach_the_model(tmp_path: Path) -> None:
+    from pydantic import BaseModel
+
+    class Person(BaseModel):
+        name: str
+        age: int
+
+    script = (wants("lookup", name="Ann"), says('{"name": "Ann", "age": 30}'))
+    tools: Any = [{"type": "function", **LOOKUP}]
+    async with http_api(*script, tmp_path=tmp_path) as api, client(api) as openai:
+        first = await openai.responses.create(model="gpt-5", input="How old?", tools=tools, store=False)
+        called: Any = [item.model_dump() for item in first.output]
+        result = {
+            "type": "function_call_output", "call_id": called[0]["call_id"],
+            "output": [{"type": "input_text", "text": "30"}],
+        }  # fmt: skip
+        items: Any = [said("How old?"), *called, result]
+        second = await openai.responses.parse(
+            model="gpt-5", input=items, tools=tools, text_format=Person, reasoning={"effort": "low"}, store=False
+        )
+        malformed = await api.post("/v1/responses", {"input": "?", "text": {"format": {"type": "json_schema"}}})
+        sent = api.upstream.requests[1].body
+    assert second.output_parsed == Person(name="Ann", age=30)
+    assert [message["role"] for message in sent["messages"][1:]] == ["user", "assistant", "tool"]
+    assert sent["messages"][-1]["content"] == "30"
+    assert sent["response_format"]["json_schema"]["name"] == "Person"
+    assert sent["response_format"]["json_schema"]["schema"]["required"] == ["name", "age"]
+    assert sent["reasoning_effort"] == "low"
+    assert malformed.status == 400
+
+
 async def test_a_streamed_response_tells_its_events_in_order(tmp_path: Path) -> None:
     async with http_api(says("11", "75"), tmp_path=tmp_path) as api, client(api) as openai:
         stream = await openai.responses.create(model="test-model", input="25*47?", stream=True)
