@@ -125,8 +125,9 @@ def _change_routes(routes: APIRouter, service: Service) -> None:
 
     @routes.delete("/session/{session_id}", status_code=204, response_model=None, responses=failures(404))
     async def delete_session(session_id: str, request: Request) -> Response:
-        """Remove a session with its messages, runs and traces."""
+        """Remove a session with its messages, runs and traces; a run in it is stopped."""
         who, store = await service.who(request), await service.store()
+        await service.runner.end_in(who.owner, session_id)
         await store.sessions.delete(who.owner, session_id)
         return Response(status_code=204)
 

@@ -17,6 +17,7 @@ from task.api.engine import Engine
 from task.api.failures import failure_of
 from task.errors import StoreUnavailable
 from task.sessions.records import FINISHED, Event, Run
+from task.sessions.runs import ENDING_SECONDS
 from task.sessions.service import Store
 from task.sessions.trace_records import Trace
 from task.sessions.traces import TraceObserver, TraceStart, trace_context
@@ -113,6 +114,19 @@ class Runner:
                 if event.type == FINISHED:
                     await asyncio.shield(active.ended)
                 yield event
+
+    async def end_in(self, owner: str, session_id: str) -> None:
+        """End the session's run, in whichever process it is; what it has said is on disk when this returns."""
+        store = await self._engine.store.get()
+        for run in (await store.runs.list(owner, session_id)).items:
+            if run.over:
+                continue
+            await store.runs.ask_cancel(owner, run.run_id)
+            active = self._active.get(run.run_id)
+            if active is not None:
+                await asyncio.wait({active.ended}, timeout=ENDING_SECONDS)
+            else:
+                await store.runs.ended(owner, run.run_id)
 
     async def close(self) -> None:
         """End all runs; what they have said is kept."""

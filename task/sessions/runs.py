@@ -8,7 +8,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, cast
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from task.conversation.messages import Message
 from task.errors import Conflict, NotFound, StoreUnavailable
@@ -27,6 +27,11 @@ POLL_SECONDS = 0.2
 LISTENING_SECONDS = 1.0  # how often a run's process is told that somebody listens elsewhere
 ENDING_SECONDS = 40.0  # longer than it takes until a dead process's run is marked
 _runs, _events = tables.runs, tables.events
+_NAMED = {column.name: bindparam(column.name, type_=column.type) for column in _events.c}
+# A run that was removed with its session has no events any more.
+_ADD_EVENTS = insert(_events).from_select(
+    list(_NAMED), select(*_NAMED.values()).where(select(_runs.c.id).where(_runs.c.id == _NAMED["run_id"]).exists())
+)
 
 
 class Runs:
@@ -164,17 +169,20 @@ class Runs:
         return self._clock() - (live.heard_at if live is not None else 0.0)
 
     async def hear_others(self) -> None:
-        """Look once what other processes ask of runs of this one: their end, or to go on for a listener there."""
-        if not self._live:
+        """Look once what other processes ask of runs of this one: their end, or to go on for a listener there.
+
+        A run that was removed with its session ends too.
+        """
+        if not (lives := dict(self._live)):
             return
-        query = select(_runs.c.id, _runs.c.cancel_asked, _runs.c.heard_at).where(_runs.c.id.in_(list(self._live)))
+        query = select(_runs.c.id, _runs.c.cancel_asked, _runs.c.heard_at).where(_runs.c.id.in_(list(lives)))
         rows = await self._database.read(lambda connection: connection.execute(query).all())
-        for row in rows:
-            live = self._live.get(row.id)
-            if live is not None:
-                live.heard_at = row.heard_at or 0.0
-                if row.cancel_asked:
-                    live.cancel_asked.set()
+        found = {row.id: row for row in rows}
+        for run_id, live in lives.items():
+            row = found.get(run_id)
+            live.heard_at = (row.heard_at if row is not None else None) or 0.0
+            if row is None or row.cancel_asked:
+                live.cancel_asked.set()
 
     async def interrupt_orphans(self) -> int:
         """Mark what dead processes left running as interrupted; how many runs there were."""
@@ -191,10 +199,7 @@ class Runs:
             await self._database.write(lambda connection: connection.execute(listening))
 
     def _queue(self, row: dict[str, Any]) -> None:
-        def work(connection: Connection) -> None:
-            connection.execute(insert(_events), row)
-
-        self._writer.put(work)
+        self._writer.put(lambda connection: connection.execute(_ADD_EVENTS, row))
 
     def _row(self, run: Run) -> dict[str, Any]:
         return {

@@ -94,8 +94,9 @@ class SqliteDatabase(Database):
         _make_folder(Path(address.database or ""))
         self.place = f"SQLite in {address.database}"
         address = address.set(drivername="sqlite+pysqlite")
-        self.reader = create_engine(address, pool_size=READERS, max_overflow=0, isolation_level="AUTOCOMMIT")
-        self.writer = create_engine(address, pool_size=1, max_overflow=0)
+        engine = partial(create_engine, address, max_overflow=0, hide_parameters=True)  # errors are logged
+        self.reader = engine(pool_size=READERS, isolation_level="AUTOCOMMIT")
+        self.writer = engine(pool_size=1)
         for engine in (self.reader, self.writer):
             event.listen(engine, "connect", partial(_prepare, patience))
         event.listen(self.writer, "begin", _begin_to_write)
@@ -156,7 +157,7 @@ def _server_engine(address: URL, patience: float) -> AsyncEngine:
 
     return create_async_engine(
         _with_options(address).set(drivername="postgresql+asyncpg"), pool_size=10, max_overflow=20,
-        pool_timeout=patience, pool_pre_ping=True, connect_args={"timeout": patience},
+        pool_timeout=patience, pool_pre_ping=True, connect_args={"timeout": patience}, hide_parameters=True,
     )  # fmt: skip
 
 

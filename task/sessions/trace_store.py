@@ -25,6 +25,7 @@ from task.sessions.writer import Writer
 CHECKPOINT_SECONDS = 1.0
 _traces, _calls = tables.traces, tables.calls
 _TAKEN = select(_traces.c.id).where(_traces.c.id == bindparam("taken"))
+_SESSION = select(tables.sessions.c.id).where(tables.sessions.c.id == bindparam("named"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +188,8 @@ class _Observed:
 def _write(connection: Connection, trace: Trace, process: str | None, *, stored: bool) -> None:
     if stored:
         connection.execute(delete(_traces).where(_traces.c.id == trace.trace_id))
+    if trace.session_id is not None and connection.scalar(_SESSION, {"named": trace.session_id}) is None:
+        return  # it was removed, and its traces with it
     row = _row(trace, process)
     while not insert_new(connection, _traces, row):
         row["id"] = new_id("trace")  # another trace has the id: it stays as it is

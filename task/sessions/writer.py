@@ -16,7 +16,7 @@ from task.sessions.store import Database
 
 logger = logging.getLogger(__name__)
 
-Work = Callable[[Connection], None]
+Work = Callable[[Connection], object]
 
 AT_ONCE = 200
 GATHER_SECONDS = 0.1  # what nobody waits for may wait for company: a transaction costs more than what it writes

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
+import pytest
+
 from task.llm.scripted import says, wants
-from tests.support.http_api import Api, http_api, said
+from tests.support.http_api import Api, Reply, http_api, said
 from tests.support.upstream import hanging
 
 FOREIGN = """
@@ -68,12 +71,39 @@ async def test_an_approved_call_is_made_once_though_the_run_is_stopped_after_it(
     assert [call["name"] for call in answer["trace"]["tool_calls"]] == []
 
 
+async def test_a_session_that_is_deleted_while_it_is_answered_leaves_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "task")
+    script = hanging(says("Something ", "secret ", "here"), chunks=3)
+    async with http_api(script, tmp_path=tmp_path) as api:
+        run = (await api.post("/runs", {"messages": [said("?")]})).json
+        deleted = await when_it_speaks(api, run["run_id"], "DELETE", f"/session/{run['session_id']}")
+        await api.upstream.disconnected(1)
+        paths = (f"/session/{run['session_id']}", f"/runs/{run['run_id']}", f"/traces/{run['trace_id']}")
+        after = [(await api.get(path)).status for path in paths]
+    async with http_api(tmp_path=tmp_path) as api:  # what was still to be written is written by now
+        later = [(await api.get(path)).status for path in paths]
+    assert deleted.status == 204
+    assert after == later == [404, 404, 404]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "secret" not in caplog.text
+
+
 async def stopped_in(api: Api, run_id: str) -> None:
     """Stop the run when its first words are there."""
+    await when_it_speaks(api, run_id, "POST", f"/runs/{run_id}/cancel")
+
+
+async def when_it_speaks(api: Api, run_id: str, method: str, path: str) -> Reply:
+    """Call when the run's first words are there; returns when the run is over."""
+    reply = None
     async with asyncio.timeout(10), api.session.get(f"{api.url}/runs/{run_id}/events") as stream:
         async for line in stream.content:
-            if b'"type":"text"' in line:
-                await api.post(f"/runs/{run_id}/cancel")
+            if b'"type":"text"' in line and reply is None:
+                reply = await api.call(method, path)
+    assert reply is not None
+    return reply
 
 
 async def test_what_is_said_beside_a_question_is_kept_as_harmless(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from task.conversation.messages import assistant, user
 from task.errors import Conflict, NotFound
 from task.sessions.records import Event
 from task.sessions.service import Store
+from task.sessions.traces import TraceStart
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 
 
@@ -77,6 +78,22 @@ async def test_the_end_of_a_run_is_waited_for_wherever_it_runs_but_not_for_ever(
         waiting = asyncio.create_task(other.runs.ended(OWNER, run.run_id))
         await store.runs.finish(run.run_id, "limited")
         assert (await waiting).status == "limited"
+
+
+async def test_a_run_whose_session_another_process_removes_is_stopped_and_leaves_nothing(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = await store.sessions.start(OWNER)
+    run = await store.runs.begin(OWNER, session=session, messages=[user("hi")])
+    observer = store.traces.observer(TraceStart(OWNER, "v1", "m", session_id=session.session_id, run_id=run.run_id))
+    async with opened(sqlite_url(tmp_path)) as other, asyncio.timeout(10):
+        await other.sessions.delete(OWNER, session.session_id)
+        await store.runs.cancel_asked(run.run_id)
+        store.runs.append_event(run.run_id, "text", text="a secret")
+        store.traces.queue(observer)
+        await store.runs.finish(run.run_id, "cancelled", added=[assistant("a secret")])
+        assert (await other.traces.list(OWNER)).items == ()
+    assert not caplog.records
 
 
 async def test_a_run_keeps_its_question_from_the_start_and_its_answer_at_the_end(store: Store) -> None:
