@@ -17,7 +17,7 @@ from task.llm.base import ChatModel, ModelOptions
 from task.llm.dial import DialChatModel
 from task.llm.listings import ModelListings
 from task.llm.openai import OpenAIChatModel
-from task.llm.profiles import Profile
+from task.llm.profiles import Profile, profile_for
 from task.llm.transport import RETRIES, Retries, new_session
 from task.llm.window import ContextWindow
 from task.loop import Limits
@@ -43,7 +43,8 @@ class Connection:
     `chat_model` gives the model of that name for one caller; `inline_images` tells whether the model's provider cannot
     fetch DIAL files, so that pictures are sent as data. `options` hold for requests that do not say otherwise,
     `request_tokens` limits every model's requests; None: what Core's listing says. `link_hosts` are the hosts to which
-    addresses in answers may lead though the model made them up.
+    addresses in answers may lead though the model made them up. `unsent` names the options that the provider of a model
+    does not take.
     """
 
     session: aiohttp.ClientSession
@@ -59,6 +60,7 @@ class Connection:
     options: ModelOptions = field(default_factory=ModelOptions)
     request_tokens: int | None = None
     link_hosts: tuple[str, ...] = ()
+    unsent: Callable[[str, ModelOptions], tuple[str, ...]] = lambda _, __: ()
 
     def window(self, model: str, api_key: str) -> ContextWindow:
         """The room that the model has for a conversation."""
@@ -115,6 +117,9 @@ def open_connection(
         headers = caller.headers
         return DialChatModel(session, endpoint, name, caller.api_key, headers, profile=profile, retries=retries)
 
+    def unsent(name: str, given: ModelOptions) -> tuple[str, ...]:
+        return (profile or profile_for(name, openai.base_url if openai is not None else None)).dropped(given)
+
     return Connection(
         session,
         chat_model,
@@ -129,4 +134,5 @@ def open_connection(
         options=options or ModelOptions(),
         request_tokens=request_tokens,
         link_hosts=tuple(link_hosts),
+        unsent=unsent,
     )

@@ -16,7 +16,8 @@ from task.sessions.records import Approval, Session
 @dataclass(frozen=True, slots=True)
 class Manner:
     """How to answer. `prompt` is the caller's own system prompt, None where there is none; `tools` are the caller's
-    functions; `choice` is OpenAI's `tool_choice`; `previous` is the response that a response goes on with."""
+    functions; `choice` is OpenAI's `tool_choice`; `previous` is the response that a response goes on with; `metadata`
+    is the caller's own, told again; `warnings` say what of the request has no effect."""
 
     door: str
     model: str
@@ -27,6 +28,8 @@ class Manner:
     mode: PermissionMode = PermissionMode.DEFAULT
     experiment: str | None = None
     previous: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    warnings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         options = {
@@ -42,6 +45,7 @@ class Manner:
             "door": self.door, "model": self.model, "prompt": self.prompt, "options": options,
             "tools": [dict(tool) for tool in self.tools], "mode": self.mode.value, "experiment": self.experiment,
             "choice": self.choice, "previous": self.previous,
+            "metadata": dict(self.metadata), "warnings": list(self.warnings),
         }  # fmt: skip
 
     @classmethod
@@ -50,6 +54,7 @@ class Manner:
         return cls(
             data["door"], data["model"], data["prompt"], ModelOptions(**data["options"]), tuple(data["tools"]),
             data.get("choice"), PermissionMode(data["mode"]), data["experiment"], data.get("previous"),
+            data.get("metadata") or {}, tuple(data.get("warnings") or ()),
         )  # fmt: skip
 
 

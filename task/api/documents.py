@@ -87,6 +87,7 @@ class TraceBody(TraceRow):
     turns: list[TurnBody]
     tool_calls: list[TracedCallBody]
     config: dict[str, Any]
+    warnings: list[str]
 
 
 class TraceList(Told):
@@ -127,6 +128,16 @@ class ResponseBody(Told):
     session_id: str | None
     run_id: str
     trace_id: str
+
+
+class ItemList(Told):
+    """Items of the Responses API."""
+
+    object: Literal["list"]
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
 
 
 class ResponseDeleted(Told):

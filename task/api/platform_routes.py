@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
@@ -44,11 +45,10 @@ def platform_routes(service: Service) -> APIRouter:
         """Answer a conversation in a session, which is made where none is named."""
         who = await service.who(request)
         received = await service.received(who, body)
-        options = service.sampled(
-            temperature=body.temperature, top_p=body.top_p, max_tokens=body.max_tokens or CHAT_TOKENS
-        )
+        given = {"temperature": body.temperature, "top_p": body.top_p, "max_tokens": body.max_tokens or CHAT_TOKENS}
         prompt = f"{CHAT_PROMPT}\n\n{await service.engine.prompt()}"
-        manner = service.manner("chat", body, received, options, prompt)
+        manner = service.manner("chat", body, received, service.sampled(**given), prompt)
+        manner = replace(manner, warnings=service.warnings(body, manner.model, given))
         ask = (
             await service.preparing.in_new_session(who, received, manner)
             if body.session_id is None

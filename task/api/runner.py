@@ -230,5 +230,5 @@ def _start(ask: Ask, run: Run) -> TraceStart:
     return TraceStart(
         ask.who.owner, manner.door, manner.model, manner.options, ask.new, history=len(ask.history),
         session_id=run.session_id, run_id=run.run_id, experiment=manner.experiment,
-        parent=trace_context(ask.who.headers),
+        parent=trace_context(ask.who.headers), warnings=manner.warnings,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The bodies of requests. What OpenAI's API knows and we do not is let through without effect."""
+"""The bodies of requests. What OpenAI's API knows and we do not is let through, and its trace says so."""
 
 from __future__ import annotations
 
@@ -117,8 +117,19 @@ class StreamOptions(Body):
     include_usage: bool | None = None
 
 
-class Sampling(Body):
-    """What both chat endpoints know of sampling. A `max_tokens` above 4096 is let through."""
+class Open(Body):
+    """A request that may say more than we know: what has no effect is told in its trace."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @property
+    def unknown(self) -> list[str]:
+        """Names of what the request says and we do not know; what is off or empty asks for nothing."""
+        return sorted(name for name, value in (self.model_extra or {}).items() if value)
+
+
+class Sampling(Open):
+    """What both chat endpoints know of sampling. A `max_tokens` above 4096 is let through with a warning."""
 
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
@@ -151,6 +162,13 @@ class ChatCompletionRequest(Sampling, Ours):
     response_format: Json | None = None
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    parallel_tool_calls: bool | None = None
+    logit_bias: dict[Text, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    user: Text | None = None
+    verbosity: Text | None = None
+    service_tier: Text | None = None
+    prompt_cache_key: Text | None = None
+    safety_identifier: Text | None = None
 
 
 class ChatRequest(Sampling, Ours):

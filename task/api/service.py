@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from task.api.identity import Identity, Who
 from task.api.incoming import Reader, Received
 from task.api.preparing import Preparing
 from task.api.runner import ActiveRun, Runner
-from task.api.schemas import ChatCompletionRequest, ChatRequest, Ours
+from task.api.schemas import ChatCompletionRequest, ChatRequest, Open, Ours
 from task.errors import Conflict
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
@@ -26,6 +27,12 @@ from task.sessions.service import Store
 
 AGENT = "general-purpose-agent"
 TEMPERATURE, TOP_P, CHAT_TOKENS = 0.7, 1.0, 2048
+DOCUMENTED_TOKENS = 4096
+MOST_WARNINGS, MOST_NAME = 20, 64
+PASSED_ON = (
+    "response_format", "frequency_penalty", "presence_penalty", "parallel_tool_calls", "logit_bias", "user",
+    "verbosity", "service_tier", "prompt_cache_key", "safety_identifier",
+)  # fmt: skip
 _WHO = "task.api.who"
 CHAT_PROMPT = "You are a helpful assistant with access to web search and calculator tools."
 
@@ -75,20 +82,29 @@ class Service:
         mode = PermissionMode(body.permission_mode)
         return Manner(door, self.model_of(body.model), own, options, mode=mode, experiment=body.experiment)
 
+    def warnings(self, body: Open, model: str, given: Mapping[str, Any]) -> tuple[str, ...]:
+        """What of the request has no effect, or goes beyond what is documented."""
+        told = [f"{name[:MOST_NAME]} had no effect: it is not known here" for name in body.unknown[:MOST_WARNINGS]]
+        unsent = self.engine.connection().unsent(model, ModelOptions().over(**given))
+        told += [f"{name} had no effect: the provider of {model} does not take it" for name in unsent]
+        tokens = given.get("max_tokens") or 0
+        if tokens > DOCUMENTED_TOKENS:
+            told.append(f"max_tokens is {tokens}, above the documented {DOCUMENTED_TOKENS}; it was sent as it is")
+        return tuple(told)
+
     def completion_manner(self, door: str, body: ChatCompletionRequest, received: Received) -> Manner:
         stop = [body.stop] if isinstance(body.stop, str) else body.stop
-        extra = {
-            name: value
-            for name in ("response_format", "frequency_penalty", "presence_penalty")
-            if (value := getattr(body, name)) is not None
-        }
-        options = self.sampled(
-            temperature=body.temperature, top_p=body.top_p, max_tokens=body.max_completion_tokens or body.max_tokens,
-            stop=stop, seed=body.seed, reasoning_effort=body.reasoning_effort, extra=extra,
-        )  # fmt: skip
+        extra = {name: value for name in PASSED_ON if (value := getattr(body, name)) is not None}
+        given: dict[str, Any] = {
+            "temperature": body.temperature, "top_p": body.top_p,
+            "max_tokens": body.max_completion_tokens or body.max_tokens,
+            "stop": stop, "seed": body.seed, "reasoning_effort": body.reasoning_effort, "extra": extra,
+        }  # fmt: skip
         choice = body.tool_choice
+        manner = self.manner(door, body, received, self.sampled(**given), None)
         return replace(
-            self.manner(door, body, received, options, None),
+            manner,
+            warnings=self.warnings(body, manner.model, given),
             tools=tuple(tool.function.model_dump(exclude_none=True) for tool in body.tools or ()),
             choice=choice if choice is None or isinstance(choice, str) else choice.model_dump(),
         )

@@ -104,7 +104,8 @@ class Trace:
 
     `usage` is by model, those behind tools too; under "tools" stands what tools took without naming a model. `history`
     counts the messages before the run's own, `asked` the turns that the request brought; without `content` only names,
-    sizes, times and tokens are kept. `parent`, the caller's own trace, is for spans and is not stored.
+    sizes, times and tokens are kept. `warnings` say what of the request had no effect. `parent`, the caller's own
+    trace, is for spans and is not stored.
     """
 
     trace_id: str
@@ -129,6 +130,7 @@ class Trace:
     content: bool = True
     asked: int = 0
     parent: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+    warnings: tuple[str, ...] = ()
 
     @property
     def total_tokens(self) -> int:
@@ -143,6 +145,7 @@ class Trace:
             "config": {"model": self.model, **self.config},
             "usage": {model: asdict(usage) for model, usage in self.usage.items()},
             "limits": list(self.limits),
+            "warnings": list(self.warnings),
             "decisions": [decision.as_dict() for decision in self.decisions],
             "history": self.history,
             "asked": self.asked,

@@ -224,6 +224,7 @@ def _data(trace: Trace) -> dict[str, Any]:
         "usage": trace.usage,
         "config": trace.config,
         "limits": trace.limits,
+        "warnings": trace.warnings,
         "history": trace.history,
         "asked": trace.asked,
         "content": trace.content,
@@ -244,7 +245,7 @@ def _trace(row: Row[Any]) -> Trace:
         data["config"], {model: Usage(**item) for model, item in data["usage"].items()}, row.cost,
         tuple(data["limits"]), tuple(TracedDecision(**item) for item in data["decisions"]), row.error,
         row.session_id, row.run_id, row.experiment, data["history"], data["content"],
-        data["asked"],
+        data["asked"], warnings=tuple(data.get("warnings", ())),
     )  # fmt: skip
 
 

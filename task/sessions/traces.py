@@ -38,6 +38,7 @@ class TraceStart:
     experiment: str | None = None
     content: bool = True
     parent: Mapping[str, str] = field(default_factory=dict[str, str])
+    warnings: tuple[str, ...] = ()
 
 
 def trace_context(headers: Mapping[str, str]) -> dict[str, str]:
@@ -122,7 +123,7 @@ class TraceObserver:
             tuple(_in_call_order(self._turns)),
             tuple(self._calls), _config(start.options), usage, cost, tuple(self._limits),
             tuple(self._decisions), error, start.session_id, start.run_id, start.experiment, start.history,
-            start.content, len(start.asked), start.parent,
+            start.content, len(start.asked), start.parent, start.warnings,
         )  # fmt: skip
 
     def _turn(self, message: Message, at: float, seconds: float | None = None, usage: Usage | None = None) -> Turn:
@@ -183,8 +184,7 @@ def _by_model(model: str, own: Usage, behind: Mapping[str, Usage]) -> dict[str, 
 
 
 def _less(whole: Usage, parts: Iterable[Usage]) -> Usage:
-    known = sum(parts, Usage())
-    return Usage(whole.prompt_tokens - known.prompt_tokens, whole.completion_tokens - known.completion_tokens)
+    return whole - sum(parts, Usage())
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:

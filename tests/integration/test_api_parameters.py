@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from task.llm.scripted import says
 from tests.support.http_api import http_api, said
 
 COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/responses"
@@ -89,3 +90,49 @@ async def test_numbers_and_tool_names_that_cannot_be_used_are_refused(
         assert api.upstream.requests == []
     if "tools" in body and "twice" in str(body):
         assert "two tools are called 'twice'" in reply.error["message"]
+
+
+async def test_what_providers_know_is_passed_on(tmp_path: Path) -> None:
+    given = {
+        "parallel_tool_calls": False, "logit_bias": {"50256": -100}, "user": "u-1", "verbosity": "low",
+        "service_tier": "flex", "prompt_cache_key": "k", "safety_identifier": "s", "frequency_penalty": 0.5,
+    }  # fmt: skip
+    async with http_api(then=says("ok"), tmp_path=tmp_path) as api:
+        answer = await api.complete("?", **given)
+        [request] = api.upstream.requests
+    assert {name: request.body.get(name) for name in given} == given
+    assert answer.json["trace"]["warnings"] == []
+    assert answer.json["trace"]["config"]["parallel_tool_calls"] is False
+
+
+async def test_what_has_no_effect_stands_in_the_trace(tmp_path: Path) -> None:
+    given = {"logprobs": True, "top_logprobs": 3, "functions": [{"name": "old"}], "store": False, "best_of": None}
+    async with http_api(then=says("ok"), tmp_path=tmp_path) as api:
+        replies = [
+            await api.complete("?", **given),
+            await api.post("/chat", asking(tools=[function("mine")], stop="END")),
+            await api.complete("?", max_tokens=100_000),
+            await api.post("/chat", asking(max_tokens=4096)),
+        ]
+        traces = [reply.json["trace"] for reply in replies]
+        stored = [(await api.get(f"/traces/{trace['trace_id']}")).json["warnings"] for trace in traces]
+        sent = [request.body for request in api.upstream.requests]
+    told = [
+        [f"{name} had no effect: it is not known here" for name in ("functions", "logprobs", "top_logprobs")],
+        [f"{name} had no effect: it is not known here" for name in ("stop", "tools")],
+        ["max_tokens is 100000, above the documented 4096; it was sent as it is"],
+        [],
+    ]
+    assert [trace["warnings"] for trace in traces] == told
+    assert stored == told
+    assert sent[2]["max_tokens"] == 100_000
+    assert not {"logprobs", "functions", "top_logprobs"} & sent[0].keys()
+
+
+async def test_what_the_models_provider_does_not_take_stands_in_the_trace(tmp_path: Path) -> None:
+    async with http_api(then=says("ok"), tmp_path=tmp_path) as api:
+        answers = [await api.complete("?", model="o3-mini", temperature=0.2), await api.complete("?", model="o3-mini")]
+        sent = [request.body for request in api.upstream.requests]
+    warnings = [answer.json["trace"]["warnings"] for answer in answers]
+    assert warnings == [["temperature had no effect: the provider of o3-mini does not take it"], []]
+    assert "temperature" not in sent[0]
