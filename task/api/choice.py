@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from task.api.files import file_id_of
 from task.conversation.sinks import StageSink
 
 Emit = Callable[..., Any]
@@ -50,6 +51,8 @@ class RunChoice:
 
     def attach(self, stage: int | None, attachment: dict[str, str | None]) -> None:
         told = {name: value for name, value in attachment.items() if value is not None}
+        if told.get("url", "").startswith("files/"):
+            told["file_id"] = file_id_of(told["url"])
         self.emit("attachment", stage=stage, attachment=told)
 
     def number(self) -> int:

@@ -19,11 +19,13 @@ import orjson
 from task.api.failures import Refused
 from task.api.identity import Who
 from task.connection import Connection
-from task.errors import InvalidRequest, NotFound
+from task.errors import InvalidRequest, NotFound, ToolError
 from task.llm.credentials import core_headers
+from task.tools.files.dial_urls import file_url, in_reach
 
 SECONDS = 60.0
 UNKNOWN_TYPE = "application/octet-stream"
+_DIGEST = re.compile(r"^[0-9a-f]{16}_(?=.)")  # before the names of files that were sent
 _UNFIT = re.compile(r"[\x00-\x1f\x7f/\\{}?#%]+")
 _NO_CORE = (
     "Files are kept in DIAL Core, and none answers at DIAL_ENDPOINT. Try again in a moment; where the agent runs "
@@ -37,7 +39,7 @@ _NO_KEY = (
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file in the caller's folder; `url` is what tools call it by, `created` seconds since 1970."""
+    """A file of the caller's; `url` is what tools call it by, `created` seconds since 1970."""
 
     name: str
     url: str
@@ -47,12 +49,12 @@ class StoredFile:
 
     @property
     def file_id(self) -> str:
-        return "file-" + base64.urlsafe_b64encode(self.name.encode()).decode().rstrip("=")
+        return file_id_of(self.url)
 
     @property
     def title(self) -> str:
         """The name it came with."""
-        return self.name.partition("_")[2] or self.name
+        return _DIGEST.sub("", self.name)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -70,7 +72,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class FileShelf:
-    """Stores and finds files below `files/{bucket}/{folder of the caller}/`."""
+    """Stores files below `files/{bucket}/{folder of the caller}/`, and finds all that the caller's key may read."""
 
     connection: Callable[[], Connection]
     endpoint: str
@@ -88,12 +90,11 @@ class FileShelf:
         form.add_field("file", content, filename=stored, content_type=content_type)
         url = f"{folder}{quote(stored, safe='')}"
         await self._call(who, "PUT", f"/v1/{url}", data=form)
-        return await self.find(who, StoredFile(stored, url, len(content), content_type).file_id)
+        return await self.find(who, file_id_of(url))
 
     async def find(self, who: Who, file_id: str) -> StoredFile:
         """Raises: NotFound: the caller has no such file."""
-        name = _name(file_id)
-        url = f"{await self._folder(who)}{quote(name, safe='')}"
+        url = self._url(who, file_id)
         told = await self._call(who, "GET", f"/v1/metadata/{url}", missing=f"there is no file {file_id!r}")
         return _stored(orjson.loads(told))
 
@@ -116,6 +117,15 @@ class FileShelf:
         file = await self.find(who, file_id)
         await self._call(who, "DELETE", f"/v1/{file.url}", missing=f"there is no file {file_id!r}")
 
+    def _url(self, who: Who, file_id: str) -> str:
+        try:
+            url = file_url(_named(file_id), self.endpoint)
+        except (ValueError, ToolError) as error:
+            raise NotFound(f"there is no file {file_id!r}") from error
+        if not in_reach(url, who.core_key):
+            raise NotFound(f"there is no file {file_id!r}")
+        return url
+
     async def _folder(self, who: Who) -> str:
         home = orjson.loads(await self._call(who, "GET", "/v1/bucket"))
         return f"files/{home.get('appdata') or home['bucket']}/{quote(who.folder)}/"
@@ -127,7 +137,7 @@ class FileShelf:
             async with self.connection().session.request(
                 method, url, headers=headers, data=data, timeout=timeout, allow_redirects=False
             ) as response:
-                if response.status in (403, 404) and missing:
+                if response.status in (400, 403, 404) and missing:
                     raise NotFound(missing)
                 if response.status in (401, 403):
                     raise Refused(503, _NO_KEY, code="files_unavailable")
@@ -157,17 +167,19 @@ def decoded(data: str) -> tuple[bytes, str]:
         raise InvalidRequest("the file's data is not valid Base64") from error
 
 
-def _name(file_id: str) -> str:
-    try:
-        if not file_id.startswith("file-"):
-            raise ValueError("not one of ours")
-        text = file_id.removeprefix("file-")
-        name = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
-    except (ValueError, binascii.Error) as error:
-        raise NotFound(f"there is no file {file_id!r}") from error
-    if not name or _UNFIT.search(name) or name in (".", ".."):
-        raise NotFound(f"there is no file {file_id!r}")
-    return name
+def file_id_of(url: str) -> str:
+    """The id of the file at `files/{bucket}/{path}`."""
+    place = unquote(url.removeprefix("files/"))
+    return "file-" + base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
+
+
+def _named(file_id: str) -> str:
+    """The URL of the file that has this id. Raises: ValueError: it is no id."""
+    head, separator, text = file_id.partition("file-")
+    if head or not separator:
+        raise ValueError("an id begins with file-")
+    place = base64.b64decode(text + "=" * (-len(text) % 4), altchars="-_", validate=True).decode()
+    return f"files/{quote(place)}"
 
 
 def _readable(name: str) -> str:

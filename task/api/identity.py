@@ -18,7 +18,7 @@ from task.dial_request import forwarded
 from task.errors import StoreUnavailable, ToolError
 from task.llm.credentials import UserToken
 from task.sessions.opening import StoreAccess
-from task.tools.files.dial_urls import OwnersKey
+from task.tools.files.dial_urls import OwnersKey, filing
 
 Mode = Literal["open", "keys", "dial"]
 LOCAL_OWNER = "local"
@@ -63,7 +63,8 @@ class Identity:
         """
         travelling = forwarded(headers)
         if self.mode == "open":
-            return Who(LOCAL_OWNER, self.core_key, f"http/{LOCAL_OWNER}", headers=travelling)
+            folder = f"http/{LOCAL_OWNER}"
+            return Who(LOCAL_OWNER, filing(self.core_key, folder), folder, headers=travelling)
         who = await (self._of_key(_secret(headers)) if self.mode == "keys" else self._of_core(headers))
         store = await self.store.get()
         seconds = await store.limits.take(f"http:{who[1]}", self.per_minute)
@@ -89,7 +90,7 @@ class Identity:
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
             self._known[digest] = (monotonic() + REMEMBERED_SECONDS, bucket, shown)
-        return Who(f"dial:{bucket}", shown, "http"), digest[:32]
+        return Who(f"dial:{bucket}", filing(shown, "http"), "http"), digest[:32]
 
     async def _first_known(self, readings: Sequence[str]) -> tuple[str, str]:
         """The bucket, and the reading for which Core gave it."""

@@ -117,8 +117,9 @@ function joined(pieces) {
   return bytes;
 }
 
+/** The id under which the API knows the file at `files/{bucket}/{path}`. */
 export function fileId(url) {
-  const name = new TextEncoder().encode(decodeURIComponent(url.split("/").pop()));
+  const name = new TextEncoder().encode(decodeURIComponent(url.replace(/^files\//, "")));
   const base64 = btoa(String.fromCharCode(...name));
   return `file-${base64.replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "")}`;
 }

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Self
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from task.errors import ToolError
+from task.llm.credentials import UserToken
 
 
-class OwnersKey(str):
-    """A key that several owners share: with it only files below one folder of its bucket are read and written.
+class FolderKey(str):
+    """A key whose new files go into one folder of its bucket.
 
     `folder` is that folder, without slashes at its ends.
     """
@@ -17,10 +19,33 @@ class OwnersKey(str):
     __slots__ = ("folder",)
     folder: str
 
-    def __new__(cls, key: str, folder: str) -> OwnersKey:
+    def __new__(cls, key: str, folder: str) -> Self:
         made = super().__new__(cls, key)
         made.folder = folder
         return made
+
+
+class OwnersKey(FolderKey):
+    """A key that several owners share: with it only files below the folder are read, too."""
+
+    __slots__ = ()
+
+
+class FolderToken(UserToken):
+    """A user's token whose new files go into one folder of the bucket, as those of a `FolderKey`."""
+
+    __slots__ = ("folder",)
+    folder: str
+
+    def __new__(cls, token: str, folder: str) -> Self:
+        made = super().__new__(cls, token)
+        made.folder = folder
+        return made
+
+
+def filing(secret: str, folder: str) -> str:
+    """The key or token, with which new files go into that folder."""
+    return FolderToken(secret, folder) if isinstance(secret, UserToken) else FolderKey(secret, folder)
 
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -54,15 +79,19 @@ def own(relative: str, api_key: str) -> str:
     Raises:
         ToolError: the key is an owner's and the file is not in that owner's folder.
     """
-    folder = folder_of(api_key)
-    if folder and not unquote(relative.split("/", 2)[2]).startswith(folder):
+    if not in_reach(relative, api_key):
         raise ToolError(f"There is no {shortened(relative)}. Check the URL, or ask the user to attach the file again.")
     return relative
 
 
+def in_reach(relative: str, api_key: str) -> bool:
+    """Whether DIAL Core may be asked with this key for the file at that relative URL."""
+    return not isinstance(api_key, OwnersKey) or unquote(relative.split("/", 2)[2]).startswith(folder_of(api_key))
+
+
 def folder_of(api_key: str) -> str:
-    """The folder of the key's owner with a slash at its end; empty where the key is one person's own."""
-    return f"{api_key.folder}/" if isinstance(api_key, OwnersKey) else ""
+    """The folder for new files with a slash at its end; empty where they go to the top of the bucket."""
+    return f"{api_key.folder}/" if isinstance(api_key, FolderKey | FolderToken) else ""
 
 
 def shortened(url: str) -> str:

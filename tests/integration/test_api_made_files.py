@@ -1,0 +1,95 @@
+"""Files that tools make in a run of the HTTP API: whoever sees them in an answer can fetch them, in every mode."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+
+from task.llm.scripted import says, wants
+from tests.support.core import API_KEY
+from tests.support.http_api import Api, key_of, said
+from tests.support.image_deployment import PNG, image_deployment
+from tests.support.interpreter import TOKEN, RunningInterpreter, running_interpreter
+from tests.support.product import Product, product
+from tests.support.upstream import Item
+
+MODES = ("open", "keys", "dial")
+PLOTS = """
+import matplotlib.pyplot as plt
+plt.plot([1, 3, 2]); plt.show()
+open("out.csv", "w").write("a,b\\n1,2\\n")
+display({"application/vnd.plotly.v1+json": {"data": [], "layout": {}}}, raw=True)
+"""
+RUNS = (wants("execute_code", code=PLOTS), says("Here it is."))
+
+
+@pytest.fixture(scope="module")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningInterpreter]:
+    with running_interpreter(tmp_path_factory.mktemp("interpreter"), "--spares", "0") as running:
+        yield running
+
+
+@asynccontextmanager
+async def asking(mode: str, *items: Item, tmp_path: Path, **settings: Any) -> AsyncGenerator[tuple[Product, Api, Api]]:
+    """The product in that mode, somebody who asks, and somebody else (in the mode `open` the same)."""
+    secrets = [await key_of(name, tmp_path) for name in ("ann", "bob")] if mode == "keys" else ["key-one", "key-two"]
+    given: dict[str, Any] = {"http": {"mode": mode}, "dial_api_key": API_KEY, **settings}
+    async with product(*items, tmp_path=tmp_path, **given) as running, ClientSession() as session:
+        api = Api(running.agent_url, running.upstream, session)
+        yield running, *((api, api) if mode == "open" else (api.with_key(secrets[0]), api.with_key(secrets[1])))
+
+
+async def made(api: Api, question: str) -> list[dict[str, Any]]:
+    """The files attached to the answer, as its events tell them."""
+    run = (await api.post("/runs", {"messages": [said(question)]})).json
+    events = await api.events(run["run_id"])
+    assert events[-1]["status"] == "finished", events
+    return [event["attachment"] for event in events if event["type"] == "attachment" and event["stage"] is None]
+
+
+async def content(api: Api, path: str) -> tuple[int, bytes]:
+    async with api.session.get(f"{api.url}{path}", headers=dict(api.headers)) as response:
+        return response.status, await response.read()
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_code_has_made_can_be_fetched_and_is_listed(
+    mode: str, interpreter: RunningInterpreter, tmp_path: Path
+) -> None:
+    server = {"pyinterpreter_mcp_url": interpreter.url, "mcp_token": TOKEN}
+    async with asking(mode, *RUNS, tmp_path=tmp_path, **server) as (_, api, other):
+        files = {item["type"]: item for item in await made(api, "Plot it")}
+        fetched = {kind: await content(api, f"/v1/files/{item['file_id']}/content") for kind, item in files.items()}
+        table = (await api.get(f"/v1/files/{files['text/csv']['file_id']}")).json
+        listed = {item["url"]: item["id"] for item in (await api.get("/v1/files")).json["data"]}
+        strangers = [(await other.get(f"/v1/files/{item['file_id']}")).status for item in files.values()]
+    assert {status for status, _ in fetched.values()} == {200}
+    assert fetched["image/png"][1].startswith(b"\x89PNG")
+    assert fetched["text/csv"][1] == b"a,b\n1,2\n"
+    assert json.loads(fetched["application/vnd.plotly.v1+json"][1]) == {"data": [], "layout": {}}
+    assert listed == {item["url"]: item["file_id"] for item in files.values()}
+    assert table["url"] == files["text/csv"]["url"]
+    assert re.fullmatch(r"out_[0-9a-f]{8}\.csv", table["filename"])
+    assert strangers == [200 if mode == "open" else 404] * 3
+
+
+@pytest.mark.parametrize("mode", ["open", "dial"])
+async def test_a_picture_that_a_deployment_has_stored_can_be_fetched(mode: str, tmp_path: Path) -> None:
+    turns = (wants("image_generation_tool", prompt="a cat"), says("Here."))
+    async with (
+        image_deployment() as images,
+        asking(mode, *turns, tmp_path=tmp_path, models=images.models) as (running, api, other),
+    ):
+        images.core = running.core.url
+        [picture] = await made(api, "Paint a cat")
+        path = f"/v1/files/{picture['file_id']}/content"
+        fetched, strangers = await content(api, path), await content(other, path)
+    assert fetched == (200, PNG)
+    assert strangers[0] == (200 if mode == "open" else 404)
