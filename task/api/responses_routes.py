@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from task.api.asks import Ask, Manner
 from task.api.completions import NOBODY, failed
-from task.api.documents import ResponseBody, ResponseDeleted, failures
+from task.api.documents import ItemList, ResponseBody, ResponseDeleted, failures
 from task.api.identity import Who
 from task.api.incoming import Received
 from task.api.rendering import json_response
 from task.api.responses_input import ResponseRequest, messages_of, response_format_of
+from task.api.responses_items import Order, input_items, page_of_items
 from task.api.responses_output import response_body, response_events, spoken
 from task.api.responses_stored import DOOR, StoredResponse, previous_response, stored_response, take_back
 from task.api.schemas import Ours
@@ -43,6 +45,11 @@ def responses_routes(service: Service) -> APIRouter:
             return failed(active)
         return json_response(response_body(spoken(active)))
 
+    _stored_routes(routes, service)
+    return routes
+
+
+def _stored_routes(routes: APIRouter, service: Service) -> None:
     @routes.get(
         "/responses/{response_id}", response_model=None, responses={200: {"model": ResponseBody}, **failures(404)}
     )
@@ -50,6 +57,22 @@ def responses_routes(service: Service) -> APIRouter:
         """A response that was given before, unless it was not to be stored."""
         who, store = await service.who(request), await service.store()
         return json_response(response_body((await stored_response(store, who.owner, response_id)).spoken()))
+
+    @routes.get(
+        "/responses/{response_id}/input_items", response_model=None,
+        responses={200: {"model": ItemList}, **failures(404)},
+    )  # fmt: skip
+    async def list_input_items(
+        response_id: str,
+        request: Request,
+        limit: Annotated[int, Query(ge=1, le=100)] = 20,
+        order: Order = "desc",
+        after: Annotated[str | None, Query(max_length=100)] = None,
+    ) -> Response:
+        """What the request of a response brought, the last first unless told otherwise."""
+        who, store = await service.who(request), await service.store()
+        items = await input_items(store, await stored_response(store, who.owner, response_id))
+        return json_response(page_of_items(items, order, limit, after))
 
     @routes.delete(
         "/responses/{response_id}", response_model=None,
@@ -60,8 +83,6 @@ def responses_routes(service: Service) -> APIRouter:
         who, store = await service.who(request), await service.store()
         await take_back(store, who.owner, response_id)
         return json_response({"id": response_id, "object": "response", "deleted": True})
-
-    return routes
 
 
 def _manner(service: Service, body: ResponseRequest, received: Received) -> Manner:

@@ -158,6 +158,28 @@ async def test_a_response_is_told_again_as_it_was_given_until_it_is_deleted(tmp_
     assert sessions == 0
 
 
+async def test_the_input_of_a_response_is_listed_page_by_page(tmp_path: Path) -> None:
+    picture = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo=", "detail": "low"}
+    items: Any = [
+        said("Hi"), said("Hello!", "assistant"),
+        {"role": "user", "content": [{"type": "input_text", "text": "What is this?"}, picture]},
+    ]  # fmt: skip
+    async with http_api(says("A dot."), says("Yes."), tmp_path=tmp_path) as api, client(api) as openai:
+        first = await openai.responses.create(model="test-model", input=items)
+        second = await openai.responses.create(model="test-model", input="Sure?", previous_response_id=first.id)
+        told = [item.model_dump() async for item in openai.responses.input_items.list(first.id, order="asc", limit=2)]
+        [last] = [item.model_dump() async for item in openai.responses.input_items.list(second.id)]
+        page = (await api.get(f"/v1/responses/{first.id}/input_items?limit=1")).json
+        lost = await api.get(f"/v1/responses/{first.id}/input_items?after=nothing")
+    assert [(item["role"], item["content"][0]["text"]) for item in told] == [
+        ("user", "Hi"), ("assistant", "Hello!"), ("user", "What is this?"),
+    ]  # fmt: skip
+    assert told[2]["content"][1]["image_url"] == picture["image_url"]
+    assert last["content"][0]["text"] == "Sure?"
+    assert (len(page["data"]), page["has_more"], page["first_id"]) == (1, True, told[2]["id"])
+    assert lost.status == 404
+
+
 async def test_a_response_that_is_not_stored_answers_and_is_gone(tmp_path: Path) -> None:
     from openai import NotFoundError
 

@@ -81,6 +81,7 @@ async def test_every_answer_and_chunk_fits_the_document(tmp_path: Path) -> None:
             "CompletionBody": (await api.complete("?")).json,
             "ChatBody": chat,
             "ResponseBody": response,
+            "ItemList": (await api.get(f"{path}/input_items")).json,
             "ResponseDeleted": (await api.call("DELETE", path)).json,
             "SessionBody": (await api.get(f"/session/{chat['session_id']}")).json,
             "SessionList": (await api.get("/sessions")).json,
