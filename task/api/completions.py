@@ -13,8 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from task.api.failures import failure_of
-from task.api.rendering import DONE, EventStream, gone, json_bytes, json_response, sse
+from task.api.rendering import DONE, EventStream, gone, json_bytes, json_response, sse, usage_data
 from task.api.runner import ActiveRun, Runner
+from task.llm.base import Usage
 from task.loop import CUT_OFF
 from task.sessions.records import FINISHED, Event
 
@@ -116,9 +117,7 @@ def finish_reason(active: ActiveRun) -> str:
 
 
 def usage_of(active: ActiveRun) -> dict[str, Any]:
-    usage = active.result.usage if active.result is not None else None
-    prompt, completed = (usage.prompt_tokens, usage.completion_tokens) if usage is not None else (0, 0)
-    return {"prompt_tokens": prompt, "completion_tokens": completed, "total_tokens": prompt + completed}
+    return usage_data(active.result.usage if active.result is not None else Usage())
 
 
 async def _chunks(runner: Runner, active: ActiveRun, *, usage: bool) -> AsyncGenerator[bytes]:

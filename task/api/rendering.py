@@ -11,6 +11,7 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from task.llm.base import Usage
 from task.sessions.wire import packed
 
 DONE = b"data: [DONE]\n\n"
@@ -33,6 +34,17 @@ def sse(value: Any, *, event: str | None = None, number: int | None = None) -> b
     """One server-sent event."""
     head = (b"id: %d\n" % number if number is not None else b"") + (f"event: {event}\n".encode() if event else b"")
     return head + b"data: " + json_bytes(value) + b"\n\n"
+
+
+def usage_data(usage: Usage) -> dict[str, Any]:
+    """Tokens in OpenAI's words."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
 
 
 class EventStream(Response):

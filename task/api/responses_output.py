@@ -196,11 +196,12 @@ def _error(said: Spoken) -> dict[str, Any] | None:
 
 
 def _usage(counted: Mapping[str, Any]) -> dict[str, Any]:
+    # Runs that were stored by an older version have no details.
     return {
         "input_tokens": counted["prompt_tokens"],
-        "input_tokens_details": {"cached_tokens": 0},
+        "input_tokens_details": counted.get("prompt_tokens_details") or {"cached_tokens": 0},
         "output_tokens": counted["completion_tokens"],
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": counted.get("completion_tokens_details") or {"reasoning_tokens": 0},
         "total_tokens": counted["total_tokens"],
     }
 

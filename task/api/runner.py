@@ -15,6 +15,7 @@ from task.api.asks import Ask
 from task.api.choice import RunChoice
 from task.api.engine import Engine
 from task.api.failures import failure_of
+from task.api.rendering import usage_data
 from task.errors import StoreUnavailable
 from task.sessions.records import FINISHED, Event, Run
 from task.sessions.runs import ENDING_SECONDS
@@ -190,9 +191,7 @@ class Runner:
         trace, usage = active.trace, result.usage
         choice.emit(
             "usage",
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            total_tokens=usage.prompt_tokens + usage.completion_tokens,
+            **usage_data(usage),
             cost=trace.cost if trace is not None else None,
             duration_ms=trace.as_row()["duration_ms"] if trace is not None else None,
         )

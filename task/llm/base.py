@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import add, sub
 from typing import Any, Protocol
 
 from task.conversation.messages import Attachment, Message
@@ -40,13 +41,26 @@ class AttachmentDelta:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one model request; usages are added up over a run."""
+    """Tokens of one model request; usages are added up over a run.
+
+    `cached_tokens` are those of the prompt that the provider knew already, `reasoning_tokens` those of the completion
+    that were not shown.
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        return self.prompt_tokens, self.completion_tokens, self.cached_tokens, self.reasoning_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(self.prompt_tokens + other.prompt_tokens, self.completion_tokens + other.completion_tokens)
+        return Usage(*map(add, self.counts, other.counts))
+
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(*map(sub, self.counts, other.counts))
 
     def by_model(self, asked: str) -> dict[str, Usage]:
         """The tokens by the model that took them, when the model `asked` was asked."""
@@ -63,9 +77,8 @@ class DelegatedUsage(Usage):
         told: dict[str, Usage] = {}
         for model, usage in self.models:
             told[model] = told.get(model, Usage()) + usage
-        known = sum(told.values(), Usage())
-        prompt, completion = self.prompt_tokens - known.prompt_tokens, self.completion_tokens - known.completion_tokens
-        rest = Usage(max(prompt, 0), max(completion, 0))
+        unknown = self - sum(told.values(), Usage())
+        rest = Usage(*(max(count, 0) for count in unknown.counts))
         return {**told, asked: told.get(asked, Usage()) + rest} if rest != Usage() else told
 
 

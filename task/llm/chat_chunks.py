@@ -125,10 +125,22 @@ class _Answer:
 
 def _usage(usage: dict[str, Any], statistics: Any) -> Usage:
     """The told tokens; DIAL tells beside them which models took how many."""
-    prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    counts = (
+        usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0,
+        _detail(usage, "prompt_tokens_details", "cached_tokens"),
+        _detail(usage, "completion_tokens_details", "reasoning_tokens"),
+    )  # fmt: skip
     told = statistics.get("usage_per_model") if isinstance(statistics, dict) else None
     models = tuple(filter(None, map(_model_usage, told))) if isinstance(told, list) else ()
-    return DelegatedUsage(prompt, completion, models) if models else Usage(prompt, completion)
+    return DelegatedUsage(*counts, models=models) if models else Usage(*counts)
+
+
+def _detail(usage: dict[str, Any], group: str, name: str) -> int:
+    match usage.get(group):
+        case dict(details) if type(count := details.get(name)) is int:
+            return count
+        case _:
+            return 0
 
 
 def _model_usage(told: Any) -> tuple[str, Usage] | None:

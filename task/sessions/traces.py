@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -102,7 +102,7 @@ class TraceObserver:
 
     def run_ended(self, outcome: RunOutcome) -> None:
         self._behind = outcome.behind
-        self._usage = _less(outcome.usage, outcome.behind.values())
+        self._usage = outcome.usage - sum(outcome.behind.values(), Usage())
         if outcome.answer.content and outcome.answer.text() != self._said:  # broken off, or said by the loop itself
             self._turns.append(self._turn(outcome.answer, self._clock()))
         limit = f"stopped at {outcome.limit}" if outcome.limit is not None else None
@@ -181,10 +181,6 @@ def _told(decision: Decision) -> tuple[str, str, str, ICERC | None]:
 
 def _by_model(model: str, own: Usage, behind: Mapping[str, Usage]) -> dict[str, Usage]:
     return {model: own, **behind} | ({model: own + behind[model]} if model in behind else {})
-
-
-def _less(whole: Usage, parts: Iterable[Usage]) -> Usage:
-    return whole - sum(parts, Usage())
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:

@@ -134,11 +134,13 @@ def chunk(received: Received, delta: dict[str, Any], finish: str | None = None) 
     }  # fmt: skip
 
 
-def _usage(reply: Reply) -> dict[str, int]:
+def _usage(reply: Reply) -> dict[str, Any]:
     usage = next((event for event in reply.events if isinstance(event, Usage)), Usage(10, 5))
     total = usage.prompt_tokens + usage.completion_tokens
     return {
         "prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens, "total_tokens": total,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     }  # fmt: skip
 
 
