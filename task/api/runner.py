@@ -49,6 +49,11 @@ class ActiveRun:
     def detaches(self) -> bool:
         return self.run.session_id is not None
 
+    def stop(self) -> None:
+        """End the answer. One that has ended is being written, which nothing may break off."""
+        if self.task is not None and self.result is None:
+            self.task.cancel()
+
 
 class Runner:
     """Starts runs and lets clients listen to them, leave, come back and stop them."""
@@ -94,13 +99,12 @@ class Runner:
             yield
         finally:
             active.listeners -= 1
-            if active.listeners == 0 and active.task is not None and not active.task.done():
-                self._left(active, active.task)
+            self.detach(active)
 
     def detach(self, active: ActiveRun) -> None:
-        """Nobody listens yet: the run gets the time of one that was left."""
-        if active.listeners == 0 and active.task is not None and not active.task.done():
-            self._left(active, active.task)
+        """Nobody listens, or not yet: the run gets the time of one that was left."""
+        if active.listeners == 0 and active.result is None:
+            self._left(active)
 
     async def events(self, owner: str, run_id: str, after: int = 0) -> AsyncGenerator[Event]:
         """The run's events after that number; the last one comes when the run is on disk."""
@@ -132,25 +136,25 @@ class Runner:
     async def close(self) -> None:
         """End all runs; what they have said is kept."""
         tasks = [active.task for active in self._active.values() if active.task is not None]
-        for task in tasks:
-            task.cancel()
+        for active in self._active.values():
+            active.stop()
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSING_SECONDS)
 
-    def _left(self, active: ActiveRun, task: asyncio.Task[None]) -> None:
+    def _left(self, active: ActiveRun) -> None:
         seconds = self._engine.detach_seconds if active.detaches else 0.0
         if seconds > 0:
-            active.leaving = asyncio.get_running_loop().call_later(seconds, self._unheard, active, task)
+            active.leaving = asyncio.get_running_loop().call_later(seconds, self._unheard, active)
         else:
-            task.cancel()
+            active.stop()
 
-    def _unheard(self, active: ActiveRun, task: asyncio.Task[None]) -> None:
+    def _unheard(self, active: ActiveRun) -> None:
         """Cancel the run, unless somebody has listened at another process meanwhile: then its time begins anew."""
         seconds = self._engine.detach_seconds - active.store.runs.unheard_seconds(active.run.run_id)
         if seconds > 0:
-            active.leaving = asyncio.get_running_loop().call_later(seconds, self._unheard, active, task)
+            active.leaving = asyncio.get_running_loop().call_later(seconds, self._unheard, active)
         else:
-            task.cancel()
+            active.stop()
 
     async def _work(self, active: ActiveRun, store: Store, trace_id: str) -> None:
         run, ask = active.run, active.ask
@@ -210,8 +214,7 @@ class Runner:
 
     async def _stopped(self, active: ActiveRun, store: Store) -> None:
         await store.runs.cancel_asked(active.run.run_id)
-        if active.task is not None:
-            active.task.cancel()
+        active.stop()
 
     def _over(self, active: ActiveRun, task: asyncio.Task[None]) -> None:
         if active.ended.done():

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 from task.llm.scripted import Reply, says, wants
 from tests.support.core import served
 from tests.support.http_api import Api, http_api, said
-from tests.support.upstream import Received, dripping, hanging, never_answering
+from tests.support.upstream import Received, dripping, error_in_stream, hanging, http_error, never_answering
 
 NOTES = str(Path(__file__).parent.parent / "contract" / "matrix" / "notes.py")
 
@@ -75,6 +76,20 @@ async def test_without_a_session_a_client_that_leaves_ends_the_run(tmp_path: Pat
             return [run["status"] for run in (await api.get("/runs")).json["runs"]] == ["cancelled"] * 2
 
         await until(over)
+
+
+async def test_a_failed_run_is_on_disk_as_failed_when_its_client_hears_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    missing, broken = http_error(404), error_in_stream(says("Half", " a sentence"), chunks=2)
+    async with http_api(*[missing] * 10, *[broken] * 10, tmp_path=tmp_path) as api:
+        refused = [await api.complete("?", stream=True) for _ in range(10)]
+        cut = [await api.complete("?", stream=True) for _ in range(10)]
+        ids = [*(reply.json["run_id"] for reply in refused), *(reply.chunks[0]["run_id"] for reply in cut)]
+        told = [(await api.get(f"/runs/{run_id}")).json["status"] for run_id in ids]
+    assert {reply.status for reply in refused} == {404}
+    assert told == ["failed"] * 20
+    assert "broke off" not in caplog.text
 
 
 async def test_the_stop_button_keeps_what_was_said(tmp_path: Path) -> None:
