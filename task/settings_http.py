@@ -27,7 +27,7 @@ class HttpSettings(BaseModel):
     mode: Literal["open", "keys", "dial"] = Field(
         default="open",
         description="Who may use the HTTP API: `open` everybody on this machine, `keys` owners of keys made with "
-        "`dial-agent keys`, `dial` whoever has a key of DIAL Core.",
+        "`dial-agent keys`, `dial` whoever has a key of DIAL Core, or a user's token.",
     )
     ui: bool = Field(default=True, description="Serve the web page at `/`.")
     origins: Names = Field(

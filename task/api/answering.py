@@ -56,10 +56,12 @@ class Answering:
     async def answer(self, ask: Ask, run: Run, choice: RunChoice, observer: LoopObserver, store: Store) -> Result:
         """Answer into `choice`; every failure is a result. When it is cancelled the result is that as well."""
         messages: list[Message] = []
-        base, tools = 0, list[BaseTool]()
+        base, tools, permits = 0, list[BaseTool](), None
 
         def left(added: Sequence[Message]) -> tuple[Message, ...]:
-            return as_shown(messages[:base], added, Toolbox(tools).view, self._engine.connection().link_hosts)
+            hosts = self._engine.connection().link_hosts
+            shown = as_shown(messages[:base], added, Toolbox(tools).view, hosts)
+            return permits.noted(shown) if permits is not None else shown
 
         try:
             permits = await Permits.of(ask, run, store, self._engine.connection().permissions)
@@ -80,7 +82,7 @@ class Answering:
             return Result("failed", left(broken_off(messages[base:])), text=choice.text, error=error)
         choice.flush()
         return Result(
-            outcome.status, permits.noted(added), outcome.usage, choice.text, pause.calls, question,
+            outcome.status, added, outcome.usage, choice.text, pause.calls, question,
             outcome.limit, outcome.error, session_id=session_id,
         )  # fmt: skip
 

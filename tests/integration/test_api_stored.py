@@ -63,11 +63,13 @@ async def test_an_approved_call_is_made_once_though_the_run_is_stopped_after_it(
     async with http_api(*script, tmp_path=tmp_path, tool_paths=[NOTES]) as api:
         asked = (await api.post("/chat", {"messages": [said("note it")]})).json
         [approval] = (await api.get("/approvals")).json["approvals"]
-        reply = await api.post(f"/approvals/{approval['approval_id']}", {"decision": "approve"})
+        changed = {"decision": "approve", "arguments": {"text": "bread"}}
+        reply = await api.post(f"/approvals/{approval['approval_id']}", changed)
         await stopped_in(api, reply.json["resumed"]["run_id"])
         answer = (await api.post("/chat", {"messages": [said("Is it noted?")], "session_id": asked["session_id"]})).json
         results = [item["content"] for item in api.upstream.requests[2].messages if item["role"] == "tool"]
-    assert results == ["noted: milk"]
+    assert [result.splitlines()[-1] for result in results] == ["noted: bread"]
+    assert "approved this call with other arguments" in results[0]
     assert [call["name"] for call in answer["trace"]["tool_calls"]] == []
 
 
