@@ -19,6 +19,7 @@ from task.api.schemas import (
     Label,
     Mode,
     Name,
+    Open,
     Part,
     SystemMessage,
     TextPart,
@@ -27,6 +28,8 @@ from task.api.schemas import (
 )
 from task.api.values import Filled, Json, Text, Tokens, check_names
 from task.errors import InvalidRequest
+
+PASSED_ON = ("parallel_tool_calls", "user", "service_tier", "prompt_cache_key", "safety_identifier")
 
 
 class InputText(Body):
@@ -90,7 +93,10 @@ class NamedResponseTool(Body):
 
 
 class Reasoning(Body):
+    """`summary` has no effect: the model's thoughts are not told."""
+
     effort: Text | None = None
+    summary: Text | None = None
 
 
 class TextFormat(Body):
@@ -105,11 +111,18 @@ class TextFormat(Body):
 
 class TextConfig(Body):
     format: TextFormat | None = None
+    verbosity: Text | None = None
 
 
-class ResponseRequest(Body):
+Metadata = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
+]
+
+
+class ResponseRequest(Open):
     """`POST /v1/responses`. `previous_response_id` goes on with the conversation that ended with that response; with
-    `store: false` the response can be neither fetched nor gone on with."""
+    `store: false` the response can be neither fetched nor gone on with. `conversation`, `prompt` and `background` are
+    not offered."""
 
     model: str | None = Field(default=None, max_length=200)
     input: Text | Annotated[list[InputMessage | InputCall | InputResult], Field(min_length=1)]
@@ -120,12 +133,26 @@ class ResponseRequest(Body):
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
     max_output_tokens: Tokens | None = None
+    parallel_tool_calls: bool | None = None
+    metadata: Metadata | None = None
+    user: Text | None = None
+    service_tier: Text | None = None
+    prompt_cache_key: Text | None = None
+    safety_identifier: Text | None = None
+    background: Literal[False] | None = None
+    conversation: None = None
+    prompt: None = None
     reasoning: Reasoning | None = None
     text: TextConfig | None = None
     tools: Annotated[list[ResponseFunction], Field(max_length=128), AfterValidator(_told_apart)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
     experiment: Label | None = None
     permission_mode: Mode = "default"
+
+    @property
+    def unknown(self) -> list[str]:
+        summary = self.reasoning is not None and self.reasoning.summary is not None
+        return sorted([*super().unknown, *(["reasoning.summary"] if summary else [])])
 
 
 def response_format_of(body: ResponseRequest) -> dict[str, Any] | None:
@@ -142,6 +169,24 @@ def response_format_of(body: ResponseRequest) -> dict[str, Any] | None:
     if wanted.name is None or wanted.given is None:
         raise InvalidRequest("A format of the type json_schema needs name and schema.")
     return {"type": "json_schema", "json_schema": wanted.model_dump(by_alias=True, exclude_none=True, exclude={"type"})}
+
+
+def options_of(body: ResponseRequest) -> dict[str, Any]:
+    """The options that the request gives, in the names of `ModelOptions`.
+
+    Raises:
+        InvalidRequest: a JSON schema without a name or without the schema.
+    """
+    extra = {
+        "response_format": response_format_of(body),
+        "verbosity": body.text.verbosity if body.text is not None else None,
+        **{name: getattr(body, name) for name in PASSED_ON},
+    }
+    return {
+        "temperature": body.temperature, "top_p": body.top_p, "max_tokens": body.max_output_tokens,
+        "reasoning_effort": body.reasoning.effort if body.reasoning is not None else None,
+        "extra": {name: value for name, value in extra.items() if value is not None},
+    }  # fmt: skip
 
 
 def messages_of(body: ResponseRequest) -> list[ChatMessage]:

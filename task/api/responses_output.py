@@ -174,12 +174,21 @@ def _head(said: Spoken) -> dict[str, Any]:
         "max_output_tokens": manner.options.max_tokens,
         "tools": [{"type": "function", "strict": None, **tool} for tool in manner.tools],
         "tool_choice": _choice(manner),
-        "parallel_tool_calls": True,
-        "metadata": {},
+        "parallel_tool_calls": manner.options.extra.get("parallel_tool_calls", True),
+        "text": _format(manner.options.extra),
+        "reasoning": {"effort": manner.options.reasoning_effort, "summary": None},
+        "background": False,
+        "metadata": dict(manner.metadata),
         "session_id": said.session_id,
         "run_id": run.run_id,
         "trace_id": run.trace_id,
     }
+
+
+def _format(extra: Mapping[str, Any]) -> dict[str, Any]:
+    wanted: dict[str, Any] = extra.get("response_format") or {"type": "text"}
+    told: dict[str, Any] = {"format": {"type": wanted["type"], **wanted.get("json_schema", {})}}
+    return told | ({"verbosity": extra["verbosity"]} if "verbosity" in extra else {})
 
 
 def _choice(manner: Manner) -> Any:

@@ -14,7 +14,7 @@ from task.api.documents import ItemList, ResponseBody, ResponseDeleted, failures
 from task.api.identity import Who
 from task.api.incoming import Received
 from task.api.rendering import json_response
-from task.api.responses_input import ResponseRequest, messages_of, response_format_of
+from task.api.responses_input import ResponseRequest, messages_of, options_of
 from task.api.responses_items import Order, input_items, page_of_items
 from task.api.responses_output import response_body, response_events, spoken
 from task.api.responses_stored import DOOR, StoredResponse, previous_response, stored_response, take_back
@@ -87,17 +87,15 @@ def _stored_routes(routes: APIRouter, service: Service) -> None:
 
 def _manner(service: Service, body: ResponseRequest, received: Received) -> Manner:
     ours = Ours(model=body.model, experiment=body.experiment, permission_mode=body.permission_mode)
-    wanted = response_format_of(body)
-    options = service.sampled(
-        temperature=body.temperature, top_p=body.top_p, max_tokens=body.max_output_tokens,
-        reasoning_effort=body.reasoning.effort if body.reasoning is not None else None,
-        extra={"response_format": wanted} if wanted is not None else {},
-    )  # fmt: skip
+    given = options_of(body)
     tools = [tool.model_dump(exclude_none=True, exclude={"type"}) for tool in body.tools or ()]
     choice = body.tool_choice
     named = choice if choice is None or isinstance(choice, str) else _named(choice.name)
-    manner = service.manner(DOOR, ours, received, options, None)
-    return replace(manner, tools=tuple(tools), choice=named, previous=body.previous_response_id)
+    manner = service.manner(DOOR, ours, received, service.sampled(**given), None)
+    return replace(
+        manner, tools=tuple(tools), choice=named, previous=body.previous_response_id, metadata=body.metadata or {},
+        warnings=service.warnings(body, manner.model, given),
+    )  # fmt: skip
 
 
 def _named(name: str) -> dict[str, object]:

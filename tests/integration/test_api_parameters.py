@@ -136,3 +136,51 @@ async def test_what_the_models_provider_does_not_take_stands_in_the_trace(tmp_pa
     warnings = [answer.json["trace"]["warnings"] for answer in answers]
     assert warnings == [["temperature had no effect: the provider of o3-mini does not take it"], []]
     assert "temperature" not in sent[0]
+
+
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+ASKED: dict[str, Any] = {
+    "text": {"format": {"type": "json_schema", "name": "person", "schema": SCHEMA, "strict": True}, "verbosity": "low"},
+    "reasoning": {"effort": "high", "summary": "auto"},
+    "parallel_tool_calls": False,
+    "metadata": {"team": "blue"},
+    "user": "u-1",
+    "prompt_cache_key": "k",
+}
+
+
+UNKNOWN: dict[str, Any] = {"top_logprobs": 2, "include": ["reasoning.encrypted_content"], "max_tool_calls": None}
+
+
+async def test_a_response_is_made_as_it_was_asked_for_and_says_so(tmp_path: Path) -> None:
+    async with http_api(then=says('{"name": "Ann"}'), tmp_path=tmp_path) as api:
+        answer = (await api.post(RESPONSES, {"input": "Who?", **ASKED, **UNKNOWN})).json
+        again = (await api.get(f"/v1/responses/{answer['id']}")).json
+        streamed = (await api.post(RESPONSES, {"input": "Who?", **ASKED, "stream": True})).chunks
+        plain = (await api.post(RESPONSES, {"input": "Who?"})).json
+        trace = (await api.get(f"/traces/{answer['trace_id']}")).json
+        sent = api.upstream.requests[0].body
+    form = {"name": "person", "schema": SCHEMA, "strict": True}
+    assert sent["response_format"] == {"type": "json_schema", "json_schema": form}
+    assert (sent["reasoning_effort"], sent["parallel_tool_calls"], sent["user"]) == ("high", False, "u-1")
+    assert (sent["verbosity"], sent["prompt_cache_key"]) == ("low", "k")
+    for body in (answer, again, streamed[0]["response"], streamed[-1]["response"]):
+        assert body["text"] == ASKED["text"]
+        assert body["reasoning"] == {"effort": "high", "summary": None}
+        assert (body["parallel_tool_calls"], body["metadata"]) == (False, {"team": "blue"})
+    assert (plain["text"], plain["parallel_tool_calls"]) == ({"format": {"type": "text"}}, True)
+    assert (plain["metadata"], plain["reasoning"]) == ({}, {"effort": None, "summary": None})
+    unknown = ("include", "reasoning.summary", "top_logprobs")
+    assert trace["warnings"] == [f"{name} had no effect: it is not known here" for name in unknown]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("conversation", "conv_1"), ("background", True), ("prompt", {"id": "pmpt_1"}), ("metadata", {"a": 1})],
+)
+async def test_a_response_that_cannot_be_made_as_asked_is_refused(name: str, value: Any, tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path) as api:
+        reply = await api.post(RESPONSES, {"input": "?", name: value})
+        assert (reply.status, reply.error["type"]) == (400, "invalid_request_error")
+        assert api.upstream.requests == []
+    assert name in reply.error["message"]
