@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from task.conversation.messages import Message, Role
+import orjson
+
+from task.conversation.messages import Message, Role, ToolCall
 
 INSTRUCTIONS = (Role.SYSTEM, Role.DEVELOPER)
 ANSWERING = (Role.ASSISTANT, Role.TOOL)
@@ -24,8 +26,8 @@ def merged(stored: Sequence[Message], sent: Sequence[Message]) -> Merged:
     """Lay `sent` over `stored` by their longest common prefix; where they part, the client is right.
 
     A single message of the user, or results of the client's own tools, continue what is stored. The client may tell an
-    answer as it was read: without calls and results, as one text or as its last part. Instructions at the front of
-    either are not looked at, and those of `sent` are not in `new`.
+    answer as it was read: without calls and results, with the calls of its own tools alone, as one text or as its last
+    part. Instructions at the front of either are not looked at, and those of `sent` are not in `new`.
     """
     skipped = _instructions(stored)
     old, sent = _blocks(stored[skipped:]), sent[_instructions(sent) :]
@@ -33,10 +35,11 @@ def merged(stored: Sequence[Message], sent: Sequence[Message]) -> Merged:
         return Merged(len(stored), tuple(sent))
     kept, taken, blocks = skipped, 0, _blocks(sent)
     for mine, theirs in zip(old, blocks, strict=False):
-        common = _common(mine, theirs)
+        known = _known(mine, theirs)
+        common = _common(known, theirs)
         if common < len(theirs) and not _same(mine, theirs):
-            whole = common == len(mine)  # the client has gone on where we stopped
-            kept, taken = (kept + common, taken + common) if whole else (kept, taken)
+            whole = common == len(known)  # the client has gone on where we stopped
+            kept, taken = (kept + len(mine), taken + common) if whole else (kept, taken)
             break
         kept, taken = kept + len(mine), taken + len(theirs)
     return Merged(kept, tuple(sent[taken:]), branched=kept < len(stored))
@@ -66,6 +69,27 @@ def _together(one: Message, other: Message) -> bool:
     return one.role in ANSWERING and other.role in ANSWERING
 
 
+def _known(mine: Sequence[Message], theirs: Sequence[Message]) -> Sequence[Message]:
+    """Our block as a client tells it that was shown the calls of its own tools alone: what we said around ours is one
+    message with them."""
+    ids = {call.id for message in theirs for call in message.tool_calls}
+    if not ids or _common(mine, theirs) == min(len(mine), len(theirs)):
+        return mine
+    known: list[Message] = []
+    for message in mine:
+        if message.role is Role.TOOL:
+            known += [message] if message.tool_call_id in ids else []
+            continue
+        calls = tuple(call for call in message.tool_calls if call.id in ids)
+        if known and known[-1].role is not Role.TOOL:
+            before = known.pop()
+            told = f"{before.text()} {message.text()}"
+            known.append(replace(before, content=told, tool_calls=(*before.tool_calls, *calls)))
+        elif calls or message.text():
+            known.append(replace(message, tool_calls=calls))
+    return known
+
+
 def _common(mine: Sequence[Message], theirs: Sequence[Message]) -> int:
     count = 0
     for one, other in zip(mine, theirs, strict=False):
@@ -80,9 +104,18 @@ def _equal(one: Message, other: Message) -> bool:
         one.role is other.role
         and _words(one.text()) == _words(other.text())
         and _parts(one) == _parts(other)
-        and [call.as_dict() for call in one.tool_calls] == [call.as_dict() for call in other.tool_calls]
+        and list(map(_call, one.tool_calls)) == list(map(_call, other.tool_calls))
         and one.tool_call_id == other.tool_call_id
     )
+
+
+def _call(call: ToolCall) -> tuple[str, str, object]:
+    """The call however its arguments are written."""
+    try:
+        arguments: object = orjson.loads(call.function.arguments)
+    except orjson.JSONDecodeError:
+        arguments = call.function.arguments
+    return call.id, call.name, arguments
 
 
 def _same(mine: Sequence[Message], theirs: Sequence[Message]) -> bool:

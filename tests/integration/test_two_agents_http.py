@@ -92,6 +92,21 @@ async def test_a_response_is_gone_on_with_in_the_other(agents: TwoAgents) -> Non
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("in_session", "known"), [(True, ["2", "42"]), (False, ["42"])])
+async def test_results_of_a_callers_own_tools_are_taken_by_the_other(
+    agents: TwoAgents, in_session: bool, known: list[str]
+) -> None:
+    one, other = await agents.caller()
+    agents.says(wants("calculator", expression="1+1") & wants("lookup", name="Ann"), says("Ann is 42."))
+    more = {"session_id": (await one.post("/session/start")).json["session_id"]} if in_session else {}
+    more["tools"] = [{"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}}]
+    asked = (await one.complete("How old?", **more)).json["choices"][0]["message"]
+    result = {"role": "tool", "tool_call_id": asked["tool_calls"][0]["id"], "content": "42"}
+    answer = await other.post("/v1/chat/completions", {"messages": [said("How old?"), asked, result], **more})
+    assert (answer.status, answer.json["choices"][0]["message"]["content"]) == (200, "Ann is 42.")
+    assert [item["content"] for item in agents.upstream.requests[-1].messages if item["role"] == "tool"] == known
+
+
 async def test_a_run_is_followed_live_in_the_other_and_stopped_there(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(HALF)

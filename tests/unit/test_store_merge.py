@@ -79,3 +79,41 @@ def test_pictures_are_part_of_what_is_compared() -> None:
 def test_five_hundred_messages_are_laid_over_each_other_quickly() -> None:
     stored = [message for number in range(250) for message in (user(f"{number}?"), assistant(f"{number}!"))]
     assert merged(stored, [*stored, MORE]) == Merged(500, (MORE,))
+
+
+OURS, THEIRS = CALL, ToolCall("call_2", FunctionCall("lookup", '{"name": "Ann"}'))
+MIXED = [user("How old?"), assistant("Let me see.", [OURS, THEIRS]), tool_message(OURS, "1175")]
+FOUND, OLD = tool_message(THEIRS, "42"), assistant("Ann is 42.")
+
+
+def seen(arguments: str = '{"name": "Ann"}') -> Message:
+    """The turn of the calls as a client knows it: with its own call alone."""
+    return assistant("Let me see.", [ToolCall("call_2", FunctionCall("lookup", arguments))])
+
+
+@pytest.mark.parametrize("arguments", ['{"name": "Ann"}', '{ "name":"Ann" }'])
+def test_a_client_that_knows_its_own_calls_alone_goes_on_with_what_ours_gave(arguments: str) -> None:
+    assert merged(MIXED, [MIXED[0], seen(arguments), FOUND]) == Merged(3, (FOUND,))
+    whole = [*MIXED, FOUND, OLD]
+    assert merged(whole, [MIXED[0], seen(arguments), FOUND, OLD, MORE]) == Merged(5, (MORE,))
+
+
+def test_a_turn_of_our_calls_alone_between_the_clients_is_kept() -> None:
+    later = ToolCall("call_3", FunctionCall("calculator", "{}"))
+    whole = [*MIXED, FOUND, assistant(None, [later]), tool_message(later, "2"), OLD]
+    assert merged(whole, [MIXED[0], seen(), FOUND, OLD, MORE]) == Merged(7, (MORE,))
+
+
+def test_what_was_said_before_our_own_calls_is_one_text_with_the_clients() -> None:
+    before = ToolCall("call_0", FunctionCall("calculator", "{}"))
+    stored = [MIXED[0], assistant("First I count.", [before]), tool_message(before, "2"), *MIXED[1:]]
+    told = assistant("First I count.\n\nLet me see.", [THEIRS])
+    assert merged(stored, [MIXED[0], told, FOUND]) == Merged(5, (FOUND,))
+
+
+def test_a_client_that_tells_other_calls_or_results_is_right() -> None:
+    other = seen('{"name": "Bob"}')
+    assert merged(MIXED, [MIXED[0], other, FOUND]) == Merged(1, (other, FOUND), True)
+    elsewhere = tool_message(THEIRS, "43")
+    whole = [*MIXED, FOUND, OLD]
+    assert merged(whole, [MIXED[0], seen(), elsewhere]) == Merged(1, (seen(), elsewhere), True)
