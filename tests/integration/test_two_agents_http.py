@@ -237,6 +237,28 @@ async def test_an_answer_that_comes_before_the_run_is_put_away_is_gone_on_with(a
     assert agents.notes().count("rice") == 1
 
 
+async def test_what_one_asks_is_approved_with_a_word_said_to_the_other(agents: TwoAgents) -> None:
+    one, other = await agents.caller()
+    agents.says(wants("write_note", text="oats"), says("Noted."))
+    [approval] = await asked(one)
+    done = (await other.complete("approve", session_id=approval["session_id"])).json
+    assert done["choices"][0]["message"]["content"] == "Noted."
+    assert (await one.post(f"/approvals/{approval['approval_id']}", {"decision": "deny"})).status == 409
+    assert agents.notes().count("oats") == 1
+
+
+async def test_a_session_deleted_in_one_stops_its_run_in_the_other(agents: TwoAgents) -> None:
+    one, other = await agents.caller()
+    agents.says(HALF)
+    gone = agents.upstream.disconnects
+    run = (await one.post("/runs", {"messages": [said("?")]})).json
+    await heard(other, run["run_id"], "text")
+    deleted = await other.call("DELETE", f"/session/{run['session_id']}")
+    await agents.upstream.disconnected(gone + 1, within=5)
+    assert deleted.status == 204
+    assert (await one.get(f"/runs/{run['run_id']}")).status == 404
+
+
 async def test_a_run_whose_process_was_killed_is_told_as_interrupted_and_its_session_goes_on(agents: TwoAgents) -> None:
     _, other = await agents.caller()
     agents.says(HALF, says("Here I am."))
