@@ -43,11 +43,20 @@ export class Annotations {
   }
 }
 
-/** A trace with calls fits the answer that shows one of them, any other one the answer that ends with its text. */
+/**
+ * A trace with calls fits the answer that shows one of them, any other one the answer that ends with its text, and that
+ * of a run that failed the question nobody answered.
+ */
 function fits(answer, trace) {
   if (answer.traces.has(trace.trace_id)) return false;
+  if (answer.text === "" && answer.cards.size === 0) return answer.traces.size === 0 && trace.status !== "finished" && isAskedBy(answer, trace);
   const calls = [...trace.tool_calls, ...trace.turns.flatMap((turn) => turn.tool_calls ?? [])];
   if (calls.length > 0) return calls.some((call) => answer.cards.has(call.id));
   const said = textOf(trace.turns.findLast((turn) => turn.role === "assistant")?.content).trim();
   return said !== "" && answer.traces.size === 0 && answer.text.trimEnd().endsWith(said);
+}
+
+function isAskedBy(answer, trace) {
+  const asked = answer.element.previousElementSibling?.said?.text;
+  return asked !== undefined && textOf(trace.turns.findLast((turn) => turn.role === "user")?.content).startsWith(asked);
 }

@@ -138,7 +138,8 @@ export class Answer {
     for (const card of this.cards.values()) card.abandon(status === "suspended");
     if (ENDINGS[status] && !this.told) {
       const text = status === "limited" && limit ? `${ENDINGS.limited} (${limit})` : ENDINGS[status];
-      this.parts.append(h("p", { class: "ending" }, text));
+      this.ending = h("p", { class: "ending" }, text);
+      this.parts.append(this.ending);
     }
     this.told = false;
     if (traceId) this.traces.add(traceId);
@@ -164,7 +165,7 @@ export class Answer {
     for (const message of messages) {
       if (message.role === "assistant") this.restoreTurn(message, results);
     }
-    this.end("finished");
+    this.end(messages.length > 0 ? "finished" : "failed");
   }
 
   restoreTurn(message, results) {
@@ -186,6 +187,7 @@ export class Answer {
       const card = this.cards.get(call.id);
       if (card) card.took(call.duration_ms);
     }
+    if (this.ending && ENDINGS[trace.status]) this.ending.textContent = ENDINGS[trace.status];
     for (const usage of Object.values(trace.usage ?? {})) this.spent(usage, 0);
     this.spent({ cost: trace.cost }, trace.duration_ms);
     this.traces.add(trace.trace_id);

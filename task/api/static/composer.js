@@ -76,7 +76,7 @@ export class Composer {
   /** Put a message into the field. */
   fill(text, files = []) {
     this.field.value = text;
-    this.files = files.map((stored) => ({ name: stored.filename, stored }));
+    this.files = files.map((stored) => ({ name: stored.filename ?? stored.title, stored }));
     this.showFiles();
     this.fail("");
     this.update();
@@ -109,6 +109,7 @@ export class Composer {
       h("span", {}, item.name), item.size ? h("small", {}, bytes(item.size)) : "",
       iconButton("cross", `Remove ${item.name}`, () => this.drop(item)))));
     this.chips.hidden = this.files.length === 0;
+    this.chips.scrollTop = this.chips.scrollHeight;
     this.update();
   }
 
@@ -138,7 +139,7 @@ export class Composer {
   }
 
   fail(message) {
-    this.trouble.textContent = message;
+    this.trouble.replaceChildren(icon("warn"), h("span", {}, message));
     this.trouble.hidden = !message;
   }
 }

@@ -12,7 +12,7 @@ const LONG = 1200; // characters of a message of which only the beginning is sho
 const LONG_LINES = 18;
 const ENDED_BADLY = new Set(["failed", "interrupted", "cancelled"]);
 
-/** `listeners`: `opened(sessionId)`, `changed()`, `busy(answering)`, `refill(text, files)`, `manner()`. */
+/** `listeners`: `opened(sessionId)`, `changed()`, `busy(answering)`, `refused(message, trouble)`, `manner()`. */
 export class Conversation {
   constructor(listeners) {
     this.listeners = listeners;
@@ -84,11 +84,16 @@ export class Conversation {
   }
 
   restored(group) {
-    if (group[0].role === "user") return this.question(asWritten(group[0]), group[0].attachments ?? []);
-    const answer = new Answer(this.actions);
+    if (group[0]?.role === "user") return this.question(asWritten(group[0]), group[0].attachments ?? []);
+    const answer = this.made();
     answer.restore(group);
-    answer.element.answer = answer;
     return answer.element;
+  }
+
+  made() {
+    const answer = new Answer(this.actions);
+    answer.element.answer = answer;
+    return answer;
   }
 
   question(text, files) {
@@ -104,8 +109,7 @@ export class Conversation {
   /** Ask: a new run in this conversation, or in a new one. */
   async send({ text, files }) {
     const question = this.question(text, files.map((item) => ({ title: item.filename ?? item.title, url: item.url, type: item.content_type ?? item.type })));
-    const answer = new Answer(this.actions);
-    answer.element.answer = answer;
+    const answer = this.made();
     this.list.append(question, answer.element);
     answer.begin();
     this.follows = true;
@@ -118,8 +122,9 @@ export class Conversation {
     const body = { messages: [{ role: "user", content }], ...this.listeners.manner() };
     if (this.sessionId) body.session_id = this.sessionId;
     const { signal } = this.leaving;
+    let run = null;
     try {
-      const run = await api.startRun(body);
+      run = await api.startRun(body);
       if (signal.aborted) return;
       if (!this.sessionId || run.session_id !== this.sessionId) {
         this.sessionId = run.session_id;
@@ -128,10 +133,15 @@ export class Conversation {
       await this.listen(run.run_id, answer, signal);
     } catch (error) {
       if (error.name === "AbortError" || signal.aborted) return;
+      this.listeners.busy(false);
+      if (run === null) { // nothing of it has been kept
+        question.remove();
+        answer.element.remove();
+        this.listeners.refused({ text, files }, error.message);
+        return;
+      }
       answer.trouble(error.message);
       answer.end("failed");
-      this.listeners.busy(false);
-      if (!this.runId) this.listeners.refill(text, files);
     }
   }
 
@@ -240,9 +250,12 @@ export class Conversation {
     return last?.answer ?? null;
   }
 
+  isEmpty() {
+    return this.list.childElementCount === 0;
+  }
+
   fresh() {
-    const answer = new Answer(this.actions);
-    answer.element.answer = answer;
+    const answer = this.made();
     this.list.append(answer.element);
     return answer;
   }
@@ -286,11 +299,13 @@ function said(text) {
   return [place, more];
 }
 
-/** A message of the user stands alone; what follows, up to the next one, is an answer. */
+/** A message of the user stands alone; what follows, up to the next one, is an answer, which may be empty. */
 function grouped(messages) {
   const groups = [];
   for (const message of messages) {
-    if (message.role === "user" || groups.length === 0 || groups.at(-1)[0].role === "user") groups.push([message]);
+    const isQuestion = groups.at(-1)?.[0]?.role === "user";
+    if (message.role === "user" && isQuestion) groups.push([]); // of that answer nothing was kept
+    if (message.role === "user" || isQuestion || groups.length === 0) groups.push([message]);
     else groups.at(-1).push(message);
   }
   return groups;

@@ -5,6 +5,7 @@ import { Conversation } from "./conversation.js";
 import { askKey, shortcuts } from "./dialogs.js";
 import { h, icon, iconButton } from "./dom.js";
 import { Sidebar } from "./sidebar.js";
+import { showTraces } from "./traces.js";
 
 const IDEAS = [
   ["Look into a file", "Summarise the attached file in five sentences."],
@@ -18,7 +19,12 @@ const conversation = new Conversation({
   opened: (id) => { history.pushState(null, "", `#/c/${id}`); sidebar.mark(id); sidebar.load().then(retitle); },
   changed: () => sidebar.load().then(retitle),
   busy: (answering) => composer.busy(answering),
-  refill: (text, files) => composer.fill(text, files),
+  refused: (message, trouble) => {
+    welcome.hidden = !conversation.isEmpty();
+    composer.fill(message.text, message.files);
+    composer.fail(trouble);
+    composer.field.focus();
+  },
   manner: () => composer.manner,
 });
 const themeButton = iconButton("moon", "Dark or light", () => switchTheme());
@@ -60,7 +66,6 @@ async function route() {
     sidebar.mark(null);
     title.textContent = first ? (second ? "Two traces" : "Trace") : "Traces";
     document.title = `${title.textContent} – Agent`;
-    const { showTraces } = await import("./traces.js");
     await showTraces(traces, first, second);
     return;
   }
@@ -84,8 +89,11 @@ async function openConversation(id) {
     await conversation.open(id);
     if (!matchMedia("(pointer: coarse)").matches) composer.field.focus();
   } catch (error) {
-    const text = error.status === 404 ? "There is no such conversation. It may have been deleted." : error.message;
-    conversation.list.replaceChildren(h("div", { class: "nothing" }, icon("warn"), h("p", {}, text),
+    const isGone = error.status === 404;
+    conversation.reset();
+    conversation.list.replaceChildren(h("div", { class: "nothing" }, icon("warn"),
+      h("p", {}, isGone ? "There is no such conversation. It may have been deleted." : error.message),
+      isGone ? "" : h("button", { type: "button", class: "primary", onclick: () => openConversation(id) }, "Try again"),
       h("a", { class: "quiet", href: "#/" }, "Begin another")));
   }
 }

@@ -11,8 +11,11 @@ export async function showTraces(place, first, second) {
     if (!first) await list(place);
     else await waterfalls(place, [first, second].filter(Boolean));
   } catch (error) {
-    const text = error.status === 404 ? "There is no such trace. It may have been deleted." : error.message;
-    place.replaceChildren(h("div", { class: "nothing" }, icon("warn"), h("p", {}, text), h("a", { class: "quiet", href: "#/traces" }, "All traces")));
+    const isGone = error.status === 404;
+    place.replaceChildren(h("div", { class: "nothing" }, icon("warn"),
+      h("p", {}, isGone ? "There is no such trace. It may have been deleted." : error.message),
+      isGone ? "" : h("button", { type: "button", class: "primary", onclick: () => showTraces(place, first, second) }, "Try again"),
+      first ? h("a", { class: "quiet", href: "#/traces" }, "All traces") : ""));
   }
 }
 
