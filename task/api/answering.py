@@ -12,6 +12,7 @@ from task.api.client_tools import ChoosingModel, ClientTool
 from task.api.engine import Engine
 from task.api.failures import Failure, failure_of
 from task.api.pausing import Pause, Permits
+from task.api.pictures import as_seen
 from task.api.shown import as_shown, broken_off, suspicion
 from task.api.web_search import with_web_search
 from task.conversation.messages import Message, Role, ToolCall, system
@@ -66,7 +67,7 @@ class Answering:
         try:
             permits = await Permits.of(ask, run, store, self._engine.connection().permissions)
             tools, note = await self._tools(ask, choice)
-            told = map(_told, (*permits.history(ask.history), *ask.new))
+            told = await self._told(ask, (*permits.history(ask.history), *ask.new))
             messages = [*await self._prompt(ask, note), *told]
             base = len(messages)
             outcome = await self._run(ask, messages, tools, permits, choice, observer)
@@ -98,6 +99,10 @@ class Answering:
         taken = {tool.name for tool in theirs}
         ours = [tool for tool in with_web_search([*own, *found.tools]) if tool.name not in taken]
         return [*ours, *theirs], found.note()
+
+    async def _told(self, ask: Ask, messages: Sequence[Message]) -> list[Message]:
+        seen = await as_seen(messages, self._engine.connection(), ask.manner.model, ask.who.core_key)
+        return [_told(message) for message in seen]
 
     async def _prompt(self, ask: Ask, note: str) -> list[Message]:
         prompt = ask.manner.prompt if ask.manner.prompt is not None else await self._engine.prompt()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from task.api.engine import Engine
 from task.api.files import FileShelf, decoded
 from task.api.identity import Who
 from task.api.schemas import (
@@ -23,8 +22,6 @@ from task.conversation.inputs import Incoming, user_message
 from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall
 from task.errors import InvalidRequest
 
-UNSEEN = "[The user attached a picture here; the model in use cannot see pictures.]"
-
 
 @dataclass(frozen=True, slots=True)
 class Received:
@@ -38,10 +35,9 @@ class Received:
 class Reader:
     """Reads messages; files they carry go to `shelf`."""
 
-    engine: Engine
     shelf: FileShelf
 
-    async def read(self, who: Who, bodies: Sequence[ChatMessage], model: str) -> Received:
+    async def read(self, who: Who, bodies: Sequence[ChatMessage]) -> Received:
         """The messages.
 
         Raises:
@@ -52,15 +48,9 @@ class Reader:
             prompt, bodies = _text(first.content), bodies[1:]
         if not bodies or not isinstance(bodies[-1], UserMessage | ToolMessage):
             raise InvalidRequest("The last message must be the user's, or the result of a tool of yours.")
-        pictures = any(_has_picture(body) for body in bodies)
-        sees = pictures and await self._sees(who, model)
-        return Received(tuple([await self._message(who, body, sees) for body in bodies]), prompt)
+        return Received(tuple([await self._message(who, body) for body in bodies]), prompt)
 
-    async def _sees(self, who: Who, model: str) -> bool:
-        connection = self.engine.connection()
-        return connection.inline_images or await connection.listings.accepts_images(model, who.core_key)
-
-    async def _message(self, who: Who, body: ChatMessage, sees: bool) -> Message:
+    async def _message(self, who: Who, body: ChatMessage) -> Message:
         match body:
             case SystemMessage():
                 return Message(Role(body.role), _text(body.content))
@@ -74,9 +64,9 @@ class Reader:
                 text = _text(body.content) if body.content is not None else None
                 return Message(Role.ASSISTANT, text or (None if calls else ""), tool_calls=calls)
             case UserMessage():
-                return await self._users(who, body, sees)
+                return await self._users(who, body)
 
-    async def _users(self, who: Who, body: UserMessage, sees: bool) -> Message:
+    async def _users(self, who: Who, body: UserMessage) -> Message:
         if isinstance(body.content, str):
             return Message(Role.USER, body.content)
         parts: list[dict[str, Any]] = []
@@ -86,7 +76,7 @@ class Reader:
                 case TextPart():
                     parts.append({"type": "text", "text": part.text})
                 case ImagePart():
-                    parts.append(_picture(part) if sees else {"type": "text", "text": UNSEEN})
+                    parts.append(_picture(part))
                 case FilePart():
                     files.append(await self._file(who, part))
         plain = all(part["type"] == "text" for part in parts)
@@ -115,11 +105,6 @@ def _picture(part: ImagePart) -> dict[str, Any]:
     elif not url.startswith(("http://", "https://")):
         raise InvalidRequest("A picture's URL must begin with https:// or data:image/.")
     return {"type": "image_url", "image_url": part.image_url.model_dump(exclude_none=True)}
-
-
-def _has_picture(body: ChatMessage) -> bool:
-    content = body.content if isinstance(body, UserMessage) else ""
-    return isinstance(content, list) and any(isinstance(part, ImagePart) for part in content)
 
 
 def _text(content: str | Sequence[TextPart] | None) -> str:

@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 from task.api.asks import Ask, Manner
 from task.api.completions import NOBODY, failed
-from task.api.documents import ItemList, ResponseBody, ResponseDeleted, failures
+from task.api.documents import failures
+from task.api.documents_responses import ItemList, ResponseBody, ResponseDeleted
 from task.api.identity import Who
 from task.api.incoming import Received
 from task.api.rendering import json_response
@@ -35,7 +36,7 @@ def responses_routes(service: Service) -> APIRouter:
     async def create_response(body: ResponseRequest, request: Request) -> Response:
         """Answer an input, alone or after an earlier response; with `stream` as server-sent events."""
         who = await service.who(request)
-        received = await service.reader.read(who, messages_of(body), service.model_of(body.model))
+        received = await service.reader.read(who, messages_of(body))
         active = await service.started(await _ask(service, who, body, received))
         if body.stream:
             return await service.answers.opened(active, response_events(service.runner, active))

@@ -66,7 +66,7 @@ class Service:
         return self.engine.model if name in (None, "", AGENT) else str(name)
 
     async def received(self, who: Who, body: ChatCompletionRequest | ChatRequest) -> Received:
-        return await self.reader.read(who, body.messages, self.model_of(body.model))
+        return await self.reader.read(who, body.messages)
 
     def sampled(self, **given: Any) -> ModelOptions:
         """The request's options over the documented defaults, which give way to the operator's."""
