@@ -72,13 +72,17 @@ async def test_hostile_results_of_tools_are_inert_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "390"])
 async def test_axe_finds_nothing_serious(tmp_path: Path, size: tuple[int, int], *, dark: bool) -> None:
     items = (
-        wants("show_things", what="cities"),
-        says("# Cities\n\n| a | b |\n|--|--|\n| 1 | 2 |\n\n```py\nx = 1\n```"),
+        wants("show_things", what="cities") & wants("make_table", rows=200),
+        says("# Cities [1]\n\n| a | b |\n|--|--|\n| 1 | 2 |\n\n```py\nx = 1\n```"),
     )
     async with person(*items, then=noting_model, tmp_path=tmp_path, size=size, dark=dark) as p:
         found = await serious(p)
         await p.asks("Show me")
         await p.cards.first.locator("summary").click()
+        await expect(p.page.get_by_role("region", name="Table towns.csv").first).to_be_visible()
+        await p.cited.first.click()
+        found += await serious(p)
+        await p.page.keyboard.press("Escape")
         await p.says("Note 1")
         await expect(p.button("Approve")).to_be_visible()
         found += await serious(p)
@@ -86,6 +90,7 @@ async def test_axe_finds_nothing_serious(tmp_path: Path, size: tuple[int, int], 
         found += await serious(p)
         await p.page.goto(f"{p.url}/#/traces")
         link = p.page.locator(".traces-list a").first
+        await expect(link).to_be_visible()
         found += await serious(p)
         address = await link.get_attribute("href")
         await p.page.goto(f"{p.url}/{address}")

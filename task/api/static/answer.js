@@ -27,7 +27,7 @@ export class Answer {
 
   /** Show that something is on its way. */
   begin() {
-    this.waiting = h("p", { class: "thinking", "aria-label": "Working" }, h("i"), h("i"), h("i"));
+    this.waiting = h("p", { class: "thinking", role: "img", "aria-label": "Working" }, h("i"), h("i"), h("i"));
     this.element.setAttribute("aria-busy", "true");
     this.parts.append(this.waiting);
     this.foot.replaceChildren();

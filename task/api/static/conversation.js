@@ -44,7 +44,7 @@ export class Conversation {
     this.reset();
     this.sessionId = sessionId;
     const { signal } = this.leaving;
-    this.list.replaceChildren(h("div", { class: "skeleton", "aria-label": "Loading" }, h("i"), h("i"), h("i")));
+    this.list.replaceChildren(h("div", { class: "skeleton", role: "status", "aria-label": "Loading" }, h("i"), h("i"), h("i")));
     const told = await api.messages(sessionId);
     if (signal.aborted) return;
     this.annotations = new Annotations(sessionId, signal);

@@ -86,7 +86,7 @@ export class Sidebar {
     const title = row.title || "Untitled";
     const link = h("a", { href: `#/c/${row.session_id}`, onclick: () => { this.toggle(false); this.listeners.chosen(); }, title }, title);
     link.dataset.session = row.session_id;
-    const branch = row.parent ? h("span", { class: "branch", title: "A branch of another conversation", "aria-label": "branch" }, "⑂") : "";
+    const branch = row.parent ? h("span", { class: "branch", role: "img", title: "A branch of another conversation", "aria-label": "branch" }, "⑂") : "";
     return h("div", { class: "conversation" }, link, branch,
       iconButton("edit", `Rename ${title}`, () => this.rename(row)), iconButton("trash", `Delete ${title}`, () => this.remove(row)));
   }

@@ -6,7 +6,7 @@ import { steps, totals } from "./steps.js";
 
 /** Show the list, one trace, or two of them. */
 export async function showTraces(place, first, second) {
-  place.replaceChildren(h("div", { class: "skeleton", "aria-label": "Loading" }, h("i"), h("i"), h("i")));
+  place.replaceChildren(h("div", { class: "skeleton", role: "status", "aria-label": "Loading" }, h("i"), h("i"), h("i")));
   try {
     if (!first) await list(place);
     else await waterfalls(place, [first, second].filter(Boolean));
