@@ -80,7 +80,7 @@ async def test_what_code_has_made_can_be_fetched_and_is_listed(
     assert strangers == [200 if mode == "open" else 404] * 3
 
 
-@pytest.mark.parametrize("mode", ["open", "dial"])
+@pytest.mark.parametrize("mode", MODES)
 async def test_a_picture_that_a_deployment_has_stored_can_be_fetched(mode: str, tmp_path: Path) -> None:
     turns = (wants("image_generation_tool", prompt="a cat"), says("Here."))
     async with (

@@ -27,9 +27,13 @@ _UPLOAD_SECONDS = 60
 
 
 class FileUploads(Protocol):
-    """Where new files are put; `DialFiles` is the one of the product. Raises ToolError."""
+    """Where new files are put; `DialFiles` is the one of the product. Raises ToolError.
+
+    `adopt` tells where the caller can read a file that a deployment has stored.
+    """
 
     async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str: ...
+    async def adopt(self, url: str, api_key: str, max_size: int) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,10 @@ class OwnUploads:
                 return item.url
         except (DialException, httpx.HTTPError) as error:
             raise ToolError("DIAL Core did not store the new file. Try again later, or tell the user.") from error
+
+    async def adopt(self, url: str, api_key: str, max_size: int) -> str:
+        """The same: the key is the caller's own."""
+        return url
 
 
 def passed_files(urls: Sequence[str], endpoint: str, accepted: Sequence[str]) -> tuple[Attachment, ...]:
@@ -97,7 +105,10 @@ async def stored(
 async def _stored(item: Attachment, endpoint: str, files: FileUploads, api_key: str, max_bytes: int) -> Attachment:
     if item.url is not None and not item.url.startswith("data:"):
         relative = _relative(item.url, endpoint)
-        return replace(item, url=relative, type=item.type or mimetypes.guess_type(relative)[0])
+        kind = item.type or mimetypes.guess_type(relative)[0]
+        if _FILE_URL.fullmatch(relative):
+            relative = await files.adopt(relative, api_key, max_bytes)
+        return replace(item, url=relative, type=kind)
     if item.url is None and _is_card(item):
         return item
     kind, content = _content(item, max_bytes)

@@ -17,7 +17,7 @@ import orjson
 
 from task.errors import ToolError
 from task.llm.credentials import client_credentials, core_headers
-from task.tools.files.dial_urls import file_url, folder_of, own, shortened
+from task.tools.files.dial_urls import file_url, folder_of, in_reach, own, shortened
 
 if TYPE_CHECKING:  # their import takes most of a second; `DialFiles.open` loads them off the event loop
     from aidial_client import AsyncDial, AsyncDialClientPool
@@ -112,6 +112,18 @@ class DialFiles:
             url = f"files/{home.appdata or home.bucket}/{folder_of(api_key)}{quote(unique, safe='')}"
             item = await client.files.upload(url, (unique, content, content_type), etag_if_none_match="*")
             return item.url
+
+    async def adopt(self, url: str, api_key: str, max_size: int) -> str:
+        """Where the key's owner can read a file of at most `max_size` bytes that a deployment has stored.
+
+        Deployments store below `appdata/`, with a key that several owners may share: then the owner gets a copy.
+        """
+        relative = file_url(url, self._endpoint)
+        if in_reach(relative, api_key) or not relative.split("/", 2)[2].startswith("appdata/"):
+            return url
+        made = await self.download(relative, str(api_key), max_size)
+        kind = made.content_type or "application/octet-stream"
+        return await self.upload(unquote(PurePosixPath(relative).name), made.content, kind, api_key)
 
     async def principal(self, api_key: str) -> str:
         """Who is behind the key, the same for every key of one user: the id of the user's bucket."""
