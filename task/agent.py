@@ -34,6 +34,7 @@ from task.utils.inert import Suspicion
 logger = logging.getLogger(__name__)
 
 CONVERSATION_REFERENCE = "conversation"
+CUT_OFF = "\n\n[The answer was cut off at the model's limit of tokens.]"
 
 
 class GeneralPurposeAgent:
@@ -107,6 +108,8 @@ class GeneralPurposeAgent:
         pending, failed = tuple[Pending, ...](), True
         try:
             outcome = await loop.run(messages, shown, caller)
+            if outcome.cut:
+                shown.append_content(CUT_OFF)
             shown.close()
             pending, failed = outcome.pending, outcome.status == "failed"
             door.show(folded)

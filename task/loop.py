@@ -22,7 +22,7 @@ from task.tools.models import TOOLS, Caller
 from task.tools.toolbox import Pending, Toolbox
 
 LAST_ANSWER_SECONDS = 60.0
-CUT_OFF = "\n\n[The answer was cut off at the model's limit of tokens.]"
+CONTENT_FILTER, EMPTY_ANSWER = "content_filter", "empty_answer"  # codes of failures that the model itself ended with
 CONCLUDE = (
     "[Note from the system, not from the user] You have reached {limit}, and no more tools can be called in this turn. "
     "Answer now with what you have found, and say plainly what was not done."
@@ -48,7 +48,8 @@ class RunOutcome:
     """How a run ended, with the messages it added to the conversation and the tokens of all its model requests,
     those of its tools included; `behind` has these apart, by the model that took them.
 
-    `limit` names the limit that was hit, `pending` the calls that wait for approval, `error` what failed.
+    `limit` names the limit that was hit, `pending` the calls that wait for approval, `error` what failed; `cut` tells
+    that the answer ended at the model's limit of tokens.
     """
 
     status: Status
@@ -58,6 +59,7 @@ class RunOutcome:
     limit: str | None = None
     error: AgentError | None = None
     behind: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
+    cut: bool = False
 
     @property
     def answer(self) -> Message:
@@ -134,6 +136,7 @@ class _Run:
         self._added: list[Message] = []
         self._deadline = loop.clock() + loop.limits.run_seconds
         self._usage = Usage()
+        self._cut = False
         self._spoke = False  # whether text of an earlier step stands in the answer
 
     def ended(
@@ -149,7 +152,9 @@ class _Run:
         resumed = list(takewhile(lambda message: message.role is Role.TOOL, self._added))
         added = (*resumed, *repaired(self._added[len(resumed) :], ids))
         behind = dict(self._behind)
-        return RunOutcome(status, added, self._usage, tuple(pending), limit=limit, error=error, behind=behind)
+        return RunOutcome(
+            status, added, self._usage, tuple(pending), limit=limit, error=error, behind=behind, cut=self._cut
+        )
 
     async def outcome(self) -> RunOutcome:
         try:
@@ -227,6 +232,7 @@ class _Run:
         request = await self._loop.window.fitted(told, tools)
         try:
             await self._hear(request, tools, heard)
+            message = self._understood(heard)
         except BaseException:
             if heard.text:  # what a person has read stays in the conversation
                 self._add(Message(Role.ASSISTANT, heard.text))
@@ -234,7 +240,6 @@ class _Run:
             raise
         finally:
             self._usage += heard.usage or Usage()
-        message = self._understood(heard)
         self._add(message)
         self._loop.observer.model_answered(message, Usage() + (heard.usage or Usage()), perf_counter() - started)
         return message
@@ -275,14 +280,14 @@ class _Run:
     def _understood(self, heard: Accumulator) -> Message:
         if heard.finish_reason == "content_filter":
             text = "The model's content filter stopped the answer. Say it in other words."
-            raise ProviderError(text, code="content_filter", display_message=text)
+            raise ProviderError(text, code=CONTENT_FILTER, display_message=text)
         message = heard.message()
         if message.tool_calls:
             self._spoke = self._spoke or bool(message.content)
         elif heard.finish_reason == "length":
-            self._choice.append_content(CUT_OFF)
+            self._cut = True
         elif not message.content and not self._added:
-            raise ProviderError("The model gave an empty answer.", code="empty_answer")
+            raise ProviderError("The model gave an empty answer.", code=EMPTY_ANSWER)
         return message
 
     async def _concluded(self, limit: str) -> RunOutcome:

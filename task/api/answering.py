@@ -16,8 +16,9 @@ from task.api.pictures import as_seen
 from task.api.shown import as_shown, broken_off, suspicion
 from task.api.web_search import with_web_search
 from task.conversation.messages import Message, Role, ToolCall, system
+from task.errors import ProviderError
 from task.llm.base import ModelOptions, Usage
-from task.loop import Limits, LoopObserver, RunOutcome, ToolLoop
+from task.loop import CONTENT_FILTER, EMPTY_ANSWER, Limits, LoopObserver, RunOutcome, ToolLoop
 from task.sessions.records import Run, RunStatus
 from task.sessions.service import Store
 from task.tools.base import BaseTool
@@ -30,7 +31,8 @@ from task.utils.defang import DefangedChoice
 class Result:
     """How a run ended. `calls` are those the caller is to make; `question` is put to a person about other calls.
 
-    `session_id` is the session that a run without one was given, so that it can be gone on with.
+    `session_id` is the session that a run without one was given, so that it can be gone on with. `cut` tells that the
+    answer ended at the model's limit of tokens.
     """
 
     status: RunStatus
@@ -43,6 +45,16 @@ class Result:
     error: BaseException | None = None
     failure: Failure | None = None
     session_id: str | None = None
+    cut: bool = False
+
+    @property
+    def finish_reason(self) -> str | None:
+        """The end in OpenAI's words, where a filtered or an empty answer is an answer; None: it is told as an error."""
+        if self.error is not None:
+            return _finish_reason(self.error)
+        if self.calls:
+            return "tool_calls"
+        return "length" if self.cut else "stop"
 
     def with_error(self, error: BaseException) -> Result:
         return replace(self, error=error, failure=self.failure or failure_of(error))
@@ -84,7 +96,7 @@ class Answering:
         choice.flush()
         return Result(
             outcome.status, added, outcome.usage, choice.text, pause.calls, question,
-            outcome.limit, outcome.error, session_id=session_id,
+            outcome.limit, outcome.error, session_id=session_id, cut=outcome.cut,
         )  # fmt: skip
 
     async def _tools(self, ask: Ask, choice: RunChoice) -> tuple[list[BaseTool], str]:
@@ -153,6 +165,12 @@ def _told(message: Message) -> Message:
     """The message as a model is told it: the files of a question stand in its text."""
     is_question = message.role is Role.USER and message.custom_content is not None
     return replace(message, custom_content=None) if is_question else message
+
+
+def _finish_reason(error: BaseException) -> str | None:
+    # A provider that refuses the question itself does so with a status.
+    ended = error.code if isinstance(error, ProviderError) and error.status_code is None else None
+    return {CONTENT_FILTER: "content_filter", EMPTY_ANSWER: "stop"}.get(ended or "")
 
 
 def _options(ours: ModelOptions, given: ModelOptions) -> ModelOptions:

@@ -16,7 +16,6 @@ from task.api.failures import failure_of
 from task.api.rendering import DONE, EventStream, gone, json_bytes, json_response, sse, usage_data
 from task.api.runner import ActiveRun, Runner
 from task.llm.base import Usage
-from task.loop import CUT_OFF
 from task.sessions.records import FINISHED, Event
 
 NOBODY = 499  # what proxies log for a client that has left
@@ -47,7 +46,7 @@ class Answers:
             return Response(status_code=NOBODY)
         result = active.result
         assert result is not None
-        if result.error is not None:
+        if result.finish_reason is None:
             return failed(active)
         return json_response(completion(active))
 
@@ -66,7 +65,7 @@ class Answers:
             await asyncio.wait({first})
             await parts.aclose()
             raise
-        if active.result is not None and active.result.error is not None and not active.result.text and first.done():
+        if first.done() and broken(active) and active.result is not None and not active.result.text:
             await parts.aclose()
             await asyncio.shield(active.ended)
             return failed(active)
@@ -91,7 +90,7 @@ def completion(active: ActiveRun) -> dict[str, Any]:
     if result.calls:
         message["tool_calls"] = [call.as_dict() for call in result.calls]
         message["content"] = message["content"] or None
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(active)}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": result.finish_reason}
     return {
         **_head(active, "chat.completion"),
         "choices": [choice],
@@ -108,12 +107,9 @@ def content_of(active: ActiveRun) -> str:
     return "\n\n".join(filter(None, (result.text, result.question)))
 
 
-def finish_reason(active: ActiveRun) -> str:
-    result = active.result
-    assert result is not None
-    if result.calls:
-        return "tool_calls"
-    return "length" if result.text.endswith(CUT_OFF.strip()) else "stop"
+def broken(active: ActiveRun) -> bool:
+    """Whether the run has ended in a way that is told as an error."""
+    return active.result is not None and active.result.finish_reason is None
 
 
 def usage_of(active: ActiveRun) -> dict[str, Any]:
@@ -128,6 +124,8 @@ async def _chunks(runner: Runner, active: ActiveRun, *, usage: bool) -> AsyncGen
     async with aclosing(runner.events(active.run.owner, active.run.run_id)) as events:
         async for event in events:
             if event.type not in ("text", "approval", "tool_calls", "error", FINISHED):
+                continue
+            if event.type == "error" and not broken(active):
                 continue
             if not begun and event.type != "error":
                 begun = True
@@ -162,10 +160,12 @@ def _chunk(event: Event, head: Mapping[str, Any], rest: Mapping[str, Any], activ
 
 
 def _last(active: ActiveRun, head: Mapping[str, Any], rest: Mapping[str, Any], *, usage: bool, told: bool) -> bytes:
-    if active.result is not None and active.result.error is not None:
-        failure = active.result.failure  # that the answer could not be kept shows after its last event
+    result = active.result
+    assert result is not None
+    if result.finish_reason is None:
+        failure = result.failure  # that the answer could not be kept shows after its last event
         return sse({**failure.body(), **_ids(active)}) if failure is not None and not told else b""
-    last = sse({**head, "choices": [_choice({}, finish_reason(active))], **rest, **_ids(active)})
+    last = sse({**head, "choices": [_choice({}, result.finish_reason)], **rest, **_ids(active)})
     return last + (sse({**head, "choices": [], "usage": usage_of(active)}) if usage else b"")
 
 

@@ -48,7 +48,7 @@ class AnswerBody(Told):
 class ChoiceBody(Told):
     index: int
     message: AnswerBody
-    finish_reason: Literal["stop", "length", "tool_calls"]
+    finish_reason: Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 class TracedCallBody(Told):
@@ -149,7 +149,7 @@ class ResponseDeleted(Told):
 class DeltaChoice(Told):
     index: int
     delta: dict[str, Any]
-    finish_reason: Literal["stop", "length", "tool_calls"] | None
+    finish_reason: Literal["stop", "length", "tool_calls", "content_filter"] | None
 
 
 class ChunkBody(Told):

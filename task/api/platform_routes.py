@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from task.api.completions import NOBODY, content_of, failed
+from task.api.completions import NOBODY, broken, content_of, failed
 from task.api.documents import (
     ChatBody,
     MessageList,
@@ -57,7 +57,7 @@ def platform_routes(service: Service) -> APIRouter:
         active = await service.started(ask)
         if not await service.answers.ended(active, request):
             return Response(status_code=NOBODY)
-        if active.result is not None and active.result.error is not None:
+        if broken(active):
             return failed(active)
         trace = active.trace.as_dict() if active.trace is not None else None
         ids = {"session_id": active.session_id, "run_id": active.run.run_id}

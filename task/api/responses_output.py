@@ -12,9 +12,9 @@ from task.api.asks import Manner
 from task.api.completions import content_of, usage_of
 from task.api.rendering import sse
 from task.api.runner import ActiveRun, Runner
-from task.loop import CUT_OFF
 from task.sessions.records import Event, Run
 
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}  # by chat completions' finish reason
 _CANCELLED, _FAILED = "cancelled", frozenset({"failed", "interrupted"})
 
 
@@ -22,7 +22,8 @@ _CANCELLED, _FAILED = "cancelled", frozenset({"failed", "interrupted"})
 class Spoken:
     """What a run has said: `text` with the question it ended with, `calls` that are the client's to make.
 
-    `usage` is counted in chat completions' names, None until the run has ended; `error` is OpenAI's.
+    `usage` is counted in chat completions' names, None until the run has ended; `error` is OpenAI's; `finish_reason`
+    is chat completions' word for the end, None where it is told as an error.
     """
 
     run: Run
@@ -32,10 +33,12 @@ class Spoken:
     calls: Sequence[Mapping[str, Any]] = ()
     usage: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
+    finish_reason: str | None = None
 
     @property
-    def cut(self) -> bool:
-        return self.error is None and self.text.endswith(CUT_OFF.strip())
+    def incomplete(self) -> str | None:
+        """OpenAI's reason for an answer that is not whole."""
+        return _INCOMPLETE.get(self.finish_reason or "")
 
     @property
     def status(self) -> str:
@@ -43,9 +46,9 @@ class Spoken:
             return "in_progress"
         if self.run.status == _CANCELLED:
             return _CANCELLED
-        if self.error is not None or self.run.status in _FAILED:
+        if self.finish_reason is None and (self.error is not None or self.run.status in _FAILED):
             return "failed"
-        return "incomplete" if self.cut else "completed"
+        return "incomplete" if self.incomplete is not None else "completed"
 
 
 def spoken(active: ActiveRun) -> Spoken:
@@ -55,7 +58,7 @@ def spoken(active: ActiveRun) -> Spoken:
     failure = result.failure.body()["error"] if result.failure is not None else None
     return Spoken(
         replace(active.run, status=result.status), active.ask.manner, active.session_id, content_of(active),
-        [call.as_dict() for call in result.calls], usage_of(active), failure,
+        [call.as_dict() for call in result.calls], usage_of(active), failure, result.finish_reason,
     )  # fmt: skip
 
 
@@ -66,7 +69,7 @@ def response_body(said: Spoken) -> dict[str, Any]:
     return {
         **_head(said),
         "error": _error(said),
-        "incomplete_details": {"reason": "max_output_tokens"} if said.cut else None,
+        "incomplete_details": {"reason": said.incomplete} if said.incomplete is not None else None,
         "output": output,
         "usage": _usage(said.usage) if said.usage is not None else None,
     }

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from task.api.asks import Ask, Manner
-from task.api.completions import NOBODY, failed
+from task.api.completions import NOBODY, broken, failed
 from task.api.documents import ItemList, ResponseBody, ResponseDeleted, failures
 from task.api.identity import Who
 from task.api.incoming import Received
@@ -41,7 +41,7 @@ def responses_routes(service: Service) -> APIRouter:
             return await service.answers.opened(active, response_events(service.runner, active))
         if not await service.answers.ended(active, request):
             return Response(status_code=NOBODY)
-        if active.result is not None and active.result.error is not None:
+        if broken(active):
             return failed(active)
         return json_response(response_body(spoken(active)))
 

@@ -41,6 +41,7 @@ class StoredResponse:
             self.run, self.manner, self.session_id, _text(self.events),
             [call for event in self.events if event.type == "tool_calls" for call in event.data["tool_calls"]],
             _last(self.events, "usage"), (_last(self.events, "error") or {}).get("error"),
+            (_last(self.events, "finished") or {}).get("finish_reason"),
         )  # fmt: skip
 
 

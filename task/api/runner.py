@@ -206,6 +206,7 @@ class Runner:
             FINISHED,
             status=result.status,
             limit=result.limit,
+            finish_reason=result.finish_reason,
             run_id=active.run.run_id,
             session_id=active.session_id,
             trace_id=active.run.trace_id,

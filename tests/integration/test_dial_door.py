@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from task.conversation.state import TOOL_CALL_HISTORY_KEY
-from task.llm.base import Usage
+from task.llm.base import Finish, TextDelta, Usage
 from task.llm.scripted import Reply, says, wants
 from task.settings import Settings
 from tests.support.agent import running_agent
@@ -157,6 +157,12 @@ async def test_a_model_that_never_stops_calling_ends_at_the_limit_with_an_explan
         answer = await p.reader.ask("Keep generating random numbers until you find 123456789")
     assert (len(p.upstream.requests), answer.error, answer.finish_reason) == (5, None, "stop")
     assert "limit of 4 steps" in answer.content
+
+
+async def test_a_person_is_told_that_the_model_stopped_at_its_limit_of_tokens(tmp_path: Path) -> None:
+    async with product(SUM, Reply((TextDelta("It is 11"), Finish("length"))), tmp_path=tmp_path) as p:
+        answer = await p.reader.ask("25*47?")
+    assert answer.content == "It is 11\n\n[The answer was cut off at the model's limit of tokens.]"
 
 
 async def test_arguments_the_model_got_wrong_are_named_and_its_next_try_works(tmp_path: Path) -> None:

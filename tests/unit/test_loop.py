@@ -13,7 +13,7 @@ from task.conversation.messages import FunctionCall, Message, Role, ToolCall, as
 from task.errors import ProviderError, ToolError
 from task.llm.base import Finish, TextDelta, Usage
 from task.llm.scripted import Reply, ScriptedModel, fails, says, wants
-from task.loop import CUT_OFF, Limits, RunOutcome, ToolLoop
+from task.loop import Limits, RunOutcome, ToolLoop
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC
 from task.tools.base import BaseTool
@@ -141,14 +141,18 @@ async def test_an_empty_answer_after_a_call_is_an_end() -> None:
     assert (await run(loop(ScriptedModel(wants("add"), says(""))))).status == "finished"
 
 
-async def test_an_answer_cut_off_by_the_model_says_so() -> None:
+async def test_an_answer_cut_off_by_the_model_says_so_and_stays_as_it_is() -> None:
     choice = RecordingChoice()
-    await run(loop(ScriptedModel(Reply((TextDelta("A long"), Finish("length"))))), choice=choice)
-    assert choice.content == f"A long{CUT_OFF}"
+    cut = await run(loop(ScriptedModel(Reply((TextDelta("A long"), Finish("length"))))), choice=choice)
+    whole = await run(loop(ScriptedModel(wants("add"), says("Done."))))
+    assert (cut.status, cut.cut, choice.content) == ("finished", True, "A long")
+    assert not whole.cut
 
 
-async def test_a_content_filter_is_named() -> None:
-    outcome = await run(loop(ScriptedModel(Reply((Finish("content_filter"),)))))
+async def test_a_content_filter_is_named_and_what_was_said_before_it_stays() -> None:
+    messages = [user("Hi")]
+    outcome = await run(loop(ScriptedModel(Reply((TextDelta("First you"), Finish("content_filter"))))), messages)
+    assert messages[-1].content == "First you"
     assert isinstance(outcome.error, ProviderError)
     assert (outcome.status, outcome.error.code) == ("failed", "content_filter")
 

@@ -8,7 +8,8 @@ import { isCitation, Sources } from "./sources.js";
 
 const ENDINGS = {
   cancelled: "Stopped.", interrupted: "The agent ended before this answer did.",
-  limited: "A limit of this run was reached.", failed: "This answer could not be finished.",
+  cut: "The answer was cut off at the model's limit of tokens.", limited: "A limit of this run was reached.",
+  failed: "This answer could not be finished.",
 };
 
 /** `actions`: `retry(answer)` and `decided(answer, approvalAnswer)`. */
@@ -99,8 +100,8 @@ export class Answer {
     this.trouble(error.display_message ?? error.message, error.reference);
   }
 
-  on_finished({ status, trace_id: traceId, limit }) {
-    this.end(status, { traceId, limit });
+  on_finished({ status, trace_id: traceId, limit, finish_reason: reason }) {
+    this.end(status === "finished" && reason === "length" ? "cut" : status, { traceId, limit });
   }
 
   ask(approval) {
