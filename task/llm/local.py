@@ -17,6 +17,7 @@ from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
 from task.llm.local_decision import REPLY, Decision, addresses_in, call_deltas, decision_schema, decisions_of
 from task.llm.local_line import Line
 from task.llm.local_prompt import ANSWER, deciding, fitted, offered, predicted_prefix, rendered
+from task.llm.local_state import kept
 from task.llm.openai import OpenAIChatModel
 from task.llm.profiles import BASIC
 from task.llm.transport import Retries
@@ -74,8 +75,11 @@ class LocalChatModel:
                 async for delta in deltas:
                     yield delta
 
-    async def warm_up(self) -> None:
+    async def warm_up(self, kept_as: str = "") -> bool:
         """Let the model read what every conversation begins with, before the first one comes.
+
+        Its server then keeps what it has worked out, and nothing of a conversation, in the file `kept_as`; True: so it
+        did.
 
         Raises:
             ProviderError: the model does not run.
@@ -87,6 +91,14 @@ class LocalChatModel:
                 pass
             async for _ in _Request(self, messages, (), options).asked(messages, options):
                 pass
+            return bool(kept_as) and await self._kept(kept_as)
+
+    async def _kept(self, name: str) -> bool:
+        async with aclosing(self.engine()) as stages:
+            async for stage in stages:
+                if isinstance(stage, Endpoint):
+                    return await kept(stage.url, stage.key, name)
+        return False
 
 
 class _Request:
@@ -119,7 +131,7 @@ class _Request:
     async def _decided(self, decision: Decision) -> AsyncGenerator[ReasoningDelta]:
         """Fills `decision`; yields only what is waited for."""
         addresses = addresses_in(self._messages)
-        schema = decision_schema(self._tools, addresses, self._options.tool_choice)
+        schema = decision_schema(self._tools, addresses.unread(self._messages), self._options.tool_choice)
         if schema is None:
             return
         options = ModelOptions(
@@ -131,7 +143,7 @@ class _Request:
             },
         )
         pieces: list[str] = []
-        async with aclosing(self._fitting(deciding(self._messages, addresses.files), options)) as deltas:
+        async with aclosing(self._fitting(deciding(self._messages, addresses.files, self._tools), options)) as deltas:
             async for delta in deltas:
                 if isinstance(delta, TextDelta):
                     pieces.append(delta.text)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import orjson
 
-from task.conversation.messages import Message, Role
+from task.conversation.messages import Message, Role, ToolCall
 from task.llm.base import ToolCallDelta, ToolSchema
 from task.llm.local_cards import CARDS
+from task.llm.local_tables import READER, RUNNER, names_of, with_names
 
 REPLY = "reply"
 CALLS = 4  # in one step
 TEXT = 300  # characters of an argument of the product's own tools
 LONG = frozenset({"code"})
 DEPTH = 5  # of nested arguments
+SHORT = 4000  # characters of a file that needs no search in it
+PAGES = "**Page #"  # below a text that has more of them
 FILE_ARGUMENTS = frozenset({"file_url", "file_urls"})
 PAGE_ARGUMENTS = frozenset({"url", "urls"})
 _FILE = re.compile(r"(?<![\w/])files/[^\s)\]\"'|]+")
@@ -47,6 +50,21 @@ class Addresses:
             return self.files
         return self.pages if argument in PAGE_ARGUMENTS else None
 
+    def unread(self, messages: Sequence[Message]) -> Addresses:
+        """Without the short files that stand in the conversation as a whole: there is nothing left to look up."""
+        calls = {call.id: call for message in messages for call in message.tool_calls if call.name == READER}
+        results = [message for message in messages if message.tool_call_id in calls and _is_whole(message.text())]
+        read = {_arguments(calls[str(result.tool_call_id)]).get("file_url") for result in results}
+        return replace(self, files=tuple(url for url in self.files if url not in read))
+
+
+def _is_whole(text: str) -> bool:
+    return len(text) <= SHORT and PAGES not in text
+
+
+def _arguments(call: ToolCall) -> _Json:
+    return cast("_Json", orjson.loads(call.function.arguments))
+
 
 def addresses_in(messages: Sequence[Message]) -> Addresses:
     texts = [message.text() for message in messages]
@@ -65,24 +83,30 @@ def decision_schema(tools: Sequence[ToolSchema], addresses: Addresses, tool_choi
     calls = [_call(function, addresses) for function in offered if _possible(function, addresses)]
     if not calls:
         return None
-    wanted = {"type": "array", "minItems": 1, "maxItems": CALLS, "items": {"anyOf": calls}}
+    # Calls of one tool only: of two tools a small model makes the second call before it has the first one's result.
+    wanted = [{"type": "array", "minItems": 1, "maxItems": CALLS, "items": call} for call in calls]
     if forced is not None or tool_choice == "required":
-        return wanted
+        return {"anyOf": wanted}
     reply = _object({"tool": {"const": REPLY}}, ["tool"])
-    return {"anyOf": [{"type": "array", "minItems": 1, "maxItems": 1, "items": reply}, wanted]}
+    return {"anyOf": [{"type": "array", "minItems": 1, "maxItems": 1, "items": reply}, *wanted]}
 
 
 def decisions_of(text: str, tools: Sequence[ToolSchema], messages: Sequence[Message], decision: Decision) -> None:
-    """Read the model's JSON into `decision`; calls whose result stands in this turn already are left out."""
+    """Read the model's JSON into `decision`; calls whose result stands in this turn already are left out.
+
+    Where a program names a file by its address it gets the name under which the file lies in the working directory.
+    """
     try:
         steps: Any = orjson.loads(text)
     except orjson.JSONDecodeError:
         decision.prose = "" if text.lstrip()[:1] in ("[", "{") else text.strip()
         return
     names = {str(tool["function"]["name"]) for tool in tools}
-    made = _made(messages)
+    made, files = _made(messages), names_of(addresses_in(messages).files, messages)
     for step in cast("list[Any]", steps if isinstance(steps, list) else [steps]):
         call = _understood(step, names)
+        if call is not None and call[0] == RUNNER:
+            call[1]["code"] = with_names(str(call[1].get("code", "")), files)
         if call is not None and call not in decision.calls and call not in made:
             decision.calls.append(call)
 
@@ -106,7 +130,7 @@ def _made(messages: Sequence[Message]) -> list[tuple[str, _Json]]:
     """The calls since the user's last message."""
     last = max((place for place, message in enumerate(messages) if message.role is Role.USER), default=0)
     calls = (call for message in messages[last:] for call in message.tool_calls)
-    return [(call.name, orjson.loads(call.function.arguments)) for call in calls]
+    return [(call.name, _arguments(call)) for call in calls]
 
 
 def _call(function: Mapping[str, Any], addresses: Addresses) -> _Json:

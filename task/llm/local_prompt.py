@@ -13,6 +13,7 @@ from task.conversation.messages import Message, Role, assistant, system, user
 from task.conversation.pruning import Budget, pruned
 from task.llm.base import ToolSchema
 from task.llm.local_cards import CARDS, UNUSED
+from task.llm.local_tables import after_a_result
 
 INSTRUCTIONS = """\
 You are a helpful assistant with tools. Answer in the user's language, in Markdown. Answer directly when you know the \
@@ -79,8 +80,10 @@ def offered(tools: Sequence[ToolSchema]) -> list[ToolSchema]:
     return [tool for tool in tools if tool["function"]["name"] not in UNUSED]
 
 
-def deciding(messages: Sequence[Message], files: Sequence[str]) -> str:
+def deciding(messages: Sequence[Message], files: Sequence[str], tools: Sequence[ToolSchema] = ()) -> str:
     """The last words before a decision."""
+    if wanted := after_a_result(messages, [str(tool["function"]["name"]) for tool in tools]):
+        return wanted
     if any(message.role is Role.TOOL for message in messages):
         return DECIDE + READ
     return DECIDE + (UNREAD if files else "")

@@ -9,13 +9,17 @@ import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import aiohttp
 import psutil
+import pytest
 
 from task.local_core.embedded.model import EmbeddedModel
+from task.local_core.embedded.server import take_up
 from tests.support.core import RunningCore, local_core
 from tests.support.embedded import QUICK, content_of, embedded
 from tests.support.package_index import tiny_weights
@@ -172,3 +176,52 @@ async def test_a_process_that_cannot_start_is_reported_after_its_patience(tmp_pa
         _, _, error = await said(core)
     assert error
     assert "does not start" in error["display_message"]
+
+
+async def test_what_it_read_beforehand_is_kept_for_the_next_process_and_removed_with_it(tmp_path: Path) -> None:
+    model = embedded(tmp_path, {})
+    file = model.found()
+    assert file is not None
+    state, older = model.state(file), model.store.state(model.name, "of-another-prompt")
+    older.write_bytes(b"outdated")
+    async with core_with(model, tmp_path):
+        async with asyncio.timeout(10):
+            while not state.is_file():
+                await asyncio.sleep(0.02)
+    assert model.store.states(model.name) == [state]
+    file.write_bytes(content_of({"prose": ["Another model."]}))
+    assert model.state(file) != state
+
+
+class _Server(BaseHTTPRequestHandler):
+    """Answers requests to take up a state as the file's content says."""
+
+    folder: Path
+    asked: list[str]
+
+    def do_POST(self) -> None:
+        assert self.path == "/slots/0?action=restore"
+        assert self.headers["Authorization"] == "Bearer secret"
+        name = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["filename"]
+        self.asked.append((self.folder / name).read_text())
+        if self.asked[-1] == "damaged":
+            self.connection.close()
+            return
+        self.send_response(int(self.asked[-1]))
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+@pytest.mark.parametrize(("content", "stays"), [("200", True), ("400", False), ("damaged", False), ("", False)])
+async def test_a_state_that_cannot_be_taken_up_is_put_aside(tmp_path: Path, content: str, stays: bool) -> None:
+    state = tmp_path / "small.state"
+    if content:
+        state.write_text(content)
+    handler = type("Handler", (_Server,), {"folder": tmp_path, "asked": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        await asyncio.to_thread(take_up, state, f"http://127.0.0.1:{server.server_port}", "secret")
+        server.shutdown()
+    assert state.is_file() == stays
+    assert handler.asked == ([content] if content else [])

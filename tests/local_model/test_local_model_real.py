@@ -83,10 +83,24 @@ async def test_of_forty_fresh_questions_thirty_six_are_decided_right() -> None:
 
 
 async def test_the_first_word_comes_in_time_and_the_memory_is_as_announced() -> None:
+    MODEL.state(MODEL.found() or Path()).unlink(missing_ok=True)  # nothing of an earlier start
     measured = await speed(MODEL, DEFAULT_TOOLS)
     assert measured.cold <= 12
     assert measured.warm <= 3
     assert measured.memory == pytest.approx(memory_of(SETTINGS), rel=0.2)
+
+
+async def test_what_it_read_beforehand_makes_the_next_start_short_and_a_damaged_copy_is_done_without() -> None:
+    state = MODEL.state(MODEL.found() or Path())
+    async with running(MODEL) as (chat, _):
+        new = state.with_suffix(".new")
+        assert await chat.warm_up(new.name)
+    new.replace(state)
+    assert (await speed(MODEL, DEFAULT_TOOLS)).cold <= 6
+    state.write_bytes(state.read_bytes()[:1_000_000])
+    async with running(MODEL) as (chat, _):
+        assert await chat.warm_up()
+    assert not state.exists()
 
 
 async def test_scenarios_through_the_whole_product(tmp_path: Path) -> None:

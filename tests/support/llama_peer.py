@@ -9,7 +9,7 @@ The "weights" are GGUF's four letters and then JSON:
     dies_after: n          the process ends after so many words of the first prose, once; FILE.died is the mark
     fails: text            it says this and ends at once
 
-Every request is a line in `FILE.requests`; who leaves in the middle makes a line "gone" in `FILE.gone`.
+Every request is a line in `FILE.requests`; a state is saved as llama.cpp does it, without content. Who leaves in the middle makes a line "gone" in `FILE.gone`.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ PROGRAM = (sys.executable, str(Path(__file__)))
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for option in ("--model", "--runtime", "--context", "--threads"):
+    for option in ("--model", "--runtime", "--context", "--threads", "--state"):
         parser.add_argument(option, required=True)
-    file = Path(parser.parse_args().model)
+    options = parser.parse_args()
+    file, states = Path(options.model), Path(options.state).parent
     script = json.loads(file.read_bytes()[4:])
     if "fails" in script:
         sys.exit(script["fails"])
     time.sleep(script.get("load", 0))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(file, script))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(file, states, script))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"serving at http://127.0.0.1:{server.server_port}", flush=True)
     sys.stdin.buffer.read()
     os._exit(0)
 
 
-def _handler(file: Path, script: dict[str, Any]) -> type[BaseHTTPRequestHandler]:
+def _handler(file: Path, states: Path, script: dict[str, Any]) -> type[BaseHTTPRequestHandler]:
     decisions, prose = iter(script.get("decisions", ())), iter(script.get("prose", ()))
     mark = file.with_suffix(".died")
 
@@ -58,6 +59,11 @@ def _handler(file: Path, script: dict[str, Any]) -> type[BaseHTTPRequestHandler]
                 log.write(body + b"\n")
             if self.headers.get("Authorization") != f"Bearer {os.environ['EMBEDDED_MODEL_KEY']}":
                 self.send_error(401)
+                return
+            if self.path == "/slots/0?action=save":
+                (states / json.loads(body)["filename"]).write_bytes(b"worked out")
+                self.send_response(200)
+                self.end_headers()
                 return
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")

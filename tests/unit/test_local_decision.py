@@ -31,7 +31,9 @@ def decided(text: str, *messages: Message) -> Decision:
 def test_a_step_is_a_reply_or_calls_of_the_tools() -> None:
     schema = decision_schema(DEFAULT_TOOLS, Addresses(), None)
     assert allows(schema, {"tool": "reply"})
-    assert allows(schema, SUM, {"tool": "execute_code", "arguments": {"code": "1"}})
+    assert allows(schema, SUM)
+    assert allows(schema, SUM, {"tool": "calculator", "arguments": {"expression": "2*3"}})
+    assert not allows(schema, SUM, {"tool": "execute_code", "arguments": {"code": "1"}})
     assert not allows(schema)
     assert not allows(schema, {"tool": "reply"}, SUM)
     assert not allows(schema, {"tool": "rm", "arguments": {}})
@@ -111,3 +113,20 @@ def test_what_is_no_call_means_that_the_model_replies(text: str) -> None:
 
 def test_prose_where_json_was_asked_is_the_answer() -> None:
     assert decided("  Two, of course.\n") == Decision(prose="Two, of course.")
+
+
+def test_a_short_file_that_was_read_is_not_looked_up_again() -> None:
+    reading = ToolCall("c1", FunctionCall(EXTRACT, json.dumps({"file_url": FILE})))
+    asked = [user(f"Profit? {FILE} files/b/other.pdf"), assistant(calls=[reading])]
+    addresses = addresses_in(asked)
+    assert addresses.files == (FILE, "files/b/other.pdf")
+    assert addresses.unread(asked) == addresses
+    assert addresses.unread([*asked, tool_message(reading, "Short.")]).files == ("files/b/other.pdf",)
+    assert addresses.unread([*asked, tool_message(reading, "First.\n\n**Page #1. Total pages: 3**")]) == addresses
+    assert addresses.unread([*asked, tool_message(reading, "long " * 1000)]) == addresses
+
+
+def test_a_program_gets_the_names_of_files_for_their_addresses() -> None:
+    step = [{"tool": "execute_code", "arguments": {"code": f"open('{FILE}')"}}]
+    asked = user(f"Sum?\n\nAttached files:\n- my report.csv (text/csv): {FILE}")
+    assert decided(json.dumps(step), asked).calls == [("execute_code", {"code": "open('my report.csv')"})]

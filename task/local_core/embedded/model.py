@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from task.llm.local_prompt import predicted_prefix
 from task.utils.weights.catalogue import Weights
 from task.utils.weights.runtime import runtime_folder
 from task.utils.weights.store import WeightStore
@@ -62,10 +64,17 @@ class EmbeddedModel:
         with self.store.lock(self.weights.name, wait=False) as idle:
             return None if idle else 100 * self.store.done_bytes(self.weights) // self.weights.size
 
+    def state(self, file: Path) -> Path:
+        """Where the worked out beginning of conversations is kept; nothing that it depends on shares the name."""
+        found = file.stat()
+        origin = (runtime_folder(self.store.folder).name, found.st_size, found.st_mtime_ns, self.context)
+        digest = hashlib.sha256(f"{origin}\n{predicted_prefix().text()}".encode()).hexdigest()
+        return self.store.state(self.name, digest[:16])
+
     def arguments(self, file: Path) -> list[str]:
         """What the program is started with."""
         threads = self.threads or os.cpu_count() or 1
         return [
             *("--model", str(file), "--runtime", str(runtime_folder(self.store.folder))),
-            *("--context", str(self.context), "--threads", str(threads)),
+            *("--context", str(self.context), "--threads", str(threads), "--state", str(self.state(file))),
         ]

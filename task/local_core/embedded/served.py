@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -48,7 +49,7 @@ class EmbeddedServed:
                 line=Line(self._model.queue),
             )
             self._served = DemoServed(model, self.name)
-            warming = asyncio.create_task(_warm(model, process))
+            warming = asyncio.create_task(self._warm(model, process))
             yield
             warming.cancel()
 
@@ -58,10 +59,18 @@ class EmbeddedServed:
         assert self._served is not None
         return await self._served.answer(request, document, answering)
 
+    async def _warm(self, model: LocalChatModel, process: ModelProcess) -> None:
+        """A process that has just started knows of how conversations begin what an earlier one has kept, or nothing."""
+        while True:
+            await process.started()
+            with suppress(ProviderError, OSError):  # whatever it is, the next question will say it
+                if file := self._model.found():
+                    await self._keep(model, self._model.state(file))
 
-async def _warm(model: LocalChatModel, process: ModelProcess) -> None:
-    """A process that has just started knows nothing of what every conversation begins with."""
-    while True:
-        await process.started()
-        with suppress(ProviderError):  # whatever it is, the next question will say it
-            await model.warm_up()
+    async def _keep(self, model: LocalChatModel, state: Path) -> None:
+        new = state.with_suffix(".new")  # a whole file or none: processes may start and die at any time
+        if await model.warm_up(new.name):
+            new.replace(state)
+            for other in self._model.store.states(self.name):
+                if other != state:
+                    other.unlink(missing_ok=True)

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import sys
+from http import HTTPStatus
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ def main() -> None:
     sys.path.append(str(options.runtime))
     llama: Any = importlib.import_module("xllamacpp")
     server = llama.Server(_parameters(llama, options))
+    take_up(options.state, server.listening_address, os.environ[KEY_VARIABLE])
     print(f"{READY}{server.listening_address}", flush=True)
     sys.stdin.buffer.read()  # ends with the process that started this one, however that ends
     os._exit(0)
@@ -33,7 +37,27 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runtime", type=Path, required=True)
     parser.add_argument("--context", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--state", type=Path, required=True)
     return parser.parse_args()
+
+
+def take_up(state: Path, address: str, key: str) -> None:
+    """Take up what an earlier process has worked out; whatever stands against that costs time only.
+
+    llama.cpp aborts on a damaged file. So it is put aside before it is read: the next start then does without.
+    """
+    taken = state.with_suffix(".taken")
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    connection = HTTPConnection(address.removeprefix("http://"), timeout=20)
+    try:
+        state.replace(taken)
+        connection.request("POST", "/slots/0?action=restore", json.dumps({"filename": taken.name}), headers)
+        if connection.getresponse().status == HTTPStatus.OK:
+            taken.replace(state)
+    except OSError:
+        return
+    finally:
+        connection.close()
 
 
 def _parameters(llama: Any, options: argparse.Namespace) -> Any:
@@ -51,6 +75,7 @@ def _parameters(llama: Any, options: argparse.Namespace) -> Any:
     parameters.api_keys = [os.environ[KEY_VARIABLE]]
     parameters.cors_origins = ""
     parameters.endpoint_slots = False
+    parameters.slot_save_path = f"{options.state.parent}{os.sep}"
     parameters.verbosity = 1
     return parameters
 

@@ -16,6 +16,7 @@ from task.errors import AgentError
 from task.utils.weights.catalogue import Weights
 
 MAGIC = b"GGUF"
+STATES = (".state", ".new", ".taken")  # whole, in the making, and being read
 
 
 class WeightsUnavailable(AgentError):
@@ -41,6 +42,15 @@ class WeightStore:
     def work(self, weights: Weights) -> Path:
         """The folder of the piece in the making."""
         return self.folder / f"{weights.file_name}.work"
+
+    def state(self, name: str, origin: str) -> Path:
+        """What the model of this name has worked out beforehand, under the circumstances `origin`."""
+        return self.folder / f"{name}-{origin}.state"
+
+    def states(self, name: str) -> list[Path]:
+        """What it has worked out, whatever the circumstances were."""
+        files = self.folder.iterdir() if self.folder.is_dir() else ()
+        return [file for file in files if file.suffix in STATES and file.stem.rpartition("-")[0] == name]
 
     def found(self, weights: Weights) -> Path | None:
         """The checked file; None when there is none, or it has changed since it was checked."""
@@ -79,7 +89,7 @@ class WeightStore:
     def remove(self, weights: Weights) -> int:
         """Delete everything of these weights; the number of bytes that are free now."""
         freed = 0
-        for file in (self.path(weights), self.part(weights), self._stamp(weights)):
+        for file in (self.path(weights), self.part(weights), self._stamp(weights), *self.states(weights.name)):
             freed += file.stat().st_size if _is(file) else 0
             file.unlink(missing_ok=True)
         shutil.rmtree(self.work(weights), ignore_errors=True)
