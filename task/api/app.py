@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from task.api.completions import Answers
 from task.api.deciding import Deciding
-from task.api.documents import ChunkBody
+from task.api.described import describe
 from task.api.engine import Engine
 from task.api.failures import failure_of, tell_failures
 from task.api.files import FileShelf
@@ -94,25 +94,10 @@ def _application(service: Service, *, ui: bool) -> FastAPI:
     if ui:
         app.include_router(markdown_routes(service))
         add_page(app)
-    _describe(app)
+    describe(app, service.identity.mode)
 
     async def unexpected(_: Request, error: Exception) -> Response:
         return failure_of(error).response()
 
     app.add_exception_handler(500, unexpected)
     return app
-
-
-def _describe(app: FastAPI) -> None:
-    """Add to the document what no route can say: the shape of chunks."""
-    made = app.openapi
-
-    def described() -> dict[str, object]:
-        document = made()
-        schemas = document["components"]["schemas"]
-        if "ChunkBody" not in schemas:
-            chunk = ChunkBody.model_json_schema(ref_template="#/components/schemas/{model}")
-            schemas |= {**chunk.pop("$defs", {}), "ChunkBody": chunk}
-        return document
-
-    app.openapi = described

@@ -16,16 +16,33 @@ class ErrorDetail(Told):
     type: str
     param: str | None
     code: str | None
+    display_message: str | None = None
+    reference: str | None = None
 
 
 class ErrorBody(Told):
+    """`error` is OpenAI's; the ids are told where a run failed."""
+
     error: ErrorDetail
+    session_id: str | None = None
+    run_id: str | None = None
+    trace_id: str | None = None
+
+
+class CachedTokens(Told):
+    cached_tokens: int
+
+
+class ReasoningTokens(Told):
+    reasoning_tokens: int
 
 
 class UsageBody(Told):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: CachedTokens
+    completion_tokens_details: ReasoningTokens
 
 
 class FunctionBody(Told):
@@ -42,18 +59,21 @@ class ToolCallBody(Told):
 class AnswerBody(Told):
     role: Literal["assistant"]
     content: str | None
+    refusal: str | None
     tool_calls: list[ToolCallBody] | None = None
 
 
 class ChoiceBody(Told):
     index: int
     message: AnswerBody
+    logprobs: None
     finish_reason: Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 class TracedCallBody(Told):
     """`result` is cut at 200 characters; the whole one is at `full_result`."""
 
+    id: str
     name: str
     arguments: dict[str, Any]
     result: str
@@ -61,11 +81,47 @@ class TracedCallBody(Told):
     full_result: str
     duration_ms: float
     timestamp: str
+    failed: bool
+
+
+class TokensBody(Told):
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int
+
+
+class AskedCallBody(Told):
+    """`arguments` are JSON text, None where contents are not kept."""
+
+    id: str
+    name: str
+    arguments: str | None
 
 
 class TurnBody(Told):
+    """`size` counts characters; `duration_ms` is what the model or the tool took, before `timestamp`."""
+
     role: str
     content: Any
+    timestamp: str
+    size: int
+    tool_calls: list[AskedCallBody] | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    duration_ms: float | None = None
+    usage: TokensBody | None = None
+
+
+class DecisionBody(Told):
+    """What was decided about a call, by which rule, grant or person; `card` is what a person was shown."""
+
+    call_id: str
+    tool: str
+    verdict: Literal["allowed", "denied", "deferred"]
+    reason: str
+    by: str
+    card: dict[str, Any] | None
     timestamp: str
 
 
@@ -73,8 +129,10 @@ class TraceRow(Told):
     trace_id: str
     started_at: str
     completed_at: str | None
+    duration_ms: float | None
     status: str
     model: str
+    door: str
     session_id: str | None
     run_id: str | None
     experiment: str | None
@@ -87,7 +145,13 @@ class TraceBody(TraceRow):
     turns: list[TurnBody]
     tool_calls: list[TracedCallBody]
     config: dict[str, Any]
+    usage: dict[str, TokensBody]
+    limits: list[str]
     warnings: list[str]
+    decisions: list[DecisionBody]
+    history: int
+    asked: int
+    content: bool
 
 
 class TraceList(Told):
@@ -113,42 +177,28 @@ class CompletionBody(Told):
     trace: TraceBody | None
 
 
-class ResponseBody(Told):
-    """OpenAI's response. In a stream every event is `{type, sequence_number, …}`, the last one holds this body."""
-
-    id: str
-    object: Literal["response"]
-    created_at: int
-    status: Literal["completed", "incomplete", "failed", "cancelled", "in_progress"]
-    model: str
-    output: list[dict[str, Any]]
-    usage: dict[str, Any] | None
-    error: dict[str, Any] | None
-    previous_response_id: str | None
-    session_id: str | None
-    run_id: str
-    trace_id: str
+class FunctionDelta(Told):
+    name: str | None = None
+    arguments: str | None = None
 
 
-class ItemList(Told):
-    """Items of the Responses API."""
-
-    object: Literal["list"]
-    data: list[dict[str, Any]]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
+class CallDelta(Told):
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: FunctionDelta
 
 
-class ResponseDeleted(Told):
-    id: str
-    object: Literal["response"]
-    deleted: bool
+class DeltaBody(Told):
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+    tool_calls: list[CallDelta] | None = None
 
 
 class DeltaChoice(Told):
     index: int
-    delta: dict[str, Any]
+    delta: DeltaBody
+    logprobs: None
     finish_reason: Literal["stop", "length", "tool_calls", "content_filter"] | None
 
 
@@ -161,6 +211,9 @@ class ChunkBody(Told):
     model: str
     choices: list[DeltaChoice]
     usage: UsageBody | None = None
+    session_id: str | None = None
+    run_id: str | None = None
+    trace_id: str | None = None
 
 
 class ModelBody(Told):
@@ -182,6 +235,7 @@ class FileBody(Told):
     created_at: int
     filename: str
     purpose: str
+    status: str
     url: str
     content_type: str
 
@@ -189,6 +243,8 @@ class FileBody(Told):
 class FileList(Told):
     object: Literal["list"]
     data: list[FileBody]
+    first_id: str | None
+    last_id: str | None
     has_more: bool
 
 
@@ -196,114 +252,6 @@ class FileDeleted(Told):
     id: str
     object: Literal["file"]
     deleted: bool
-
-
-class ChatBody(Told):
-    response: str
-    session_id: str
-    trace: TraceBody
-    run_id: str
-
-
-class SessionStarted(Told):
-    session_id: str
-    started_at: str
-
-
-class SessionEnded(Told):
-    session_id: str
-    message_count: int
-    ended_at: str
-
-
-class SaidBody(Told):
-    role: str
-    content: Any
-
-
-class SessionBody(Told):
-    session_id: str
-    started_at: str
-    status: Literal["active", "completed"]
-    messages: list[SaidBody]
-    traces: list[str]
-    title: str
-    parent: str | None
-
-
-class SessionRow(Told):
-    session_id: str
-    title: str
-    status: Literal["active", "completed"]
-    started_at: str
-    updated_at: str
-
-
-class SessionList(Told):
-    sessions: list[SessionRow]
-    count: int
-    cursor: str | None
-
-
-class MessageList(Told):
-    session_id: str
-    messages: list[SaidBody]
-
-
-class RunBody(Told):
-    run_id: str
-    session_id: str | None
-    trace_id: str | None
-    experiment: str | None
-    status: Literal["running", "finished", "limited", "suspended", "cancelled", "failed", "interrupted"]
-    started_at: str
-    ended_at: str | None
-    error: str | None
-
-
-class RunList(Told):
-    runs: list[RunBody]
-    count: int
-    cursor: str | None
-
-
-class ApprovalBody(Told):
-    approval_id: str
-    session_id: str | None
-    run_id: str | None
-    call_id: str
-    tool: str
-    arguments: dict[str, Any]
-    digest: str
-    card: dict[str, Any]
-    status: Literal["waiting", "allowed", "denied", "expired"]
-    asked_at: str
-    expires_at: str
-
-
-class ApprovalList(Told):
-    approvals: list[ApprovalBody]
-    count: int
-
-
-class AnsweredBody(Told):
-    """`resumed` is the run that goes on with the suspended one, once all its questions are answered."""
-
-    approval: ApprovalBody
-    resumed: RunBody | None
-
-
-class GrantBody(Told):
-    grant_id: str
-    session_id: str | None
-    created_at: str
-    expires_at: str | None
-    told: str
-
-
-class GrantList(Told):
-    grants: list[GrantBody]
-    count: int
 
 
 Responses = dict[int | str, dict[str, Any]]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Form, Request, UploadFile
+from fastapi import APIRouter, Form, Query, Request, UploadFile
 from fastapi import File as FormFile
 from starlette.responses import Response
 
 from task.api.documents import CompletionBody, FileBody, FileDeleted, FileList, ModelBody, ModelList, failures
+from task.api.files import MOST_LISTED, USER_DATA, Purpose
 from task.api.rendering import json_response
+from task.api.responses_items import Order, page_of_items
 from task.api.schemas import ChatCompletionRequest
 from task.api.service import AGENT, Service
 from task.errors import NotFound
@@ -63,19 +65,26 @@ def _file_routes(routes: APIRouter, service: Service) -> None:
 
     @routes.post("/files", response_model=None, responses={200: {"model": FileBody}, **failures(400, 413, 415)})
     async def upload_file(
-        request: Request, file: Annotated[UploadFile, FormFile()], purpose: Annotated[str, Form()] = "user_data"
+        request: Request, file: Annotated[UploadFile, FormFile()], purpose: Annotated[Purpose, Form()] = USER_DATA
     ) -> Response:
         """Store a file; its id stands in messages."""
         who = await service.who(request)
         content = await file.read(shelf.max_bytes + 1)
         kind = file.content_type or "application/octet-stream"
-        return json_response((await shelf.save(who, file.filename or "file", content, kind)).as_dict())
+        return json_response((await shelf.save(who, file.filename or "file", content, kind, purpose)).as_dict())
 
-    @routes.get("/files", response_model=None, responses={200: {"model": FileList}, **failures()})
-    async def list_files(request: Request) -> Response:
-        """The caller's files, the newest first."""
+    @routes.get("/files", response_model=None, responses={200: {"model": FileList}, **failures(400, 404)})
+    async def list_files(
+        request: Request,
+        limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = MOST_LISTED,
+        order: Order = "desc",
+        after: str | None = None,
+        purpose: str | None = None,
+    ) -> Response:
+        """The caller's files, those sent and those that tools have made, the newest first unless `order` is `asc`."""
         files = await shelf.list(await service.who(request))
-        return json_response({"object": "list", "data": [file.as_dict() for file in files], "has_more": False})
+        told = [file.as_dict() for file in reversed(files) if purpose in (None, file.purpose)]
+        return json_response(page_of_items(told, order, limit, after))
 
     @routes.get("/files/{file_id}", response_model=None, responses={200: {"model": FileBody}, **failures(404)})
     async def get_file(file_id: str, request: Request) -> Response:
@@ -83,7 +92,7 @@ def _file_routes(routes: APIRouter, service: Service) -> None:
         return json_response((await shelf.find(await service.who(request), file_id)).as_dict())
 
     @routes.get(
-        "/files/{file_id}/content", response_model=None,
+        "/files/{file_id}/content", response_model=None, response_class=Response,
         responses={200: {"content": {"application/octet-stream": {}}}, **failures(404)},
     )  # fmt: skip
     async def read_file(file_id: str, request: Request) -> Response:

@@ -9,18 +9,15 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from task.api.completions import NOBODY, broken, content_of, failed
-from task.api.documents import (
+from task.api.documents import ResultBody, TraceBody, TraceList, failures
+from task.api.documents_platform import (
     ChatBody,
     MessageList,
-    ResultBody,
     SessionBody,
     SessionEnded,
     SessionList,
     SessionRow,
     SessionStarted,
-    TraceBody,
-    TraceList,
-    failures,
 )
 from task.api.identity import Who
 from task.api.rendering import json_response

@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 from task.api.asks import Ask, Manner
 from task.api.completions import NOBODY, broken, failed
-from task.api.documents import ItemList, ResponseBody, ResponseDeleted, failures
+from task.api.documents import failures
+from task.api.documents_responses import ItemList, ResponseBody, ResponseDeleted
 from task.api.identity import Who
 from task.api.incoming import Received
 from task.api.rendering import json_response

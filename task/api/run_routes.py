@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
-from task.api.documents import AnsweredBody, ApprovalList, GrantList, RunBody, RunList, failures
+from task.api.documents import failures
+from task.api.documents_platform import AnsweredBody, ApprovalList, GrantList, RunBody, RunList
 from task.api.platform_routes import Limit, Text
 from task.api.rendering import EventStream, json_response, sse
 from task.api.schemas import ApprovalAnswer, RunRequest
@@ -59,7 +60,10 @@ def _run_routes(routes: APIRouter, service: Service) -> None:
         who, store = await service.who(request), await service.store()
         return json_response((await store.runs.get(who.owner, run_id)).as_dict())
 
-    @routes.get("/runs/{run_id}/events", response_model=None, responses={200: {"content": EVENTS}, **failures(404)})
+    @routes.get(
+        "/runs/{run_id}/events", response_model=None, response_class=Response,
+        responses={200: {"content": EVENTS}, **failures(404)},
+    )  # fmt: skip
     async def listen(
         run_id: str,
         request: Request,

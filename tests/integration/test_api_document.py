@@ -12,8 +12,13 @@ import pytest
 
 from task.llm.scripted import says, wants
 from tests.support.core import API_KEY
+from tests.support.described import faults
 from tests.support.http_api import Api, http_api, said
 from tests.support.product import product
+from tests.support.upstream import http_error
+
+NOTES = str(Path(__file__).parent.parent / "contract" / "matrix" / "notes.py")
+LOOKUP = {"type": "function", "name": "lookup", "parameters": {"type": "object"}}
 
 # Not looked at: that what fits the schema is accepted. A schema cannot say that the last message must be a question.
 CHECKS = (
@@ -61,35 +66,75 @@ async def test_every_route_stands_in_the_document_with_its_failures(tmp_path: Pa
             assert {"401", "403", "429", "503"} <= set(told["responses"]), (method, path)
 
 
-def faults(document: dict[str, Any], name: str, body: Any) -> list[str]:
-    from jsonschema import Draft202012Validator
-
-    schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
-    return [fault.message for fault in Draft202012Validator(schema).iter_errors(body)]
+def undescribed(document: dict[str, Any], bodies: dict[str, Any]) -> list[str]:
+    return [f"{name} {fault}" for name, body in bodies.items() for fault in faults(document, name, body)]
 
 
 async def test_every_answer_and_chunk_fits_the_document(tmp_path: Path) -> None:
     calculation = (wants("calculator", expression="25*47"), says("11", "75"))
-    async with http_api(*calculation, *calculation, says("ok"), says("ok"), tmp_path=tmp_path) as api:
+    async with http_api(*calculation * 2, says("ok"), *calculation, then=http_error(500), tmp_path=tmp_path) as api:
         document = (await api.get("/openapi.json")).json
         chunks = (await api.complete("?", stream=True, stream_options={"include_usage": True})).chunks
         chat = (await api.post("/chat", {"messages": [said("?")]})).json
-        response = (await api.post("/v1/responses", {"input": "?"})).json
-        path = f"/v1/responses/{response['id']}"
+        response = (await api.post("/v1/responses", {"input": "?", "tools": [LOOKUP]})).json
+        path, session = f"/v1/responses/{response['id']}", f"/session/{chat['session_id']}"
         assert (await api.get(path)).json == response
+        completion = (await api.complete("?", experiment="a")).json
         bodies = {
-            "CompletionBody": (await api.complete("?")).json,
+            "CompletionBody": completion,
             "ChatBody": chat,
             "ResponseBody": response,
             "ItemList": (await api.get(f"{path}/input_items")).json,
             "ResponseDeleted": (await api.call("DELETE", path)).json,
-            "SessionBody": (await api.get(f"/session/{chat['session_id']}")).json,
+            "SessionStarted": (await api.post("/session/start")).json,
+            "SessionBody": (await api.get(session)).json,
+            "MessageList": (await api.get(f"{session}/messages")).json,
+            "SessionRow": (await api.call("PATCH", session, {"title": "sums"})).json,
+            "SessionEnded": (await api.post("/session/end", {"session_id": chat["session_id"]})).json,
             "SessionList": (await api.get("/sessions")).json,
+            "TraceBody": (await api.get(f"/traces/{completion['trace_id']}")).json,
+            "ResultBody": (await api.get(f"/traces/{completion['trace_id']}/calls/0")).json,
             "TraceList": (await api.get("/traces")).json,
             "RunList": (await api.get("/runs")).json,
             "ModelList": (await api.get("/v1/models")).json,
-            "ErrorBody": (await api.get("/traces/none")).json,
+            "ErrorBody": (await api.complete("?")).json,
         }
-    for name, body in bodies.items():
-        assert faults(document, name, body) == [], name
+    assert bodies["ErrorBody"]["trace_id"]
+    assert len(bodies["MessageList"]["messages"]) == 4
+    assert undescribed(document, bodies) == []
     assert [faults(document, "ChunkBody", chunk) for chunk in chunks] == [[]] * len(chunks)
+
+
+async def test_what_is_told_of_approvals_and_calls_of_the_caller_fits_the_document(tmp_path: Path) -> None:
+    script = (wants("write_note", text="x"), says("noted"), wants("lookup", name="Ann"), wants("lookup", name="Ann"))
+    tool = {"type": "function", "function": {"name": "lookup"}}
+    async with http_api(*script, tmp_path=tmp_path, tool_paths=[NOTES]) as api:
+        document = (await api.get("/openapi.json")).json
+        await api.post("/chat", {"messages": [said("note")]})
+        waiting = (await api.get("/approvals")).json
+        path = f"/approvals/{waiting['approvals'][0]['approval_id']}"
+        answered = (await api.post(path, {"decision": "always"})).json
+        await api.events(answered["resumed"]["run_id"])
+        grants = (await api.get("/grants")).json
+        called = (await api.complete("?", tools=[tool])).json
+        chunks = (await api.complete("?", tools=[tool], stream=True)).chunks
+        over = (await api.get("/approvals?waiting=false")).json
+        traces = (await api.get("/traces")).json
+    bodies = {"AnsweredBody": answered, "GrantList": grants, "CompletionBody": called, "TraceList": traces}
+    assert (grants["count"], over["count"]) == (1, 1)
+    assert undescribed(document, bodies) == []
+    assert undescribed(document, {"ApprovalList": waiting}) == undescribed(document, {"ApprovalList": over}) == []
+    assert [faults(document, "ChunkBody", chunk) for chunk in chunks] == [[]] * len(chunks)
+
+
+async def test_what_is_told_of_files_fits_the_document(tmp_path: Path) -> None:
+    async with product(tmp_path=tmp_path, dial_api_key=API_KEY) as running, aiohttp.ClientSession() as session:
+        api = Api(running.agent_url, running.upstream, session)
+        document = (await api.get("/openapi.json")).json
+        form = aiohttp.FormData()
+        form.add_field("file", b"a,b", filename="a.csv", content_type="text/csv")
+        file = (await api.call("POST", "/v1/files", data=form)).json
+        files = (await api.get("/v1/files")).json
+        deleted = (await api.call("DELETE", f"/v1/files/{file['id']}")).json
+    assert len(files["data"]) == 1
+    assert undescribed(document, {"FileBody": file, "FileList": files, "FileDeleted": deleted}) == []
