@@ -69,6 +69,34 @@ async def shows_towns(table: Locator, rows: int) -> None:
     await expect(table.locator("img")).to_have_count(0)
 
 
+TABLES = {
+    'a,b\r\n"1 ""one"" 1","x\ny"\r\n': [["a", "b"], ['1 "one" 1', "x\ny"]],
+    "a;b\n1,5;2\n\n3;4": [["a", "b"], ["1,5", "2"], ["3", "4"]],
+    '"a,;,;"\tb\n1\t2': [["a,;,;", "b"], ["1", "2"]],
+    "one column\nonly": [["one column"], ["only"]],
+    'open "quote\n"never closed,1\n2': [['open "quote'], ["never closed,1\n2"]],
+    "": [],
+}
+
+
+async def test_separated_values_are_read_as_they_are_written(tmp_path: Path) -> None:
+    async with person(tmp_path=tmp_path) as p:
+        for text, rows in TABLES.items():
+            assert await p.page.evaluate(READ, text) == rows
+        assert await p.page.evaluate(DECODED, list("ä,€".encode("utf-16"))) == "ä,€"
+        assert await p.page.evaluate(DECODED, list("ä,€".encode()[:-1])) == "ä,"  # cut within a character
+        assert await p.page.evaluate(DECODED, list("ä,€".encode("cp1252"))) == "ä,€"
+        assert await p.page.evaluate(SHOWN, [",".join("abcdefgh" * 10), "1\n" * 101]) == [40, 100]
+
+
+READ = "async (text) => (await import('/static/sheet.js')).rowsOf(text).rows"
+DECODED = "async (bytes) => (await import('/static/sheet.js')).decoded(new Uint8Array(bytes))"
+SHOWN = """async (lines) => {
+    const [frame, note] = (await import('/static/sheet.js')).sheet(lines.join("\\n"), true, "wide.csv");
+    if (note.textContent !== "1 more row, 40 more columns in the file") throw new Error(note.textContent);
+    return [frame.querySelectorAll("th").length, frame.querySelectorAll("tbody tr").length];
+}"""
+
 FILES = {
     "people.csv": ("text/csv", 'name;age\n"Ada; Countess";36\nZoë;41\n'.encode()),
     "notes.txt": ("text/plain", b"First line <b>not bold</b>\n" + b"more\n" * 30_000),

@@ -110,7 +110,7 @@ function waterfall({ trace, steps: all }, span) {
     h("header", { class: "trace-head" }, h("h2", {}, asked(trace)), told.map((item) => h("span", {}, item)), session), error,
     h("div", { class: "waterfall" }, h("div", { class: "axis", "aria-hidden": "true" }, h("span", {}, "Step"), h("span", { class: "ticks" }, ticks), h("span", {})), rows),
     h("details", { class: "card" }, h("summary", {}, h("span", { class: "card-title" }, "Settings, decisions and limits"), icon("chevron")),
-      h("div", { class: "payload" }, block("Settings", trace.config), block("Decisions", trace.decisions), block("Limits", trace.limits))));
+      h("div", { class: "payload" }, block("Settings", trace.config), block("Decisions", trace.decisions), block("Limits", trace.limits), block("Warnings", trace.warnings))));
 }
 
 function stepRow(trace, step, span) {
