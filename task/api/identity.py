@@ -90,7 +90,8 @@ class Identity:
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
             self._known[digest] = (monotonic() + REMEMBERED_SECONDS, bucket, shown)
-        return Who(f"dial:{bucket}", filing(shown, "http"), "http"), digest[:32]
+        counted = f"user:{bucket}" if isinstance(shown, UserToken) else digest[:32]  # tokens change every few minutes
+        return Who(f"dial:{bucket}", filing(shown, "http"), "http"), counted
 
     async def _first_known(self, readings: Sequence[str]) -> tuple[str, str]:
         """The bucket, and the reading for which Core gave it."""

@@ -154,9 +154,9 @@ async def test_a_session_is_named_by_what_was_written_and_not_by_the_list_of_its
     assert sorted(titles) == ["What is in it?", "note.txt"]
 
 
-def token_of(user: str) -> str:
+def token_of(user: str, **more: Any) -> str:
     """A token as local Core takes it in tests: unsigned."""
-    head, claims = ({"alg": "none"}, {"sub": user})
+    head, claims = ({"alg": "none"}, {"sub": user, **more})
     parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in (head, claims)]
     return ".".join([*parts, ""])
 
@@ -187,6 +187,15 @@ async def test_a_users_token_travels_on_to_core_and_the_bucket_is_the_owner(tmp_
     assert "the secret of ann" not in str(stranger)
     assert [reply.status for reply in hidden] == [404, 404]
     assert nobody.status == 401
+
+
+async def test_all_tokens_of_one_user_count_together(tmp_path: Path) -> None:
+    limited = {"mode": "dial", "requests_per_minute": 2}
+    async with product(tmp_path=tmp_path, http=limited) as running, ClientSession() as session:
+        api = Api(running.agent_url, running.upstream, session)
+        statuses = [(await api.with_key(token_of("ann", iat=n)).get("/sessions")).status for n in range(3)]
+        beside = (await api.with_key(token_of("bob")).get("/sessions")).status
+    assert (statuses, beside) == ([200, 200, 429], 200)
 
 
 async def test_a_bearer_value_is_read_as_core_reads_it(tmp_path: Path) -> None:
