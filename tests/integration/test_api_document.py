@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from task.llm.scripted import says, wants
 from tests.support.core import API_KEY
-from tests.support.described import faults
+from tests.support.described import faults, strict
 from tests.support.http_api import Api, http_api, said
 from tests.support.product import product
 from tests.support.upstream import http_error
@@ -39,9 +40,14 @@ CHECKS = (
     ids=["sample", "whole"],
 )
 async def test_no_request_finds_a_server_error_or_breaks_the_document(options: tuple[str, ...], tmp_path: Path) -> None:
-    async with product(then=says("ok"), tmp_path=tmp_path, dial_api_key=API_KEY) as running:
+    async with (
+        product(then=says("ok"), tmp_path=tmp_path, dial_api_key=API_KEY) as running,
+        aiohttp.ClientSession() as session,
+    ):
+        document = (await Api(running.agent_url, running.upstream, session).get("/openapi.json")).json
+        (tmp_path / "openapi.json").write_text(json.dumps(strict(document)))
         program = await asyncio.create_subprocess_exec(
-            Path(sys.executable).parent / "schemathesis", "run", f"{running.agent_url}/openapi.json",
+            Path(sys.executable).parent / "schemathesis", "run", "openapi.json", "--url", running.agent_url,
             "--seed", "7", "--no-color", "--generation-database", "none", "--checks", CHECKS, *options,
             cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from copy import deepcopy
 from typing import Any
 
+_NAMED = re.compile(r"'#/components/schemas/(\w+)'")
+
 
 def strict(document: dict[str, Any]) -> dict[str, Any]:
-    """The document in which objects have the fields that are described and no others; clients are promised less."""
+    """The document in which answers have the fields that are described and no others; clients are promised less."""
     closed = deepcopy(document)
-    for schema in closed["components"]["schemas"].values():
-        if schema.get("additionalProperties") is True and "properties" in schema:
+    sent = _sent(document)
+    for name, schema in closed["components"]["schemas"].items():
+        if name not in sent and schema.get("additionalProperties") is True and "properties" in schema:
             schema["additionalProperties"] = False
     return closed
+
+
+def _sent(document: dict[str, Any]) -> set[str]:
+    """The names of the schemas that requests are made of."""
+    bodies = [call.get("requestBody") for methods in document["paths"].values() for call in methods.values()]
+    found, fresh = set[str](), set(_NAMED.findall(str(bodies)))
+    while fresh:
+        found |= fresh
+        fresh = {name for one in fresh for name in _NAMED.findall(str(document["components"]["schemas"][one]))} - found
+    return found
 
 
 def faults(document: dict[str, Any], name: str, body: Any) -> list[str]:
