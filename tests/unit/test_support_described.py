@@ -11,7 +11,7 @@ SENT = {"$ref": "#/components/schemas/Sent"}
 DOCUMENT: dict[str, Any] = {
     "paths": {"/": {"post": {"requestBody": {"content": {"application/json": {"schema": SENT}}}}, "get": {}}},
     "components": {"schemas": {"Sent": {**OPEN, "properties": {"b": {"$ref": "#/components/schemas/Part"}}},
-                               "Part": OPEN, "Told": OPEN, "Free": {"type": "object", "additionalProperties": True}}},
+                               "Part": OPEN, "Told": {**OPEN}, "Free": {"type": "object", "additionalProperties": True}}},
 }  # fmt: skip
 
 
