@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from task.api.identity import Who
+from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, Message
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
 from task.sessions.records import Approval, Session
+
+TITLE_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +77,10 @@ class Ask:
     files: tuple[Attachment, ...] = ()
     answered: tuple[Approval, ...] = ()
     sent: tuple[Message, ...] = ()
+
+
+def session_title(message: Message) -> str:
+    """What a session that begins with it is called: its words as they were written, or the names of its files."""
+    files = message.custom_content.attachments if message.custom_content is not None else ()
+    written = message.text().removesuffix(attachment_note(files)).strip()
+    return (written or ", ".join(file.title or "file" for file in files))[:TITLE_CHARS]

@@ -1,4 +1,4 @@
-"""Turns of callers without a session who still owe results of their own tools, found again when they send them."""
+"""What callers without a session come back to: turns in which they owe results of their own tools, and questions."""
 
 from __future__ import annotations
 
@@ -56,6 +56,18 @@ class Owing:
         return result
 
 
+def conversation_key(owner: str, prompt: str | None, sent: Sequence[Message]) -> str:
+    """What tells the conversation from every other one of its owner."""
+    before = _Before(owner, prompt)
+    before.add(sent)
+    return before.key(()).hex()
+
+
+def ends_with(text: str, question: str) -> bool:
+    """Whether the words end with the question, however the spaces between them are written."""
+    return bool(question) and _letters(text).endswith(_letters(question))
+
+
 class _Before:
     """What was said before a turn, as a digest."""
 
@@ -82,9 +94,13 @@ def _start(sent: Sequence[Message], place: int) -> int:
 def _told(message: Message) -> list[Any]:
     parts = message.content if isinstance(message.content, list) else []
     return [
-        message.role.value, message.text().split(), [part for part in parts if part.get("type") != "text"],
+        message.role.value, _letters(message.text()), [part for part in parts if part.get("type") != "text"],
         message.tool_call_id, [_call(call) for call in message.tool_calls],
     ]  # fmt: skip
+
+
+def _letters(text: str) -> str:
+    return "".join(text.split())
 
 
 def _call(call: ToolCall) -> list[Any]:

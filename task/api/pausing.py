@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from task.api.asks import Ask
+from task.api.asks import Ask, session_title
 from task.api.choice import RunChoice
 from task.api.client_tools import ClientToolsGate
+from task.api.owing import conversation_key
 from task.approvals.commands import lasting
 from task.approvals.door import Permissions
 from task.approvals.questions import question, title_of
 from task.approvals.resuming import DENIED, EXPIRED, AnsweredGate
-from task.conversation.messages import FunctionCall, Message, ToolCall
+from task.conversation.messages import FunctionCall, Message, Role, ToolCall
 from task.permissions.decisions import Gate, PermissionMode
 from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grant, Grants
@@ -126,23 +128,26 @@ class Pause:
             return "", None
         made = None if run.session_id is not None else await self._session(ask, added)
         session_id = run.session_id or (made.session_id if made else None)
-        approvals = [await self._ask(item, run, session_id, tools) for item in self._waiting]
         titles = [title_of(item, tools) for item in self._waiting]
         text = question(self._waiting, titles, self._permits.rules.open_seconds)
+        key = conversation_key(ask.who.owner, ask.manner.prompt, ask.sent) if ask.sent else ""
+        put = {"session_id": session_id, "run_id": run.run_id, "question": text, "conversation": key}
+        approvals = [await self._ask(item, put, tools) for item in self._waiting]
         choice.emit("approval", approvals=[approval.as_dict() for approval in approvals], text=text)
         return text, made.session_id if made else None
 
     async def _session(self, ask: Ask, added: Sequence[Message]) -> Session:
         sessions = self._permits.store.sessions
-        session = await sessions.start(ask.who.owner)
+        asked = [message for message in (*ask.history, *ask.new) if message.role is Role.USER]
+        session = await sessions.start(ask.who.owner, session_title(asked[-1]) if asked else "")
         await sessions.append(ask.who.owner, session.session_id, [*ask.history, *ask.new, *added], session.version)
         return session
 
-    async def _ask(self, item: Pending, run: Run, session_id: str | None, tools: Mapping[str, BaseTool]) -> Approval:
+    async def _ask(self, item: Pending, put: Mapping[str, Any], tools: Mapping[str, BaseTool]) -> Approval:
         tool, permits = tools[item.call.name], self._permits
         made, _ = split_brief(item.call, tool.parameters)
         card = {**item.card.as_dict(), "reason": item.reason, "grant_told": item.grant_told}
         return await permits.store.approvals.ask(
             permits.owner, call_id=item.call.id, tool=tool.name, arguments=tool.parse(made), digest=item.digest,
-            card=card, seconds=permits.rules.open_seconds, session_id=session_id, run_id=run.run_id,
+            card=card, seconds=permits.rules.open_seconds, **put,
         )  # fmt: skip

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from task.api.asks import Ask, Manner
+from task.api.asks import Ask, Manner, session_title
 from task.api.engine import Engine
 from task.api.identity import Who
 from task.api.incoming import Received
-from task.api.owing import Owing
+from task.api.owing import Owing, conversation_key, ends_with
 from task.api.pausing import ALWAYS
 from task.conversation.history import NOT_APPROVED, repaired, unanswered
-from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, Message, Role, ToolCall, tool_message
 from task.conversation.replies import Verdict, read_reply
 from task.errors import Conflict, InvalidRequest, NotFound
 from task.sessions.records import Answer, Approval, Session
 from task.sessions.service import Store
 
-TITLE_CHARS = 80
+MANY = 200  # more calls than any question asks about
 
 
 @dataclass(slots=True)
@@ -39,6 +38,9 @@ class Preparing:
             Conflict: the session has ended.
         """
         if session_id is None:
+            decided = await self._decided_by_word(who, received.messages, manner)
+            if decided is not None:
+                return decided
             completed = self._owing.completed(who.owner, manner.prompt, received.messages)
             history, new = _parted(repaired(completed))
             return Ask(who, manner, new, history, files=_files([*history, *new]), sent=received.messages)
@@ -57,7 +59,7 @@ class Preparing:
     async def in_new_session(self, who: Who, received: Received, manner: Manner) -> Ask:
         """The run in a session that begins with it."""
         store = await self.engine.store.get()
-        session = await store.sessions.start(who.owner, _title(received.messages[-1]))
+        session = await store.sessions.start(who.owner, session_title(received.messages[-1]))
         history, new = _parted(repaired(received.messages))
         return Ask(who, manner, (*history, *new), (), session, _files([*history, *new]))
 
@@ -78,6 +80,20 @@ class Preparing:
         if not waiting or not waiting <= {item.call_id for item in approvals}:
             return None
         return self._resuming(who, session, approvals, await self._manner(store, who, run_id))
+
+    async def _decided_by_word(self, who: Who, sent: tuple[Message, ...], manner: Manner) -> Ask | None:
+        """The run that a caller without a session has decided about, with the question and the words at the end."""
+        said, asked, before = sent[-1], sent[-2:-1], sent[:-2]
+        words = said.content if said.role is Role.USER and isinstance(said.content, str) else ""
+        if not asked or asked[0].role is not Role.ASSISTANT or read_reply(words, None, MANY) is None:
+            return None
+        store, key = await self.engine.store.get(), conversation_key(who.owner, manner.prompt, before)
+        for item in reversed(await store.approvals.list(who.owner)):
+            if item.session_id and item.conversation == key and ends_with(asked[0].text(), item.question):
+                session = await store.sessions.get(who.owner, item.session_id)
+                decided = await self._decided(store, who, session, said, manner)
+                return replace(decided, sent=sent) if decided is not None else None
+        return None
 
     async def _decided(self, store: Store, who: Who, session: Session, said: Message, manner: Manner) -> Ask | None:
         calls = unanswered(session.messages)
@@ -105,7 +121,7 @@ class Preparing:
         for message in given_up:
             await self._withdraw(store, who, session, message)
         if not session.title and not session.messages and new:
-            await store.sessions.rename(who.owner, session.session_id, _title(new[0]))
+            await store.sessions.rename(who.owner, session.session_id, session_title(new[0]))
         history = session.messages
         return Ask(who, manner, (*given_up, *new), history, session, _files([*history, *new]), answered)
 
@@ -130,13 +146,6 @@ class Preparing:
             if event.type == "started":
                 return replace(Manner.from_dict(event.data["request"]), choice=None)  # told to the first run
         raise NotFound(f"there is no run {run_id!r}")
-
-
-def _title(message: Message) -> str:
-    """The message as its writer wrote it, or the names of its files where nothing else is in it."""
-    files = message.custom_content.attachments if message.custom_content is not None else ()
-    written = message.text().removesuffix(attachment_note(files)).strip()
-    return (written or ", ".join(file.title or "file" for file in files))[:TITLE_CHARS]
 
 
 def _parted(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:

@@ -177,13 +177,17 @@ class Runner:
         run = active.run
         if active.leaving is not None:
             active.leaving.cancel()
+        if result.session_id is not None:
+            observer.in_session(result.session_id)
         observer.end(result.status, result.error)
         active.trace = store.traces.queue(observer)
         active.session_id = result.session_id or run.session_id
         self._tell(active, result, choice)
         try:
             error = str(result.error) if result.error is not None else None
-            await store.runs.finish(run.run_id, result.status, added=result.added, error=error)
+            await store.runs.finish(
+                run.run_id, result.status, added=result.added, error=error, session_id=result.session_id
+            )
         except StoreUnavailable as failure:
             logger.warning("the run %s is not on disk yet: %s", run.run_id, failure)
             active.result = result.with_error(failure)

@@ -112,7 +112,7 @@ class Service:
     async def started(self, ask: Ask) -> ActiveRun:
         """The run; a turn that waits for results of a session-less caller's tools is remembered when it ends."""
         active = await self.runner.start(ask)
-        if ask.session is None and ask.manner.tools:
+        if ask.sent and ask.manner.tools:
             active.ended.add_done_callback(lambda _: self._remember(active))
         return active
 

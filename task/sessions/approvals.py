@@ -39,12 +39,15 @@ class Approvals:
         seconds: float,
         session_id: str | None = None,
         run_id: str | None = None,
+        question: str = "",
+        conversation: str = "",
     ) -> Approval:
         """Put the question; after `seconds` without an answer it expires, which is a no."""
         now = self.clock()
         asked = Approval(
-            new_id("appr", 16), owner, call_id, tool, arguments, digest, now, now + seconds, card, session_id, run_id
-        )
+            new_id("appr", 16), owner, call_id, tool, arguments, digest, now, now + seconds, card, session_id, run_id,
+            question=question, conversation=conversation,
+        )  # fmt: skip
         row = {"id": asked.approval_id, "data": _data(asked), **{name: getattr(asked, name) for name in _COLUMNS}}
         await self.database.write(lambda connection: connection.execute(insert(_approvals), row))
         return asked
@@ -102,7 +105,7 @@ class Approvals:
         return Approval(
             row.id, row.owner, data["call_id"], data["tool"], data["arguments"], data["digest"], row.asked_at,
             row.expires_at, data["card"], row.session_id, row.run_id, "expired" if late else row.status,
-            row.answered_at, answer,
+            row.answered_at, answer, data.get("question", ""), data.get("conversation", ""),
         )  # fmt: skip
 
 
@@ -114,4 +117,6 @@ def _data(asked: Approval) -> str:
         "digest": asked.digest,
         "card": dict(asked.card),
         "answer": asked.answer.as_dict() if asked.answer else None,
+        "question": asked.question,
+        "conversation": asked.conversation,
     })  # fmt: skip

@@ -143,7 +143,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A question to a person: may this call run? `card` is the ICERC card as JSON data."""
+    """A question to a person: may this call run? `card` is the ICERC card as JSON data.
+
+    `question` is how it was put in words, `conversation` the key of the messages that led to it.
+    """
 
     approval_id: str
     owner: str
@@ -159,6 +162,8 @@ class Approval:
     status: ApprovalStatus = "waiting"
     answered_at: float | None = None
     answer: Answer | None = None
+    question: str = ""
+    conversation: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -76,11 +76,18 @@ class Runs:
         return self._live[run_id].append(kind, data)
 
     async def finish(
-        self, run_id: str, status: RunStatus, *, added: Sequence[Message] = (), error: str | None = None
+        self,
+        run_id: str,
+        status: RunStatus,
+        *,
+        added: Sequence[Message] = (),
+        error: str | None = None,
+        session_id: str | None = None,
     ) -> None:
         """End a run of this process: its events, status and messages are on disk when this returns.
 
-        A run that others have taken for dead meanwhile stays interrupted.
+        A run that others have taken for dead meanwhile stays interrupted. `session_id` is the session that a run
+        without one was given, which has its messages already.
 
         Raises:
             StoreUnavailable: they are not; they will be as soon as that can be.
@@ -90,9 +97,10 @@ class Runs:
 
         def work(connection: Connection) -> None:
             running = update(_runs).where(_runs.c.id == run_id, _runs.c.status == "running")
-            ended = running.values(status=status, ended_at=now, error=error).returning(_runs.c.session_id)
+            given = {"session_id": session_id} if session_id is not None else {}
+            ended = running.values(status=status, ended_at=now, error=error, **given).returning(_runs.c.session_id)
             row = connection.execute(ended).first()
-            if row is not None and row.session_id is not None and added:
+            if row is not None and row.session_id is not None and added and not given:
                 add_answer(connection, row.session_id, added, now)
 
         self._writer.put(work)

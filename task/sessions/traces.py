@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -107,6 +107,10 @@ class TraceObserver:
             self._turns.append(self._turn(outcome.answer, self._clock()))
         limit = f"stopped at {outcome.limit}" if outcome.limit is not None else None
         self.end(outcome.status, outcome.error or limit)
+
+    def in_session(self, session_id: str) -> None:
+        """The run was given a session."""
+        self._start = replace(self._start, session_id=session_id)
 
     def end(self, status: str, error: BaseException | str | None = None) -> None:
         """End the trace, unless it has ended."""

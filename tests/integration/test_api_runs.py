@@ -248,6 +248,49 @@ async def test_a_suspended_run_without_a_session_is_given_one(tmp_path: Path) ->
     assert done["choices"][0]["message"]["content"] == "Done."
 
 
+async def test_the_session_of_a_suspended_run_is_named_and_knows_the_run_and_its_trace(tmp_path: Path) -> None:
+    async with http_api(WRITES, tmp_path=tmp_path, tool_paths=[NOTES]) as api:
+        told = (await api.complete("note it")).json
+        session = (await api.get(f"/session/{told['session_id']}")).json
+        runs = (await api.get(f"/runs?session_id={told['session_id']}")).json["runs"]
+        kept = (await api.get(f"/session/{told['session_id']}/messages")).json["messages"]
+    assert session["title"] == "note it"
+    assert session["traces"] == [told["trace_id"]]
+    assert [(run["run_id"], run["status"]) for run in runs] == [(told["run_id"], "suspended")]
+    assert [message["role"] for message in kept] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_knows_no_sessions_approves_by_word_with_its_whole_history(
+    tmp_path: Path, stream: bool
+) -> None:
+    asks, more = says("I would. ") & WRITES, says("And this.") & wants("write_note", text="bread")
+    async with http_api(*[asks] * 3, more, says("Done."), tmp_path=tmp_path, tool_paths=[NOTES]) as api:
+        mine = await exchange(api, [said("Be brief", "system")], "note it", stream=stream)
+        await exchange(api, [], "note it", stream=stream)  # the same question in another conversation
+        await exchange(api, [], "please note it", stream=stream)
+        mine = await exchange(api, mine, "approve", stream=stream)
+        mine = await exchange(api, mine, "approve", stream=stream)
+        waiting = (await api.get("/approvals")).json["approvals"]
+        sent = [request.messages for request in api.upstream.requests[3:]]
+    assert "**May I do this?**" in mine[2]["content"]
+    assert mine[-1]["content"] == "Done."
+    results = [[item["content"] for item in messages if item["role"] == "tool"] for messages in sent]
+    assert results == [["noted: milk"], ["noted: milk", "noted: bread"]]
+    assert [item["arguments"] for item in waiting] == [{"text": "milk"}] * 2
+
+
+async def exchange(api: Api, history: list[dict[str, Any]], text: str, *, stream: bool) -> list[dict[str, Any]]:
+    """The conversation with one more exchange, sent whole as stock clients do."""
+    messages = [*history, said(text)]
+    reply = await api.post("/v1/chat/completions", {"messages": messages, "stream": stream})
+    if stream:
+        answer = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in reply.chunks)
+    else:
+        answer = reply.json["choices"][0]["message"]["content"]
+    return [*messages, said(answer, "assistant")]
+
+
 async def test_a_read_only_request_writes_nothing_and_asks_nothing(tmp_path: Path) -> None:
     async with http_api(WRITES, says("I may not."), tmp_path=tmp_path, tool_paths=[NOTES]) as api:
         answer = (await api.complete("note it", permission_mode="read_only")).json
