@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from mimetypes import guess_type
 from pathlib import PurePosixPath
-from typing import Any, cast
+from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 import aiohttp
@@ -23,9 +23,12 @@ from task.errors import InvalidRequest, NotFound, ToolError
 from task.llm.credentials import core_headers
 from task.tools.files.dial_urls import file_url, in_reach
 
+Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
+USER_DATA: Purpose = "user_data"
 SECONDS = 60.0
+MOST_LISTED = 10_000
 UNKNOWN_TYPE = "application/octet-stream"
-_DIGEST = re.compile(r"^[0-9a-f]{16}_(?=.)")  # before the names of files that were sent
+_SENT = re.compile(r"^[0-9a-f]{16}(?:-(assistants|batch|fine-tune|vision|evals))?_(?=.)")  # before what was sent
 _UNFIT = re.compile(r"[\x00-\x1f\x7f/\\{}?#%]+")
 _NO_CORE = (
     "Files are kept in DIAL Core, and none answers at DIAL_ENDPOINT. Try again in a moment; where the agent runs "
@@ -54,7 +57,13 @@ class StoredFile:
     @property
     def title(self) -> str:
         """The name it came with."""
-        return _DIGEST.sub("", self.name)
+        return _SENT.sub("", self.name)
+
+    @property
+    def purpose(self) -> str:
+        """What its sender has said it is for; a tool has made what nobody has sent."""
+        sent = _SENT.match(self.name)
+        return "assistants_output" if sent is None else sent[1] or USER_DATA
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -63,7 +72,7 @@ class StoredFile:
             "bytes": self.size,
             "created_at": self.created,
             "filename": self.title,
-            "purpose": "user_data",
+            "purpose": self.purpose,
             "status": "processed",
             "url": self.url,
             "content_type": self.content_type,
@@ -78,13 +87,16 @@ class FileShelf:
     endpoint: str
     max_bytes: int
 
-    async def save(self, who: Who, name: str, content: bytes, content_type: str) -> StoredFile:
-        """The stored file; the same content under the same name is the same file."""
+    async def save(
+        self, who: Who, name: str, content: bytes, content_type: str, purpose: Purpose = USER_DATA
+    ) -> StoredFile:
+        """The stored file; the same content under the same name, for the same purpose, is the same file."""
         if len(content) > self.max_bytes:
             raise Refused(413, f"The file is larger than {self.max_bytes:,} bytes.", code="file_too_large")
         if content_type in ("", UNKNOWN_TYPE):  # what curl says of every file
             content_type = guess_type(name)[0] or UNKNOWN_TYPE
-        stored = f"{sha256(content).hexdigest()[:16]}_{_readable(name)}"
+        marked = "" if purpose == USER_DATA else f"-{purpose}"
+        stored = f"{sha256(content).hexdigest()[:16]}{marked}_{_readable(name)}"
         folder = await self._folder(who)
         form = aiohttp.FormData()
         form.add_field("file", content, filename=stored, content_type=content_type)
@@ -99,15 +111,20 @@ class FileShelf:
         return _stored(orjson.loads(told))
 
     async def list(self, who: Who) -> list[StoredFile]:
-        """The caller's files, the newest first, at most 1000."""
-        folder = await self._folder(who)
-        try:
-            told = orjson.loads(await self._call(who, "GET", f"/v1/metadata/{folder}?limit=1000", missing="none"))
-        except NotFound:
-            return []
-        items = cast("list[dict[str, Any]]", told.get("items") or [])
-        files = [_stored(item) for item in items if item.get("nodeType") == "ITEM"]
-        return sorted(files, key=lambda file: -file.created)
+        """The files in the caller's folder, the newest first, at most 10,000."""
+        folder, items, token = await self._folder(who), list[dict[str, Any]](), ""
+        while len(items) < MOST_LISTED:
+            path = f"/v1/metadata/{folder}?limit=1000" + (f"&token={quote(token, safe='')}" if token else "")
+            try:
+                told = orjson.loads(await self._call(who, "GET", path, missing="none"))
+            except NotFound:
+                break
+            items += told.get("items") or []
+            token = told.get("nextToken") or ""
+            if not token:
+                break
+        items.sort(key=_created, reverse=True)
+        return [_stored(item) for item in items if item.get("nodeType") == "ITEM"]
 
     async def read(self, who: Who, file_id: str) -> tuple[StoredFile, bytes]:
         file = await self.find(who, file_id)
@@ -189,7 +206,11 @@ def _readable(name: str) -> str:
 
 def _stored(item: dict[str, Any]) -> StoredFile:
     url = str(item["url"])
-    created = int((item.get("createdAt") or item.get("updatedAt") or 0) / 1000)
     name = str(item.get("name") or unquote(url.rsplit("/", 1)[-1]))
     kind = str(item.get("contentType") or UNKNOWN_TYPE)
-    return StoredFile(name, url, int(item.get("contentLength") or 0), kind, created)
+    return StoredFile(name, url, int(item.get("contentLength") or 0), kind, int(_created(item) / 1000))
+
+
+def _created(item: dict[str, Any]) -> float:
+    """Milliseconds since 1970."""
+    return item.get("createdAt") or item.get("updatedAt") or 0
