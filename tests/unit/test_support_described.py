@@ -8,11 +8,18 @@ from tests.support.described import faults, strict
 
 OPEN: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": True}
 SENT = {"$ref": "#/components/schemas/Sent"}
+FREE = {"type": "object", "additionalProperties": True}
 DOCUMENT: dict[str, Any] = {
     "paths": {"/": {"post": {"requestBody": {"content": {"application/json": {"schema": SENT}}}}, "get": {}}},
-    "components": {"schemas": {"Sent": {**OPEN, "properties": {"b": {"$ref": "#/components/schemas/Part"}}},
-                               "Part": OPEN, "Told": {**OPEN}, "Free": {"type": "object", "additionalProperties": True}}},
-}  # fmt: skip
+    "components": {
+        "schemas": {
+            "Sent": {**OPEN, "properties": {"b": {"$ref": "#/components/schemas/Part"}}},
+            "Part": {**OPEN},
+            "Told": {**OPEN},
+            "Free": FREE,
+        }
+    },
+}
 
 
 def test_only_what_is_answered_is_closed() -> None:
