@@ -10,6 +10,7 @@ const ENDINGS = {
   cancelled: "Stopped.", interrupted: "The agent ended before this answer did.",
   cut: "The answer was cut off at the model's limit of tokens.", limited: "A limit of this run was reached.",
   failed: "This answer could not be finished.",
+  unanswered: "Nothing was answered here.",
 };
 
 /** `actions`: `retry(answer)` and `decided(answer, approvalAnswer)`. */
@@ -166,7 +167,7 @@ export class Answer {
     for (const message of messages) {
       if (message.role === "assistant") this.restoreTurn(message, results);
     }
-    this.end(messages.length > 0 ? "finished" : "failed");
+    this.end(messages.length > 0 ? "finished" : "unanswered");
   }
 
   restoreTurn(message, results) {
