@@ -156,7 +156,7 @@ class Traces:
         process = self.processes.own_id if trace.status == "running" else None
 
         def work(connection: Connection) -> None:
-            _write(connection, trace, process, stored=stored)
+            write_trace(connection, trace, process, stored=stored)
 
         self.writer.put(work)
 
@@ -185,7 +185,8 @@ class _Observed:
         self.stored = True
 
 
-def _write(connection: Connection, trace: Trace, process: str | None, *, stored: bool) -> None:
+def write_trace(connection: Connection, trace: Trace, process: str | None = None, *, stored: bool = False) -> None:
+    """Write the trace, in the place of an earlier one where it is `stored` already."""
     if stored:
         connection.execute(delete(_traces).where(_traces.c.id == trace.trace_id))
     if trace.session_id is not None and connection.scalar(_SESSION, {"named": trace.session_id}) is None:

@@ -136,7 +136,9 @@ async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_p
     clock = StoreClock()
     async with opened(sqlite_url(tmp_path), clock) as store, opened(sqlite_url(tmp_path), clock) as other:
         session = await store.sessions.start(OWNER)
-        run = await store.runs.begin(OWNER, session=session, messages=[user("hi")])
+        run = await store.runs.begin(OWNER, session=session, messages=[user("hi")], trace_id="trace_1")
+        request = {"door": "runs", "model": "m", "options": {"temperature": 0.5}}
+        store.runs.append_event(run.run_id, "started", messages=0, request=request)
         store.runs.append_event(run.run_id, "text", text="I was just")
         async with asyncio.timeout(10), aclosing(other.runs.events_after(OWNER, run.run_id)) as events:
             await anext(events)
@@ -144,8 +146,14 @@ async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_p
         clock.now += 31
         assert await other.runs.interrupt_orphans() == 1
         assert (await other.runs.get(OWNER, run.run_id)).status == "interrupted"
-        assert await told(other.runs.events_after(OWNER, run.run_id)) == ["1 I was just", "2 finished"]
+        assert await told(other.runs.events_after(OWNER, run.run_id)) == ["1 started", "2 I was just", "3 finished"]
         kept = await other.sessions.messages(OWNER, session.session_id)
         assert kept == (user("hi"), assistant("I was just"))
+        trace = await other.traces.get(OWNER, "trace_1")  # its own was not stored yet
+        assert (trace.status, trace.door, trace.model, trace.session_id) == (
+            "interrupted", "runs", "m", session.session_id,
+        )  # fmt: skip
+        assert [turn.content for turn in trace.turns] == ["hi", "I was just"]
+        assert ((trace.completed_at or 0) - trace.started_at, trace.config["temperature"]) == (31, 0.5)
         await store.runs.finish(run.run_id, "finished", added=[assistant("I was just thinking.")])
         assert await other.sessions.messages(OWNER, session.session_id) == kept
