@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
+from aiohttp import ClientSession, FormData
 
-from task.llm.scripted import says, wants
+from task.llm.scripted import Reply, says, wants
 from tests.support.core import API_KEY
 from tests.support.http_api import Api, key_of, said
-from tests.support.image_deployment import PNG, image_deployment
+from tests.support.image_deployment import NAME, PNG, attaching, image_deployment
 from tests.support.interpreter import TOKEN, RunningInterpreter, running_interpreter
 from tests.support.product import Product, product
-from tests.support.upstream import Item
+from tests.support.upstream import Item, Received
 
 MODES = ("open", "keys", "dial")
 PLOTS = """
@@ -93,3 +93,28 @@ async def test_a_picture_that_a_deployment_has_stored_can_be_fetched(mode: str, 
         fetched, strangers = await content(api, path), await content(other, path)
     assert fetched == (200, PNG)
     assert strangers[0] == (200 if mode == "open" else 404)
+
+
+async def test_a_shared_key_passes_no_file_of_another_owner_to_a_deployment(tmp_path: Path) -> None:
+    def looks(_: Received) -> Reply:
+        return wants("look", prompt="What is it?", file_urls=[place[0]])
+
+    place: list[str] = []
+    look = {"name": "look", "description": "Looks.", "deployment": NAME, "attachments": ["image/*"]}
+    script = (looks, says("I see."), looks, says("I may not."))
+    form = FormData()
+    form.add_field("file", PNG, filename="secret.png", content_type="image/png")
+    async with (
+        image_deployment(attaching(text="A grey square")) as images,
+        asking("keys", *script, tmp_path=tmp_path, models=images.models, deployments={"tools": [look]}) as (
+            _,
+            ann,
+            bob,
+        ),
+    ):
+        place.append((await ann.call("POST", "/v1/files", data=form)).json["url"])
+        own, foreign = [await caller.complete("Look at it") for caller in (ann, bob)]
+        asked = len(images.peer.requests)
+    assert "A grey square" in str(own.json["trace"]["tool_calls"])
+    assert "There is no" in str(foreign.json["trace"]["tool_calls"])
+    assert asked == 1

@@ -42,6 +42,9 @@ class MemoryUploads:
     async def adopt(self, url: str, api_key: str, max_size: int) -> str:
         return url
 
+    def check(self, url: str, api_key: str) -> None:
+        assert api_key == CALLER.api_key
+
 
 @dataclass
 class Asked:

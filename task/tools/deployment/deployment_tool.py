@@ -132,7 +132,7 @@ class DeploymentTool(BaseTool):
         """
         answer = Accumulator()
         try:
-            async with self._asked(self._message(arguments), self._options(arguments), params) as deltas:
+            async with self._asked(self._message(arguments, params), self._options(arguments), params) as deltas:
                 async for delta in deltas:
                     answer.add(delta)
                     if writer is not None and isinstance(delta, TextDelta):
@@ -169,11 +169,13 @@ class DeploymentTool(BaseTool):
         async with new_session() as own:
             yield own
 
-    def _message(self, arguments: Mapping[str, Any]) -> Message:
+    def _message(self, arguments: Mapping[str, Any], params: ToolCallParams) -> Message:
         prompt = str(arguments[self._spec.prompt]).strip()
         if not prompt:
             raise ToolError(f"The {self._spec.prompt} is empty; say what {self._spec.name} is to do.")
         files = passed_files(arguments.get(FILES, ()), self._endpoint, self._spec.attachments)
+        for file in files:
+            self._files.check(file.url or "", params.api_key)
         return Message(Role.USER, prompt, custom_content=CustomContent(files) if files else None)
 
     def _options(self, arguments: Mapping[str, Any]) -> ModelOptions:

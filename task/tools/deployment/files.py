@@ -29,11 +29,13 @@ _UPLOAD_SECONDS = 60
 class FileUploads(Protocol):
     """Where new files are put; `DialFiles` is the one of the product. Raises ToolError.
 
-    `adopt` tells where the caller can read a file that a deployment has stored.
+    `adopt` tells where the caller can read a file that a deployment has stored; `check` refuses a file that is not the
+    caller's though the key could read it.
     """
 
     async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str: ...
     async def adopt(self, url: str, api_key: str, max_size: int) -> str: ...
+    def check(self, url: str, api_key: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,9 @@ class OwnUploads:
     async def adopt(self, url: str, api_key: str, max_size: int) -> str:
         """The same: the key is the caller's own."""
         return url
+
+    def check(self, url: str, api_key: str) -> None:
+        """Nothing: Core knows whose key it is."""
 
 
 def passed_files(urls: Sequence[str], endpoint: str, accepted: Sequence[str]) -> tuple[Attachment, ...]:

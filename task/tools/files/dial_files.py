@@ -113,6 +113,10 @@ class DialFiles:
             item = await client.files.upload(url, (unique, content, content_type), etag_if_none_match="*")
             return item.url
 
+    def check(self, url: str, api_key: str) -> None:
+        """Refuse a file of another owner of a shared key."""
+        own(file_url(url, self._endpoint), api_key)
+
     async def adopt(self, url: str, api_key: str, max_size: int) -> str:
         """Where the key's owner can read a file of at most `max_size` bytes that a deployment has stored.
 
