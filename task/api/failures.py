@@ -23,6 +23,7 @@ _TYPES = {
     422: "invalid_request_error", 429: "rate_limit_error",
 }  # fmt: skip
 RETRY_SECONDS = 5
+_OF_TYPES = frozenset("([")  # tagged-union[…], function-after[…], (text)
 
 
 class Refused(AgentError):
@@ -126,7 +127,7 @@ def tell_failures(app: FastAPI) -> None:
 
     async def malformed(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return _malformed(error.errors()).response()
+        return _malformed(error.errors(), error.body).response()
 
     async def routing(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -167,11 +168,19 @@ def _routing_text(error: HTTPException) -> str:
             return str(error.detail)
 
 
-def _malformed(faults: Sequence[Any]) -> Failure:
-    first = faults[0]
-    place = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
-    param = ".".join(part for part in place if not part.startswith("function-")) or None
-    if first["type"] == "json_invalid":
+def _malformed(faults: Sequence[Any], body: Any) -> Failure:
+    if faults[0]["type"] == "json_invalid":
         return Failure(400, "The body is not valid JSON.", "invalid_json")
-    told = "; ".join(f"{'.'.join(map(str, fault['loc'][1:])) or 'body'}: {fault['msg']}" for fault in faults[:5])
-    return Failure(400, f"The request does not fit: {told}.", "invalid_value", param)
+    told = "; ".join(f"{_place(fault['loc'], body) or 'body'}: {fault['msg']}" for fault in faults[:5])
+    return Failure(400, f"The request does not fit: {told}.", "invalid_value", _place(faults[0]["loc"], body) or None)
+
+
+def _place(found: Sequence[Any], body: Any) -> str:
+    """The place in the request, without the names of our types on the way to it."""
+    names: list[str] = []
+    for number, part in enumerate(found[1:], 2):
+        inside = part in body if isinstance(body, dict) else isinstance(part, int) and isinstance(body, list)
+        if inside or (number == len(found) and not set(str(part)) & _OF_TYPES):
+            names.append(str(part))
+            body = body[part] if inside else None
+    return ".".join(names)

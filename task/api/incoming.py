@@ -13,6 +13,7 @@ from task.api.schemas import (
     ChatMessage,
     FilePart,
     ImagePart,
+    RefusalPart,
     SystemMessage,
     TextPart,
     ToolMessage,
@@ -61,7 +62,7 @@ class Reader:
                     ToolCall(call.id, FunctionCall(call.function.name, call.function.arguments))
                     for call in body.tool_calls or ()
                 )
-                text = _text(body.content) if body.content is not None else None
+                text = _text(body.content) or body.refusal
                 return Message(Role.ASSISTANT, text or (None if calls else ""), tool_calls=calls)
             case UserMessage():
                 return await self._users(who, body)
@@ -107,7 +108,7 @@ def _picture(part: ImagePart) -> dict[str, Any]:
     return {"type": "image_url", "image_url": part.image_url.model_dump(exclude_none=True)}
 
 
-def _text(content: str | Sequence[TextPart] | None) -> str:
+def _text(content: str | Sequence[TextPart | RefusalPart] | None) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     return "\n".join(part.text for part in content)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from task.api.schemas import (
     AssistantMessage,
@@ -21,14 +21,16 @@ from task.api.schemas import (
     Name,
     Open,
     Part,
+    RefusalPart,
     SystemMessage,
     TextPart,
     ToolMessage,
     UserMessage,
 )
-from task.api.values import Filled, Json, Text, Tokens, check_names
+from task.api.values import Filled, Json, Text, TextOr, Tokens, check_names
 from task.errors import InvalidRequest
 
+UNREAD = "[A picture or a file stands here; of a tool's result only the text is read.]"
 PASSED_ON = ("parallel_tool_calls", "user", "service_tier", "prompt_cache_key", "safety_identifier")
 
 
@@ -38,8 +40,11 @@ class InputText(Body):
 
 
 class InputImage(Body):
+    """A picture by its address, or a file of ours."""
+
     type: Literal["input_image"]
-    image_url: Filled
+    image_url: Filled | None = None
+    file_id: Filled | None = None
     detail: Text | None = None
 
 
@@ -51,6 +56,7 @@ class InputFile(Body):
 
 
 InputPart = Annotated[InputText | InputImage | InputFile, Field(discriminator="type")]
+MessagePart = Annotated[InputText | RefusalPart | InputImage | InputFile, Field(discriminator="type")]
 
 
 class InputMessage(Body):
@@ -58,7 +64,7 @@ class InputMessage(Body):
 
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: Text | Annotated[list[InputPart], Field(min_length=1)]
+    content: TextOr[Annotated[list[MessagePart], Field(min_length=1)]]
 
 
 class InputCall(Body):
@@ -71,7 +77,24 @@ class InputCall(Body):
 class InputResult(Body):
     type: Literal["function_call_output"]
     call_id: Filled
-    output: Text | list[InputText]
+    output: TextOr[list[InputPart]]
+
+
+def _kind(item: Any) -> str:
+    kind = item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", "")
+    return f"({kind})"
+
+
+InputItem = Annotated[
+    Annotated[InputMessage, Tag("(message)")]
+    | Annotated[InputCall, Tag("(function_call)")]
+    | Annotated[InputResult, Tag("(function_call_output)")],
+    Discriminator(
+        _kind,
+        custom_error_type="item_type",
+        custom_error_message="An item is a message, a function_call or a function_call_output",
+    ),
+]
 
 
 class ResponseFunction(Body):
@@ -125,7 +148,7 @@ class ResponseRequest(Open):
     not offered."""
 
     model: str | None = Field(default=None, max_length=200)
-    input: Text | Annotated[list[InputMessage | InputCall | InputResult], Field(min_length=1)]
+    input: TextOr[Annotated[list[InputItem], Field(min_length=1)]]
     instructions: Text | None = None
     previous_response_id: str | None = Field(default=None, max_length=100)
     store: bool | None = None
@@ -211,7 +234,7 @@ def messages_of(body: ResponseRequest) -> list[ChatMessage]:
 
 def _message(item: InputMessage | InputResult) -> ChatMessage:
     if isinstance(item, InputResult):
-        told = item.output if isinstance(item.output, str) else "\n".join(part.text for part in item.output)
+        told = item.output if isinstance(item.output, str) else "\n".join(map(_told, item.output))
         return ToolMessage(role="tool", content=told, tool_call_id=item.call_id)
     if item.role == "user":
         content = item.content if isinstance(item.content, str) else [_part(part) for part in item.content]
@@ -222,16 +245,28 @@ def _message(item: InputMessage | InputResult) -> ChatMessage:
     return SystemMessage(role=item.role, content=text)
 
 
-def _part(part: InputPart) -> Part:
+def _part(part: MessagePart) -> Part:
     match part:
-        case InputText():
+        case InputText() | RefusalPart():
             return TextPart(type="text", text=part.text)
         case InputImage():
-            return ImagePart(type="image_url", image_url=ImageUrl(url=part.image_url, detail=part.detail))
+            return _picture(part)
         case InputFile():
             content = FileContent(file_id=part.file_id, file_data=part.file_data, filename=part.filename)
             return FilePart(type="file", file=content)
 
 
-def _texts(parts: list[InputPart]) -> list[str]:
-    return [part.text for part in parts if isinstance(part, InputText)]
+def _picture(part: InputImage) -> Part:
+    if part.image_url is not None:
+        return ImagePart(type="image_url", image_url=ImageUrl(url=part.image_url, detail=part.detail))
+    if part.file_id is None:
+        raise InvalidRequest("A picture needs image_url or file_id.")
+    return FilePart(type="file", file=FileContent(file_id=part.file_id))
+
+
+def _texts(parts: list[MessagePart]) -> list[str]:
+    return [part.text for part in parts if isinstance(part, InputText | RefusalPart)]
+
+
+def _told(part: InputPart) -> str:
+    return part.text if isinstance(part, InputText) else UNREAD

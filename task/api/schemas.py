@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from task.api.values import Filled, Json, Seed, Text, Tokens, check_names
+from task.api.values import Filled, Json, Seed, Text, TextOr, Tokens, check_names
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 Mode = Literal["default", "ask", "read_only"]
@@ -22,6 +22,17 @@ class Body(BaseModel):
 class TextPart(Body):
     type: Literal["text"]
     text: Text
+
+
+class RefusalPart(Body):
+    """What the assistant said instead of an answer."""
+
+    type: Literal["refusal"]
+    refusal: Text
+
+    @property
+    def text(self) -> str:
+        return self.refusal
 
 
 class ImageUrl(Body):
@@ -64,23 +75,24 @@ class CallBody(Body):
 
 class SystemMessage(Body):
     role: Literal["system", "developer"]
-    content: Text | list[TextPart]
+    content: TextOr[list[TextPart]]
 
 
 class UserMessage(Body):
     role: Literal["user"]
-    content: Text | Parts
+    content: TextOr[Parts]
 
 
 class AssistantMessage(Body):
     role: Literal["assistant"]
-    content: Text | list[TextPart] | None = None
+    content: TextOr[list[Annotated[TextPart | RefusalPart, Field(discriminator="type")]]] | None = None
+    refusal: Text | None = None
     tool_calls: list[CallBody] | None = None
 
 
 class ToolMessage(Body):
     role: Literal["tool"]
-    content: Text | list[TextPart]
+    content: TextOr[list[TextPart]]
     tool_call_id: Filled
 
 
@@ -155,7 +167,7 @@ class ChatCompletionRequest(Sampling, Ours):
     stream_options: StreamOptions | None = None
     tools: Annotated[list[FunctionTool], Field(max_length=128), AfterValidator(_told_apart)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
-    stop: Text | list[Text] | None = None
+    stop: TextOr[list[Text]] | None = None
     seed: Seed | None = None
     n: Literal[1] | None = None
     reasoning_effort: Text | None = None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import orjson
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
 INTEGERS = 2**63
+T = TypeVar("T")
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -27,8 +28,14 @@ def _sendable(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def _kind(value: object) -> str:
+    return "(items)" if isinstance(value, list) else "(text)"
+
+
 # A bound has the string read as UTF-8: without one, half a surrogate pair would pass.
 Text = Annotated[str, Field(min_length=0)]
+# In brackets: what stands there names our types, no place in a request.
+TextOr = Annotated[Annotated[Text, Tag("(text)")] | Annotated[T, Tag("(items)")], Discriminator(_kind)]
 Filled = Annotated[str, Field(min_length=1)]
 Json = Annotated[dict[str, Any], AfterValidator(_sendable)]
 Tokens = Annotated[int, Field(ge=1, lt=2**31)]
