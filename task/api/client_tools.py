@@ -16,6 +16,9 @@ from task.tools.base import BaseTool
 from task.tools.models import ToolCallParams
 
 OTHERS = "the caller runs this tool"
+NO_RESULT = (
+    "Error: the program that runs this tool went on without its result. What the user wants now is in the next message."
+)
 
 
 class ClientTool(BaseTool):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from task.api.asks import Ask, Manner, session_title
+from task.api.client_tools import NO_RESULT
 from task.api.engine import Engine
 from task.api.identity import Who
 from task.api.incoming import Received
@@ -116,8 +117,9 @@ class Preparing:
         return Ask(who, manner, (), history, session, _files(history), tuple(approvals))
 
     async def _after(self, store: Store, who: Who, session: Session, new: Sequence[Message], manner: Manner) -> Ask:
-        answered = await self._answered(store, who, session)
-        given_up = _given_up(session.messages, new, {item.call_id for item in answered})
+        asked = await self._asked(store, who, session)
+        answered = tuple(item for item in asked if item.status != "waiting")
+        given_up = _given_up(session.messages, new, {item.call_id: item in answered for item in asked})
         for message in given_up:
             await self._withdraw(store, who, session, message)
         if not session.title and not session.messages and new:
@@ -125,13 +127,13 @@ class Preparing:
         history = session.messages
         return Ask(who, manner, (*given_up, *new), history, session, _files([*history, *new]), answered)
 
-    async def _answered(self, store: Store, who: Who, session: Session) -> tuple[Approval, ...]:
-        """What was decided about calls of a turn that still waited for results of the caller's tools."""
+    async def _asked(self, store: Store, who: Who, session: Session) -> tuple[Approval, ...]:
+        """The questions about calls at the end of the session: other calls wait for results of the caller's tools."""
         calls = {call.id for call in unanswered(session.messages)}
         if not calls:
             return ()
         found = await store.approvals.list(who.owner, session_id=session.session_id, waiting=False)
-        return tuple(item for item in found if item.call_id in calls and item.status != "waiting")
+        return tuple(item for item in found if item.call_id in calls)
 
     async def _withdraw(self, store: Store, who: Who, session: Session, message: Message) -> None:
         for item in await store.approvals.list(who.owner, session_id=session.session_id):
@@ -159,10 +161,17 @@ def _parted(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Mes
     return tuple(messages[:start]), tuple(messages[start:])
 
 
-def _given_up(history: Sequence[Message], new: Sequence[Message], answered: Collection[str]) -> list[Message]:
-    """Results for calls that wait for a decision nobody has made, when something else is said."""
-    told = {*answered, *(message.tool_call_id for message in new if message.role is Role.TOOL)}
-    return [tool_message(call, NOT_APPROVED, failed=True) for call in unanswered(history) if call.id not in told]
+def _given_up(history: Sequence[Message], new: Sequence[Message], asked: Mapping[str, bool]) -> list[Message]:
+    """Results for calls that wait for a decision or a result nobody has given, when something else is said.
+
+    `asked` tells of the calls that somebody was asked about whether it was answered.
+    """
+    told = {message.tool_call_id for message in new if message.role is Role.TOOL}
+    return [
+        tool_message(call, NOT_APPROVED if call.id in asked else NO_RESULT, failed=True)
+        for call in unanswered(history)
+        if call.id not in told and not asked.get(call.id)
+    ]
 
 
 def _answer(verdict: Verdict) -> Answer:

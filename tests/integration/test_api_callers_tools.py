@@ -71,3 +71,13 @@ async def test_a_turn_is_found_again_by_clients_that_write_its_words_and_argumen
         sent = api.upstream.requests[1].messages[1:]
     assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool"]
     assert [message["content"] for message in sent] == ["Ann?", "Let me see.", "2", "here"]
+
+
+async def test_a_call_that_the_caller_leaves_without_a_result_is_told_as_what_it_is(tmp_path: Path) -> None:
+    async with http_api(wants("lookup", name="Ann"), says("Sure."), tmp_path=tmp_path) as api:
+        session_id = (await api.post("/session/start")).json["session_id"]
+        await asked(api, "Ann?", session_id=session_id)
+        await api.complete("Never mind.", session_id=session_id, tools=[LOOKUP])
+        [result] = results(api, 1)
+    assert result.startswith("Error: the program that runs this tool went on without its result")
+    assert "asked" not in result
