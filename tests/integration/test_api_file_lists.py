@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -83,3 +84,17 @@ async def test_a_wrong_purpose_is_refused_and_a_made_file_is_output(tmp_path: Pa
         made = [file async for file in openai.files.list()]
     assert (refused.status, refused.error["param"]) == (400, "purpose")
     assert [(file.purpose, file.bytes) for file in made] == [("assistants_output", 100_000)]
+
+
+async def test_with_a_users_token_a_made_file_is_listed_and_read_too(tmp_path: Path) -> None:
+    claims = base64.urlsafe_b64encode(b'{"sub": "ann"}').decode().rstrip("=")
+    token = f"eyJhbGciOiJub25lIn0.{claims}."
+    (tmp_path / "maker.py").write_text(TOOL + MAKER)
+    settings: dict[str, Any] = {"tool_paths": [str(tmp_path / "maker.py")], "http": {"mode": "dial"}}
+    async with clients(wants("make_text"), says("ok"), tmp_path=tmp_path, **settings) as (api, _):
+        ann = api.with_key(token)
+        await ann.complete("Make much")
+        [made] = (await ann.get("/v1/files")).json["data"]
+        content = await ann.get(f"/v1/files/{made['id']}/content")
+    assert "/http/" in made["url"]
+    assert len(content.text) == 100_000
