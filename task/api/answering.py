@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from task.api.asks import Ask
 from task.api.choice import RunChoice
 from task.api.client_tools import ChoosingModel, ClientTool
 from task.api.engine import Engine
 from task.api.failures import Failure, failure_of
+from task.api.json_answers import JsonAnswer, wants_json
 from task.api.pausing import Pause, Permits
 from task.api.pictures import as_seen
 from task.api.shown import as_shown, broken_off, suspicion
 from task.api.web_search import with_web_search
 from task.conversation.messages import Message, Role, ToolCall, system
-from task.errors import ProviderError
+from task.errors import InvalidRequest, ProviderError
 from task.llm.base import ModelOptions, Usage
 from task.loop import CONTENT_FILTER, EMPTY_ANSWER, Limits, LoopObserver, RunOutcome, ToolLoop
 from task.sessions.records import Run, RunStatus
@@ -79,6 +81,7 @@ class Answering:
         try:
             permits = await Permits.of(ask, run, store, self._engine.connection().permissions)
             tools, note = await self._tools(ask, choice)
+            _check_choice(ask.manner.choice, tools)
             told = await self._told(ask, (*permits.history(ask.history), *ask.new))
             messages = [*await self._prompt(ask, note), *told]
             base = len(messages)
@@ -135,18 +138,21 @@ class Answering:
         gate = permits.gate(manner.mode, others)
         seconds = connection.limits.tool_seconds
         model = connection.chat_model(manner.model, caller)
+        shown = DefangedChoice(choice, suspicion(lambda: loop.toolbox.view(messages), connection.link_hosts))
+        formed = JsonAnswer(shown, observer, others) if wants_json(manner.options) else None
         loop = ToolLoop(
             ChoosingModel(model, [manner.choice]) if manner.choice not in (None, "none", "auto") else model,
             Toolbox(tools, gate, connection.offloader, seconds, briefed=True),
             self._limits(connection.limits),
-            observer,
+            formed or observer,
             options=_options(connection.options, manner.options),
             window=connection.window(manner.model, caller.api_key),
         )
-        shown = DefangedChoice(choice, suspicion(lambda: loop.toolbox.view(messages), connection.link_hosts))
         try:
-            return await loop.run(messages, shown, caller)
+            return await loop.run(messages, formed or shown, caller)
         finally:
+            if formed is not None:
+                formed.close()
             shown.close()
 
     def _limits(self, limits: Limits) -> Limits:
@@ -159,6 +165,12 @@ class Answering:
             return who.owner
 
         return Caller(who.core_key, principal, conversation, dict(who.headers), ask.files)
+
+
+def _check_choice(choice: str | Mapping[str, Any] | None, tools: Sequence[BaseTool]) -> None:
+    name = choice["function"]["name"] if isinstance(choice, Mapping) else None
+    if name is not None and name not in named(tools):
+        raise InvalidRequest(f"tool_choice names {name!r}, which is no tool of yours or of the agent's.")
 
 
 def _told(message: Message) -> Message:
