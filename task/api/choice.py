@@ -21,6 +21,7 @@ class RunChoice:
         self._waiting: list[str] = []
         self._numbers = count(1)
         self._text: list[str] = []
+        self.attachments: list[dict[str, str]] = []  # of the answer itself, in their order
 
     @property
     def text(self) -> str:
@@ -53,6 +54,8 @@ class RunChoice:
         told = {name: value for name, value in attachment.items() if value is not None}
         if told.get("url", "").startswith("files/"):
             told["file_id"] = file_id_of(told["url"])
+        if stage is None:
+            self.attachments.append(told)
         self.emit("attachment", stage=stage, attachment=told)
 
     def number(self) -> int:

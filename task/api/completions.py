@@ -90,6 +90,8 @@ def completion(active: ActiveRun) -> dict[str, Any]:
     if result.calls:
         message["tool_calls"] = [call.as_dict() for call in result.calls]
         message["content"] = message["content"] or None
+    if active.attachments:
+        message["custom_content"] = {"attachments": active.attachments}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": result.finish_reason}
     return {
         **_head(active, "chat.completion"),
@@ -165,8 +167,14 @@ def _last(active: ActiveRun, head: Mapping[str, Any], rest: Mapping[str, Any], *
     if result.finish_reason is None:
         failure = result.failure  # that the answer could not be kept shows after its last event
         return sse({**failure.body(), **_ids(active)}) if failure is not None and not told else b""
-    last = sse({**head, "choices": [_choice({}, result.finish_reason)], **rest, **_ids(active)})
+    last = sse({**head, "choices": [_choice(_attached(active), result.finish_reason)], **rest, **_ids(active)})
     return last + (sse({**head, "choices": [], "usage": usage_of(active)}) if usage else b"")
+
+
+def _attached(active: ActiveRun) -> dict[str, Any]:
+    # DIAL's place for them; its index is what clients fold the pieces of a list by.
+    attachments = [{"index": number, **item} for number, item in enumerate(active.attachments)]
+    return {"custom_content": {"attachments": attachments}} if attachments else {}
 
 
 def _choice(delta: Mapping[str, Any], reason: str | None = None) -> dict[str, Any]:

@@ -56,11 +56,30 @@ class ToolCallBody(Told):
     function: FunctionBody
 
 
+class AttachmentBody(Told):
+    """A file or a source that belongs to an answer or a stage; `file_id` is its name at `/v1/files`."""
+
+    type: str | None = None
+    title: str | None = None
+    data: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+    reference_url: str | None = None
+    reference_type: str | None = None
+
+
+class CustomContentBody(Told):
+    """What DIAL carries beside a message's text; absent where there is nothing."""
+
+    attachments: list[AttachmentBody]
+
+
 class AnswerBody(Told):
     role: Literal["assistant"]
     content: str | None
     refusal: str | None
     tool_calls: list[ToolCallBody] | None = None
+    custom_content: CustomContentBody | None = None
 
 
 class ChoiceBody(Told):
@@ -189,10 +208,19 @@ class CallDelta(Told):
     function: FunctionDelta
 
 
+class AttachmentDelta(AttachmentBody):
+    index: int
+
+
+class CustomContentDelta(Told):
+    attachments: list[AttachmentDelta]
+
+
 class DeltaBody(Told):
     role: Literal["assistant"] | None = None
     content: str | None = None
     tool_calls: list[CallDelta] | None = None
+    custom_content: CustomContentDelta | None = None
 
 
 class DeltaChoice(Told):

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, RootModel
 
-from task.api.documents import ErrorDetail, Told, ToolCallBody, UsageBody
-from task.api.documents_platform import ApprovalBody, AttachmentBody
+from task.api.documents import AttachmentBody, ErrorDetail, Told, ToolCallBody, UsageBody
+from task.api.documents_platform import ApprovalBody
 from task.api.documents_responses import OutputCall, OutputMessage, OutputPart, ResponseBody
 
 Ended = Literal["finished", "limited", "suspended", "cancelled", "failed", "interrupted"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from task.api.documents import Told, ToolCallBody, TraceBody
+from task.api.documents import AttachmentBody, Told, ToolCallBody, TraceBody
 
 
 class ChatBody(Told):
     response: str
+    attachments: list[AttachmentBody]
     session_id: str
     trace: TraceBody
     run_id: str
@@ -55,18 +56,6 @@ class SessionList(Told):
     sessions: list[SessionRow]
     count: int
     cursor: str | None
-
-
-class AttachmentBody(Told):
-    """A file or a source that belongs to an answer or a stage; `file_id` is its name at `/v1/files`."""
-
-    type: str | None = None
-    title: str | None = None
-    data: str | None = None
-    url: str | None = None
-    file_id: str | None = None
-    reference_url: str | None = None
-    reference_type: str | None = None
 
 
 class MessageBody(Told):

@@ -58,7 +58,8 @@ def platform_routes(service: Service) -> APIRouter:
             return failed(active)
         trace = active.trace.as_dict() if active.trace is not None else None
         ids = {"session_id": active.session_id, "run_id": active.run.run_id}
-        return json_response({"response": content_of(active), **ids, "trace": trace})
+        told = {"response": content_of(active), "attachments": active.attachments}
+        return json_response({**told, **ids, "trace": trace})
 
     _session_routes(routes, service)
     _change_routes(routes, service)

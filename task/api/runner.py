@@ -40,6 +40,7 @@ class ActiveRun:
     result: Result | None = None
     trace: Trace | None = None
     session_id: str | None = None
+    attachments: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     task: asyncio.Task[None] | None = None
     listeners: int = 0
     leaving: asyncio.TimerHandle | None = None
@@ -159,6 +160,7 @@ class Runner:
     async def _work(self, active: ActiveRun, store: Store, trace_id: str) -> None:
         run, ask = active.run, active.ask
         choice = RunChoice(partial(store.runs.append_event, run.run_id))
+        active.attachments = choice.attachments
         observer = store.traces.observer(_start(ask, run), trace_id)
         stopping = asyncio.create_task(self._stopped(active, store))
         try:

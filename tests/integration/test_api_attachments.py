@@ -1,0 +1,61 @@
+"""What an answer carries beside its text stands in the bodies of `/v1` and `/chat` too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from aiohttp import ClientSession
+
+from task.llm.scripted import says, wants
+from tests.support.core import API_KEY
+from tests.support.http_api import Api, said
+from tests.support.image_deployment import PNG, image_deployment
+from tests.support.product import product
+
+TURN = (wants("image_generation_tool", prompt="a cat"), says("Here."))
+
+
+async def test_a_made_picture_is_attached_to_every_form_of_the_answer(tmp_path: Path) -> None:
+    from openai import AsyncOpenAI
+
+    question: Any = [said("Paint a cat")]
+    async with (
+        image_deployment() as images,
+        product(*TURN, *TURN, *TURN, *TURN, tmp_path=tmp_path, models=images.models, dial_api_key=API_KEY) as running,
+        ClientSession() as session,
+        AsyncOpenAI(base_url=f"{running.agent_url}/v1", api_key="none", max_retries=0, timeout=20) as openai,
+    ):
+        images.core = running.core.url
+        api = Api(running.agent_url, running.upstream, session)
+        whole = (await api.complete("Paint a cat")).json["choices"][0]
+        stream = (await api.complete("Paint a cat", stream=True)).chunks
+        chat = (await api.post("/chat", {"messages": question})).json
+        async with openai.chat.completions.stream(model="test-model", messages=question) as streamed:
+            read = (await streamed.get_final_completion()).choices[0].message.model_dump()
+        contents = [
+            (await openai.files.content(item["file_id"])).content
+            for item in (*whole["message"]["custom_content"]["attachments"], *chat["attachments"])
+        ]
+    last = stream[-1]["choices"][0]
+    assert last["finish_reason"] == whole["finish_reason"] == "stop"
+    [delta] = last["delta"]["custom_content"]["attachments"]
+    assert delta.pop("index") == 0
+    for item in (*whole["message"]["custom_content"]["attachments"], delta, *chat["attachments"]):
+        assert item["type"] == "image/png"
+        assert item["title"].startswith("Generated Image")
+        assert item["url"].startswith("files/")
+    assert [item["type"] for item in read["custom_content"]["attachments"]] == ["image/png"]
+    assert contents == [PNG, PNG]
+
+
+async def test_an_answer_without_attachments_has_no_further_field(tmp_path: Path) -> None:
+    async with (
+        product(says("Hi"), says("Hi"), tmp_path=tmp_path, dial_api_key=API_KEY) as running,
+        ClientSession() as session,
+    ):
+        api = Api(running.agent_url, running.upstream, session)
+        message = (await api.complete("?")).json["choices"][0]["message"]
+        chat = (await api.post("/chat", {"messages": [said("?")]})).json
+    assert "custom_content" not in message
+    assert chat["attachments"] == []
