@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from task.llm.scripted import says
+from task.llm.base import Finish, TextDelta
+from task.llm.scripted import Reply, says
 from tests.support.browser import NARROW, WIDE
 from tests.support.http_api import key_of
 from tests.support.upstream import http_error
@@ -97,3 +98,13 @@ async def test_a_question_without_an_answer_says_so_after_a_reload(tmp_path: Pat
         await p.sees("First.")
         await p.sees_the_end()
         await expect(p.page.locator(".question")).to_have_text(["One"])
+
+
+async def test_an_answer_that_is_cut_off_or_filtered_says_so(tmp_path: Path, size: tuple[int, int]) -> None:
+    cut, filtered = Reply((TextDelta("Once upon"), Finish("length"))), Reply((Finish("content_filter"),))
+    async with person(cut, filtered, tmp_path=tmp_path, size=size) as p:
+        await p.asks("One")
+        await expect(p.answers.first).to_contain_text("Once upon")
+        await expect(p.answers.first).to_contain_text("The answer was cut off at the model's limit of tokens.")
+        await p.says("Two")
+        await expect(p.answers.last).to_contain_text("The model's content filter stopped the answer.")
