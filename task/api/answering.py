@@ -56,7 +56,7 @@ class Result:
             return _finish_reason(self.error)
         if self.calls:
             return "tool_calls"
-        return "length" if self.cut else "stop"
+        return "length" if self.cut or self.status == "cancelled" else "stop"  # OpenAI has no word for a stopped one
 
     def with_error(self, error: BaseException) -> Result:
         return replace(self, error=error, failure=self.failure or failure_of(error))

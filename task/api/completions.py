@@ -97,6 +97,7 @@ def completion(active: ActiveRun) -> dict[str, Any]:
         **_head(active, "chat.completion"),
         "choices": [choice],
         "usage": usage_of(active),
+        "status": result.status,
         **_ids(active),
         "trace": trace.as_dict() if trace is not None else None,
     }
@@ -167,7 +168,8 @@ def _last(active: ActiveRun, head: Mapping[str, Any], rest: Mapping[str, Any], *
     if result.finish_reason is None:
         failure = result.failure  # that the answer could not be kept shows after its last event
         return sse({**failure.body(), **_ids(active)}) if failure is not None and not told else b""
-    last = sse({**head, "choices": [_choice(_attached(active), result.finish_reason)], **rest, **_ids(active)})
+    ended = {"status": result.status, **_ids(active)}
+    last = sse({**head, "choices": [_choice(_attached(active), result.finish_reason)], **rest, **ended})
     return last + (sse({**head, "choices": [], "usage": usage_of(active)}) if usage else b"")
 
 

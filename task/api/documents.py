@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+from task.sessions.records import RunStatus
 
 
 class Told(BaseModel):
@@ -190,6 +192,7 @@ class CompletionBody(Told):
     model: str
     choices: list[ChoiceBody]
     usage: UsageBody
+    status: RunStatus
     session_id: str | None
     run_id: str
     trace_id: str
@@ -239,6 +242,7 @@ class ChunkBody(Told):
     model: str
     choices: list[DeltaChoice]
     usage: UsageBody | None = None
+    status: RunStatus | None = Field(default=None, description="In the last chunk with a choice.")
     session_id: str | None = None
     run_id: str | None = None
     trace_id: str | None = None

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from task.api.documents import AttachmentBody, Told, ToolCallBody, TraceBody
+from task.sessions.records import RunStatus
 
 
 class ChatBody(Told):
     response: str
     attachments: list[AttachmentBody]
+    status: RunStatus
     session_id: str
     trace: TraceBody
     run_id: str
@@ -79,7 +81,7 @@ class RunBody(Told):
     session_id: str | None
     trace_id: str | None
     experiment: str | None
-    status: Literal["running", "finished", "limited", "suspended", "cancelled", "failed", "interrupted"]
+    status: RunStatus
     started_at: str
     ended_at: str | None
     error: str | None

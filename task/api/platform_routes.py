@@ -56,9 +56,10 @@ def platform_routes(service: Service) -> APIRouter:
             return Response(status_code=NOBODY)
         if broken(active):
             return failed(active)
+        status = active.result.status if active.result is not None else None
         trace = active.trace.as_dict() if active.trace is not None else None
         ids = {"session_id": active.session_id, "run_id": active.run.run_id}
-        told = {"response": content_of(active), "attachments": active.attachments}
+        told = {"response": content_of(active), "attachments": active.attachments, "status": status}
         return json_response({**told, **ids, "trace": trace})
 
     _session_routes(routes, service)

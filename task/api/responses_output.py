@@ -38,7 +38,7 @@ class Spoken:
     @property
     def incomplete(self) -> str | None:
         """OpenAI's reason for an answer that is not whole."""
-        return _INCOMPLETE.get(self.finish_reason or "")
+        return _INCOMPLETE.get(self.finish_reason or "") if self.run.status != _CANCELLED else None
 
     @property
     def status(self) -> str:

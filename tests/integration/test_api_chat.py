@@ -90,6 +90,7 @@ async def test_a_stream_ends_with_its_usage_and_done(tmp_path: Path) -> None:
     assert answer.text.endswith("data: [DONE]\n\n")
     *chunks, usage = answer.chunks
     assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "1175"
+    assert [chunk["status"] for chunk in chunks if "status" in chunk] == ["finished"]
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
     assert (usage["choices"], usage["usage"]["total_tokens"]) == ([], 30)
 

@@ -111,6 +111,41 @@ async def test_the_stop_button_keeps_what_was_said(tmp_path: Path) -> None:
     assert again["status"] == "cancelled"
 
 
+@pytest.mark.parametrize("path", ["/chat", "/v1/chat/completions", "/v1/chat/completions stream"])
+async def test_a_caller_is_told_that_somebody_stopped_the_answer(tmp_path: Path, path: str) -> None:
+    body = {"messages": [said("?")], "stream": True} if path.endswith("stream") else {"messages": [said("?")]}
+    async with http_api(hanging(says("Half", " a sentence"), chunks=3), tmp_path=tmp_path) as api:
+        waiting = asyncio.ensure_future(api.post(path.split()[0], body))
+        await api.upstream.received(1)
+        [run] = (await api.get("/runs")).json["runs"]
+        await spoken(api, run["run_id"])
+        await api.post(f"/runs/{run['run_id']}/cancel")
+        reply = await asyncio.wait_for(waiting, 5)
+    last = reply.chunks[-1] if path.endswith("stream") else reply.json
+    assert (reply.status, last["status"]) == (200, "cancelled")
+    assert [choice["finish_reason"] for choice in last.get("choices", ())] == ["length"] * ("v1" in path)
+
+
+async def test_a_caller_is_told_that_the_answer_waits_for_a_person_or_met_a_limit(tmp_path: Path) -> None:
+    steps = [wants("calculator", expression="1+1"), says("That far.")]
+    script = (WRITES, WRITES, *steps, *steps)
+    async with http_api(*script, tmp_path=tmp_path, tool_paths=[NOTES], http={"steps": 1}) as api:
+        told = [
+            (await api.post(path, {"messages": [said(text)]})).json["status"]
+            for text in ("note it", "go on")
+            for path in ("/chat", "/v1/chat/completions")
+        ]
+    assert told == ["suspended", "suspended", "limited", "limited"]
+
+
+async def spoken(api: Api, run_id: str) -> None:
+    """Wait for the run's first words."""
+    async with asyncio.timeout(10), api.session.get(f"{api.url}/runs/{run_id}/events") as stream:
+        async for line in stream.content:
+            if b'"type":"text"' in line:
+                return
+
+
 async def asked(api: Api, **body: Any) -> dict[str, Any]:
     """A session in which the model wants to write, and the approval it needs."""
     told = (await api.post("/chat", {"messages": [said("note it")], **body})).json
