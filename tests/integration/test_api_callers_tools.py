@@ -81,3 +81,18 @@ async def test_a_call_that_the_caller_leaves_without_a_result_is_told_as_what_it
         [result] = results(api, 1)
     assert result.startswith("Error: the program that runs this tool went on without its result")
     assert "asked" not in result
+
+
+async def test_in_a_session_the_whole_history_goes_on_with_our_calls_of_the_same_turn(tmp_path: Path) -> None:
+    both = says("Let me see.") & wants("calculator", expression="2+2") & wants("lookup", name="Ann")
+    async with http_api(both, says("Ann has 4."), says("Bye."), tmp_path=tmp_path) as api:
+        session = {"session_id": (await api.post("/session/start")).json["session_id"]}
+        history, _ = await asked(api, "?", **session)
+        done = await told(api, history, "2+2", **session)
+        [call] = history[-1]["tool_calls"]
+        result = {"role": "tool", "tool_call_id": call["id"], "content": "2+2"}
+        history += [result, done["choices"][0]["message"], said("Thanks")]
+        last = (await api.post("/v1/chat/completions", {"messages": history, "tools": [LOOKUP], **session})).json
+        heard = [results(api, number) for number in (1, 2)]
+    assert [done["session_id"], last["session_id"]] == [session["session_id"]] * 2
+    assert heard == [["4", "2+2"]] * 2
