@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import aiohttp
+import psutil
 import pytest
 
 from scripts.local_model import running, speed, verdict
 from scripts.local_prompts import PROMPTS
 from task.commands.local_model import embedded, memory_of
+from task.conversation.messages import user
+from task.llm.base import Delta, ModelOptions
 from task.settings import load_settings
 from tests.support.chat_reader import Answer, ChatReader, read_line
 from tests.support.documents import SALES, csv_bytes, manual
@@ -101,6 +104,36 @@ async def test_what_it_read_beforehand_makes_the_next_start_short_and_a_damaged_
     async with running(MODEL) as (chat, _):
         assert await chat.warm_up()
     assert not state.exists()
+
+
+@pytest.mark.parametrize("question", ["Tell me a long story.", "Summarise: " + "The fox met a hare. " * 800])
+async def test_who_leaves_stops_the_generation_within_a_second(question: str) -> None:
+    """In the middle of an answer, and while a long text is being read."""
+    async with running(MODEL) as (chat, process):
+        await chat.warm_up()
+        works = psutil.Process(process.pid)
+        listening = asyncio.create_task(listened(chat.stream([user(question)], (), ModelOptions())))
+        await until_busy(works)
+        listening.cancel()
+        with suppress(asyncio.CancelledError):
+            await listening
+        await asyncio.sleep(1)  # the second it has
+        busy = works.cpu_times().user
+        await asyncio.sleep(1)  # in which nothing is computed
+        assert works.cpu_times().user - busy < 0.1
+
+
+async def listened(stream: AsyncGenerator[Delta]) -> None:
+    async with aclosing(stream):
+        async for _ in stream:
+            pass
+
+
+async def until_busy(process: psutil.Process) -> None:
+    async with asyncio.timeout(30):
+        start = process.cpu_times().user
+        while process.cpu_times().user < start + 1:
+            await asyncio.sleep(0.05)
 
 
 async def test_scenarios_through_the_whole_product(tmp_path: Path) -> None:
