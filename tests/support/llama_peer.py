@@ -9,7 +9,8 @@ The "weights" are GGUF's four letters and then JSON:
     dies_after: n          the process ends after so many words of the first prose, once; FILE.died is the mark
     fails: text            it says this and ends at once
 
-Every request is a line in `FILE.requests`; a state is saved as llama.cpp does it, without content. Who leaves in the middle makes a line "gone" in `FILE.gone`.
+Every request is a line in `FILE.requests`; a state is saved as llama.cpp does it, without content. Who leaves in the
+middle makes a line "gone" in `FILE.gone`.
 """
 
 from __future__ import annotations
