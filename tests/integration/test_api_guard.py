@@ -36,7 +36,8 @@ async def first_line(api: Api, head: str) -> str:
 @pytest.mark.parametrize(
     ("path", "kind"),
     [("/v1/files", "multipart/form-data; boundary=x"), (CHAT, "application/json"),
-     ("/v1/responses", "application/json"), ("/chat", "application/json"), ("/runs", "application/json"), ("/markdown", "application/json")],
+     ("/v1/responses", "application/json"), ("/chat", "application/json"), ("/runs", "application/json"),
+     ("/markdown", "application/json")],
 )  # fmt: skip
 async def test_nobody_without_a_key_has_a_body_read(path: str, kind: str, tmp_path: Path) -> None:
     head = f"POST {path} HTTP/1.1\nHost: localhost\nContent-Type: {kind}\nContent-Length: 7000000\n\n"
