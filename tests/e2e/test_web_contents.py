@@ -207,3 +207,14 @@ async def test_a_branch_tells_what_the_answers_before_it_took(tmp_path: Path) ->
         assert await p.is_in_a_conversation() != first
         await p.page.reload()
         await expect(p.page.locator(".figures", has_text="out tokens ·")).to_have_count(2)
+
+
+async def test_an_answer_whose_made_up_address_became_text_tells_what_it_took(tmp_path: Path) -> None:
+    made_up = says("See [this](http://made-up.example/p).")
+    async with person(wants("show_things", what="From outside."), says("Shown."), made_up, tmp_path=tmp_path) as p:
+        await p.asks("Hi")
+        await p.asks("And now?")
+        await expect(p.answers.last).to_contain_text("made-up[.]example")
+        await p.page.reload()
+        await expect(p.answers.last).to_contain_text("made-up[.]example")
+        await expect(p.page.locator(".figures", has_text="out tokens ·")).to_have_count(2)

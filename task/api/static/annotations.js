@@ -44,8 +44,8 @@ export class Annotations {
 }
 
 /**
- * A trace with calls fits the answer that shows one of them, any other one the answer that ends with its text, and that
- * of a run that failed the question nobody answered.
+ * A trace with calls fits the answer that shows one of them, any other one the answer that ends with its text or
+ * to its question (it holds addresses as they were), and that of a run that failed the question nobody answered.
  */
 function fits(answer, trace) {
   if (answer.traces.has(trace.trace_id)) return false;
@@ -53,7 +53,8 @@ function fits(answer, trace) {
   const calls = [...trace.tool_calls, ...trace.turns.flatMap((turn) => turn.tool_calls ?? [])];
   if (calls.length > 0) return calls.some((call) => answer.cards.has(call.id));
   const said = textOf(trace.turns.findLast((turn) => turn.role === "assistant")?.content).trim();
-  return said !== "" && answer.traces.size === 0 && answer.text.trimEnd().endsWith(said);
+  if (said === "" || answer.traces.size > 0) return false;
+  return answer.text.trimEnd().endsWith(said) || (trace.status === "finished" && isAskedBy(answer, trace));
 }
 
 function isAskedBy(answer, trace) {
