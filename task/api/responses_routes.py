@@ -21,6 +21,7 @@ from task.api.responses_output import response_body, response_events, spoken
 from task.api.responses_stored import DOOR, StoredResponse, previous_response, stored_response, take_back
 from task.api.schemas import Ours
 from task.api.service import Service
+from task.errors import InvalidRequest
 from task.sessions.service import Store
 
 STREAM = {"text/event-stream": {}}
@@ -54,8 +55,10 @@ def _stored_routes(routes: APIRouter, service: Service) -> None:
     @routes.get(
         "/responses/{response_id}", response_model=None, responses={200: {"model": ResponseBody}, **failures(404)}
     )
-    async def get_response(response_id: str, request: Request) -> Response:
-        """A response that was given before, unless it was not to be stored."""
+    async def get_response(response_id: str, request: Request, stream: bool = False) -> Response:
+        """A response that was given before, unless it was not to be stored; never as a stream."""
+        if stream:
+            raise InvalidRequest("A stored response is given whole; its run's events are at /runs/{id}/events.")
         who, store = await service.who(request), await service.store()
         return json_response(response_body((await stored_response(store, who.owner, response_id)).spoken()))
 

@@ -203,13 +203,15 @@ async def test_a_response_that_is_not_stored_answers_and_is_gone(tmp_path: Path)
 
 
 async def test_a_response_that_failed_or_still_goes_on_says_so_when_it_is_fetched(tmp_path: Path) -> None:
-    from openai import ConflictError
+    from openai import BadRequestError, ConflictError
 
     script = (broken_off(says("Half ", "a ", "sentence"), chunks=2), hanging(says("Half", " an answer"), chunks=3))
     async with http_api(*script, tmp_path=tmp_path) as api, client(api) as openai:
         stream = await openai.responses.create(model="test-model", input="?", stream=True)
         [*_, ending] = [event async for event in stream]
         failed = await openai.responses.retrieve(response_of(ending).id)
+        with pytest.raises(BadRequestError, match="/runs/"):
+            await openai.responses.retrieve(failed.id, stream=True)
         stream = await openai.responses.create(model="test-model", input="?", stream=True)
         found = await openai.responses.retrieve(response_of(await anext(aiter(stream))).id)
         with pytest.raises(ConflictError):
