@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
@@ -66,12 +66,15 @@ class Cable:
     async def carry(self, near_in: asyncio.StreamReader, near_out: asyncio.StreamWriter) -> None:
         far_in, far_out = await asyncio.open_connection("127.0.0.1", self._port)
         doomed = asyncio.Event()
-        with suppress(ConnectionError, asyncio.CancelledError):
+        try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._forth(near_in, far_out, doomed))
                 group.create_task(self._back(far_in, near_out, doomed))
-        near_out.close()
-        far_out.close()
+        except* ConnectionError:
+            pass  # one of the ends is gone
+        finally:
+            near_out.close()
+            far_out.close()
 
     async def _forth(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, doomed: asyncio.Event) -> None:
         while data := await source.read(65_536):
