@@ -31,16 +31,10 @@ class OwnersKey(FolderKey):
     __slots__ = ()
 
 
-class FolderToken(UserToken):
-    """A user's token whose new files go into one folder of the bucket, as those of a `FolderKey`."""
+class FolderToken(FolderKey, UserToken):
+    """A user's token whose new files go into one folder of the bucket."""
 
-    __slots__ = ("folder",)
-    folder: str
-
-    def __new__(cls, token: str, folder: str) -> Self:
-        made = super().__new__(cls, token)
-        made.folder = folder
-        return made
+    __slots__ = ()
 
 
 def filing(secret: str, folder: str) -> str:
@@ -91,7 +85,7 @@ def in_reach(relative: str, api_key: str) -> bool:
 
 def folder_of(api_key: str) -> str:
     """The folder for new files with a slash at its end; empty where they go to the top of the bucket."""
-    return f"{api_key.folder}/" if isinstance(api_key, FolderKey | FolderToken) else ""
+    return f"{api_key.folder}/" if isinstance(api_key, FolderKey) else ""
 
 
 def shortened(url: str) -> str:
