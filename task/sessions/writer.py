@@ -57,7 +57,8 @@ class Writer:
         self._flushing.append((self._given, written))
         self._hurry.set()
         try:
-            await asyncio.wait_for(written, FLUSH_SECONDS)
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await written
         except TimeoutError:
             raise StoreUnavailable("The store did not write in time. Try again in a moment.") from None
 
@@ -75,7 +76,9 @@ class Writer:
         while True:
             await self._more.wait()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), GATHER_SECONDS)
+                # In Python 3.11 `wait_for` loses a cancellation that comes with its result, and this would run on.
+                async with asyncio.timeout(GATHER_SECONDS):
+                    await self._hurry.wait()
             self._more.clear()
             self._hurry.clear()
             while self._waiting:
