@@ -111,11 +111,16 @@ ALWAYS = "always"
 
 
 class Pause:
-    """The calls with which a run was suspended: `calls` are the caller's to make, the others wait for a person."""
+    """The calls with which a run was suspended: `calls` are the caller's to make, the others wait for a person.
+
+    Where there are both, the caller's come first: a program answers at once and sends nothing but its results, which
+    would stand where the person's decision is looked for. The others stay open, and the run that the results begin
+    asks about them.
+    """
 
     def __init__(self, permits: Permits, pending: Sequence[Pending], others: Collection[str]) -> None:
         self.calls = tuple(item.call for item in pending if item.call.name in others)
-        self._waiting = [item for item in pending if item.call.name not in others]
+        self._waiting = [] if self.calls else list(pending)
         self._permits = permits
 
     async def asked(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from task.api.asks import Ask, Manner, session_title
@@ -12,7 +12,7 @@ from task.api.identity import Who
 from task.api.incoming import Received
 from task.api.owing import Owing, conversation_key, ends_with
 from task.api.pausing import ALWAYS
-from task.conversation.history import NOT_APPROVED, repaired, unanswered
+from task.conversation.history import INTERRUPTED, NOT_APPROVED, repaired, unanswered
 from task.conversation.messages import Attachment, Message, Role, ToolCall, tool_message
 from task.conversation.replies import Verdict, read_reply
 from task.errors import Conflict, InvalidRequest, NotFound
@@ -43,7 +43,7 @@ class Preparing:
             if decided is not None:
                 return decided
             completed = self._owing.completed(who.owner, manner.prompt, received.messages)
-            history, new = _parted(repaired(completed))
+            history, new = _parted(_repaired(completed, received.messages))
             return Ask(who, manner, new, history, files=_files([*history, *new]), sent=received.messages)
         store = await self.engine.store.get()
         session = await store.sessions.get(who.owner, session_id)
@@ -119,7 +119,8 @@ class Preparing:
     async def _after(self, store: Store, who: Who, session: Session, new: Sequence[Message], manner: Manner) -> Ask:
         asked = await self._asked(store, who, session)
         answered = tuple(item for item in asked if item.status != "waiting")
-        given_up = _given_up(session.messages, new, {item.call_id: item in answered for item in asked})
+        theirs = {tool["name"] for tool in manner.tools}
+        given_up = _given_up(session.messages, new, {item.call_id: item in answered for item in asked}, theirs)
         for message in given_up:
             await self._withdraw(store, who, session, message)
         if not session.title and not session.messages and new:
@@ -128,11 +129,15 @@ class Preparing:
         return Ask(who, manner, (*given_up, *new), history, session, _files([*history, *new]), answered)
 
     async def _asked(self, store: Store, who: Who, session: Session) -> tuple[Approval, ...]:
-        """The questions about calls at the end of the session: other calls wait for results of the caller's tools."""
+        """The questions about calls at the end of the session: other calls wait for results of the caller's tools.
+
+        Only the last run has asked about them: ids of calls come again, and an answer from before is none to them.
+        """
         calls = {call.id for call in unanswered(session.messages)}
-        if not calls:
+        last = (await store.runs.list(who.owner, session.session_id, limit=1)).items if calls else ()
+        if not last:
             return ()
-        found = await store.approvals.list(who.owner, session_id=session.session_id, waiting=False)
+        found = await store.approvals.list(who.owner, run_id=last[0].run_id, waiting=False)
         return tuple(item for item in found if item.call_id in calls)
 
     async def _withdraw(self, store: Store, who: Who, session: Session, message: Message) -> None:
@@ -161,17 +166,37 @@ def _parted(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Mes
     return tuple(messages[:start]), tuple(messages[start:])
 
 
-def _given_up(history: Sequence[Message], new: Sequence[Message], asked: Mapping[str, bool]) -> list[Message]:
+def _repaired(messages: Sequence[Message], sent: Sequence[Message]) -> list[Message]:
+    """The messages as a model must see them; calls that are not the caller's stay open when its results have come."""
+    theirs = next((message.tool_calls for message in reversed(sent) if message.tool_calls), ())
+    ours = {call.id for call in unanswered(messages)} - {call.id for call in theirs}
+    if not ours:
+        return repaired(messages)
+    turn = next(place for place in range(len(messages) - 1, -1, -1) if messages[place].tool_calls)
+    return [*repaired(messages[:turn]), *repaired(messages[turn:], ours)]
+
+
+def _given_up(
+    history: Sequence[Message], new: Sequence[Message], asked: Mapping[str, bool], theirs: Collection[str]
+) -> list[Message]:
     """Results for calls that wait for a decision or a result nobody has given, when something else is said.
 
-    `asked` tells of the calls that somebody was asked about whether it was answered.
+    `asked` tells of the calls that somebody was asked about whether it was answered; `theirs` are names of the
+    caller's tools. Results of these give up no call of ours: somebody is asked about it then.
     """
     told = {message.tool_call_id for message in new if message.role is Role.TOOL}
+    nothing_else = all(message.role is Role.TOOL for message in new)
     return [
-        tool_message(call, NOT_APPROVED if call.id in asked else NO_RESULT, failed=True)
+        tool_message(call, _reason(call, asked, theirs), failed=True)
         for call in unanswered(history)
-        if call.id not in told and not asked.get(call.id)
+        if call.id not in told and not asked.get(call.id) and not (nothing_else and call.name not in theirs)
     ]
+
+
+def _reason(call: ToolCall, asked: Collection[str], theirs: Collection[str]) -> str:
+    if call.id in asked:
+        return NOT_APPROVED
+    return NO_RESULT if call.name in theirs else INTERRUPTED
 
 
 def _answer(verdict: Verdict) -> Answer:

@@ -1,0 +1,190 @@
+"""A step with a call that a person has to approve and a call that the caller makes: neither is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.conversation.history import INTERRUPTED
+from task.llm.base import ToolCallDelta
+from task.llm.scripted import Reply, says, wants
+from tests.support.http_api import Api, http_api, said
+
+NOTES = str(Path(__file__).parent.parent / "contract" / "matrix" / "notes.py")
+LOOKUP: dict[str, Any] = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}}
+BOTH = (
+    says("Let me see. ")
+    & wants("write_note", text="milk")
+    & wants("lookup", name="Ann")
+    & wants("calculator", expression="1+1")
+)
+
+
+@asynccontextmanager
+async def agent(*script: Any, tmp_path: Path, **settings: Any) -> AsyncGenerator[Api]:
+    async with http_api(*script, tmp_path=tmp_path, tool_paths=[NOTES], **settings) as api:
+        yield api
+
+
+class Client:
+    """Sends its whole history, or only what is new in its session; reads answers as they come, or whole."""
+
+    def __init__(self, api: Api, *, stream: bool = False, session_id: str | None = None) -> None:
+        self.api, self.stream, self.session_id = api, stream, session_id
+        self.history: list[dict[str, Any]] = []
+        self.finish_reason: str | None = None
+
+    async def send(self, *messages: dict[str, Any]) -> dict[str, Any]:
+        """What the assistant answers."""
+        self.history += messages
+        body = {"tools": [LOOKUP], "stream": self.stream}
+        if self.session_id is not None:
+            body |= {"messages": messages, "session_id": self.session_id}
+        else:
+            body |= {"messages": self.history}
+        reply = await self.api.post("/v1/chat/completions", body)
+        assert reply.status == 200, reply.text
+        answer = self._put_together(reply.chunks) if self.stream else self._whole(reply.json)
+        self.history.append(answer)
+        return answer
+
+    async def result(self, content: str) -> dict[str, Any]:
+        """What is answered to the result of the one call that was handed out."""
+        [call] = self.history[-1]["tool_calls"]
+        assert call["function"]["name"] == "lookup"
+        return await self.send({"role": "tool", "tool_call_id": call["id"], "content": content})
+
+    def _whole(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.finish_reason = body["choices"][0]["finish_reason"]
+        return body["choices"][0]["message"]
+
+    def _put_together(self, chunks: list[dict[str, Any]]) -> dict[str, Any]:
+        deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+        self.finish_reason = chunks[-1]["choices"][0]["finish_reason"]
+        calls = [
+            {name: value for name, value in call.items() if name != "index"}
+            for delta in deltas
+            for call in delta.get("tool_calls", ())
+        ]
+        text = "".join(delta.get("content") or "" for delta in deltas)
+        return {"role": "assistant", "content": text} | ({"tool_calls": calls} if calls else {})
+
+
+def results(api: Api, request: int = -1) -> list[str]:
+    return [item["content"] for item in api.upstream.requests[request].messages if item["role"] == "tool"]
+
+
+async def waiting(api: Api) -> list[dict[str, Any]]:
+    return (await api.get("/approvals")).json["approvals"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("in_session", [False, True])
+async def test_the_callers_calls_are_handed_out_and_then_the_question_is_put(
+    tmp_path: Path, in_session: bool, stream: bool
+) -> None:
+    async with agent(BOTH, says("Done."), tmp_path=tmp_path) as api:
+        session_id = (await api.post("/session/start")).json["session_id"] if in_session else None
+        client = Client(api, stream=stream, session_id=session_id)
+        first = await client.send(said("note it"))
+        ended, early = client.finish_reason, await waiting(api)
+        second = await client.result("Ann is 42")
+        asked = [(len(api.upstream.requests), client.finish_reason), [item["tool"] for item in await waiting(api)]]
+        third = await client.send(said("approve"))
+        told = results(api)
+    assert (first["content"].strip(), ended, early) == ("Let me see.", "tool_calls", [])
+    assert second["content"].startswith("**May I do this?**")
+    assert asked == [(1, "stop"), ["write_note"]]
+    assert third["content"] == "Done."
+    assert told == ["noted: milk", "Ann is 42", "2"]
+
+
+def numbered(reply: Reply) -> Reply:
+    """The reply as servers give it that number the calls of each answer from nought."""
+    calls = (event for event in reply.events if isinstance(event, ToolCallDelta))
+    return Reply(tuple(replace(call, id=f"call_{number}") for number, call in enumerate(calls)))
+
+
+async def test_an_approval_of_an_earlier_call_with_the_same_id_and_arguments_allows_nothing(tmp_path: Path) -> None:
+    write = numbered(wants("write_note", text="milk"))
+    script = (write, says("Done."), numbered(BOTH), write)
+    async with agent(*script, tmp_path=tmp_path) as api:
+        client = Client(api, session_id=(await api.post("/session/start")).json["session_id"])
+        await client.send(said("note it"))
+        await client.send(said("approve"))
+        await client.send(said("again, and look Ann up"))
+        asked = await client.result("Ann is 42")
+        again = await client.send(said("What is new?"))
+    assert asked["content"].startswith("**May I do this?**")
+    assert again["content"].startswith("**May I do this?**")
+
+
+@pytest.mark.parametrize(
+    ("decision", "told"), [("approve", "noted: milk"), ("deny", "not allowed: the user denied it")]
+)
+async def test_a_decision_on_the_card_goes_on_with_what_the_caller_found(
+    tmp_path: Path, decision: str, told: str
+) -> None:
+    async with agent(BOTH, says("Done."), tmp_path=tmp_path) as api:
+        client = Client(api)
+        await client.send(said("note it"))
+        await client.result("Ann is 42")
+        [approval] = await waiting(api)
+        reply = await api.post(f"/approvals/{approval['approval_id']}", {"decision": decision})
+        events = await api.events(reply.json["resumed"]["run_id"])
+        [note, *rest] = results(api)
+    assert events[-1]["status"] == "finished"
+    assert told in note
+    assert rest == ["Ann is 42", "2"]
+
+
+async def test_a_question_that_expired_takes_nothing_along(tmp_path: Path) -> None:
+    short = {"open_minutes": 0.0001}
+    async with agent(BOTH, says("Then not."), tmp_path=tmp_path, permissions=short) as api:
+        session_id = (await api.post("/session/start")).json["session_id"]
+        client = Client(api, session_id=session_id)
+        await client.send(said("note it"))
+        await client.result("Ann is 42")
+        async with asyncio.timeout(20):
+            while await waiting(api):
+                continue
+        last = await client.send(said("approve"))
+        [note, *rest] = results(api)
+    assert last["content"] == "Then not."
+    assert (note.startswith("Error: "), rest) == (True, ["Ann is 42", "2"])
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+async def test_a_message_in_place_of_the_result_leaves_no_call_unanswered_or_asked_about(
+    tmp_path: Path, in_session: bool
+) -> None:
+    async with agent(BOTH, says("Sure."), tmp_path=tmp_path) as api:
+        session_id = (await api.post("/session/start")).json["session_id"] if in_session else None
+        client = Client(api, session_id=session_id)
+        await client.send(said("note it"))
+        last = await client.send(said("Never mind."))
+        told, open_ones = results(api), await waiting(api)
+    assert (last["content"], open_ones) == ("Sure.", [])
+    assert (told[0], told[2], len(told)) == (INTERRUPTED, "2", 3)
+
+
+async def test_with_responses_the_question_follows_the_outputs_of_the_functions(tmp_path: Path) -> None:
+    tools = [{"type": "function", "name": "lookup", "parameters": {"type": "object"}}]
+    async with agent(BOTH, says("Done."), tmp_path=tmp_path) as api:
+        first = (await api.post("/v1/responses", {"input": "note it", "tools": tools})).json
+        [call] = [item for item in first["output"] if item["type"] == "function_call"]
+        output = {"type": "function_call_output", "call_id": call["call_id"], "output": "Ann is 42"}
+        body = {"input": [output], "tools": tools, "previous_response_id": first["id"]}
+        second = (await api.post("/v1/responses", body)).json
+        body = {"input": "approve", "tools": tools, "previous_response_id": second["id"]}
+        third = (await api.post("/v1/responses", body)).json
+        told = results(api)
+    assert second["output"][0]["content"][0]["text"].startswith("**May I do this?**")
+    assert third["output"][0]["content"][0]["text"] == "Done."
+    assert told == ["noted: milk", "Ann is 42", "2"]
