@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Any, cast
 
@@ -67,7 +68,11 @@ class Runs:
                 append(connection, owner, session.session_id, messages, session.version, now)
             connection.execute(insert(_runs), self._row(run))
 
-        await self._database.write(work)
+        try:
+            await self._database.write(work)
+        except (asyncio.CancelledError, StoreUnavailable):
+            self._writer.put(partial(_give_up, run.run_id, now))  # it may be on disk all the same
+            raise
         self._live[run.run_id] = LiveRun(run.run_id, self._queue)
         return run
 
@@ -228,6 +233,10 @@ class Runs:
         rows = await self._database.read(lambda connection: connection.execute(query).all())
         events = [_event(item) for row in rows for item in unpacked(row.data)]
         return [event for event in events if event.number > after]
+
+
+def _give_up(run_id: str, now: float, connection: Connection) -> None:
+    connection.execute(update(_runs).where(_runs.c.id == run_id).values(status="cancelled", ended_at=now))
 
 
 def _nobody_else(connection: Connection, session_id: str) -> None:

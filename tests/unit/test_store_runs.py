@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
+from threading import Event
 
 import pytest
+from sqlalchemy import Connection, event
 
 from task.conversation.messages import assistant, user
 from task.errors import Conflict, NotFound
-from task.sessions.records import Event
+from task.sessions.records import Event as RunEvent
 from task.sessions.service import Store
+from task.sessions.store import SqliteDatabase
 from task.sessions.traces import TraceStart
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 
@@ -23,7 +26,7 @@ async def store(tmp_path: Path) -> AsyncGenerator[Store]:
         yield store
 
 
-async def told(events: AsyncGenerator[Event]) -> list[str]:
+async def told(events: AsyncGenerator[RunEvent]) -> list[str]:
     async with asyncio.timeout(10):
         return [f"{event.number} {event.data.get('text', event.type)}" async for event in events]
 
@@ -41,6 +44,27 @@ async def test_who_comes_back_gets_what_was_missed_and_then_the_rest(store: Stor
     assert await listening == ["2 two", "3 three", "4 finished"]
     assert await late == ["1 one", "2 two", "3 three", "4 finished"]
     assert await told(store.runs.events_after(OWNER, run.run_id, 2)) == ["3 three", "4 finished"]
+
+
+async def test_a_session_is_free_when_who_asked_left_while_the_run_was_being_begun(store: Store) -> None:
+    session = await store.sessions.start(OWNER)
+    writing, may_go_on = Event(), Event()
+
+    def wait(_: Connection) -> None:
+        writing.set()
+        assert may_go_on.wait(10)
+
+    assert isinstance(store.database, SqliteDatabase)
+    event.listen(store.database.writer, "begin", wait, once=True)
+    beginning = asyncio.create_task(store.runs.begin(OWNER, session=session, messages=[user("?")]))
+    assert await asyncio.to_thread(writing.wait, 10)
+    beginning.cancel()
+    await asyncio.wait({beginning})
+    may_go_on.set()
+    await store.flush()
+    again = await store.runs.begin(OWNER, session=await store.sessions.get(OWNER, session.session_id))
+    assert [run.status for run in (await store.runs.list(OWNER)).items] == ["running", "cancelled"]
+    await store.runs.finish(again.run_id, "finished")
 
 
 async def test_another_process_hears_a_run_while_it_lasts_and_can_stop_it(store: Store, tmp_path: Path) -> None:
