@@ -52,6 +52,10 @@ class ActiveRun:
 
     def stop(self) -> None:
         """End the answer. One that has ended is being written, which nothing may break off."""
+        # Not at once: a task that is cancelled before its first step takes none, and its run would never end.
+        asyncio.get_running_loop().call_soon(self._cancel)
+
+    def _cancel(self) -> None:
         if self.task is not None and self.result is None:
             self.task.cancel()
 

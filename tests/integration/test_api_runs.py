@@ -63,6 +63,15 @@ async def test_a_run_that_nobody_listens_to_is_ended_after_its_time(tmp_path: Pa
         await api.upstream.disconnected(1)
 
 
+async def test_a_run_that_is_stopped_before_it_begins_ends_and_leaves_its_session_free(tmp_path: Path) -> None:
+    async with http_api(says("hi"), tmp_path=tmp_path, http={"detach_seconds": 0}) as api:
+        run = (await api.post("/runs", {"messages": [said("?")]})).json
+        events = await api.events(run["run_id"])
+        again = await api.complete("And now?", session_id=run["session_id"])
+    assert (events[-1]["type"], events[-1]["status"]) == ("finished", "cancelled")
+    assert again.status == 200, again.text
+
+
 async def test_without_a_session_a_client_that_leaves_ends_the_run(tmp_path: Path) -> None:
     async with http_api(never_answering(), never_answering(), tmp_path=tmp_path) as api:
         for stream in (False, True):
