@@ -118,7 +118,11 @@ async def _opened(
     async def tidy() -> None:
         await forget(database, retention, clock)
 
-    await runs.interrupt_orphans()
+    try:
+        await runs.interrupt_orphans()
+    except BaseException:
+        await writer.close()
+        raise
     work = ((expire, BEAT_SECONDS), (runs.hear_others, HEAR_SECONDS), (tidy, RETENTION_SECONDS))
     return Store(
         Sessions(database, clock),

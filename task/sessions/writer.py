@@ -23,6 +23,7 @@ GATHER_SECONDS = 0.1  # what nobody waits for may wait for company: a transactio
 MOST_WAITING = 20_000
 RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
 FLUSH_SECONDS = 30.0
+CLOSED = "The store is closed. Try again in a moment."
 
 
 class Writer:
@@ -35,6 +36,7 @@ class Writer:
         self._flushing: list[tuple[int, asyncio.Future[None]]] = []
         self._more, self._hurry = asyncio.Event(), asyncio.Event()
         self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(lambda _: self._tell(StoreUnavailable(CLOSED)))
 
     def put(self, work: Work) -> None:
         """Have `work` done soon; it may be called twice when its transaction was lost."""
@@ -53,6 +55,8 @@ class Writer:
         """
         if self._done >= self._given:
             return
+        if self._task.done():
+            raise StoreUnavailable(CLOSED)
         written = asyncio.get_running_loop().create_future()
         self._flushing.append((self._given, written))
         self._hurry.set()

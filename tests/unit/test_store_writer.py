@@ -6,8 +6,11 @@ import asyncio
 from pathlib import Path
 from threading import Event
 
+import pytest
 from sqlalchemy import Connection
 
+from task.errors import StoreUnavailable
+from task.sessions.service import open_store
 from task.sessions.store import open_database
 from task.sessions.writer import Writer
 
@@ -32,3 +35,40 @@ async def test_closing_in_the_middle_of_a_write_ends_after_what_was_put_meanwhil
         await closing
     await database.close()
     assert written == ["slow", "meanwhile"]
+
+
+async def test_who_waits_for_a_write_hears_when_the_writer_ends_without_it(tmp_path: Path) -> None:
+    database = open_database(f"sqlite:///{tmp_path}/store.db")
+    begun, may_end = Event(), Event()
+
+    def slow(_: Connection) -> None:
+        begun.set()
+        assert may_end.wait(10)
+
+    writer = Writer(database)
+    writer.put(slow)
+    waiting = asyncio.create_task(writer.flush())
+    assert await asyncio.to_thread(begun.wait, 10)
+    for task in asyncio.all_tasks() - {waiting, asyncio.current_task()}:
+        task.cancel()  # as the end of the event loop does
+    async with asyncio.timeout(10):
+        for late in (waiting, writer.flush()):
+            with pytest.raises(StoreUnavailable, match="closed"):
+                await late
+    may_end.set()
+    await database.close()
+
+
+async def test_a_store_whose_opening_is_given_up_leaves_no_writer(tmp_path: Path) -> None:
+    opening = asyncio.create_task(open_store(f"sqlite:///{tmp_path}/store.db"))
+    async with asyncio.timeout(10):
+        while not writers():
+            await asyncio.sleep(0)
+    opening.cancel()
+    await asyncio.wait({opening})
+    assert opening.cancelled()
+    assert writers() == []
+
+
+def writers() -> list[asyncio.Task[object]]:
+    return [task for task in asyncio.all_tasks() if "Writer._run" in repr(task.get_coro())]
