@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,6 +23,7 @@ from task.local_core.embedded.model import EmbeddedModel
 from task.local_core.embedded.server import take_up
 from tests.support.core import RunningCore, local_core
 from tests.support.embedded import QUICK, content_of, embedded
+from tests.support.llama_peer import PROGRAM
 from tests.support.package_index import tiny_weights
 
 CONFIG = {"keys": {"k": {"project": "P", "role": "default"}}, "roles": {"default": {"limits": {}}}}
@@ -64,7 +66,14 @@ async def said(core: RunningCore, **body: Any) -> tuple[str, str, dict[str, Any]
 
 
 def peers() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "llama_peer" in " ".join(child.cmdline())]
+    return [child for child in psutil.Process().children() if _is_peer(child)]
+
+
+def _is_peer(process: psutil.Process) -> bool:
+    try:
+        return "llama_peer" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # it ends just now
+        return False
 
 
 async def gone(process: psutil.Process) -> None:
@@ -176,6 +185,23 @@ async def test_a_process_that_cannot_start_is_reported_after_its_patience(tmp_pa
         _, _, error = await said(core)
     assert error
     assert "does not start" in error["display_message"]
+
+
+async def test_its_process_may_say_anything_before_it_is_ready(tmp_path: Path) -> None:
+    async with core_with(embedded(tmp_path, {"chats": f"\nloading\n\n{'.' * 200_000}"}), tmp_path) as core:
+        assert (await said(core))[0] == "Hello from the peer."
+
+
+async def test_a_process_for_which_there_was_no_room_is_started_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = tmp_path / "program"
+    model = embedded(tmp_path, {}, program=(str(program), PROGRAM[1]))
+    async with core_with(model, tmp_path) as core:
+        while "could not be started" not in caplog.text:
+            await asyncio.sleep(0.01)
+        program.symlink_to(sys.executable)
+        assert (await said(core))[0] == "Hello from the peer."
 
 
 async def test_what_it_read_beforehand_is_kept_for_the_next_process_and_removed_with_it(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ The "weights" are GGUF's four letters and then JSON:
     load: seconds          before it is ready
     dies_after: n          the process ends after so many words of the first prose, once; FILE.died is the mark
     fails: text            it says this and ends at once
+    chats: text            it says this before it is ready
 
 Every request is a line in `FILE.requests`; a state is saved as llama.cpp does it, without content. Who leaves in the
 middle makes a line "gone" in `FILE.gone`.
@@ -37,6 +38,7 @@ def main() -> None:
     script = json.loads(file.read_bytes()[4:])
     if "fails" in script:
         sys.exit(script["fails"])
+    print(script.get("chats", ""))
     time.sleep(script.get("load", 0))
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(file, states, script))
     threading.Thread(target=server.serve_forever, daemon=True).start()

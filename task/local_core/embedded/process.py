@@ -43,8 +43,7 @@ class ModelProcess:
 
     async def __aexit__(self, *_: object) -> None:
         self._keeper.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._keeper
+        await asyncio.wait({self._keeper})
 
     @property
     def pid(self) -> int | None:
@@ -94,9 +93,12 @@ class ModelProcess:
         while True:
             file = await self._file()
             started = time.monotonic()
-            code = await self._run(file)
+            try:
+                ended = f"ended ({await self._run(file)})"
+            except OSError as error:  # the file has just gone, or the machine has no room for a process
+                ended = f"could not be started ({error.strerror})"
             pause = patience.first_pause if time.monotonic() - started > patience.settled else pause
-            self._log(f"the local model's process ended ({code}); it is started again in {pause:g} s")
+            self._log(f"the local model's process {ended}; it is started again in {pause:g} s")
             await asyncio.sleep(pause)
             pause = min(2 * pause, patience.longest_pause)
 
@@ -129,13 +131,14 @@ class ModelProcess:
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
-        while line := (await process.stdout.readline()).decode("utf-8", "replace").strip():
+        while data := await _line(process.stdout):
+            line = data.decode("utf-8", "replace").strip()
             if line.startswith(server.READY):
                 self._address = line.removeprefix(server.READY)
                 self._ready.set()
                 self._next.set()
                 self._next = asyncio.Event()
-            else:
+            elif line:
                 self._said.append(line)
 
     async def _probe(self, process: asyncio.subprocess.Process) -> None:
@@ -149,6 +152,13 @@ class ModelProcess:
                     failures = 0 if await _answers(session, f"{self._address}/health") else failures + 1
         self._log("the local model's process does not answer and is ended")
         process.kill()
+
+
+async def _line(output: asyncio.StreamReader) -> bytes:
+    try:
+        return await output.readline()
+    except ValueError:  # too long to be kept; what is left of it comes as the next one
+        return b"\n"
 
 
 async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
