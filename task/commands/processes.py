@@ -71,7 +71,7 @@ class Child:
         self._signal(signal.SIGTERM)
         await asyncio.wait({self.exited}, timeout=grace)
         self.kill()
-        await self.exited
+        await asyncio.wait({self.exited})  # not the task itself: who is cancelled here would cancel it for all
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL)

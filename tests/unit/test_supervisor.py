@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from task.commands.ports import free_port
-from task.commands.processes import Program
+from task.commands.processes import Child, Program
 from task.commands.supervisor import ProgramFailed, Restarts, Supervisor
 
 SERVER = """
@@ -106,6 +106,20 @@ async def test_what_ignores_the_polite_signal_is_killed_after_the_grace() -> Non
         await lines.having("deaf")
         pid = supervisor.pids["stubborn"]
     assert not psutil.pid_exists(pid)
+
+
+async def test_who_stops_waiting_for_an_end_does_not_spoil_it_for_others() -> None:
+    lines = Lines()
+    child = await Child.start(script("sleeper", "print('up', flush=True); import time; time.sleep(60)"), lines)
+    await lines.having("up")
+    ending = asyncio.create_task(child.end(0))
+    for _ in range(5):
+        await asyncio.sleep(0)  # it has been killed, and the event loop is about to hear of it
+    ending.cancel()
+    async with asyncio.timeout(10):
+        await asyncio.wait({ending})
+        await child.end(0)
+    assert not psutil.pid_exists(child.pid)
 
 
 async def test_grandchildren_end_with_their_group() -> None:
