@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5.0  # seconds to wait for another process's transaction, and for a server to answer
+LONGEST_SECONDS = 60.0  # one visit to a server: one that is frozen says nothing for ever, not even that it is gone
 READERS = 4
 DAMAGED = ("not a database", "malformed")  # SQLite's words
 WRONG_URL = "AGENT_STORE__URL: it must be sqlite:///folder/file.db or postgresql://user:password@host/name. Correct it."
@@ -121,7 +122,8 @@ class PostgresDatabase(Database):
 
     is_sqlite = False
 
-    def __init__(self, address: URL, patience: float) -> None:
+    def __init__(self, address: URL, patience: float, longest: float = LONGEST_SECONDS) -> None:
+        self._longest = longest
         port = f":{address.port}" if address.port else ""
         self.place = f"PostgreSQL at {address.host or 'localhost'}{port}/{address.database or ''}"
         self._engine = _server_engine(address, patience)
@@ -129,12 +131,12 @@ class PostgresDatabase(Database):
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         with _explained():
-            async with self._reader.connect() as connection:
+            async with asyncio.timeout(self._longest), self._reader.connect() as connection:
                 return await connection.run_sync(work)
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         with _explained():
-            async with self._engine.begin() as connection:
+            async with asyncio.timeout(self._longest), self._engine.begin() as connection:
                 return await connection.run_sync(work)
 
     async def close(self) -> None:

@@ -6,10 +6,12 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import asyncpg
 import pytest
+from sqlalchemy import Connection, make_url, text
 
 from task.conversation.messages import assistant, user
 from task.errors import Conflict, StoreUnavailable
@@ -19,6 +21,7 @@ from task.sessions.records import Answer
 from task.sessions.replay import replayed
 from task.sessions.retention import Retention
 from task.sessions.service import Store, open_store
+from task.sessions.store import PostgresDatabase
 from task.sessions.traces import TraceStart
 from tests.support.postgres_server import PostgresServer, postgres_server
 from tests.support.stores import OWNER, opened
@@ -144,6 +147,19 @@ async def test_a_database_that_goes_away_is_named_and_what_was_queued_is_there_w
                 await asyncio.sleep(0.1)
         assert await store.sessions.messages(OWNER, session.session_id) == (user("hi"), assistant("hello"))
         assert (await store.runs.get(OWNER, run.run_id)).status == "finished"
+
+
+async def test_a_server_that_is_frozen_is_named_in_time_and_used_again_afterwards(server: PostgresServer) -> None:
+    database = PostgresDatabase(make_url(server.url), 5, longest=2)
+    one = partial(Connection.scalar, statement=text("SELECT 1"))
+    assert (await database.read(one), await database.write(one)) == (1, 1)
+    with server.frozen():
+        for visit in (database.read, database.write):
+            async with asyncio.timeout(20):
+                with pytest.raises(StoreUnavailable, match="does not answer"):
+                    await visit(one)
+    assert (await database.read(one), await database.write(one)) == (1, 1)
+    await database.close()
 
 
 async def test_what_is_too_old_or_too_much_goes(server: PostgresServer) -> None:

@@ -6,12 +6,14 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from glob import glob
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from tests.support.ports import free_port
 
@@ -49,6 +51,20 @@ class PostgresServer:
             self.process.send_signal(3)  # SIGQUIT: immediate shutdown, without goodbyes
             await asyncio.wait_for(self.process.wait(), 30)
             self.process = None
+
+    @contextmanager
+    def frozen(self) -> Generator[None]:
+        """Its connections stay open, and nothing comes out of them."""
+        assert self.process is not None
+        main = psutil.Process(self.process.pid)
+        processes = [main, *main.children(recursive=True)]
+        for process in processes:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in processes:
+                process.resume()
 
     async def _answers(self) -> bool:
         asked = await _started("pg_isready", "-h", "127.0.0.1", "-p", str(self.port))
