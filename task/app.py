@@ -40,6 +40,7 @@ from task.tools.mcp.hub import ServerSpec
 from task.tools.offload import ReadFileLinesTool, SearchInFileTool
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from task.tools.toolbox import named
+from task.utils.closing import close_all
 from task.utils.documents.workers.limits import ReaderLimits
 from task.utils.documents.workers.pool import ReaderPool
 from task.utils.installation import installation_secret
@@ -116,8 +117,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         await self.store.soon()
 
     async def close(self) -> None:
-        for tool in self.tools:
-            await tool.close()
+        await close_all(*(tool.close for tool in self.tools))
         if self._connection is not None:
             await self._connection.close()
         await self.store.close()

@@ -26,6 +26,7 @@ from task.tools.files.result_store import DialResultStore
 from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.models import Caller
 from task.tools.offload import Offloader
+from task.utils.closing import close_all
 
 MAX_IMAGE_BYTES = 10 * 2**20
 
@@ -84,9 +85,7 @@ class Connection:
         return f"data:{image.type};base64,{base64.b64encode(file.content).decode()}"
 
     async def close(self) -> None:
-        await self.mcp.close()
-        await self.session.close()
-        await self.files.close()
+        await close_all(self.mcp.close, self.session.close, self.files.close)
 
 
 def open_connection(

@@ -169,7 +169,7 @@ class _Server:
         return tools
 
     async def close(self) -> None:
-        for catalogue in self._catalogues.values():
+        for catalogue in list(self._catalogues.values()):
             await catalogue.close()
         await self._client.close()
 

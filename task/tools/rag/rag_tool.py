@@ -24,6 +24,7 @@ from task.tools.rag.search import SearchOptions, search
 from task.tools.rag.shelf import Opened, Reader, Readers, Shelf, ShelfLimits, Vectors
 from task.tools.rag.sources import FileSource, OwnFiles
 from task.tools.rag.store import IndexStore
+from task.utils.closing import close_all
 
 SECONDS = 900.0
 MAX_FILES = 10
@@ -127,9 +128,7 @@ class RagTool(BaseTool):
 
     async def close(self) -> None:
         """End the embedding process, if this tool has started it, the readers and the store's connections."""
-        await self._shelf.close()
-        await self._readers.close()
-        await self._embedder.close()
+        await close_all(self._shelf.close, self._readers.close, self._embedder.close)
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)

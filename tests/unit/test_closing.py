@@ -1,0 +1,59 @@
+"""Several things are closed, whatever becomes of each."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from task.llm.scripted import says
+from task.utils.closing import close_all
+from tests.support.http_api import http_api
+
+BROKEN_TOOL = """
+from task.tools.base import BaseTool
+
+class Broken(BaseTool):
+    name, description, parameters = "broken", "Breaks at its end.", {"type": "object", "properties": {}}
+
+    async def _execute(self, tool_call_params):
+        return "fine"
+
+    async def close(self):
+        raise OSError("already gone")
+
+tool = Broken()
+"""
+
+
+async def test_what_fails_or_hangs_keeps_nothing_else_open(caplog: pytest.LogCaptureFixture) -> None:
+    closed: list[str] = []
+
+    async def hangs() -> None:
+        closed.append("hangs")
+        await asyncio.get_running_loop().create_future()
+
+    async def fails() -> None:
+        closed.append("fails")
+        raise OSError("gone")
+
+    async def closes() -> None:
+        closed.append("closes")
+
+    await close_all(hangs, fails, closes, seconds=0.01)
+    assert closed == ["hangs", "fails", "closes"]
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [TimeoutError, OSError]
+
+
+async def test_a_tool_that_breaks_at_its_end_leaves_the_store_closed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "broken.py").write_text(BROKEN_TOOL)
+    async with http_api(says("hi"), tmp_path=tmp_path, tool_paths=[str(tmp_path / "broken.py")]) as api:
+        assert (await api.complete("?")).status == 200
+    assert "already gone" in caplog.text
+    with closing(sqlite3.connect(tmp_path / "agent" / "store.db")) as database:
+        assert database.execute("SELECT count(*) FROM processes").fetchone() == (0,)
