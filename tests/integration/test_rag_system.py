@@ -86,8 +86,12 @@ async def test_the_packaged_model_gives_the_vectors_of_its_library(monkeypatch: 
     monkeypatch.setenv("TQDM_DISABLE", "1")
     texts = [manual()[:500], "short", "Температура от 20 до 25 °C. " * 40, "| a | b |\n| 1 | 2 |", "製造元は二年間"]
     from sentence_transformers import SentenceTransformer
+    from torch.backends import mkldnn
 
     expected = SentenceTransformer(str(packaged_folder()), device="cpu").encode(texts, show_progress_bar=False)
     found = MiniLM(packaged_folder(), "float32").encode(texts)
     assert np.abs(expected - found).max() < 1e-5
     assert (found * MiniLM(packaged_folder(), "bfloat16").encode(texts)).sum(axis=1).min() > 0.999
+    monkeypatch.setattr(mkldnn, "enabled", False)  # torch's own switch
+    plain = MiniLM(packaged_folder(), "float32").encode(texts)
+    assert np.abs(expected - plain).max() < 1e-5

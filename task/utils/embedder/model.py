@@ -27,10 +27,13 @@ _SAMPLE = (
 
 
 class Encoder(Protocol):
-    """A model that is ready; `precision` is what it computes in."""
+    """A model that is ready; `precision` is what it computes in, `at_once` in how many threads it may encode."""
 
     @property
     def precision(self) -> str: ...
+
+    @property
+    def at_once(self) -> int: ...
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One normalised row for each text."""
@@ -43,6 +46,7 @@ class SentenceModel:
 
     model: Any
     precision: str
+    at_once: int = 1  # its tokenizer cannot be used by several threads
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         from torch.nn.functional import normalize
@@ -61,17 +65,13 @@ def load(model: str = "", precision: Precision = "auto", threads: int = 0) -> En
     if not model:
         folder = packaged_folder()
         check(folder)
-        return _fastest(lambda kind: _packaged(folder, kind), precision, threads)
+        return _fastest(_packaged(folder, threads), precision)
     if Path(model).is_absolute() and not Path(model).is_dir():  # what is no folder would be taken for a name on a hub
         raise EmbeddingUnavailable(f"There is no folder {model} with an embedding model. Check EMBEDDING_MODEL.")
-    return _fastest(lambda kind: _named(model, kind), precision, threads)
+    return _fastest(_named(model, threads), precision)
 
 
-def _fastest(loaded: Callable[[str], Encoder], precision: Precision, threads: int) -> Encoder:
-    import torch
-
-    if threads:
-        torch.set_num_threads(threads)
+def _fastest(loaded: Callable[[str], Encoder], precision: Precision) -> Encoder:
     if precision != "auto" or not has_bfloat16():
         return loaded("float32" if precision == "auto" else precision)
     half, full = loaded("bfloat16"), loaded("float32")
@@ -79,18 +79,29 @@ def _fastest(loaded: Callable[[str], Encoder], precision: Precision, threads: in
     return half if agreement >= AGREEMENT else full
 
 
-def _packaged(folder: Path, precision: str) -> Encoder:
+def _packaged(folder: Path, threads: int) -> Callable[[str], Encoder]:
+    """A batch in each thread: nothing waits for the others after every step, as threads that share a batch do."""
+    import torch
+
     from task.utils.embedder.minilm import MiniLM
 
-    return MiniLM(folder, precision)
+    at_once = threads or torch.get_num_threads()
+    torch.set_num_threads(1)
+    return lambda precision: MiniLM(folder, precision, at_once)
 
 
-def _named(model: str, precision: str) -> Encoder:
+def _named(model: str, threads: int) -> Callable[[str], Encoder]:
     import torch
     from sentence_transformers import SentenceTransformer
 
-    loaded = SentenceTransformer(model, device="cpu")
-    return SentenceModel(loaded.to(getattr(torch, precision)), precision)
+    if threads:
+        torch.set_num_threads(threads)
+
+    def loaded(precision: str) -> Encoder:
+        found = SentenceTransformer(model, device="cpu")
+        return SentenceModel(found.to(getattr(torch, precision)), precision)
+
+    return loaded
 
 
 def has_bfloat16(processor: Path = _PROCESSOR) -> bool:

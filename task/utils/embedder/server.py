@@ -16,7 +16,8 @@ from task.utils.embedder.frames import Frame, receive, send
 from task.utils.embedder.model import Encoder
 from task.utils.embedder.weights import EmbeddingUnavailable
 
-BATCH = 8  # on processors small batches of like lengths are the fastest
+BATCH = 4  # a question waits for one; on processors small batches of like lengths are the fastest as well
+QUESTION = 8  # texts at most in what is asked; more are a document
 BEAT_SECONDS = 1.0
 PROGRESS_SECONDS = 0.25
 _REFUSING_SECONDS = 0.3
@@ -28,16 +29,18 @@ class Job:
     def __init__(self, texts: Sequence[str]) -> None:
         self.texts = texts
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.done = 0
+        self.done = self.given = 0
         self.rows: list[bytes] = [b""] * len(texts)
         self._order = sorted(range(len(texts)), key=lambda place: -len(texts[place]))
 
     @property
     def is_question(self) -> bool:
-        return len(self.texts) <= BATCH
+        return len(self.texts) <= QUESTION
 
     def next_batch(self) -> list[int]:
-        return self._order[self.done : self.done + BATCH]
+        batch = self._order[self.given : self.given + BATCH]
+        self.given += len(batch)
+        return batch
 
     def take(self, places: Sequence[int], rows: Sequence[bytes]) -> None:
         for place, row in zip(places, rows, strict=True):
@@ -50,7 +53,7 @@ class EmbeddingServer:
 
     def __init__(self, load: Callable[[], Encoder]) -> None:
         self._load = load
-        self._thread = ThreadPoolExecutor(1, "model")
+        self._threads = ThreadPoolExecutor(thread_name_prefix="model")
         self._jobs: deque[Job] = deque()
         self._work = asyncio.Event()
         self._refusal: EmbeddingUnavailable | None = None
@@ -60,10 +63,14 @@ class EmbeddingServer:
         loop = asyncio.get_running_loop()
         await self._work.wait()
         try:
-            model = await loop.run_in_executor(self._thread, self._load)
+            model = await loop.run_in_executor(self._threads, self._load)
         except Exception as error:
             await self._refuse(error)
             return
+        await asyncio.gather(*(self._batches(model) for _ in range(model.at_once)))
+
+    async def _batches(self, model: Encoder) -> None:
+        """Work on one batch after the other; several of these share the jobs."""
         while True:
             await self._work.wait()
             if not self._jobs:
@@ -73,8 +80,10 @@ class EmbeddingServer:
 
     async def _step(self, model: Encoder, job: Job) -> None:
         places = job.next_batch()
+        if job.given == len(job.texts):
+            self.drop(job)
         encode = asyncio.get_running_loop().run_in_executor(
-            self._thread, _rows, model, [job.texts[place] for place in places]
+            self._threads, _rows, model, [job.texts[place] for place in places]
         )
         try:
             rows = await encode
@@ -86,10 +95,8 @@ class EmbeddingServer:
                 )
             return
         job.take(places, rows)
-        if job.done == len(job.texts):
-            self.drop(job)
-            if not job.finished.done():
-                job.finished.set_result(None)
+        if job.done == len(job.texts) and not job.finished.done():
+            job.finished.set_result(None)
 
     def _next(self) -> Job:
         for job in self._jobs:
