@@ -50,8 +50,14 @@ async def pooled() -> AsyncGenerator[Pooled]:
 
 def readers() -> list[psutil.Process]:
     """The reader processes of this process that have their program already."""
-    children = psutil.Process().children(recursive=True)
-    return [child for child in children if child.is_running() and "task.utils.documents.workers" in child.cmdline()]
+    return [child for child in psutil.Process().children(recursive=True) if _is_reader(child)]
+
+
+def _is_reader(process: psutil.Process) -> bool:
+    try:
+        return "task.utils.documents.workers" in process.cmdline()
+    except psutil.NoSuchProcess:  # it ends just now
+        return False
 
 
 async def busy(number: int) -> list[psutil.Process]:
