@@ -128,5 +128,5 @@ def run(settings: Settings) -> None:
         loop="auto",
         log_level=settings.log_level.lower(),
         access_log=False,
-        timeout_graceful_shutdown=10,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
     )

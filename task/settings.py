@@ -117,6 +117,11 @@ class Settings(BaseSettings):
     heartbeat_seconds: float = Field(
         default=15, gt=0, description="Seconds of silence after which a stream gets a heartbeat."
     )
+    shutdown_seconds: int = Field(
+        default=10,
+        ge=0,
+        description="Seconds that answers under way get when the agent is told to end; `dial-agent up` gives them 3.",
+    )
     backend: Literal["dial", "openai"] = Field(
         default="dial",
         description="How the agent reaches its model: through DIAL Core, or an OpenAI-compatible upstream.",

@@ -44,7 +44,7 @@ class Supervisor:
     """Runs programs until told to stop. Leaving the `async with` ends all of them, in reverse order."""
 
     def __init__(
-        self, programs: Sequence[Program], write: Write, *, restarts: Restarts | None = None, grace: float = 5
+        self, programs: Sequence[Program], write: Write, *, restarts: Restarts | None = None, grace: float = 10
     ) -> None:
         self._programs = tuple(programs)
         self._write = write

@@ -31,6 +31,7 @@ from task.settings import PREFIX, Settings, process_environment
 from task.settings_sources import CONFIG_VARIABLE
 
 DOWNLOADS = "you asked for it; it is being downloaded, and questions wait until it is here"
+STOPPING_SECONDS = 3  # for answers under way: somebody waits at the terminal
 COMMAND = (sys.executable, "-m", "task")
 
 
@@ -117,6 +118,7 @@ async def plan(settings: Settings, config: Path | None) -> Product:
         "DEPLOYMENT_NAME": model.name,
         f"{PREFIX}PORT": str(port),
         f"{PREFIX}HOST": settings.host,
+        f"{PREFIX}SHUTDOWN_SECONDS": str(min(settings.shutdown_seconds, STOPPING_SECONDS)),
     }
     if config is not None:
         shared[CONFIG_VARIABLE] = str(config)

@@ -13,8 +13,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from task.llm.scripted import says
+from task.llm.scripted import says, wants
 from tests.support.chat_reader import chat_reader
+from tests.support.stores import opened, sqlite_url
 from tests.support.upstream import hanging, openai_upstream
 
 ROOT = Path(__file__).parent.parent.parent
@@ -66,6 +67,25 @@ async def test_a_caller_who_leaves_is_one_line_in_the_log(fast_chunks: str, tmp_
     written = log.read_text(encoding="utf-8")
     assert written.count("Client disconnected") == 1
     assert "Traceback" not in written
+
+
+async def test_an_answer_under_way_is_kept_when_the_agent_is_ended(tmp_path: Path) -> None:
+    script = wants("calculator", expression="25*47"), hanging(says("Half", " a sentence"), chunks=2)
+    async with openai_upstream(*script) as upstream, aiohttp.ClientSession() as caller:
+        environment = {"DIAL_ENDPOINT": upstream.endpoint, "AGENT_SHUTDOWN_SECONDS": "0"}
+        async with serving(tmp_path / "agent.log", **environment) as url:
+            async with caller.post(f"{url}/session/start") as started:
+                session_id = (await started.json())["session_id"]
+            body = {"messages": [{"role": "user", "content": "?"}], "session_id": session_id, "stream": True}
+            answer = await caller.post(f"{url}/v1/chat/completions", json=body)
+            async for line in answer.content:
+                if b"Half" in line:
+                    break
+        answer.close()
+    async with opened(sqlite_url(tmp_path), chores=False) as store:
+        [run] = (await store.runs.list("local")).items
+        messages = await store.sessions.messages("local", session_id)
+    assert (run.status, [message.text() for message in messages]) == ("cancelled", ["?", "", "1175", "Half"])
 
 
 def test_the_server_starts_without_the_clients_that_only_later_requests_need() -> None:
