@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
+from tests.support.asgi import served_asgi
 from tests.support.core import local_core
 from tests.support.core_peers import config, dialling
 
@@ -46,18 +45,8 @@ async def echo() -> AsyncGenerator[str]:
     """The endpoint of a running SDK application."""
     app = DIALApp()
     app.add_chat_completion("echo", Echo())
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1))
-        serving = asyncio.create_task(server.serve([listener]))
-        try:
-            async with asyncio.timeout(10):
-                while not server.started:
-                    await asyncio.sleep(0.005)
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}/openai/deployments/echo/chat/completions"
-        finally:
-            server.should_exit = True
-            await asyncio.wait_for(serving, 10)
+    async with served_asgi(app, lifespan="off") as url:
+        yield f"{url}/openai/deployments/echo/chat/completions"
 
 
 async def test_13_18_aidial_client_chats_streaming_and_not(tmp_path: Path) -> None:
