@@ -66,7 +66,8 @@ class Ask:
     """One run: `history` is what was said before, `new` what this request adds to it and to its `session`.
 
     `files` are the conversation's attachments; `answered` are the decisions about the calls that `history` ends with.
-    `sent` are the messages as a caller without a session sent them.
+    `sent` are the messages as a caller who keeps the conversation sent them; where they end with a decision in words,
+    `start` is the place among them at which the turn began. With `again` the answer of that run is told once more.
     """
 
     who: Who
@@ -77,6 +78,8 @@ class Ask:
     files: tuple[Attachment, ...] = ()
     answered: tuple[Approval, ...] = ()
     sent: tuple[Message, ...] = ()
+    start: int | None = None
+    again: str | None = None
 
 
 def session_title(message: Message) -> str:

@@ -1,66 +1,86 @@
-"""What callers without a session come back to: turns in which they owe results of their own tools, and questions."""
+"""What callers come back to who keep their conversation themselves: turns in which they were shown less than was done.
+
+They are shown, and send, calls of their own tools only; and of a call that was approved by a word, nothing but the
+question, the word and the answer.
+"""
 
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
+from task.api.asks import Ask
+from task.conversation.history import unanswered
 from task.conversation.messages import Message, Role, ToolCall
+from task.conversation.replies import read_reply
+from task.sessions.service import Store
+from task.sessions.turns import Turn
 
-REMEMBERED = 1000
+MANY = 200  # more calls than any question asks about
 
 
-@dataclass(slots=True)
-class Owing:
-    """The turns as the model had them, our own calls included: a caller is shown, and sends, its own calls only.
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A conversation with all that the model had; its last turn begins at the place `start` of what was sent."""
+
+    messages: list[Message]
+    start: int
+
+
+async def completed(store: Store, owner: str, prompt: str | None, sent: Sequence[Message]) -> Completed:
+    """The messages that were sent, with the turns that the store has kept of their conversation.
 
     A turn belongs to its owner, the conversation before it and its calls. Ids of calls alone tell nothing: many
     servers begin with `call_0` in each conversation.
     """
+    keys = dict(_keys(owner, prompt, sent))
+    found = await store.turns.find(owner, set(keys.values())) if keys else {}
+    result: list[Message] = []
+    places: list[int] = []
+    start = 0
+    for place, message in enumerate(sent):
+        places.append(len(result))
+        turn = found.get(keys.get(place, ""))
+        if turn is not None:
+            result[places[turn.start] :] = turn.messages
+            start = min(start, turn.start)
+            continue
+        result.append(message)
+        start = place + 1 if message.role is Role.USER else start
+    return Completed(result, start)
 
-    _turns: OrderedDict[bytes, tuple[Message, ...]] = field(default_factory=OrderedDict[bytes, tuple[Message, ...]])
 
-    def remember(
-        self,
-        owner: str,
-        prompt: str | None,
-        sent: Sequence[Message],
-        calls: Sequence[ToolCall],
-        turn: Sequence[Message],
-    ) -> None:
-        """Keep the turn that answered `sent` with calls of the caller's tools."""
-        before = _Before(owner, prompt)
-        before.add(sent)
-        self._turns[before.key(calls)] = tuple(turn)
-        while len(self._turns) > REMEMBERED:
-            self._turns.popitem(last=False)
+def kept_turn(ask: Ask, added: Sequence[Message], calls: Sequence[ToolCall], question: str) -> tuple[str, Turn] | None:
+    """The turn that such a caller comes back to, with its key; None where it was shown all of it.
 
-    def completed(self, owner: str, prompt: str | None, sent: Sequence[Message]) -> list[Message]:
-        """The messages; where they hold calls of the caller's tools, with our own calls of the same turn."""
-        result: list[Message] = []
-        before, known = _Before(owner, prompt), 0
-        for place, message in enumerate(sent):
-            turn = None
-            if message.tool_calls and self._turns:
-                start = _start(sent, place)
-                before.add(sent[known:start])
-                known = start
-                turn = self._turns.get(before.key(message.tool_calls))
-                if turn is not None:
-                    del result[len(result) - (place - start) :]  # its words, which are in the turn
-            result += turn if turn is not None else (message,)
-        return result
+    `calls` are the caller's to make, `question` is what was asked about others.
+    """
+    if not ask.sent or not (calls or ask.start is not None):
+        return None
+    before = _Before(ask.who.owner, ask.manner.prompt)
+    before.add(ask.sent)
+    start, turn = len(ask.sent), tuple(added)
+    if ask.start is not None:
+        start, turn = ask.start, _since_the_user((*ask.history, *ask.new, *added))
+    return before.key(calls), Turn(start, _as_asked(turn, question) if question else turn)
+
+
+def decides(sent: Sequence[Message], place: int) -> bool:
+    """Whether the message at that place says the words of a decision to what the assistant said before it."""
+    if place < 1 or sent[place].role is not Role.USER or sent[place - 1].role is not Role.ASSISTANT:
+        return False
+    said = sent[place].content
+    return isinstance(said, str) and read_reply(said, None, MANY) is not None
 
 
 def conversation_key(owner: str, prompt: str | None, sent: Sequence[Message]) -> str:
     """What tells the conversation from every other one of its owner."""
     before = _Before(owner, prompt)
     before.add(sent)
-    return before.key(()).hex()
+    return before.key(())
 
 
 def ends_with(text: str, question: str) -> bool:
@@ -78,10 +98,22 @@ class _Before:
         for message in messages:
             self._digest.update(_packed(_told(message)))
 
-    def key(self, calls: Sequence[ToolCall]) -> bytes:
+    def key(self, calls: Sequence[ToolCall]) -> str:
         whole = self._digest.copy()
         whole.update(_packed([_call(call) for call in calls]))
-        return whole.digest()
+        return whole.hexdigest()
+
+
+def _keys(owner: str, prompt: str | None, sent: Sequence[Message]) -> Iterator[tuple[int, str]]:
+    """The places of answers that may stand for more than they say, with the keys of their turns."""
+    before, known = _Before(owner, prompt), 0
+    for place, message in enumerate(sent):
+        if message.role is not Role.ASSISTANT or not (message.tool_calls or decides(sent, place - 1)):
+            continue
+        start = _start(sent, place) if message.tool_calls else place
+        before.add(sent[known:start])
+        known = start
+        yield place, before.key(message.tool_calls)
 
 
 def _start(sent: Sequence[Message], place: int) -> int:
@@ -89,6 +121,22 @@ def _start(sent: Sequence[Message], place: int) -> int:
     while place and sent[place - 1].role is Role.ASSISTANT and not sent[place - 1].tool_calls:
         place -= 1
     return place
+
+
+def _since_the_user(messages: Sequence[Message]) -> tuple[Message, ...]:
+    asked = [place for place, message in enumerate(messages) if message.role is Role.USER]
+    return tuple(messages[asked[-1] + 1 :] if asked else messages)
+
+
+def _as_asked(turn: Sequence[Message], question: str) -> tuple[Message, ...]:
+    """The turn as the caller read it at its end: what nobody had decided about is told by the question alone."""
+    waiting = {call.id for call in unanswered(turn)}
+    place = max(place for place, message in enumerate(turn) if message.tool_calls)
+    step = turn[place]
+    made = tuple(call for call in step.tool_calls if call.id not in waiting)
+    done = (replace(step, content=None, tool_calls=made), *turn[place + 1 :]) if made else ()
+    said = "\n\n".join(filter(None, (step.text(), question)))
+    return (*turn[:place], *done, Message(Role.ASSISTANT, said))
 
 
 def _told(message: Message) -> list[Any]:

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from task.api.asks import Ask, Manner, session_title
 from task.api.client_tools import NO_RESULT
 from task.api.engine import Engine
 from task.api.identity import Who
 from task.api.incoming import Received
-from task.api.owing import Owing, conversation_key, ends_with
-from task.api.pausing import ALWAYS
+from task.api.owing import completed
+from task.api.replying import decided_alone, decided_in, files_of, resuming
 from task.conversation.history import INTERRUPTED, NOT_APPROVED, repaired, unanswered
-from task.conversation.messages import Attachment, Message, Role, ToolCall, tool_message
-from task.conversation.replies import Verdict, read_reply
+from task.conversation.messages import Message, Role, ToolCall, tool_message
 from task.errors import Conflict, InvalidRequest, NotFound
 from task.sessions.records import Answer, Approval, Session
 from task.sessions.service import Store
 
-MANY = 200  # more calls than any question asks about
 
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Preparing:
     """Makes runs of requests."""
 
     engine: Engine
-    _owing: Owing = field(default_factory=Owing)
 
     async def ask(
         self, who: Who, received: Received, manner: Manner, session_id: str | None, *, whole: bool = False
@@ -38,35 +34,29 @@ class Preparing:
             NotFound: the caller has no such session.
             Conflict: the session has ended.
         """
-        if session_id is None:
-            decided = await self._decided_by_word(who, received.messages, manner)
-            if decided is not None:
-                return decided
-            completed = self._owing.completed(who.owner, manner.prompt, received.messages)
-            history, new = _parted(_repaired(completed, received.messages))
-            return Ask(who, manner, new, history, files=_files([*history, *new]), sent=received.messages)
         store = await self.engine.store.get()
+        if session_id is None:
+            return await self._alone(store, who, received, manner)
         session = await store.sessions.get(who.owner, session_id)
         if session.ended_at is not None:
             raise Conflict(f"the session {session_id} has ended; start another one")
-        decided = await self._decided(store, who, session, received.messages[-1], manner)
+        decided = await decided_in(store, who, session, received.messages, manner)
         if decided is not None:
             return decided
         if whole:
             return await self._after(store, who, session, received.messages, manner)
-        found = await store.sessions.resume(who.owner, session_id, received.messages)
+        told = await completed(store, who.owner, manner.prompt, received.messages)
+        found = await store.sessions.resume(who.owner, session_id, told.messages)
         return await self._after(store, who, found.session, found.new, manner)
 
     async def in_new_session(self, who: Who, received: Received, manner: Manner) -> Ask:
-        """The run in a session that begins with it."""
+        """The run in a session that begins with it, or in the one whose question the last message answers."""
         store = await self.engine.store.get()
+        ask = await self._alone(store, who, received, manner)
+        if ask.start is not None:
+            return ask
         session = await store.sessions.start(who.owner, session_title(received.messages[-1]))
-        history, new = _parted(repaired(received.messages))
-        return Ask(who, manner, (*history, *new), (), session, _files([*history, *new]))
-
-    def remember(self, ask: Ask, added: Sequence[Message], calls: Sequence[ToolCall]) -> None:
-        """Keep a turn whose calls a caller without a session is to make: the client keeps its own calls only."""
-        self._owing.remember(ask.who.owner, ask.manner.prompt, ask.sent, calls, added)
+        return replace(ask, new=(*ask.history, *ask.new), history=(), session=session)
 
     async def resumed(self, who: Who, run_id: str) -> Ask | None:
         """The run that goes on with a suspended one; None while one of its questions is open, or it has gone on."""
@@ -80,41 +70,17 @@ class Preparing:
         waiting = {call.id for call in unanswered(session.messages)}
         if not waiting or not waiting <= {item.call_id for item in approvals}:
             return None
-        return self._resuming(who, session, approvals, await self._manner(store, who, run_id))
+        return resuming(who, session, approvals, await self._manner(store, who, run_id))
 
-    async def _decided_by_word(self, who: Who, sent: tuple[Message, ...], manner: Manner) -> Ask | None:
-        """The run that a caller without a session has decided about, with the question and the words at the end."""
-        said, asked, before = sent[-1], sent[-2:-1], sent[:-2]
-        words = said.content if said.role is Role.USER and isinstance(said.content, str) else ""
-        if not asked or asked[0].role is not Role.ASSISTANT or read_reply(words, None, MANY) is None:
-            return None
-        store, key = await self.engine.store.get(), conversation_key(who.owner, manner.prompt, before)
-        for item in reversed(await store.approvals.list(who.owner)):
-            if item.session_id and item.conversation == key and ends_with(asked[0].text(), item.question):
-                session = await store.sessions.get(who.owner, item.session_id)
-                decided = await self._decided(store, who, session, said, manner)
-                return replace(decided, sent=sent) if decided is not None else None
-        return None
-
-    async def _decided(self, store: Store, who: Who, session: Session, said: Message, manner: Manner) -> Ask | None:
-        calls = unanswered(session.messages)
-        if not calls or said.role is not Role.USER or not isinstance(said.content, str):
-            return None
-        open_ones = await store.approvals.list(who.owner, session_id=session.session_id)
-        by_call = {item.call_id: item for item in open_ones}
-        asked = [by_call[call.id] for call in calls if call.id in by_call]
-        verdicts = read_reply(said.content, None, len(asked)) if len(asked) == len(calls) else None
-        if verdicts is None:
-            return None
-        answered = [
-            await store.approvals.answer(who.owner, item.approval_id, _answer(verdict))
-            for item, verdict in zip(asked, verdicts, strict=True)
-        ]
-        return self._resuming(who, session, answered, manner)
-
-    def _resuming(self, who: Who, session: Session, approvals: Sequence[Approval], manner: Manner) -> Ask:
-        history = session.messages
-        return Ask(who, manner, (), history, session, _files(history), tuple(approvals))
+    async def _alone(self, store: Store, who: Who, received: Received, manner: Manner) -> Ask:
+        """The run of a caller who keeps the conversation."""
+        sent = received.messages
+        decided = await decided_alone(store, who, sent, manner)
+        if decided is not None:
+            return decided
+        told = await completed(store, who.owner, manner.prompt, sent)
+        history, new = _parted(_repaired(told.messages, sent))
+        return Ask(who, manner, new, history, files=files_of([*history, *new]), sent=sent)
 
     async def _after(self, store: Store, who: Who, session: Session, new: Sequence[Message], manner: Manner) -> Ask:
         asked = await self._asked(store, who, session)
@@ -126,7 +92,7 @@ class Preparing:
         if not session.title and not session.messages and new:
             await store.sessions.rename(who.owner, session.session_id, session_title(new[0]))
         history = session.messages
-        return Ask(who, manner, (*given_up, *new), history, session, _files([*history, *new]), answered)
+        return Ask(who, manner, (*given_up, *new), history, session, files_of([*history, *new]), answered)
 
     async def _asked(self, store: Store, who: Who, session: Session) -> tuple[Approval, ...]:
         """The questions about calls at the end of the session: other calls wait for results of the caller's tools.
@@ -197,18 +163,3 @@ def _reason(call: ToolCall, asked: Collection[str], theirs: Collection[str]) -> 
     if call.id in asked:
         return NOT_APPROVED
     return NO_RESULT if call.name in theirs else INTERRUPTED
-
-
-def _answer(verdict: Verdict) -> Answer:
-    if verdict.choice == "deny":
-        return Answer(False, verdict.reason)
-    return Answer(True, ALWAYS if verdict.choice == "always" else "")
-
-
-def _files(messages: Sequence[Message]) -> tuple[Attachment, ...]:
-    return tuple(
-        item
-        for message in messages
-        if message.role is Role.USER and message.custom_content is not None
-        for item in message.custom_content.attachments
-    )

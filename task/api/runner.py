@@ -15,6 +15,7 @@ from task.api.asks import Ask
 from task.api.choice import RunChoice
 from task.api.engine import Engine
 from task.api.failures import failure_of
+from task.api.owing import kept_turn
 from task.api.rendering import usage_data
 from task.errors import StoreUnavailable
 from task.sessions.records import FINISHED, Event, Run
@@ -180,7 +181,7 @@ class Runner:
     async def _ended(
         self, active: ActiveRun, result: Result, choice: RunChoice, observer: TraceObserver, store: Store
     ) -> None:
-        run = active.run
+        run, ask = active.run, active.ask
         if active.leaving is not None:
             active.leaving.cancel()
         if result.session_id is not None:
@@ -189,6 +190,9 @@ class Runner:
         active.trace = store.traces.queue(observer)
         active.session_id = result.session_id or run.session_id
         self._tell(active, result, choice)
+        kept = kept_turn(ask, result.added, result.calls, result.question) if result.error is None else None
+        if kept is not None:
+            store.turns.keep(ask.who.owner, *kept, session_id=ask.session.session_id if ask.session else None)
         try:
             error = str(result.error) if result.error is not None else None
             await store.runs.finish(

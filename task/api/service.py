@@ -17,6 +17,7 @@ from task.api.files import FileShelf
 from task.api.identity import Identity, Who
 from task.api.incoming import Reader, Received
 from task.api.preparing import Preparing
+from task.api.recalled import recalled
 from task.api.runner import ActiveRun, Runner
 from task.api.schemas import ChatCompletionRequest, ChatRequest, Open, Ours
 from task.errors import Conflict
@@ -110,11 +111,10 @@ class Service:
         )
 
     async def started(self, ask: Ask) -> ActiveRun:
-        """The run; a turn that waits for results of a session-less caller's tools is remembered when it ends."""
-        active = await self.runner.start(ask)
-        if ask.sent and ask.manner.tools:
-            active.ended.add_done_callback(lambda _: self._remember(active))
-        return active
+        """The run that the request asks for: a new one, or one of before that is told again."""
+        if ask.again is None:
+            return await self.runner.start(ask)
+        return self.runner.find(ask.again) or await recalled(await self.store(), ask, ask.again)
 
     async def resumed(self, who: Who, run_id: str | None) -> Run | None:
         """The run that goes on with a suspended one, when all that it asked is answered."""
@@ -127,8 +127,3 @@ class Service:
             return None
         self.runner.detach(active)
         return active.run
-
-    def _remember(self, active: ActiveRun) -> None:
-        result = active.result
-        if result is not None and result.calls:
-            self.preparing.remember(active.ask, result.added, result.calls)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, inspect, text
 from task.errors import StoreUnavailable
 from task.sessions.store import Database
 
-HEAD = "0002"  # the newest migration in `task/sessions/migrations/versions`
+HEAD = "0003"  # the newest migration in `task/sessions/migrations/versions`
 ALEMBIC = Lock()  # held while it works: what it works on stands in module-level names
 LOCK = 0x6469616C  # any number that others of the same database server do not lock
 _NEWER = "The store was written by a newer version ({found}) of this product. Start that version, or another store."

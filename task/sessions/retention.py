@@ -26,12 +26,13 @@ class Retention:
 
 
 async def forget(database: Database, retention: Retention, clock: Callable[[], float]) -> int:
-    """Remove what the rules no longer keep; how many sessions, traces and runs that were."""
-    sessions, traces, runs = tables.sessions.c, tables.traces.c, tables.runs.c
+    """Remove what the rules no longer keep; how many sessions, traces, runs and turns that were."""
+    sessions, traces, runs, turns = tables.sessions.c, tables.traces.c, tables.runs.c, tables.turns.c
     oldest = clock() - retention.days * DAY if retention.days is not None else None
     gone = await _forget(database, tables.sessions, sessions.updated_at, oldest, retention.sessions)
     gone += await _forget(database, tables.traces, traces.started_at, oldest, retention.traces)
     gone += await _forget(database, tables.runs, runs.started_at, oldest, retention.traces)
+    gone += await _forget(database, tables.turns, turns.kept_at, oldest, retention.traces)
     await _tidy(database, clock() - DAY)
     return gone
 

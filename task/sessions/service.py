@@ -22,6 +22,7 @@ from task.sessions.sessions import Sessions
 from task.sessions.store import PATIENCE, Database, open_database
 from task.sessions.trace_records import Trace
 from task.sessions.trace_store import Traces
+from task.sessions.turns import Turns
 from task.sessions.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class Store:
     sessions: Sessions
     runs: Runs
     traces: Traces
+    turns: Turns
     approvals: Approvals
     grants: StoredGrants
     keys: Keys
@@ -128,6 +130,7 @@ async def _opened(
         Sessions(database, clock),
         runs,
         Traces(database, writer, processes, prices, clock),
+        Turns(database, writer, clock),
         Approvals(database, clock),
         StoredGrants(database, clock),
         Keys(database, clock),

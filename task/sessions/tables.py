@@ -119,6 +119,19 @@ approvals = Table(
     Index("approvals_by_run", "run_id"),
 )
 
+# The key tells the conversation and its owner.
+turns = Table(
+    "turns",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("owner", OWNER, nullable=False),
+    Column("session_id", ID),
+    Column("kept_at", Double, nullable=False),
+    Column("data", Text, nullable=False),
+    Index("turns_by_age", "kept_at", "id"),
+    Index("turns_by_session", "session_id"),
+)
+
 grants = Table(
     "grants",
     metadata,

@@ -3,85 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from task.conversation.history import INTERRUPTED
-from task.llm.base import ToolCallDelta
-from task.llm.scripted import Reply, says, wants
-from tests.support.http_api import Api, http_api, said
+from task.llm.scripted import says, wants
+from tests.support.api_client import Client, agent, numbered, results, waiting
+from tests.support.http_api import said
 
-NOTES = str(Path(__file__).parent.parent / "contract" / "matrix" / "notes.py")
-LOOKUP: dict[str, Any] = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}}
 BOTH = (
     says("Let me see. ")
     & wants("write_note", text="milk")
     & wants("lookup", name="Ann")
     & wants("calculator", expression="1+1")
 )
-
-
-@asynccontextmanager
-async def agent(*script: Any, tmp_path: Path, **settings: Any) -> AsyncGenerator[Api]:
-    async with http_api(*script, tmp_path=tmp_path, tool_paths=[NOTES], **settings) as api:
-        yield api
-
-
-class Client:
-    """Sends its whole history, or only what is new in its session; reads answers as they come, or whole."""
-
-    def __init__(self, api: Api, *, stream: bool = False, session_id: str | None = None) -> None:
-        self.api, self.stream, self.session_id = api, stream, session_id
-        self.history: list[dict[str, Any]] = []
-        self.finish_reason: str | None = None
-
-    async def send(self, *messages: dict[str, Any]) -> dict[str, Any]:
-        """What the assistant answers."""
-        self.history += messages
-        body = {"tools": [LOOKUP], "stream": self.stream}
-        if self.session_id is not None:
-            body |= {"messages": messages, "session_id": self.session_id}
-        else:
-            body |= {"messages": self.history}
-        reply = await self.api.post("/v1/chat/completions", body)
-        assert reply.status == 200, reply.text
-        answer = self._put_together(reply.chunks) if self.stream else self._whole(reply.json)
-        self.history.append(answer)
-        return answer
-
-    async def result(self, content: str) -> dict[str, Any]:
-        """What is answered to the result of the one call that was handed out."""
-        [call] = self.history[-1]["tool_calls"]
-        assert call["function"]["name"] == "lookup"
-        return await self.send({"role": "tool", "tool_call_id": call["id"], "content": content})
-
-    def _whole(self, body: dict[str, Any]) -> dict[str, Any]:
-        self.finish_reason = body["choices"][0]["finish_reason"]
-        return body["choices"][0]["message"]
-
-    def _put_together(self, chunks: list[dict[str, Any]]) -> dict[str, Any]:
-        deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
-        self.finish_reason = chunks[-1]["choices"][0]["finish_reason"]
-        calls = [
-            {name: value for name, value in call.items() if name != "index"}
-            for delta in deltas
-            for call in delta.get("tool_calls", ())
-        ]
-        text = "".join(delta.get("content") or "" for delta in deltas)
-        return {"role": "assistant", "content": text} | ({"tool_calls": calls} if calls else {})
-
-
-def results(api: Api, request: int = -1) -> list[str]:
-    return [item["content"] for item in api.upstream.requests[request].messages if item["role"] == "tool"]
-
-
-async def waiting(api: Api) -> list[dict[str, Any]]:
-    return (await api.get("/approvals")).json["approvals"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -103,12 +39,6 @@ async def test_the_callers_calls_are_handed_out_and_then_the_question_is_put(
     assert asked == [(1, "stop"), ["write_note"]]
     assert third["content"] == "Done."
     assert told == ["noted: milk", "Ann is 42", "2"]
-
-
-def numbered(reply: Reply) -> Reply:
-    """The reply as servers give it that number the calls of each answer from nought."""
-    calls = (event for event in reply.events if isinstance(event, ToolCallDelta))
-    return Reply(tuple(replace(call, id=f"call_{number}") for number, call in enumerate(calls)))
 
 
 async def test_an_approval_of_an_earlier_call_with_the_same_id_and_arguments_allows_nothing(tmp_path: Path) -> None:

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from task.llm.base import ToolCallDelta
-from task.llm.scripted import Reply, says, wants
+from task.llm.scripted import says, wants
+from tests.support.api_client import LOOKUP, numbered, results
 from tests.support.http_api import Api, http_api, said
-
-LOOKUP = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}}
-
-
-def numbered(reply: Reply) -> Reply:
-    """The reply as servers give it that number the calls of each answer from nought."""
-    calls = (event for event in reply.events if isinstance(event, ToolCallDelta))
-    return Reply(tuple(replace(call, id=f"call_{number}") for number, call in enumerate(calls)))
-
-
-def results(api: Api, request: int) -> list[str]:
-    return [item["content"] for item in api.upstream.requests[request].messages if item["role"] == "tool"]
 
 
 async def asked(api: Api, text: str, **body: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -96,3 +83,13 @@ async def test_in_a_session_the_whole_history_goes_on_with_our_calls_of_the_same
         heard = [results(api, number) for number in (1, 2)]
     assert [done["session_id"], last["session_id"]] == [session["session_id"]] * 2
     assert heard == [["4", "2+2"]] * 2
+
+
+async def test_our_calls_of_a_turn_are_known_after_a_restart(tmp_path: Path) -> None:
+    both = wants("lookup", name="Ann") & wants("calculator", expression="1+1")
+    async with http_api(both, tmp_path=tmp_path) as api:
+        history, _ = await asked(api, "Ann?")
+    async with http_api(says("ok"), tmp_path=tmp_path) as api:
+        await told(api, history, "Ann is 42")
+        heard = results(api, 0)
+    assert heard == ["Ann is 42", "2"]

@@ -92,10 +92,8 @@ async def test_a_response_is_gone_on_with_in_the_other(agents: TwoAgents) -> Non
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("in_session", "known"), [(True, ["2", "42"]), (False, ["42"])])
-async def test_results_of_a_callers_own_tools_are_taken_by_the_other(
-    agents: TwoAgents, in_session: bool, known: list[str]
-) -> None:
+@pytest.mark.parametrize("in_session", [True, False])
+async def test_results_of_a_callers_own_tools_are_taken_by_the_other(agents: TwoAgents, in_session: bool) -> None:
     one, other = await agents.caller()
     agents.says(wants("calculator", expression="1+1") & wants("lookup", name="Ann"), says("Ann is 42."))
     more = {"session_id": (await one.post("/session/start")).json["session_id"]} if in_session else {}
@@ -104,7 +102,7 @@ async def test_results_of_a_callers_own_tools_are_taken_by_the_other(
     result = {"role": "tool", "tool_call_id": asked["tool_calls"][0]["id"], "content": "42"}
     answer = await other.post("/v1/chat/completions", {"messages": [said("How old?"), asked, result], **more})
     assert (answer.status, answer.json["choices"][0]["message"]["content"]) == (200, "Ann is 42.")
-    assert [item["content"] for item in agents.upstream.requests[-1].messages if item["role"] == "tool"] == known
+    assert [item["content"] for item in agents.upstream.requests[-1].messages if item["role"] == "tool"] == ["2", "42"]
 
 
 async def test_a_run_is_followed_live_in_the_other_and_stopped_there(agents: TwoAgents) -> None:
@@ -245,6 +243,21 @@ async def test_what_one_asks_is_approved_with_a_word_said_to_the_other(agents: T
     assert done["choices"][0]["message"]["content"] == "Noted."
     assert (await one.post(f"/approvals/{approval['approval_id']}", {"decision": "deny"})).status == 409
     assert agents.notes().count("oats") == 1
+
+
+async def test_a_client_without_a_session_approves_at_the_other_and_is_known_to_both(agents: TwoAgents) -> None:
+    one, other = await agents.caller()
+    agents.says(wants("write_note", text="flour"), says("Noted."), says("Flour."))
+    history = [said("note it")]
+    for api, words in ((one, "approve"), (other, "What did you note?")):
+        reply = await api.post("/v1/chat/completions", {"messages": history})
+        history += [reply.json["choices"][0]["message"], said(words)]
+    again = await one.post("/v1/chat/completions", {"messages": history[:3]})
+    last = await one.post("/v1/chat/completions", {"messages": history})
+    assert [reply.json["choices"][0]["message"]["content"] for reply in (again, last)] == ["Noted.", "Flour."]
+    sent = agents.upstream.requests[-1].messages
+    assert [item["content"] for item in sent if item["role"] == "tool"] == ["noted: flour"]
+    assert agents.notes().count("flour") == 1
 
 
 async def test_a_session_deleted_in_one_stops_its_run_in_the_other(agents: TwoAgents) -> None:

@@ -1,0 +1,137 @@
+"""A person's decision in words: the next message of a conversation that waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import takewhile
+
+from task.api.asks import Ask, Manner
+from task.api.identity import Who
+from task.api.owing import completed, conversation_key, decides, ends_with
+from task.api.pausing import ALWAYS
+from task.conversation.history import unanswered
+from task.conversation.messages import Attachment, Message, Role
+from task.conversation.replies import Verdict, read_reply
+from task.errors import Conflict
+from task.sessions.records import Answer, Approval, Session
+from task.sessions.service import Store
+
+OTHERWISE = "This question was answered otherwise before, and the first answer counts. Ask anew for what is wanted now."
+BROKEN_OFF = (
+    "This question was answered before. What was approved may have run, but the answer broke off: say what next."
+)
+
+
+async def decided_alone(store: Store, who: Who, sent: Sequence[Message], manner: Manner) -> Ask | None:
+    """The run that a caller without a session has decided about, with the question and the words at the end.
+
+    Raises:
+        Conflict: the question was answered before, otherwise.
+    """
+    if not decides(sent, len(sent) - 1):
+        return None
+    key = conversation_key(who.owner, manner.prompt, sent[:-2])
+    asked = await store.approvals.list(who.owner, waiting=False)
+    found = await _replied(store, who, [item for item in asked if item.conversation == key], sent, manner)
+    return await _told(store, who, found, sent, manner)
+
+
+async def decided_in(store: Store, who: Who, session: Session, sent: Sequence[Message], manner: Manner) -> Ask | None:
+    """The run that the last message decides about in this session.
+
+    Raises:
+        Conflict: the question that was sent with it was answered before, otherwise.
+    """
+    if not decides(sent, len(sent) - 1):
+        return await _decided(store, who, session, sent[-1], manner)
+    asked = await store.approvals.list(who.owner, session_id=session.session_id, waiting=False)
+    found = await _replied(store, who, asked, sent, manner)
+    return await _told(store, who, found or await _decided(store, who, session, sent[-1], manner), sent, manner)
+
+
+def resuming(who: Who, session: Session, approvals: Sequence[Approval], manner: Manner) -> Ask:
+    """The run that goes on with what the session ends with."""
+    history = session.messages
+    return Ask(who, manner, (), history, session, files_of(history), tuple(approvals))
+
+
+def files_of(messages: Sequence[Message]) -> tuple[Attachment, ...]:
+    """The files of the user's messages."""
+    return tuple(
+        item
+        for message in messages
+        if message.role is Role.USER and message.custom_content is not None
+        for item in message.custom_content.attachments
+    )
+
+
+async def _told(store: Store, who: Who, ask: Ask | None, sent: Sequence[Message], manner: Manner) -> Ask | None:
+    if ask is None:
+        return None
+    before = await completed(store, who.owner, manner.prompt, sent[:-1])
+    return replace(ask, sent=tuple(sent), start=before.start)
+
+
+async def _replied(
+    store: Store, who: Who, asked: Sequence[Approval], sent: Sequence[Message], manner: Manner
+) -> Ask | None:
+    """What the last message decides about those questions, of which the message before it puts one."""
+    put = [item for item in asked if item.session_id and ends_with(sent[-2].text(), item.question)]
+    waiting = [item for item in put if item.status == "waiting"]
+    for item in (waiting or put)[-1:]:
+        session = await store.sessions.get(who.owner, item.session_id or "")
+        if waiting:
+            return await _decided(store, who, session, sent[-1], manner)
+        return await _again(store, who, session, [one for one in put if one.run_id == item.run_id], sent[-1], manner)
+    return None
+
+
+async def _decided(store: Store, who: Who, session: Session, said: Message, manner: Manner) -> Ask | None:
+    calls = unanswered(session.messages)
+    if not calls or said.role is not Role.USER or not isinstance(said.content, str):
+        return None
+    open_ones = await store.approvals.list(who.owner, session_id=session.session_id)
+    by_call = {item.call_id: item for item in open_ones}
+    asked = [by_call[call.id] for call in calls if call.id in by_call]
+    verdicts = read_reply(said.content, None, len(asked)) if len(asked) == len(calls) else None
+    if verdicts is None:
+        return None
+    answered = [
+        await store.approvals.answer(who.owner, item.approval_id, _answer(verdict))
+        for item, verdict in zip(asked, verdicts, strict=True)
+    ]
+    return resuming(who, session, answered, manner)
+
+
+async def _again(
+    store: Store, who: Who, session: Session, asked: Sequence[Approval], said: Message, manner: Manner
+) -> Ask | None:
+    """The same answer once more, because its client tries again: the run that went on is told again.
+
+    One that failed before it said anything goes on where it stopped: what was approved has run.
+    """
+    verdicts = read_reply(said.text(), None, len(asked))
+    answers = [item.answer for item in asked if item.answer is not None]
+    if verdicts is None or len(answers) < len(asked):  # some have expired: it is as if nothing had been asked
+        return None
+    if [answer.allowed for answer in answers] != [verdict.choice != "deny" for verdict in verdicts]:
+        raise Conflict(OTHERWISE)
+    runs = (await store.runs.list(who.owner, session.session_id)).items
+    later = list(takewhile(lambda run: run.run_id != asked[0].run_id, runs))
+    if not later and unanswered(session.messages):  # nobody has gone on yet
+        return resuming(who, session, asked, manner)
+    if not later or len(later) == len(runs):
+        return None
+    run = later[-1]
+    if run.status not in ("cancelled", "failed", "interrupted"):
+        return Ask(who, manner, (), again=run.run_id)
+    if len(later) == 1 and session.messages[-1].role is Role.TOOL and not unanswered(session.messages):
+        return resuming(who, session, (), manner)
+    raise Conflict(BROKEN_OFF)
+
+
+def _answer(verdict: Verdict) -> Answer:
+    if verdict.choice == "deny":
+        return Answer(False, verdict.reason)
+    return Answer(True, ALWAYS if verdict.choice == "always" else "")

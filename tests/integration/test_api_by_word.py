@@ -1,0 +1,162 @@
+"""Approvals by a word of a client that keeps the conversation itself: at every door, remembered, and said twice."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.llm.scripted import says, wants
+from tests.support.api_client import Client, agent, results, waiting
+from tests.support.http_api import Api, Reply, said
+from tests.support.upstream import dripping, http_error
+
+ASKS = says("I would. ") & wants("write_note", text="milk")
+BREAD = says("And this.") & wants("write_note", text="bread")
+
+
+def roles(api: Api, request: int = -1) -> list[str]:
+    return [item["role"] for item in api.upstream.requests[request].messages]
+
+
+async def posted(api: Api, path: str, messages: list[dict[str, Any]]) -> tuple[Reply, str]:
+    """The reply, and what the assistant says in it."""
+    reply = await api.post(path, {"input" if path == "/v1/responses" else "messages": messages})
+    told = reply.json
+    if path == "/runs":
+        texts = ("text", "approval")
+        events = await api.events(told["run_id"])
+        return reply, "".join(event["text"] for event in events if event["type"] in texts)
+    if path == "/v1/responses":
+        return reply, told["output"][-1]["content"][0]["text"]
+    return reply, told["response"] if path == "/chat" else told["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize("path", ["/chat", "/runs", "/v1/responses", "/v1/chat/completions"])
+async def test_a_word_after_the_whole_history_decides_and_the_next_history_holds_what_was_done(
+    tmp_path: Path, path: str
+) -> None:
+    async with agent(ASKS, says("Done."), says("Milk."), tmp_path=tmp_path) as api:
+        history = [said("note it")]
+        for word in ("approve", "What did you note?", ""):
+            _, answer = await posted(api, path, history)
+            history += [said(answer, "assistant"), said(word)]
+        last = api.upstream.requests[-1].messages
+        known, told = results(api), [item["content"] for item in last if item["role"] in ("user", "assistant")]
+    assert [item["content"] for item in history[3::2]] == ["Done.", "Milk."]
+    assert known == ["noted: milk"]
+    assert told == ["note it", "I would. ", "Done.", "What did you note?"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("in_session", [False, True])
+async def test_all_that_one_turn_was_allowed_is_known_to_the_next(
+    tmp_path: Path, in_session: bool, stream: bool
+) -> None:
+    more = BREAD & wants("calculator", expression="1+1")
+    looks = wants("lookup", name="Ann")
+    async with agent(ASKS, more, looks, says("Done."), says("Both."), tmp_path=tmp_path) as api:
+        session_id = (await api.post("/session/start")).json["session_id"] if in_session else None
+        client = Client(api, stream=stream, session_id=session_id, whole=True)
+        for text in ("note it", "approve", "approve"):
+            answer = await client.send(said(text))
+        called = [call["function"]["name"] for call in answer["tool_calls"]]
+        await client.result("Ann is 42")
+        await client.send(said("What did you do?"))
+        known, told = results(api), roles(api)
+    assert called == ["lookup"]
+    assert known == ["noted: milk", "noted: bread", "2", "Ann is 42"]
+    assert told[-9:] == [
+        "user", "assistant", "tool", "assistant", "tool", "tool", "assistant", "tool", "assistant", "user",
+    ][-9:]  # fmt: skip
+
+
+async def test_a_second_question_that_nobody_answered_leaves_what_the_first_allowed(tmp_path: Path) -> None:
+    async with agent(ASKS, BREAD, says("Sure."), tmp_path=tmp_path) as api:
+        client = Client(api)
+        for text in ("note it", "approve", "What is new?"):
+            await client.send(said(text))
+        sent = api.upstream.requests[-1].messages[1:]
+    assert [item["role"] for item in sent] == ["user", "assistant", "tool", "assistant", "user"]
+    assert sent[3]["content"].startswith("And this.\n\n**May I do this?**")
+    assert results(api) == ["noted: milk"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("in_session", [False, True])
+async def test_the_same_approval_sent_twice_is_answered_twice_and_carried_out_once(
+    tmp_path: Path, in_session: bool, stream: bool
+) -> None:
+    async with agent(ASKS, BREAD, says("Done."), tmp_path=tmp_path) as api:
+        session_id = (await api.post("/session/start")).json["session_id"] if in_session else None
+        client = Client(api, stream=stream, session_id=session_id, whole=True)
+        await client.send(said("note it"))
+        asked = await client.send(said("approve"))
+        client.history.pop()
+        again = await client.again()
+        open_ones = [item["arguments"] for item in await waiting(api)]
+        client.history.append(again)
+        done = await client.send(said("approve"))
+        client.history.pop()
+        twice = [await client.again() for _ in range(2)]
+        requests = len(api.upstream.requests)
+    assert again == asked
+    assert open_ones == [{"text": "bread"}]
+    assert done["content"] == "Done."
+    assert twice == [done, done]
+    assert requests == 3
+
+
+async def test_an_approval_sent_again_while_it_is_carried_out_gets_the_same_answer(tmp_path: Path) -> None:
+    slow = dripping(says(*("word " for _ in range(4))), seconds=0.0005)
+    async with agent(ASKS, slow, tmp_path=tmp_path) as api:
+        client = Client(api)
+        await client.send(said("note it"))
+        client.history.append(said("approve"))
+        first = asyncio.ensure_future(client.post())
+        await api.upstream.received(2)
+        second = await client.post()
+        bodies = [(await asyncio.wait_for(first, 20)).json, second.json]
+    assert [body["choices"][0]["message"]["content"] for body in bodies] == ["word " * 4] * 2
+    assert bodies[0]["run_id"] == bodies[1]["run_id"]
+    assert bodies[0]["usage"] == bodies[1]["usage"]
+
+
+async def test_the_same_approval_hands_out_the_callers_calls_again(tmp_path: Path) -> None:
+    async with agent(ASKS, wants("lookup", name="Ann"), says("Done."), tmp_path=tmp_path) as api:
+        client = Client(api)
+        await client.send(said("note it"))
+        first = await client.send(said("approve"))
+        client.history.pop()
+        again = await client.again()
+        client.history.append(again)
+        done = await client.result("Ann is 42")
+    assert again["tool_calls"] == first["tool_calls"]
+    assert done["content"] == "Done."
+    assert results(api) == ["noted: milk", "Ann is 42"]
+
+
+async def test_an_approval_whose_answer_failed_goes_on_when_it_is_sent_again(tmp_path: Path) -> None:
+    async with agent(ASKS, http_error(401), says("Done."), tmp_path=tmp_path) as api:
+        client = Client(api)
+        await client.send(said("note it"))
+        client.history.append(said("approve"))
+        failed = await client.post()
+        done = await client.again()
+        known = results(api)
+    assert failed.status == 502
+    assert done["content"] == "Done."
+    assert known == ["noted: milk"]
+
+
+async def test_another_answer_to_a_question_that_was_answered_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    async with agent(ASKS, says("Done."), tmp_path=tmp_path) as api:
+        client = Client(api)
+        await client.send(said("note it"))
+        await client.send(said("approve"))
+        client.history[-2:] = [said("deny because I changed my mind")]
+        other = await client.post()
+    assert (other.status, other.error["code"]) == (409, "conflict")
+    assert "the first answer counts" in other.error["message"]

@@ -1,0 +1,89 @@
+"""A client of `/v1/chat/completions` with a tool of its own, and an agent with one that somebody has to approve."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from task.llm import scripted
+from task.llm.base import ToolCallDelta
+from tests.support.http_api import Api, Reply, http_api
+
+NOTES = str(Path(__file__).parent.parent / "contract" / "matrix" / "notes.py")
+LOOKUP: dict[str, Any] = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}}
+
+
+@asynccontextmanager
+async def agent(*script: Any, tmp_path: Path, **settings: Any) -> AsyncGenerator[Api]:
+    """The agent with the tool `write_note`."""
+    async with http_api(*script, tmp_path=tmp_path, tool_paths=[NOTES], **settings) as api:
+        yield api
+
+
+class Client:
+    """Sends its whole history, or in a session what is new; reads answers as they come, or at once."""
+
+    def __init__(
+        self, api: Api, *, stream: bool = False, session_id: str | None = None, whole: bool | None = None
+    ) -> None:
+        self.api, self.stream, self.session_id = api, stream, session_id
+        self.whole = session_id is None if whole is None else whole
+        self.history: list[dict[str, Any]] = []
+        self.finish_reason: str | None = None
+
+    async def send(self, *messages: dict[str, Any]) -> dict[str, Any]:
+        """What the assistant answers."""
+        self.history += messages
+        answer = await self.again(*messages)
+        self.history.append(answer)
+        return answer
+
+    async def again(self, *messages: dict[str, Any]) -> dict[str, Any]:
+        """What the assistant answers to a request whose answer is not added to the history."""
+        reply = await self.post(*messages)
+        assert reply.status == 200, reply.text
+        return self._put_together(reply.chunks) if self.stream else self._whole(reply.json)
+
+    async def post(self, *messages: dict[str, Any]) -> Reply:
+        session = {"session_id": self.session_id} if self.session_id is not None else {}
+        told = self.history if self.whole else messages
+        body = {"tools": [LOOKUP], "stream": self.stream, "messages": told, **session}
+        return await self.api.post("/v1/chat/completions", body)
+
+    async def result(self, content: str) -> dict[str, Any]:
+        """What is answered to the result of the one call that was handed out."""
+        [call] = self.history[-1]["tool_calls"]
+        assert call["function"]["name"] == "lookup"
+        return await self.send({"role": "tool", "tool_call_id": call["id"], "content": content})
+
+    def _whole(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.finish_reason = body["choices"][0]["finish_reason"]
+        return body["choices"][0]["message"]
+
+    def _put_together(self, chunks: list[dict[str, Any]]) -> dict[str, Any]:
+        deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+        self.finish_reason = chunks[-1]["choices"][0]["finish_reason"]
+        calls = [
+            {name: value for name, value in call.items() if name != "index"}
+            for delta in deltas
+            for call in delta.get("tool_calls", ())
+        ]
+        text = "".join(delta.get("content") or "" for delta in deltas)
+        return {"role": "assistant", "content": text} | ({"tool_calls": calls} if calls else {})
+
+
+def results(api: Api, request: int = -1) -> list[str]:
+    return [item["content"] for item in api.upstream.requests[request].messages if item["role"] == "tool"]
+
+
+async def waiting(api: Api) -> list[dict[str, Any]]:
+    return (await api.get("/approvals")).json["approvals"]
+
+
+def numbered(reply: scripted.Reply) -> scripted.Reply:
+    """The reply as servers give it that number the calls of each answer from nought."""
+    calls = (event for event in reply.events if isinstance(event, ToolCallDelta))
+    return scripted.Reply(tuple(replace(call, id=f"call_{number}") for number, call in enumerate(calls)))
