@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from time import time
 from typing import Any
 
 from starlette.requests import Request
@@ -185,7 +184,7 @@ def _choice(delta: Mapping[str, Any], reason: str | None = None) -> dict[str, An
 
 def _head(active: ActiveRun, kind: str) -> dict[str, Any]:
     number = active.run.run_id.removeprefix("run_")
-    return {"id": f"chatcmpl-{number}", "object": kind, "created": int(time()), "model": active.model}
+    return {"id": f"chatcmpl-{number}", "object": kind, "created": int(active.run.started_at), "model": active.model}
 
 
 def _ids(active: ActiveRun) -> dict[str, Any]:

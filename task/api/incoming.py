@@ -26,10 +26,14 @@ from task.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request's messages without the system prompt that stood in front, which is `prompt`."""
+    """A request's messages without the system prompt that stood in front, which is `prompt`.
+
+    `retried`: the client says that it has sent them before.
+    """
 
     messages: tuple[Message, ...]
     prompt: str | None = None
+    retried: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def openai_routes(service: Service) -> APIRouter:
     async def create_chat_completion(body: ChatCompletionRequest, request: Request) -> Response:
         """Answer a conversation; with `stream` as server-sent events."""
         who = await service.who(request)
-        received = await service.received(who, body)
+        received = await service.received(request, who, body)
         ask = await service.preparing.ask(
             who, received, service.completion_manner("v1", body, received), body.session_id
         )

@@ -41,7 +41,7 @@ def platform_routes(service: Service) -> APIRouter:
     async def chat(body: ChatRequest, request: Request) -> Response:
         """Answer a conversation in a session, which is made where none is named."""
         who = await service.who(request)
-        received = await service.received(who, body)
+        received = await service.received(request, who, body)
         given = {"temperature": body.temperature, "top_p": body.top_p, "max_tokens": body.max_tokens or CHAT_TOKENS}
         prompt = f"{CHAT_PROMPT}\n\n{await service.engine.prompt()}"
         manner = service.manner("chat", body, received, service.sampled(**given), prompt)

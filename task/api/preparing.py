@@ -40,7 +40,7 @@ class Preparing:
         session = await store.sessions.get(who.owner, session_id)
         if session.ended_at is not None:
             raise Conflict(f"the session {session_id} has ended; start another one")
-        decided = await decided_in(store, who, session, received.messages, manner)
+        decided = await decided_in(store, who, session, received, manner)
         if decided is not None:
             return decided
         if whole:

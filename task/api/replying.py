@@ -8,6 +8,7 @@ from itertools import takewhile
 
 from task.api.asks import Ask, Manner
 from task.api.identity import Who
+from task.api.incoming import Received
 from task.api.owing import completed, conversation_key, decides, ends_with
 from task.api.pausing import ALWAYS
 from task.conversation.history import unanswered
@@ -37,17 +38,31 @@ async def decided_alone(store: Store, who: Who, sent: Sequence[Message], manner:
     return await _told(store, who, found, sent, manner)
 
 
-async def decided_in(store: Store, who: Who, session: Session, sent: Sequence[Message], manner: Manner) -> Ask | None:
+async def decided_in(store: Store, who: Who, session: Session, received: Received, manner: Manner) -> Ask | None:
     """The run that the last message decides about in this session.
 
     Raises:
-        Conflict: the question that was sent with it was answered before, otherwise.
+        Conflict: it was answered before, otherwise.
     """
+    sent = received.messages
     if not decides(sent, len(sent) - 1):
-        return await _decided(store, who, session, sent[-1], manner)
+        again = await _last_again(store, who, session, sent[-1], manner) if received.retried else None
+        return again or await _decided(store, who, session, sent[-1], manner)
     asked = await store.approvals.list(who.owner, session_id=session.session_id, waiting=False)
     found = await _replied(store, who, asked, sent, manner)
     return await _told(store, who, found or await _decided(store, who, session, sent[-1], manner), sent, manner)
+
+
+async def decided_before(
+    store: Store, who: Who, session: Session, run_id: str, sent: Sequence[Message], manner: Manner
+) -> Ask | None:
+    """The run that went on with this suspended one, where the one message answers its questions once more.
+
+    Raises:
+        Conflict: they were answered otherwise.
+    """
+    asked = await store.approvals.list(who.owner, run_id=run_id, waiting=False)
+    return await _again(store, who, session, asked, sent[0], manner) if asked and len(sent) == 1 else None
 
 
 def resuming(who: Who, session: Session, approvals: Sequence[Approval], manner: Manner) -> Ask:
@@ -87,6 +102,15 @@ async def _replied(
     return None
 
 
+async def _last_again(store: Store, who: Who, session: Session, said: Message, manner: Manner) -> Ask | None:
+    """What a client is told that sends a word alone once more, when the last run went on with a decision.
+
+    A question that this run has put is not what the word answers: the client has not read it.
+    """
+    runs = (await store.runs.list(who.owner, session.session_id, limit=2)).items
+    return await decided_before(store, who, session, runs[1].run_id, [said], manner) if len(runs) > 1 else None
+
+
 async def _decided(store: Store, who: Who, session: Session, said: Message, manner: Manner) -> Ask | None:
     calls = unanswered(session.messages)
     if not calls or said.role is not Role.USER or not isinstance(said.content, str):
@@ -111,7 +135,8 @@ async def _again(
 
     One that failed before it said anything goes on where it stopped: what was approved has run.
     """
-    verdicts = read_reply(said.text(), None, len(asked))
+    words = said.content if said.role is Role.USER and isinstance(said.content, str) else ""
+    verdicts = read_reply(words, None, len(asked))
     answers = [item.answer for item in asked if item.answer is not None]
     if verdicts is None or len(answers) < len(asked):  # some have expired: it is as if nothing had been asked
         return None

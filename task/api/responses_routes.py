@@ -15,6 +15,7 @@ from task.api.documents_responses import ItemList, ResponseBody, ResponseDeleted
 from task.api.identity import Who
 from task.api.incoming import Received
 from task.api.rendering import json_response
+from task.api.replying import decided_before
 from task.api.responses_input import ResponseRequest, messages_of, options_of
 from task.api.responses_items import Order, input_items, page_of_items
 from task.api.responses_output import response_body, response_events, spoken
@@ -22,6 +23,7 @@ from task.api.responses_stored import DOOR, StoredResponse, previous_response, s
 from task.api.schemas import Ours
 from task.api.service import Service
 from task.errors import InvalidRequest
+from task.sessions.records import Session
 from task.sessions.service import Store
 
 STREAM = {"text/event-stream": {}}
@@ -117,12 +119,15 @@ async def _ask(service: Service, who: Who, body: ResponseRequest, received: Rece
         return await service.preparing.ask(who, unstored, manner, None)
     if found is None:
         return await service.preparing.in_new_session(who, received, manner)
-    return await service.preparing.ask(who, received, manner, await _session_after(store, who, found), whole=True)
-
-
-async def _session_after(store: Store, who: Who, found: StoredResponse) -> str:
-    """The session that ends with the response; where others have followed it already, a branch."""
     session = await store.sessions.get(who.owner, found.session_id)
+    again = await decided_before(store, who, session, found.run.run_id, received.messages, manner)
+    if again is not None:
+        return again
+    return await service.preparing.ask(who, received, manner, await _session_after(store, session, found), whole=True)
+
+
+async def _session_after(store: Store, session: Session, found: StoredResponse) -> str:
+    """The session that ends with the response; where others have followed it already, a branch."""
     if found.end is None or session.length == found.end:
         return session.session_id
-    return (await store.sessions.branch(who.owner, session.session_id, found.end)).session_id
+    return (await store.sessions.branch(session.owner, session.session_id, found.end)).session_id

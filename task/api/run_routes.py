@@ -29,7 +29,7 @@ def run_routes(service: Service) -> APIRouter:
     async def start_run(body: RunRequest, request: Request) -> Response:
         """Begin an answer in a session and return at once; its events tell the rest."""
         who = await service.who(request)
-        received = await service.received(who, body)
+        received = await service.received(request, who, body)
         manner = service.completion_manner("runs", body, received)
         ask = (
             await service.preparing.in_new_session(who, received, manner)

@@ -34,6 +34,7 @@ PASSED_ON = (
     "response_format", "frequency_penalty", "presence_penalty", "parallel_tool_calls", "logit_bias", "user",
     "verbosity", "service_tier", "prompt_cache_key", "safety_identifier",
 )  # fmt: skip
+RETRIES = "x-stainless-retry-count"  # how often OpenAI's client libraries have sent a request before
 _WHO = "task.api.who"
 CHAT_PROMPT = "You are a helpful assistant with access to web search and calculator tools."
 
@@ -66,8 +67,9 @@ class Service:
     def model_of(self, name: str | None) -> str:
         return self.engine.model if name in (None, "", AGENT) else str(name)
 
-    async def received(self, who: Who, body: ChatCompletionRequest | ChatRequest) -> Received:
-        return await self.reader.read(who, body.messages)
+    async def received(self, request: Request, who: Who, body: ChatCompletionRequest | ChatRequest) -> Received:
+        received = await self.reader.read(who, body.messages)
+        return replace(received, retried=request.headers.get(RETRIES, "0") != "0")
 
     def sampled(self, **given: Any) -> ModelOptions:
         """The request's options over the documented defaults, which give way to the operator's."""

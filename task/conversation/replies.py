@@ -16,9 +16,12 @@ BUTTONS: Mapping[int, Choice] = {1: "approve", 2: "always", 3: "deny", CHECKED: 
 NOT_CHOSEN = "the user did not approve it"
 REASON_CHARS = 1_000
 
+# The words of the question, of its buttons, and a plain yes or no. "OK" or "sure" may mean no more than "I see".
 _WORDS: Mapping[str, Choice] = {
     "approve": "approve",
+    "allow": "approve",
     "yes": "approve",
+    "always allow": "always",
     "always": "always",
     "deny": "deny",
     "no": "deny",
@@ -71,7 +74,10 @@ def _of_form(value: Any, count: int) -> tuple[Verdict, ...] | None:
 
 def _of_text(text: str, count: int) -> tuple[Verdict, ...] | None:
     found: dict[int, Verdict] = {}
-    for segment in _SEGMENTS.split(text.strip(" \t\r\n")):
+    text = text.strip(" \t\r\n")
+    if _CLAUSE.match(text) is None:  # most messages, some of them long
+        return None
+    for segment in _SEGMENTS.split(text):
         clauses = _clauses(segment.strip(" \t\r"))
         if clauses is None:
             return None

@@ -160,3 +160,32 @@ async def test_another_answer_to_a_question_that_was_answered_is_refused_with_a_
         other = await client.post()
     assert (other.status, other.error["code"]) == (409, "conflict")
     assert "the first answer counts" in other.error["message"]
+
+
+async def test_a_word_that_openais_client_sends_again_answers_no_question_that_it_has_not_read(tmp_path: Path) -> None:
+    retried = {"x-stainless-retry-count": "1"}
+    async with agent(ASKS, BREAD, says("Done."), tmp_path=tmp_path) as api:
+        session = {"session_id": (await api.post("/session/start")).json["session_id"]}
+        await api.complete("note it", **session)
+        body = {"messages": [said("approve")], **session}
+        first = (await api.post("/v1/chat/completions", body, headers=retried)).json  # the one before it never came
+        again = (await api.post("/v1/chat/completions", body, headers=retried)).json
+        open_ones = [item["arguments"] for item in await waiting(api)]
+        last = (await api.post("/v1/chat/completions", body)).json
+        twice = (await api.post("/v1/chat/completions", body, headers=retried)).json
+    assert first["choices"][0]["message"]["content"].startswith("And this.\n\n**May I do this?**")
+    assert again == first
+    assert open_ones == [{"text": "bread"}]
+    assert last["choices"][0]["message"]["content"] == "Done."
+    assert twice == last
+
+
+async def test_a_word_sent_again_after_the_same_response_is_answered_by_the_same_response(tmp_path: Path) -> None:
+    async with agent(ASKS, says("Done."), tmp_path=tmp_path) as api:
+        asked = (await api.post("/v1/responses", {"input": "note it"})).json
+        body = {"input": "approve", "previous_response_id": asked["id"]}
+        first, again = [(await api.post("/v1/responses", body)).json for _ in range(2)]
+        other = await api.post("/v1/responses", {**body, "input": "deny"})
+    assert first["output"][0]["content"][0]["text"] == "Done."
+    assert again == first
+    assert other.status == 409
