@@ -10,7 +10,7 @@ from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from task.errors import AgentError, SettingsError
+from task.errors import AgentError, SettingsError, StoreUnavailable
 
 if TYPE_CHECKING:
     from task.sessions.service import Store
@@ -43,16 +43,19 @@ class StoreAccess:
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     _trying: asyncio.Lock = field(default_factory=asyncio.Lock)
     _not_before: float = 0.0
+    _closed: bool = False
 
     async def get(self) -> Store:
         """The store.
 
         Raises:
-            StoreUnavailable: its database does not answer.
+            StoreUnavailable: its database does not answer, or the store was closed.
             SettingsError: its address names none.
         """
         if self._store is None:
             async with self._opening:
+                if self._closed:  # a late request must not open what nobody would close any more
+                    raise StoreUnavailable("The agent is ending. Try again in a moment.")
                 if self._store is None:
                     self._store = await self._opened()
         return self._store
@@ -76,7 +79,9 @@ class StoreAccess:
             return None
 
     async def close(self) -> None:
+        """Close the store for good, once an opening under way has ended."""
         async with self._opening:
+            self._closed = True
             if self._store is not None:
                 await self._store.close()
                 self._store = None

@@ -1,4 +1,4 @@
-"""The store's writer ends when it is told to, whatever it is doing."""
+"""The store and its writer end when they are told to, whatever they are doing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import Connection
 
 from task.errors import StoreUnavailable
+from task.sessions.opening import StoreAccess
 from task.sessions.service import open_store
 from task.sessions.store import open_database
 from task.sessions.writer import Writer
@@ -72,3 +73,14 @@ async def test_a_store_whose_opening_is_given_up_leaves_no_writer(tmp_path: Path
 
 def writers() -> list[asyncio.Task[object]]:
     return [task for task in asyncio.all_tasks() if "Writer._run" in repr(task.get_coro())]
+
+
+async def test_a_late_request_does_not_open_a_store_that_was_closed(tmp_path: Path) -> None:
+    access = StoreAccess(f"sqlite:///{tmp_path}/store.db")
+    opening, closing = asyncio.create_task(access.get()), asyncio.create_task(access.close())
+    await opening
+    await closing
+    with pytest.raises(StoreUnavailable, match="ending"):
+        await access.get()
+    assert await access.soon() is None
+    assert writers() == []
