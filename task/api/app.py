@@ -87,12 +87,11 @@ def http_api(
 def _application(service: Service, *, ui: bool) -> FastAPI:
     app = FastAPI(title="General purpose agent", version="1", description=ABOUT, docs_url=None, redoc_url=None)
     tell_failures(app)
-    app.include_router(openai_routes(service))
-    app.include_router(responses_routes(service))
-    app.include_router(platform_routes(service))
-    app.include_router(run_routes(service))
+    routers = [openai_routes, responses_routes, platform_routes, run_routes, *([markdown_routes] if ui else [])]
+    for routes in routers:
+        # As they are: `include_router` would build each of them a second time, while the first request waits.
+        app.router.routes.extend(routes(service).routes)
     if ui:
-        app.include_router(markdown_routes(service))
         add_page(app)
     describe(app, service.identity.mode)
 
