@@ -275,6 +275,20 @@ async def test_a_cancellation_nobody_asked_for_is_a_lost_connection() -> None:
     assert failure.fault is Fault.LOST
 
 
+async def test_a_stop_is_no_failure_whatever_breaks_on_its_way() -> None:
+    async def stopped() -> MCPFailure | None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            return failure_of(ExceptionGroup("", [BrokenPipeError()]), "it", 1, [], session=False)
+        return None
+
+    call = asyncio.create_task(stopped())
+    await asyncio.sleep(0)
+    call.cancel()
+    assert await call is None
+
+
 async def noted(folder: Path, line: str, times: int) -> None:
     """Wait until the peer has noted the line so many times."""
     async with asyncio.timeout(5):

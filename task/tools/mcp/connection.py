@@ -97,6 +97,8 @@ class ServerConnection:
             raise
         except BaseException as error:
             failure = failure_of(error, self._server, seconds, statuses, session=session)
+            if failure is None and isinstance(error, Exception):  # the SDK breaks in many ways when it is stopped
+                raise asyncio.CancelledError from error
             if failure is None:
                 raise
             if failure.fault not in KEEP_ERA:

@@ -69,7 +69,7 @@ def failure_of(
     session of the older protocol.
     """
     leaves = list(_leaves(error))
-    if any(isinstance(leaf, KeyboardInterrupt | SystemExit) for leaf in leaves) or _stopped(leaves):
+    if any(isinstance(leaf, KeyboardInterrupt | SystemExit) for leaf in leaves) or asked_to_stop():
         return None
     status = statuses[-1] if statuses else None
     faults = {_fault(leaf, status, session) for leaf in leaves}
@@ -80,11 +80,10 @@ def failure_of(
     return MCPFailure(fault, _WORDS[fault].format(server=server, seconds=seconds, status=status, status_words=words))
 
 
-def _stopped(leaves: Sequence[BaseException]) -> bool:
+def asked_to_stop() -> bool:
+    """Whether somebody has cancelled this task; a broken transport of the SDK cancels without being asked."""
     task = asyncio.current_task()
-    # A broken transport of the SDK cancels the task that uses it, without anybody having asked for a stop.
-    asked = task is not None and task.cancelling() > 0
-    return asked and any(isinstance(leaf, asyncio.CancelledError) for leaf in leaves)
+    return task is not None and task.cancelling() > 0
 
 
 def _fault(leaf: BaseException, status: int | None, session: bool) -> Fault:

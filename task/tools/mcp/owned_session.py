@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from task.tools.mcp.failures import asked_to_stop
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -52,7 +54,7 @@ class OwnedSession:
         try:
             yield opened.client.result()
         except BaseException as error:
-            if not isinstance(error, asyncio.CancelledError) or not _asked_to_stop():
+            if not isinstance(error, asyncio.CancelledError) or not asked_to_stop():
                 opened.retired = True
             raise
         finally:
@@ -64,12 +66,11 @@ class OwnedSession:
         """End every opening; each in the task that made it."""
         if self._current is not None:
             self._current.stop.set()
-        for owner in list(self._owners):
-            done, _ = await asyncio.wait({owner}, timeout=END_SECONDS)
-            if not done:
+        if self._owners:
+            _, late = await asyncio.wait(self._owners, timeout=END_SECONDS)
+            for owner in late:
                 owner.cancel()
-                with suppress(asyncio.CancelledError, Exception):
-                    await owner
+                await asyncio.wait({owner}, timeout=END_SECONDS)
 
     async def _open_one(self) -> _Opened:
         async with self._lock:
@@ -101,10 +102,5 @@ class OwnedSession:
                 told = error if isinstance(error, Exception) else ConnectionError("the session was not opened")
                 opened.client.set_exception(told)
                 opened.client.exception()  # who waited for it may have left
-            if _asked_to_stop():
+            if asked_to_stop():
                 raise
-
-
-def _asked_to_stop() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
