@@ -8,7 +8,14 @@ from pydantic import Field, RootModel
 
 from task.api.documents import AttachmentBody, ErrorDetail, Told, ToolCallBody, UsageBody
 from task.api.documents_platform import ApprovalBody
-from task.api.documents_responses import OutputCall, OutputMessage, OutputPart, ResponseBody
+from task.api.documents_responses import (
+    FileCitation,
+    OutputCall,
+    OutputMessage,
+    OutputPart,
+    ResponseBody,
+    UrlCitation,
+)
 
 Ended = Literal["finished", "limited", "suspended", "cancelled", "failed", "interrupted"]
 
@@ -139,6 +146,13 @@ class OutputText(_Place):
     logprobs: list[None]
 
 
+class AnnotationAdded(_Place):
+    type: Literal["response.output_text.annotation.added"]
+    content_index: int
+    annotation_index: int
+    annotation: FileCitation | UrlCitation
+
+
 class OutputTextDone(_Place):
     type: Literal["response.output_text.done"]
     content_index: int
@@ -157,7 +171,10 @@ class CallArgumentsDone(_Place):
     arguments: str
 
 
-_Response = ResponseCame | ItemCame | PartCame | OutputText | OutputTextDone | CallArguments | CallArgumentsDone
+_Response = (
+    ResponseCame | ItemCame | PartCame | OutputText | AnnotationAdded | OutputTextDone | CallArguments
+    | CallArgumentsDone
+)  # fmt: skip
 
 
 class ResponseEvent(RootModel[Annotated[_Response, Field(discriminator="type")]]):

@@ -4,13 +4,34 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from task.api.documents import CachedTokens, ReasoningTokens, Told
+from pydantic import Field
+
+from task.api.documents import AttachmentBody, CachedTokens, ReasoningTokens, Told
+
+
+class FileCitation(Told):
+    """A file that the answer carries or quotes; `file_id` is its name at `/v1/files`."""
+
+    type: Literal["file_citation"]
+    file_id: str
+    filename: str
+    index: int
+
+
+class UrlCitation(Told):
+    """A page that the answer carries or quotes."""
+
+    type: Literal["url_citation"]
+    url: str
+    title: str
+    start_index: int
+    end_index: int
 
 
 class OutputPart(Told):
     type: Literal["output_text"]
     text: str
-    annotations: list[dict[str, Any]]
+    annotations: list[FileCitation | UrlCitation]
     logprobs: list[dict[str, Any]]
 
 
@@ -82,6 +103,7 @@ class ResponseBody(Told):
     status: Literal["completed", "incomplete", "failed", "cancelled", "in_progress"]
     model: str
     output: list[OutputMessage | OutputCall]
+    attachments: list[AttachmentBody] = Field(description="All that the answer carries beside its text.")
     usage: ResponseUsage | None
     error: ResponseError | None
     incomplete_details: IncompleteDetails | None

@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any
 
 from task.api.asks import Manner
+from task.api.citations import citations
 from task.api.completions import content_of, usage_of
 from task.api.rendering import sse
 from task.api.runner import ActiveRun, Runner
@@ -20,7 +21,7 @@ _CANCELLED, _FAILED = "cancelled", frozenset({"failed", "interrupted"})
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What a run has said: `text` with the question it ended with, `calls` that are the client's to make.
+    """What a run has said: `text` with the question it ended with, `calls` that are the client's to make, and files.
 
     `usage` is counted in chat completions' names, None until the run has ended; `error` is OpenAI's; `finish_reason`
     is chat completions' word for the end, None where it is told as an error.
@@ -31,6 +32,7 @@ class Spoken:
     session_id: str | None
     text: str = ""
     calls: Sequence[Mapping[str, Any]] = ()
+    attachments: Sequence[Mapping[str, str]] = ()
     usage: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
     finish_reason: str | None = None
@@ -58,19 +60,20 @@ def spoken(active: ActiveRun) -> Spoken:
     failure = result.failure.body()["error"] if result.failure is not None else None
     return Spoken(
         replace(active.run, status=result.status), active.ask.manner, active.session_id, content_of(active),
-        [call.as_dict() for call in result.calls], usage_of(active), failure, result.finish_reason,
+        [call.as_dict() for call in result.calls], active.attachments, usage_of(active), failure, result.finish_reason,
     )  # fmt: skip
 
 
 def response_body(said: Spoken) -> dict[str, Any]:
     """The response as far as it has come."""
-    output = [_message(said.run, said.text)] if said.text else []
+    output = [_message(said.run, said.text, citations(said.attachments, said.text))] if said.text else []
     output += [_call(call) for call in said.calls]
     return {
         **_head(said),
         "error": _error(said),
         "incomplete_details": {"reason": said.incomplete} if said.incomplete is not None else None,
         "output": output,
+        "attachments": list(said.attachments),
         "usage": _usage(said.usage) if said.usage is not None else None,
     }
 
@@ -90,6 +93,7 @@ class _Stream:
         self._numbers = count()
         self._begun = self._message_open = False
         self._text: list[str] = []
+        self._attachments: list[Mapping[str, str]] = []
         self._items = 0
 
     def told(self, event: Event) -> bytes:
@@ -98,6 +102,9 @@ class _Stream:
                 return self._begin() + self._delta(event.data["text"])
             case "approval":
                 return self._begin() + self._delta(("\n\n" if self._text else "") + event.data["text"])
+            case "attachment" if event.data["stage"] is None:
+                self._attachments.append(event.data["attachment"])
+                return b""
             case "tool_calls":
                 return self._begin() + self._close_message() + self._calls(event.data["tool_calls"])
             case "finished":
@@ -120,9 +127,9 @@ class _Stream:
         place = self._place()
         if not self._message_open:
             self._message_open = True
-            item = {**_message(self._run, ""), "status": "in_progress", "content": []}
+            item = {**_message(self._run, "", []), "status": "in_progress", "content": []}
             opening = self._event("response.output_item.added", output_index=self._items, item=item)
-            opening += self._event("response.content_part.added", **place, part=_part(""))
+            opening += self._event("response.content_part.added", **place, part=_part("", []))
         self._text.append(text)
         return opening + self._event("response.output_text.delta", **place, delta=text, logprobs=[])
 
@@ -132,11 +139,17 @@ class _Stream:
         self._message_open = False
         text, place, index = "".join(self._text), self._place(), self._items
         self._items += 1
-        return (
-            self._event("response.output_text.done", **place, text=text, logprobs=[])
-            + self._event("response.content_part.done", **place, part=_part(text))
-            + self._event("response.output_item.done", output_index=index, item=_message(self._run, text))
-        )
+        noted = citations(self._attachments, text)
+        parts = [
+            *(
+                self._event("response.output_text.annotation.added", **place, annotation_index=number, annotation=item)
+                for number, item in enumerate(noted)
+            ),
+            self._event("response.output_text.done", **place, text=text, logprobs=[]),
+            self._event("response.content_part.done", **place, part=_part(text, noted)),
+            self._event("response.output_item.done", output_index=index, item=_message(self._run, text, noted)),
+        ]
+        return b"".join(parts)
 
     def _calls(self, calls: Sequence[Mapping[str, Any]]) -> bytes:
         parts = b""
@@ -230,13 +243,13 @@ def _message_id(run: Run) -> str:
     return f"msg_{run.run_id.removeprefix('run_')}"
 
 
-def _message(run: Run, text: str) -> dict[str, Any]:
+def _message(run: Run, text: str, noted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     head = {"id": _message_id(run), "type": "message", "status": "completed", "role": "assistant"}
-    return {**head, "content": [_part(text)]}
+    return {**head, "content": [_part(text, noted)]}
 
 
-def _part(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def _part(text: str, noted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": list(noted), "logprobs": []}
 
 
 def _call(call: Mapping[str, Any]) -> dict[str, Any]:

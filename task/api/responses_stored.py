@@ -40,6 +40,7 @@ class StoredResponse:
         return Spoken(
             self.run, self.manner, self.session_id, _text(self.events),
             [call for event in self.events if event.type == "tool_calls" for call in event.data["tool_calls"]],
+            [event.data["attachment"] for event in self.events if event.type == "attachment" and _of_answer(event)],
             _last(self.events, "usage"), (_last(self.events, "error") or {}).get("error"),
             (_last(self.events, "finished") or {}).get("finish_reason"),
         )  # fmt: skip
@@ -105,6 +106,10 @@ async def _events(store: Store, run: Run) -> list[Event]:
 def _text(events: Sequence[Event]) -> str:
     said = "".join(event.data["text"] for event in events if event.type == "text")
     return "\n\n".join(filter(None, (said, *(event.data["text"] for event in events if event.type == "approval"))))
+
+
+def _of_answer(event: Event) -> bool:
+    return event.data["stage"] is None
 
 
 def _last(events: Sequence[Event], kind: str) -> Mapping[str, Any] | None:

@@ -9,6 +9,7 @@ from aiohttp import ClientSession
 
 from task.llm.scripted import says, wants
 from tests.support.core import API_KEY
+from tests.support.described import faults
 from tests.support.http_api import Api, said
 from tests.support.image_deployment import PNG, image_deployment
 from tests.support.product import product
@@ -59,3 +60,44 @@ async def test_an_answer_without_attachments_has_no_further_field(tmp_path: Path
         chat = (await api.post("/chat", {"messages": [said("?")]})).json
     assert "custom_content" not in message
     assert chat["attachments"] == []
+
+
+async def test_openais_client_reads_a_made_file_in_the_annotations_of_a_response(tmp_path: Path) -> None:
+    from openai import AsyncOpenAI
+
+    async with (
+        image_deployment() as images,
+        product(*TURN, *TURN, says("A cat."), tmp_path=tmp_path, models=images.models, dial_api_key=API_KEY) as running,
+        ClientSession() as session,
+        AsyncOpenAI(base_url=f"{running.agent_url}/v1", api_key="none", max_retries=0, timeout=20) as openai,
+    ):
+        images.core = running.core.url
+        api = Api(running.agent_url, running.upstream, session)
+        document = (await api.get("/openapi.json")).json
+        whole = await openai.responses.create(model="test-model", input="Paint a cat")
+        kept = await openai.responses.retrieve(whole.id)
+        events = (await api.post("/v1/responses", {"input": "Paint a cat", "stream": True})).chunks
+        output = [item.model_dump(exclude_none=True) for item in whole.output]
+        again: Any = [said("Paint a cat"), *output, said("What is it?")]
+        after = await openai.responses.create(model="test-model", input=again)
+        [message] = whole.output
+        assert message.type == "message"
+        [part] = message.content
+        assert part.type == "output_text"
+        [noted] = part.annotations
+        assert noted.type == "file_citation"
+        content = (await openai.files.content(noted.file_id)).content
+    assert content == PNG
+    assert noted.filename.endswith(".png")
+    assert kept.output == whole.output
+    assert [item["file_id"] for item in whole.model_dump()["attachments"]] == [noted.file_id]
+    assert whole.model_dump()["attachments"] == kept.model_dump()["attachments"]
+    assert after.output_text == "A cat."
+    assert [event["type"] for event in events][-6:-3] == [
+        "response.output_text.delta", "response.output_text.annotation.added", "response.output_text.done",
+    ]  # fmt: skip
+    [added] = [event["annotation"] for event in events if event["type"] == "response.output_text.annotation.added"]
+    assert added == {**noted.model_dump(), "file_id": added["file_id"], "filename": added["filename"]}
+    assert events[-1]["response"]["output"][0]["content"][0]["annotations"] == [added]
+    for event in events:
+        assert faults(document, "ResponseEvent", event) == []
