@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import numpy as np
@@ -113,6 +114,20 @@ async def test_a_model_that_is_not_there_is_refused_with_a_sentence(tmp_path: Pa
     async with own_embedder(tmp_path) as embedder:
         with pytest.raises(EmbeddingUnavailable, match=r"no folder .* with an embedding model"):
             await embedder.embed([QUESTION])
+
+
+async def test_it_starts_in_an_agent_with_more_than_a_thousand_open_files(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, before[1]), before[1]))
+    try:
+        with ExitStack() as files:
+            while files.enter_context(open(os.devnull)).fileno() < 1024:
+                continue
+            async with own_embedder(tmp_path) as embedder:
+                with pytest.raises(EmbeddingUnavailable, match="no folder"):
+                    await embedder.embed([QUESTION])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 async def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:

@@ -107,8 +107,8 @@ class Embedder:
         return await asyncio.to_thread(_matrix, answer, len(texts))
 
     async def close(self) -> None:
-        """End the process, if this agent has started it."""
-        await asyncio.to_thread(self._end, self._process)
+        """End the process, if this agent has started it or is starting it now."""
+        await asyncio.to_thread(self._stop)
 
     async def _asked_again(self, texts: Sequence[str], tell: Observer) -> Frame:
         try:
@@ -195,6 +195,10 @@ class Embedder:
             if process is self._process:  # another request that failed may have had it replaced
                 self._kill()
 
+    def _stop(self) -> None:
+        with self._starting:
+            self._kill()
+
     def _kill(self) -> None:
         process, self._process = self._process, None
         if process is None:
@@ -226,8 +230,9 @@ def _answers(path: Path) -> bool:
 
 def _says_ready(process: subprocess.Popen[bytes], seconds: float) -> bool:
     assert process.stdout is not None
-    readable, _, _ = select.select([process.stdout], [], [], seconds)
-    return bool(readable) and process.stdout.readline() == b"ready\n"
+    told = select.poll()  # select() knows no files above 1024, and each stream that is answered takes some
+    told.register(process.stdout, select.POLLIN)
+    return bool(told.poll(seconds * 1000)) and process.stdout.readline() == b"ready\n"
 
 
 def _request(texts: Sequence[str]) -> Frame:
