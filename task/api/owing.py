@@ -64,7 +64,7 @@ def kept_turn(ask: Ask, added: Sequence[Message], calls: Sequence[ToolCall], que
     before.add(ask.sent)
     start, turn = len(ask.sent), tuple(added)
     if ask.start is not None:
-        start, turn = ask.start, _since_the_user((*ask.history, *ask.new, *added))
+        start, turn = ask.start, since_the_user((*ask.history, *ask.new, *added))
     return before.key(calls), Turn(start, _as_asked(turn, question) if question else turn)
 
 
@@ -86,6 +86,12 @@ def conversation_key(owner: str, prompt: str | None, sent: Sequence[Message]) ->
 def ends_with(text: str, question: str) -> bool:
     """Whether the words end with the question, however the spaces between them are written."""
     return bool(question) and _letters(text).endswith(_letters(question))
+
+
+def since_the_user(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """What was done since the user's last message."""
+    asked = [place for place, message in enumerate(messages) if message.role is Role.USER]
+    return tuple(messages[asked[-1] + 1 :] if asked else messages)
 
 
 class _Before:
@@ -121,11 +127,6 @@ def _start(sent: Sequence[Message], place: int) -> int:
     while place and sent[place - 1].role is Role.ASSISTANT and not sent[place - 1].tool_calls:
         place -= 1
     return place
-
-
-def _since_the_user(messages: Sequence[Message]) -> tuple[Message, ...]:
-    asked = [place for place, message in enumerate(messages) if message.role is Role.USER]
-    return tuple(messages[asked[-1] + 1 :] if asked else messages)
 
 
 def _as_asked(turn: Sequence[Message], question: str) -> tuple[Message, ...]:

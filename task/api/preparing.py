@@ -10,8 +10,8 @@ from task.api.client_tools import NO_RESULT
 from task.api.engine import Engine
 from task.api.identity import Who
 from task.api.incoming import Received
-from task.api.owing import completed
-from task.api.replying import decided_alone, decided_in, files_of, resuming
+from task.api.owing import completed, since_the_user
+from task.api.replying import ANSWERED, decided_alone, decided_in, files_of, resuming
 from task.conversation.history import INTERRUPTED, NOT_APPROVED, repaired, unanswered
 from task.conversation.messages import Message, Role, ToolCall, tool_message
 from task.errors import Conflict, InvalidRequest, NotFound
@@ -83,6 +83,9 @@ class Preparing:
         return Ask(who, manner, new, history, files=files_of([*history, *new]), sent=sent)
 
     async def _after(self, store: Store, who: Who, session: Session, new: Sequence[Message], manner: Manner) -> Ask:
+        taken = await self._taken(store, who, session, new)
+        if taken is not None:
+            return Ask(who, manner, (), again=taken)
         asked = await self._asked(store, who, session)
         answered = tuple(item for item in asked if item.status != "waiting")
         theirs = {tool["name"] for tool in manner.tools}
@@ -105,6 +108,15 @@ class Preparing:
             return ()
         found = await store.approvals.list(who.owner, run_id=last[0].run_id, waiting=False)
         return tuple(item for item in found if item.call_id in calls)
+
+    async def _taken(self, store: Store, who: Who, session: Session, new: Sequence[Message]) -> str | None:
+        """The session's last run where it has all these results already: their client tries again."""
+        waiting = {call.id for call in unanswered(session.messages)}
+        known = {message.tool_call_id for message in since_the_user(session.messages)} - waiting
+        if any(message.role is not Role.TOOL or message.tool_call_id not in known for message in new):
+            return None
+        last = (await store.runs.list(who.owner, session.session_id, limit=1)).items
+        return next((run.run_id for run in last if run.status in ANSWERED), None)
 
     async def _withdraw(self, store: Store, who: Who, session: Session, message: Message) -> None:
         for item in await store.approvals.list(who.owner, session_id=session.session_id):

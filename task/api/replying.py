@@ -18,6 +18,7 @@ from task.errors import Conflict
 from task.sessions.records import Answer, Approval, Session
 from task.sessions.service import Store
 
+ANSWERED = ("running", "finished", "limited", "suspended")  # runs that have, or will have, an answer to tell again
 OTHERWISE = "This question was answered otherwise before, and the first answer counts. Ask anew for what is wanted now."
 BROKEN_OFF = (
     "This question was answered before. What was approved may have run, but the answer broke off: say what next."
@@ -149,7 +150,7 @@ async def _again(
     if not later or len(later) == len(runs):
         return None
     run = later[-1]
-    if run.status not in ("cancelled", "failed", "interrupted"):
+    if run.status in ANSWERED:
         return Ask(who, manner, (), again=run.run_id)
     if len(later) == 1 and session.messages[-1].role is Role.TOOL and not unanswered(session.messages):
         return resuming(who, session, (), manner)

@@ -21,13 +21,13 @@ BOTH = (
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("in_session", [False, True])
+@pytest.mark.parametrize(("in_session", "whole"), [(False, True), (True, False), (True, True)])
 async def test_the_callers_calls_are_handed_out_and_then_the_question_is_put(
-    tmp_path: Path, in_session: bool, stream: bool
+    tmp_path: Path, in_session: bool, whole: bool, stream: bool
 ) -> None:
     async with agent(BOTH, says("Done."), tmp_path=tmp_path) as api:
         session_id = (await api.post("/session/start")).json["session_id"] if in_session else None
-        client = Client(api, stream=stream, session_id=session_id)
+        client = Client(api, stream=stream, session_id=session_id, whole=whole)
         first = await client.send(said("note it"))
         ended, early = client.finish_reason, await waiting(api)
         second = await client.result("Ann is 42")
@@ -102,6 +102,32 @@ async def test_a_message_in_place_of_the_result_leaves_no_call_unanswered_or_ask
         told, open_ones = results(api), await waiting(api)
     assert (last["content"], open_ones) == ("Sure.", [])
     assert (told[0], told[2], len(told)) == (INTERRUPTED, "2", 3)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_results_that_a_client_sends_again_in_a_session_are_answered_again_and_taken_once(
+    tmp_path: Path, whole: bool
+) -> None:
+    script = (BOTH, wants("lookup", name="Bob"), says("Done."))
+    async with agent(*script, tmp_path=tmp_path) as api:
+        session_id = (await api.post("/session/start")).json["session_id"]
+        client = Client(api, session_id=session_id, whole=whole)
+        await client.send(said("note it"))
+        asked = await client.result("Ann is 42")
+        client.history.pop()
+        again = await client.again(client.history[-1])
+        client.history.append(again)
+        questions = len(await waiting(api))
+        await client.send(said("approve"))
+        done = await client.result("Bob is 43")
+        client.history.pop()
+        twice = await client.again(client.history[-1])
+        told = results(api)
+        kept = (await api.get(f"/session/{session_id}/messages")).json["messages"]
+    assert (again["content"], questions) == (asked["content"], 1)
+    assert (done["content"], twice["content"], len(api.upstream.requests)) == ("Done.", "Done.", 3)
+    assert told == ["noted: milk", "Ann is 42", "2", "Bob is 43"]
+    assert [item["role"] for item in kept].count("tool") == 4
 
 
 async def test_with_responses_the_question_follows_the_outputs_of_the_functions(tmp_path: Path) -> None:
