@@ -39,6 +39,7 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         self._filling: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._removing: set[asyncio.Task[None]] = set()
 
     @property
     def spares(self) -> int:
@@ -78,12 +79,11 @@ class Pool:
             return await Kernel.start(place, self._launcher, self._config, self._context)
 
     async def remove(self, place: Place, kernel: Kernel | None) -> None:
-        """End the kernel, delete its files, and let its user id be lent again."""
-        if kernel is not None:
-            await kernel.kill()
-        await asyncio.to_thread(place.remove)
-        if place.uid is not None and self._uids is not None:
-            self._uids.give_back(place.uid)
+        """End the kernel, delete its files, and let its user id be lent again, also when nobody waits for it."""
+        task = asyncio.create_task(self._removed(place, kernel))
+        self._removing.add(task)
+        task.add_done_callback(self._removing.discard)
+        await asyncio.shield(task)
 
     async def close(self) -> None:
         if self._filling is not None:
@@ -94,7 +94,15 @@ class Pool:
         while not self._spares.empty():
             kernel = self._spares.get_nowait()
             await self.remove(kernel.place, kernel)
+        await asyncio.gather(*self._removing, return_exceptions=True)
         self._context.destroy(linger=0)
+
+    async def _removed(self, place: Place, kernel: Kernel | None) -> None:
+        if kernel is not None:
+            await kernel.kill()
+        await asyncio.to_thread(place.remove)
+        if place.uid is not None and self._uids is not None:
+            self._uids.give_back(place.uid)
 
     async def _make_spare(self) -> None:
         try:

@@ -77,6 +77,7 @@ class Sessions:
         self._memory = memory
         self._sessions: dict[str, Session] = {}
         self._opening: dict[str, asyncio.Lock] = {}
+        self._coming = 0
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def __len__(self) -> int:
@@ -205,8 +206,12 @@ class Sessions:
         async with self._opening.setdefault(handle, asyncio.Lock()):
             session = self._sessions.get(handle)
             if session is None:
-                await self._make_room()
-                session = self._sessions[handle] = await self._made(handle)
+                self._coming += 1
+                try:
+                    await self._make_room()
+                    session = self._sessions[handle] = await self._made(handle)
+                finally:
+                    self._coming -= 1
             return session
 
     async def _made(self, handle: str) -> Session:
@@ -221,7 +226,7 @@ class Sessions:
         return Session(handle, kernel.place, kernel, generation, remembered.lost if remembered else "")
 
     async def _make_room(self) -> None:
-        while len(self._sessions) >= self._limits.sessions:
+        while len(self._sessions) + self._coming > self._limits.sessions:
             idle = [session for session in self._sessions.values() if not session.waiting]
             if not idle:
                 raise Refused("every Python session is busy; try again in a minute")

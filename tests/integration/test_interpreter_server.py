@@ -247,6 +247,21 @@ async def test_a_cancelled_call_stops_the_code_and_the_session_goes_on(same: Tal
     assert time.monotonic() - began < 1
 
 
+async def test_a_cleared_session_is_deleted_although_who_cleared_it_has_left(server: RunningInterpreter) -> None:
+    async with server.client() as client, asyncio.timeout(40):
+        for seconds in (0.005, 0.01, 0.02):
+            talk = Talk(client, uuid4().hex)
+            folder = Path((await talk.run("import os; os.getcwd()"))["result"].strip("'"))
+            assert folder.is_dir()
+            clearing = asyncio.create_task(talk.call("clear_session"))
+            await asyncio.wait({clearing}, timeout=seconds)
+            clearing.cancel()
+            await asyncio.wait({clearing})
+            await talk.call("clear_session")  # the first call may not have come to the server
+            while folder.exists():
+                await asyncio.sleep(0.02)
+
+
 async def test_files_go_in_once_per_version_and_never_through_a_link(server: RunningInterpreter, same: Talk) -> None:
     inputs = {"dial-general-purpose-agent/inputs": {"data.csv": "v1"}}
     asked = await same.run("print(open('data.csv').read())", meta=inputs)
@@ -309,6 +324,16 @@ async def test_the_oldest_session_makes_room_and_an_unused_one_ends(tmp_path: Pa
                 while await sessions(server):
                     await asyncio.sleep(0.05)
             assert "not used for a long time" in (await first.run("1"))["notes"][0]
+
+
+async def test_sessions_that_come_at_once_are_no_more_than_allowed(tmp_path: Path) -> None:
+    with running_interpreter(tmp_path, "--spares", "0", "--bare", "--sessions", "1") as server:
+        async with server.client() as client:
+            results = await asyncio.gather(
+                *(Talk(client, name).call("execute_code", code="import time; time.sleep(0.5)") for name in "abcd")
+            )
+            assert await sessions(server) == 1
+    assert "every Python session is busy" in "".join(result.text for result in results)
 
 
 async def sessions(server: RunningInterpreter) -> int:
