@@ -8,15 +8,15 @@ from pathlib import Path
 import aiohttp
 
 from task.commands.checks import Check, machine_checks, service_checks
-from task.commands.ports import free_port
 from task.settings import load_settings
 from tests.support.core import local_core
+from tests.support.ports import free_port
 from tests.support.up import NO_OLLAMA, dial_agent
 from tests.support.upstream import openai_upstream
 
 
 async def rows(home: Path, environ: Mapping[str, str]) -> dict[str, Check]:
-    ports = {"AGENT_PORT": str(free_port("127.0.0.1")), "AGENT_CORE_PORT": str(free_port("127.0.0.1"))}
+    ports = {"AGENT_PORT": str(free_port()), "AGENT_CORE_PORT": str(free_port())}
     variables = {"HOME": str(home), "OLLAMA_LOCAL": NO_OLLAMA, **ports, **environ}
     settings = load_settings(environ=variables, directory=home)
     async with aiohttp.ClientSession() as session:

@@ -11,7 +11,8 @@ from task.commands.mcp_servers import interpreter_check
 from task.commands.tools import listed_with_servers
 from task.settings import Settings, load_settings
 from tests.support.interpreter import TOKEN, RunningInterpreter, running_interpreter
-from tests.support.mcp_processes import ServerProcess, foreign_interpreter, free_port, mcp_peer
+from tests.support.mcp_processes import ServerProcess, foreign_interpreter, mcp_peer
+from tests.support.ports import free_port
 from tests.support.up import dial_agent
 
 

@@ -16,8 +16,9 @@ from task.tools.mcp.connection import Identity
 from task.tools.mcp.failures import Fault, MCPFailure, failure_of
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.results import MAX_TEXT_CHARS
-from tests.support.mcp_processes import PNG, ServerProcess, free_port, mcp_peer, notes
+from tests.support.mcp_processes import PNG, ServerProcess, mcp_peer, notes
 from tests.support.mcp_wire import cable, http_server, listed, spelt_out
+from tests.support.ports import free_port
 
 ERAS = ["modern", "legacy"]
 

@@ -14,8 +14,9 @@ from task.errors import ToolError
 from task.llm.scripted import Reply, says, wants
 from task.settings import Settings
 from task.tools.models import Effect
-from tests.support.mcp_processes import PNG, ServerProcess, free_port, mcp_peer, search_server
+from tests.support.mcp_processes import PNG, ServerProcess, mcp_peer, search_server
 from tests.support.mcp_wire import listed, spelt_out
+from tests.support.ports import free_port
 from tests.support.product import product
 from tests.support.search_site import EIFFEL, FOUNDER, QUILLHAVEN, search_site
 from tests.support.upstream import Received

@@ -14,7 +14,8 @@ import pytest
 from task.app import own_token
 from task.settings import Settings, load_settings
 from task.tools.mcp.mcp_client import MCPClient
-from tests.support.mcp_processes import ROOT, ServerProcess, free_port, search_server
+from tests.support.mcp_processes import ROOT, ServerProcess, search_server
+from tests.support.ports import free_port
 from tests.support.search_site import EIFFEL, search_site
 from tests.support.up import dial_agent
 

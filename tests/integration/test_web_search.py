@@ -11,7 +11,7 @@ from mcp_servers.duckduckgo.answers import UNTRUSTED, results_data, results_text
 from mcp_servers.duckduckgo.engine import Hit, ask
 from mcp_servers.duckduckgo.search import Found, SearchFailed, WebSearch
 from tests.support.clock import FakeClock
-from tests.support.mcp_processes import free_port
+from tests.support.ports import free_port
 from tests.support.search_site import EIFFEL, QUILLHAVEN, Site, search_site
 
 

@@ -12,6 +12,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.ports import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 30
 # The peer's picture.
@@ -101,9 +103,3 @@ def notes(folder: Path) -> list[str]:
     """What reached the peer so far."""
     file = folder / "notes.txt"
     return file.read_text().splitlines() if file.exists() else []
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.chat_reader import ChatReader, chat_reader
 from tests.support.core import RunningCore, local_core
+from tests.support.ports import free_port
 from tests.support.upstream import Item, Upstream, openai_upstream
 
 MODEL = "test-model"
@@ -40,7 +40,7 @@ async def product(
 ) -> AsyncGenerator[Product]:
     """Everything started; `items` are the model's answers, `sees` whether its listing takes pictures, `models` and
     `toolsets` further entries of Core's configuration, `settings` the agent's."""
-    port = _free_port()
+    port = free_port()
     async with (
         openai_upstream(*items, then=then) as upstream,
         local_core({**_config(port, upstream, sees, models or {}), "toolsets": toolsets or {}}, tmp_path) as core,
@@ -86,9 +86,3 @@ def _config(port: int, upstream: Upstream, sees: bool, models: Mapping[str, Any]
         "keys": {"key-one": {"project": "ONE", "role": "default"}, "key-two": {"project": "TWO", "role": "default"}},
         "roles": {"default": {"limits": {}}},
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -9,10 +9,10 @@ import pytest
 from aiohttp import web
 
 from task.commands.model_choice import ChosenModel, choose_model
-from task.commands.ports import free_port
 from task.settings import load_settings
+from tests.support.ports import free_port
 
-NOWHERE = f"http://127.0.0.1:{free_port('127.0.0.1')}"
+NOWHERE = f"http://127.0.0.1:{free_port()}"
 LLAMA = {"models": [{"name": "nomic-embed-text", "details": {"family": "nomic-bert"}}, {"name": "llama3.2:3b"}]}
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from task.commands.ports import free_port
 from task.commands.processes import Child, Program
 from task.commands.supervisor import ProgramFailed, Restarts, Supervisor
+from tests.support.ports import free_port
 
 SERVER = """
 import http.server, sys
@@ -80,15 +80,15 @@ async def until(true: Callable[[], bool]) -> None:
 async def test_programs_start_in_order_each_when_the_one_before_is_healthy() -> None:
     lines = Lines()
     second = script("second", "print('second is up', flush=True); import time; time.sleep(60)")
-    async with Supervisor([server("first", free_port("127.0.0.1")), second], lines) as supervisor:
+    async with Supervisor([server("first", free_port()), second], lines) as supervisor:
         await supervisor.start()
         await lines.having("second is up")
     assert lines.all == [("first", "listening"), ("second", "second is up")]
 
 
 async def test_leaving_ends_every_process_and_frees_the_port() -> None:
-    port = free_port("127.0.0.1")
-    async with Supervisor([server("one", port), server("two", free_port("127.0.0.1"))], Lines()) as supervisor:
+    port = free_port()
+    async with Supervisor([server("one", port), server("two", free_port())], Lines()) as supervisor:
         await supervisor.start()
         pids = supervisor.pids
     assert [pid for pid in pids.values() if psutil.pid_exists(pid)] == []
@@ -133,7 +133,7 @@ async def test_grandchildren_end_with_their_group() -> None:
 
 async def test_a_killed_program_is_started_again_and_reported() -> None:
     lines = Lines()
-    supervisor = Supervisor([server("server", free_port("127.0.0.1"))], lines, restarts=QUICK)
+    supervisor = Supervisor([server("server", free_port())], lines, restarts=QUICK)
     async with kept(supervisor):
         first = supervisor.pids["server"]
         os.kill(first, signal.SIGKILL)
