@@ -119,15 +119,15 @@ async def test_a_refused_picture_is_explained_to_the_model_and_the_run_goes_on(t
 
 async def test_a_deployment_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
     turns = [wants(TOOL, prompt=PROMPT), says("It took too long.")]
-    limits: Any = {"image_seconds": 0.2}
+    limits: Any = {"image_seconds": 0.5}
     async with (
         image_deployment(never(asyncio.Event())) as images,
         product(*turns, tmp_path=tmp_path, models=images.models, deployments=limits) as p,
     ):
         answer = await p.reader.ask("Draw a cat")
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(10):
             await images.peer.cancelled.wait()
-    assert "was stopped after 0.2 s without a result" in told(p)
+    assert "was stopped after 0.5 s without a result" in told(p)
     assert (answer.stages[0].status, answer.content) == ("failed", "It took too long.")
 
 
@@ -141,7 +141,7 @@ async def test_a_person_who_leaves_stops_the_deployment(tmp_path: Path) -> None:
         async with asyncio.timeout(5):
             await asked.wait()
         waiting.cancel()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(10):
             await images.peer.cancelled.wait()
 
 

@@ -206,7 +206,7 @@ async def test_a_slow_page_is_given_up_in_time() -> None:
     async def drip(request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await answer.prepare(request)
-        for _ in range(100):
+        for _ in range(1000):
             await answer.write(b"drop ")
             await asyncio.sleep(0.05)
         return answer
@@ -215,7 +215,7 @@ async def test_a_slow_page_is_given_up_in_time() -> None:
         started = perf_counter()
         with pytest.raises(FetchFailed, match=r"took longer than 0\.3 s"):
             await pages.page("http://docs.example/slow")
-        assert perf_counter() - started < 3
+        assert perf_counter() - started < 10
 
 
 @pytest.mark.parametrize("status", [403, 404, 500])

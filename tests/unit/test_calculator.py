@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Inexact, localcontext
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -126,22 +126,22 @@ async def test_functions_and_constants(expression: str, result: str) -> None:
     ],
 )
 async def test_what_cannot_be_computed_is_refused_within_a_second(expression: str, reason: str) -> None:
-    started = perf_counter()
+    started = process_time()
     answer = await called(CalculatorTool(), expression=expression)
     assert answer.failed
     assert answer.text().startswith("Error: Calculation error: ")
     assert reason in answer.text()
     assert len(answer.text()) < 500
-    assert perf_counter() - started < 1
+    assert process_time() - started < 1
 
 
 async def test_the_costliest_expressions_that_are_allowed_end_within_a_second() -> None:
     fractions = "+".join(f"1/{divisor}" for divisor in range(3, 600))
     products = "+".join(["3**8000*7"] * 390)
-    started = perf_counter()
+    started = process_time()
     assert not (await called(CalculatorTool(), expression=fractions)).failed
     assert not (await called(CalculatorTool(), expression=products)).failed
-    assert perf_counter() - started < 1
+    assert process_time() - started < 1
 
 
 def test_the_calculator_touches_nothing_in_the_world() -> None:

@@ -162,10 +162,10 @@ async def test_indexing_goes_on_for_the_other_when_one_leaves_and_stops_with_the
     ann, bob = (asyncio.create_task(library.index(reader)) for reader in (ANN, BOB))
     await _until(lambda: library.vectors.calls == 1 and library.waiting == 2)
     ann.cancel()
-    await asyncio.wait({ann}, timeout=1)
+    await asyncio.wait({ann}, timeout=10)
     assert library.vectors.cancelled == 0
     bob.cancel()
-    await asyncio.wait({bob}, timeout=1)
+    await asyncio.wait({bob}, timeout=10)
     assert library.vectors.cancelled == 1
 
 

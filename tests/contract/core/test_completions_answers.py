@@ -77,7 +77,7 @@ async def test_13_6_a_caller_that_leaves_cancels_the_application(tmp_path: Path)
         async with completion(session) as answer:
             await answer.content.readany()
             answer.close()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(10):
             await app.cancelled.wait()
         async with calling(core, app.last.key) as dead, dead.get("/v1/bucket") as refused:
             assert (refused.status, await refused.text()) == (401, "Unknown api key")
@@ -96,7 +96,7 @@ async def test_13_6_a_caller_that_leaves_before_the_first_byte_cancels_too(tmp_p
         async with asyncio.timeout(5):
             await arrived.wait()
         waiting.cancel()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(10):
             await app.cancelled.wait()
 
 
@@ -207,7 +207,7 @@ async def test_13_21_an_idle_application_is_cut_off_after_300_seconds(tmp_path: 
         await hooks.post("/_test/clock", json={"advance": 299})
         assert not app.cancelled.is_set()
         await hooks.post("/_test/clock", json={"advance": 2})
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(10):
             await app.cancelled.wait()
             if started:
                 with pytest.raises(ClientPayloadError):

@@ -266,5 +266,5 @@ async def test_a_caller_that_leaves_stops_the_upstream(tmp_path: Path) -> None:
             async with asyncio.timeout(5):
                 await asked.wait()
             waiting.cancel()
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(10):
                 await upstream.cancelled.wait()
