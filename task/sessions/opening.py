@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 10.0
+ENDING_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -40,7 +41,7 @@ class StoreAccess:
     chores: bool = True
     _spans: SpanSender | None = None
     _store: Store | None = None
-    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _opening: asyncio.Task[Store] | None = None
     _trying: asyncio.Lock = field(default_factory=asyncio.Lock)
     _not_before: float = 0.0
     _closed: bool = False
@@ -52,13 +53,16 @@ class StoreAccess:
             StoreUnavailable: its database does not answer, or the store was closed.
             SettingsError: its address names none.
         """
-        if self._store is None:
-            async with self._opening:
-                if self._closed:  # a late request must not open what nobody would close any more
-                    raise StoreUnavailable("The agent is ending. Try again in a moment.")
-                if self._store is None:
-                    self._store = await self._opened()
-        return self._store
+        if self._store is not None:
+            return self._store
+        if self._closed:  # a late request must not open what nobody would close any more
+            raise StoreUnavailable("The agent is ending. Try again in a moment.")
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.create_task(self._opened())
+        # Shielded: all who come meanwhile wait for one attempt, and whoever began it may leave.
+        store = await asyncio.shield(self._opening)
+        self._store = store
+        return store
 
     async def soon(self) -> Store | None:
         """The store, or None while it cannot be opened: for those who can do without and cannot wait."""
@@ -79,15 +83,18 @@ class StoreAccess:
             return None
 
     async def close(self) -> None:
-        """Close the store for good, once an opening under way has ended."""
-        async with self._opening:
-            self._closed = True
-            if self._store is not None:
-                await self._store.close()
-                self._store = None
-            if self._spans is not None:
-                await asyncio.to_thread(self._spans.close)
-                self._spans = None
+        """Close the store for good; an opening under way is waited for some seconds."""
+        self._closed = True
+        if self._opening is not None:
+            await asyncio.wait({self._opening}, timeout=ENDING_SECONDS)
+            self._opening.cancel()
+            await asyncio.wait({self._opening})
+            if not self._opening.cancelled() and self._opening.exception() is None:
+                await self._opening.result().close()
+            self._opening = self._store = None
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.close)
+            self._spans = None
 
     async def _opened(self) -> Store:
         await asyncio.to_thread(import_module, "task.sessions.service")

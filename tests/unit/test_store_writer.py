@@ -75,6 +75,30 @@ def writers() -> list[asyncio.Task[object]]:
     return [task for task in asyncio.all_tasks() if "Writer._run" in repr(task.get_coro())]
 
 
+async def test_all_who_want_a_store_wait_for_one_attempt_to_open_it() -> None:
+    tried, all_wait = 0, asyncio.Event()
+
+    async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal tried
+        tried += 1
+        await all_wait.wait()
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, asyncio.timeout(20):
+        access = StoreAccess(f"postgresql://somebody@{address}/db?sslmode=disable")
+        first, *others = [asyncio.create_task(access.get()) for _ in range(5)]
+        while not tried:
+            await asyncio.sleep(0.01)
+        first.cancel()
+        all_wait.set()
+        results = await asyncio.gather(first, *others, return_exceptions=True)
+        await access.close()
+    assert [type(result) for result in results] == [asyncio.CancelledError, *[StoreUnavailable] * 4]
+    assert tried == 1
+
+
 async def test_a_late_request_does_not_open_a_store_that_was_closed(tmp_path: Path) -> None:
     access = StoreAccess(f"sqlite:///{tmp_path}/store.db")
     opening, closing = asyncio.create_task(access.get()), asyncio.create_task(access.close())
