@@ -105,14 +105,9 @@ async def test_the_stop_button_keeps_what_was_said(tmp_path: Path) -> None:
     async with http_api(hanging(says("Half", " a sentence"), chunks=3), tmp_path=tmp_path) as api:
         run = (await api.post("/runs", {"messages": [said("?")]})).json
         listening = asyncio.ensure_future(api.events(run["run_id"]))
-
-        async def spoke() -> bool:
-            return bool(api.upstream.requests)
-
-        await until(spoke)
-        await asyncio.sleep(0.1)
+        await spoken(api, run["run_id"])
         await api.post(f"/runs/{run['run_id']}/cancel")
-        events = await asyncio.wait_for(listening, 5)
+        events = await asyncio.wait_for(listening, 10)
         session = (await api.get(f"/session/{run['session_id']}")).json
         again = (await api.post(f"/runs/{run['run_id']}/cancel")).json
     assert events[-1]["status"] == "cancelled"
