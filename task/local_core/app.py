@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
-import secrets
 import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -40,6 +38,7 @@ from task.local_core.storage import Store
 from task.local_core.testing_hooks import Injected, TestingHooks
 from task.local_core.toolsets import Toolsets
 from task.local_core.transport import BodyLimits, Doorkeeper, is_loopback
+from task.utils.installation import installation_secret
 
 VERSION = "0.46.0 (local stand-in)"
 VERSION_025 = "0.25.1 (local stand-in)"
@@ -87,7 +86,7 @@ class CoreSettings:
 
 def installation_key(data_folder: Path, given: str | None = None) -> str:
     """The project key that local Core accepts: the given one, else a random one kept in the data folder."""
-    return given or _kept_secret(data_folder / "api_key")
+    return given or installation_secret(data_folder / "api_key")
 
 
 def create_app(settings: CoreSettings) -> web.Application:
@@ -197,7 +196,7 @@ def _prepared(document: dict[str, Any], settings: CoreSettings) -> CoreConfig:
 
 
 def _buckets(settings: CoreSettings, config: CoreConfig) -> BucketIds:
-    secret = _kept_secret(settings.data_folder / "bucket_secret")
+    secret = installation_secret(settings.data_folder / "bucket_secret")
     buckets = BucketIds(secret.encode(), settings.data_folder / "bucket_owners.jsonl")
     projects = {entry.project for entry in config.keys.values()}
     for owner in sorted(projects | config.applications.keys() | config.models.keys()):
@@ -231,18 +230,6 @@ def _check_address(settings: CoreSettings) -> None:
     raise SettingsError(
         f"local Core does not listen on {settings.host}: others could reach it; use 127.0.0.1 or allow it explicitly"
     )
-
-
-def _kept_secret(path: Path) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text("utf-8").strip()
-    secret = secrets.token_urlsafe(32)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(secret)
-    return secret
 
 
 def _loop_option() -> dict[str, Any]:

@@ -126,6 +126,12 @@ def test_the_installations_key_is_random_private_and_stays(tmp_path: Path) -> No
     assert stat.S_IMODE((tmp_path / "one" / "api_key").stat().st_mode) == 0o600
 
 
+def test_a_key_whose_writing_broke_off_is_no_key(tmp_path: Path) -> None:
+    (tmp_path / "api_key").touch()
+    with pytest.raises(SettingsError, match="is empty; delete it"):
+        installation_key(tmp_path)
+
+
 @pytest.mark.parametrize("with_port", [False, True])
 async def test_hosts_of_the_file_are_where_the_map_says(tmp_path: Path, with_port: bool) -> None:
     async with peer(answers(200, {"found": True})) as app:
