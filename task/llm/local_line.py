@@ -50,9 +50,11 @@ class Place:
     async def turn(self) -> AsyncGenerator[str]:
         """Ends when it is this one's turn; until then tells the position, as often as it changes."""
         told = 0
-        while ahead := self._line.ahead(self):
+        while True:
+            self.moved.clear()  # before the look: the line may move while somebody is told
+            if not (ahead := self._line.ahead(self)):
+                return
             if ahead != told:
                 told = ahead
                 yield f"Waiting for the local model: {ahead} before this one."
-            self.moved.clear()
             await self.moved.wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 
 import aiohttp
 import pytest
@@ -204,6 +204,17 @@ async def test_others_wait_in_line_and_see_their_position(session: aiohttp.Clien
         "Waiting for the local model: 2 before this one.",
         "Waiting for the local model: 1 before this one.",
     ]
+
+
+async def test_a_line_that_moves_while_somebody_is_told_its_length_moves_on() -> None:
+    line, before = Line(), ExitStack()
+    before.enter_context(line.place())
+    with line.place() as place:
+        turn = place.turn()
+        assert await anext(turn) == "Waiting for the local model: 1 before this one."
+        before.close()
+        async with asyncio.timeout(5):
+            assert await anext(turn, "it is its turn") == "it is its turn"
 
 
 async def test_who_leaves_the_line_lets_the_next_one_move_up(session: aiohttp.ClientSession) -> None:
