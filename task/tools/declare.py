@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +17,7 @@ from task.errors import SettingsError
 from task.tools.base import BaseTool
 from task.tools.models import Effect, ToolCallParams
 from task.tools.signature import signature_of
+from task.utils.threads import in_own_thread
 
 ENTRY_POINTS = "dial_agent.tools"
 
@@ -69,7 +69,7 @@ class FunctionTool(BaseTool):
         arguments |= dict.fromkeys(self._signature.injected, tool_call_params)
         if self._is_async:
             return _as_result(await self._function(**arguments))
-        return _as_result(await asyncio.to_thread(self._function, **arguments))
+        return _as_result(await in_own_thread(self._function, **arguments))
 
 
 @overload
@@ -89,8 +89,8 @@ def tool(
     """Make a tool of a function: `@tool` or `@tool(effects={Effect.WRITE}, name="…", timeout=seconds)`.
 
     The docstring describes the tool and its arguments, the type hints make the schema. A synchronous function runs in
-    a thread. A parameter annotated `ToolCallParams` gets the call's surroundings. Text is the result as it is,
-    anything else becomes JSON.
+    a thread of its own. A parameter annotated `ToolCallParams` gets the call's surroundings. Text is the result as it
+    is, anything else becomes JSON.
 
     Raises:
         TypeError: the function has no docstring, or a parameter that no schema can describe.

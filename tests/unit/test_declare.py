@@ -180,6 +180,25 @@ async def test_a_synchronous_function_does_not_hold_up_the_others() -> None:
     assert not second.failed
 
 
+async def test_synchronous_functions_that_hang_hold_up_nobody_else() -> None:
+    may_end = threading.Event()
+
+    @tool
+    def hang() -> bool:
+        """Wait for what does not come."""
+        return may_end.wait(30)
+
+    calls = [asyncio.create_task(called(hang)) for _ in range(40)]  # more than the event loop has threads
+    try:
+        await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            assert await asyncio.to_thread(lambda: "free") == "free"
+        calls.pop().cancel()
+    finally:
+        may_end.set()
+    assert {answer.text() for answer in await asyncio.gather(*calls)} == {"true"}
+
+
 async def test_an_asynchronous_function_gets_the_call_and_it_is_not_in_the_schema() -> None:
     @tool
     async def remember(note: str, call: ToolCallParams) -> str:
