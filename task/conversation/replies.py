@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -30,8 +30,9 @@ _WORDS: Mapping[str, Choice] = {
 _NUMBERS = r"\d{1,3}(?:\s*(?:,\s*and|,|and|&)\s*\d{1,3})*"
 _CLAUSE = re.compile(rf"({'|'.join(_WORDS)})(?:\s+(all|{_NUMBERS}))?(?![\w'])", re.ASCII | re.IGNORECASE)
 _JOIN = re.compile(r"\s*(?:,\s*and|,|and|&)\s*", re.ASCII | re.IGNORECASE)
-_REASON = re.compile(r"\s*(?:,?\s*because\b|[,:.-])\s*([^\s.!].*)", re.ASCII | re.IGNORECASE | re.DOTALL)
-_END = re.compile(r"(?:\s*,?\s*please)?\s*[.!]?\s*", re.ASCII | re.IGNORECASE)
+# Nothing is given back here (`++`, `?+`): a long row of spaces would be tried at each of its places.
+_REASON = re.compile(r"\s*+(?:,?+\s*+because\b|[,:.-])\s*+([^\s.!].*)", re.ASCII | re.IGNORECASE | re.DOTALL)
+_END = re.compile(r"(?:\s*+,?+\s*+please)?+\s*+[.!]?+\s*+", re.ASCII | re.IGNORECASE)
 _SEGMENTS = re.compile(r"[\n;]")
 
 
@@ -41,6 +42,9 @@ class Verdict:
 
     choice: Choice
     reason: str = ""
+
+
+_Told = tuple[tuple[int, ...], Verdict]  # the numbers that a clause names (none: all), and what it says of them
 
 
 def read_reply(text: str, form_value: Any, count: int) -> tuple[Verdict, ...] | None:
@@ -73,31 +77,33 @@ def _of_form(value: Any, count: int) -> tuple[Verdict, ...] | None:
 
 
 def _of_text(text: str, count: int) -> tuple[Verdict, ...] | None:
-    found: dict[int, Verdict] = {}
     text = text.strip(" \t\r\n")
     if _CLAUSE.match(text) is None:  # most messages, some of them long
         return None
+    told: set[_Told] = set()  # what is said many times is looked at once
     for segment in _SEGMENTS.split(text):
         clauses = _clauses(segment.strip(" \t\r"))
         if clauses is None:
             return None
-        for numbers, verdict in clauses:
-            for number in numbers or range(1, count + 1):
-                if not 1 <= number <= count or found.setdefault(number, verdict) != verdict:
-                    return None
+        told.update(clauses)
+    found: dict[int, Verdict] = {}
+    for numbers, verdict in told:
+        for number in numbers or range(1, count + 1):
+            if not 1 <= number <= count or found.setdefault(number, verdict) != verdict:
+                return None
     return _complete(found, count) if found else None
 
 
-def _clauses(segment: str) -> list[tuple[Sequence[int], Verdict]] | None:
-    """The clauses of one line, each with the numbers it names (none: all); None where a word is no part of one."""
-    clauses: list[tuple[Sequence[int], Verdict]] = []
+def _clauses(segment: str) -> list[_Told] | None:
+    """The clauses of one line; None where a word is no part of one."""
+    clauses: list[_Told] = []
     position = 0
     while position < len(segment) or not clauses:
         clause = _CLAUSE.match(segment, position)
         if clause is None:
             return None
         choice = _WORDS[clause[1].lower()]
-        numbers = [int(number) for number in re.findall(r"[0-9]+", clause[2] or "")]
+        numbers = tuple(int(number) for number in re.findall(r"[0-9]+", clause[2] or ""))
         position = clause.end()
         if _END.fullmatch(segment, position):
             return [*clauses, (numbers, Verdict(choice))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import process_time
 from typing import Any
 
 import pytest
@@ -160,3 +161,18 @@ def test_a_reason_is_cut_to_a_sensible_length() -> None:
     verdicts = read_reply("deny because " + "x" * 50_000, None, 1)
     assert verdicts is not None
     assert [len(verdict.reason) for verdict in verdicts] == [1_000]
+
+
+@pytest.mark.parametrize(
+    ("text", "decides"),
+    [
+        (f"no{' ' * 200_000}\0", False),
+        (f"yes 1{' ' * 200_000}\0", False),
+        (f"deny{' ' * 200_000}because", False),
+        ("yes\n" * 200_000, True),
+    ],
+)
+def test_a_long_message_is_read_at_once(text: str, decides: bool) -> None:
+    started = process_time()
+    assert (read_reply(text, None, 200) is not None) is decides
+    assert process_time() - started < 5  # minutes, were each space a place to try again from
