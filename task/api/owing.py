@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
+
+import orjson
 
 from task.api.asks import Ask
 from task.conversation.history import unanswered
@@ -153,10 +156,10 @@ def _letters(text: str) -> str:
 
 
 def _call(call: ToolCall) -> list[Any]:
-    try:
-        return [call.id, call.name, json.loads(call.function.arguments)]  # callers write them anew
-    except ValueError:
-        return [call.id, call.name, call.function.arguments]
+    arguments = call.function.arguments
+    with suppress(orjson.JSONDecodeError, orjson.JSONEncodeError):  # the latter: nested too deep
+        arguments = orjson.dumps(orjson.loads(arguments), option=orjson.OPT_SORT_KEYS).decode()
+    return [call.id, call.name, arguments]  # callers write them anew
 
 
 def _packed(data: list[Any]) -> bytes:
