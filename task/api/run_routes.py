@@ -15,6 +15,7 @@ from task.api.platform_routes import Limit, Text
 from task.api.rendering import EventStream, json_response, sse
 from task.api.schemas import ApprovalAnswer, RunRequest
 from task.api.service import Service
+from task.utils.completing import completed
 
 EVENTS = {"text/event-stream": {}}
 
@@ -100,9 +101,13 @@ def _approval_routes(routes: APIRouter, service: Service) -> None:
     async def answer_approval(approval_id: str, body: ApprovalAnswer, request: Request) -> Response:
         """Answer a question; the first answer counts. After the last one of a run the run goes on as another run."""
         who = await service.who(request)
-        answered = await service.deciding.answer(who, approval_id, body)
-        resumed = await service.resumed(who, answered.run_id)
-        return json_response({"approval": answered.as_dict(), "resumed": resumed.as_dict() if resumed else None})
+
+        async def answer_and_resume() -> Response:
+            answered = await service.deciding.answer(who, approval_id, body)
+            resumed = await service.resumed(who, answered.run_id)
+            return json_response({"approval": answered.as_dict(), "resumed": resumed.as_dict() if resumed else None})
+
+        return await completed(answer_and_resume())  # who leaves after the click has decided all the same
 
     @routes.get("/grants", response_model=None, responses={200: {"model": GrantList}, **failures()})
     async def list_grants(request: Request, session_id: Text = None) -> Response:
