@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from task.api.documents import ChunkBody
+from task.api.documents import REFERENCE, ChunkBody, ErrorBody
 from task.api.documents_events import ResponseEvent, RunEvent
 from task.api.identity import Mode
 
@@ -22,7 +22,6 @@ _EVENTS: dict[str, type[BaseModel]] = {
     "/v1/responses": ResponseEvent,
     "/runs/{run_id}/events": RunEvent,
 }
-_REFERENCE = "#/components/schemas/{model}"
 _NEVER_SENT = ("HTTPValidationError", "ValidationError")  # FastAPI's 422; ours is a 400
 
 
@@ -45,13 +44,14 @@ def _complete(document: dict[str, Any]) -> None:
     components["securitySchemes"] = SCHEMES
     for name in _NEVER_SENT:
         components["schemas"].pop(name, None)
-    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "serialization") for model in _EVENTS.values()]
-    _, events = models_json_schema(models, ref_template=_REFERENCE)
-    components["schemas"] = events["$defs"] | components["schemas"]
+    named = (ErrorBody, *_EVENTS.values())
+    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "serialization") for model in named]
+    _, told = models_json_schema(models, ref_template=REFERENCE)
+    components["schemas"] = told["$defs"] | components["schemas"]
     for path, methods in document["paths"].items():
         for operation in methods.values():
             operation["responses"].pop("422", None)
             content = operation["responses"].get("200", {}).get("content", {})
             if EVENT_STREAM in content:
                 # OpenAPI 3.1 has no word for the events of a stream.
-                content[EVENT_STREAM] = {"x-event": {"$ref": _REFERENCE.format(model=_EVENTS[path].__name__)}}
+                content[EVENT_STREAM] = {"x-event": {"$ref": REFERENCE.format(model=_EVENTS[path].__name__)}}

@@ -287,6 +287,9 @@ class FileDeleted(Told):
 
 
 Responses = dict[int | str, dict[str, Any]]
+REFERENCE = "#/components/schemas/{model}"
+# By name: as a model FastAPI would build it anew for every failure of every route.
+_ERROR = {"application/json": {"schema": {"$ref": REFERENCE.format(model="ErrorBody")}}}
 
 _MEANINGS = {
     400: "The request does not fit; the message says what does not.",
@@ -307,4 +310,4 @@ def failures(*more: int) -> Responses:
     """The failures of a route: those that every route has, and `more`."""
     models = (502, 504) if 409 in more else ()
     statuses = sorted({400, 401, 403, 429, 503, *more, *models})
-    return {status: {"model": ErrorBody, "description": _MEANINGS[status]} for status in statuses}
+    return {status: {"description": _MEANINGS[status], "content": _ERROR} for status in statuses}
