@@ -206,6 +206,18 @@ async def test_a_server_that_hangs_is_given_up_in_time() -> None:
     assert perf_counter() - started < 20
 
 
+async def test_calls_at_once_to_a_server_that_hangs_do_not_wait_for_one_another() -> None:
+    async def hang(_: web.Request) -> web.Response:
+        await asyncio.sleep(60)
+        return web.Response()
+
+    async with http_server(hang) as url, MCPClient(url, timeout=0.1, probe_seconds=1) as client:
+        async with asyncio.timeout(12):
+            calls = [client.call("echo", {"text": "?"}) for _ in range(16)]
+            failures = await asyncio.gather(*calls, return_exceptions=True)
+    assert {failure.fault for failure in failures if isinstance(failure, MCPFailure)} == {Fault.TIMEOUT}
+
+
 @pytest.mark.parametrize(
     ("kind", "body"), [("application/x-unknown", b"\x00\x01"), ("application/json", b"{"), ("text/html", b"<p>Hi</p>")]
 )

@@ -89,9 +89,9 @@ class ServerConnection:
         try:
             async with self._slots:
                 await sdk_loaded()
-                modern = await self._modern(identity)
-                session = not modern
                 async with asyncio.timeout(seconds + GRACE):
+                    modern = await self._modern(identity)
+                    session = not modern
                     return await self._used(use, modern, identity)
         except MCPFailure:
             raise
