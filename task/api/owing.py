@@ -71,12 +71,15 @@ def kept_turn(ask: Ask, added: Sequence[Message], calls: Sequence[ToolCall], que
     return before.key(calls), Turn(start, _as_asked(turn, question) if question else turn)
 
 
+def is_decision(message: Message) -> bool:
+    """Whether the message says the words of a decision, whatever it is about."""
+    said = message.content if message.role is Role.USER else None
+    return isinstance(said, str) and read_reply(said, None, MANY) is not None
+
+
 def decides(sent: Sequence[Message], place: int) -> bool:
     """Whether the message at that place says the words of a decision to what the assistant said before it."""
-    if place < 1 or sent[place].role is not Role.USER or sent[place - 1].role is not Role.ASSISTANT:
-        return False
-    said = sent[place].content
-    return isinstance(said, str) and read_reply(said, None, MANY) is not None
+    return place > 0 and sent[place - 1].role is Role.ASSISTANT and is_decision(sent[place])
 
 
 def conversation_key(owner: str, prompt: str | None, sent: Sequence[Message]) -> str:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
 from task.api.asks import Ask, Manner
 from task.api.identity import Who
 from task.api.incoming import Received
-from task.api.owing import completed, conversation_key, decides, ends_with
+from task.api.owing import completed, conversation_key, decides, ends_with, is_decision
 from task.api.pausing import ALWAYS
 from task.conversation.history import unanswered
 from task.conversation.messages import Attachment, Message, Role
 from task.conversation.replies import Verdict, read_reply
 from task.errors import Conflict
+from task.sessions.merge import merged
 from task.sessions.records import Answer, Approval, Session
 from task.sessions.service import Store
 
@@ -42,16 +43,24 @@ async def decided_alone(store: Store, who: Who, sent: Sequence[Message], manner:
 async def decided_in(store: Store, who: Who, session: Session, received: Received, manner: Manner) -> Ask | None:
     """The run that the last message decides about in this session.
 
+    Words alone answer what the session waits for. Behind other messages they answer what these end with: the client may
+    have gone back in its history, and its yes is one to something else then.
+
     Raises:
         Conflict: it was answered before, otherwise.
     """
     sent = received.messages
-    if not decides(sent, len(sent) - 1):
-        again = await _last_again(store, who, session, sent[-1], manner) if received.retried else None
-        return again or await _decided(store, who, session, sent[-1], manner)
+    if not is_decision(sent[-1]):
+        return None
+    if len(sent) == 1:
+        again = await _last_again(store, who, session, sent[0], manner) if received.retried else None
+        return again or await _decided(store, who, session, sent[0], manner)
     asked = await store.approvals.list(who.owner, session_id=session.session_id, waiting=False)
-    found = await _replied(store, who, asked, sent, manner)
-    return await _told(store, who, found or await _decided(store, who, session, sent[-1], manner), sent, manner)
+    here = _last_of(session.messages) in _asked_last(sent[:-1])
+    found = await _replied(store, who, [item for item in asked if here or item.status != "waiting"], sent, manner)
+    if found is None and await _is_all(store, who, session, sent[:-1], manner):
+        found = await _decided(store, who, session, sent[-1], manner)
+    return await _told(store, who, found, sent, manner)
 
 
 async def decided_before(
@@ -92,15 +101,35 @@ async def _told(store: Store, who: Who, ask: Ask | None, sent: Sequence[Message]
 async def _replied(
     store: Store, who: Who, asked: Sequence[Approval], sent: Sequence[Message], manner: Manner
 ) -> Ask | None:
-    """What the last message decides about those questions, of which the message before it puts one."""
+    """What the last message decides about the newest of those questions that the message before it puts."""
     put = [item for item in asked if item.session_id and ends_with(sent[-2].text(), item.question)]
-    waiting = [item for item in put if item.status == "waiting"]
-    for item in (waiting or put)[-1:]:
-        session = await store.sessions.get(who.owner, item.session_id or "")
-        if waiting:
-            return await _decided(store, who, session, sent[-1], manner)
-        return await _again(store, who, session, [one for one in put if one.run_id == item.run_id], sent[-1], manner)
-    return None
+    newest = [item for item in put if item.run_id == put[-1].run_id]
+    if not newest:
+        return None
+    session = await store.sessions.get(who.owner, newest[0].session_id or "")
+    if any(item.status == "waiting" for item in newest):
+        return await _decided(store, who, session, sent[-1], manner)
+    return await _again(store, who, session, newest, sent[-1], manner)
+
+
+async def _is_all(store: Store, who: Who, session: Session, sent: Sequence[Message], manner: Manner) -> bool:
+    """Whether the client tells what the session holds, without its question: it was shown that in another way."""
+    told = await completed(store, who.owner, manner.prompt, sent)
+    fit = merged(session.messages, told.messages)
+    return not (fit.new or fit.branched)
+
+
+def _asked_last(sent: Sequence[Message]) -> Iterator[str]:
+    """What may have been the user's last words that were no decision, the last first."""
+    for place in range(len(sent) - 1, -1, -1):
+        if sent[place].role is Role.USER:
+            yield sent[place].text()
+            if not decides(sent, place):
+                return
+
+
+def _last_of(messages: Sequence[Message]) -> str:
+    return next((message.text() for message in reversed(messages) if message.role is Role.USER), "")
 
 
 async def _last_again(store: Store, who: Who, session: Session, said: Message, manner: Manner) -> Ask | None:
