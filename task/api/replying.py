@@ -133,26 +133,32 @@ def _last_of(messages: Sequence[Message]) -> str:
 
 
 async def _last_again(store: Store, who: Who, session: Session, said: Message, manner: Manner) -> Ask | None:
-    """What a client is told that sends a word alone once more, when the last run went on with a decision.
+    """What a client is told that sends a word alone once more, when the last run went on with this decision.
 
-    A question that this run has put is not what the word answers: the client has not read it.
+    A question that this run has put is not what the word answers: the client has not read it. Where the decision was
+    another one, this run's question is what the word answers, and it has not been heard before.
     """
     runs = (await store.runs.list(who.owner, session.session_id, limit=2)).items
-    return await decided_before(store, who, session, runs[1].run_id, [said], manner) if len(runs) > 1 else None
+    asked = await store.approvals.list(who.owner, run_id=runs[1].run_id, waiting=False) if len(runs) > 1 else ()
+    return await _again(store, who, session, asked, said, manner) if asked and _repeats(asked, said) else None
 
 
 async def _decided(store: Store, who: Who, session: Session, said: Message, manner: Manner) -> Ask | None:
+    """The run that goes on with what the session waits for; answers that were given on cards before stay."""
     calls = unanswered(session.messages)
-    if not calls or said.role is not Role.USER or not isinstance(said.content, str):
+    waiting = await store.approvals.list(who.owner, session_id=session.session_id) if calls else ()
+    if not waiting:
         return None
-    open_ones = await store.approvals.list(who.owner, session_id=session.session_id)
-    by_call = {item.call_id: item for item in open_ones}
+    found = await store.approvals.list(who.owner, run_id=waiting[-1].run_id, waiting=False)
+    by_call = {item.call_id: item for item in found}
     asked = [by_call[call.id] for call in calls if call.id in by_call]
-    verdicts = read_reply(said.content, None, len(asked)) if len(asked) == len(calls) else None
+    verdicts = read_reply(_words(said), None, len(asked)) if len(asked) == len(calls) else None
     if verdicts is None:
         return None
     answered = [
         await store.approvals.answer(who.owner, item.approval_id, _answer(verdict))
+        if item.status == "waiting"
+        else item
         for item, verdict in zip(asked, verdicts, strict=True)
     ]
     return resuming(who, session, answered, manner)
@@ -165,12 +171,10 @@ async def _again(
 
     One that failed before it said anything goes on where it stopped: what was approved has run.
     """
-    words = said.content if said.role is Role.USER and isinstance(said.content, str) else ""
-    verdicts = read_reply(words, None, len(asked))
-    answers = [item.answer for item in asked if item.answer is not None]
-    if verdicts is None or len(answers) < len(asked):  # some have expired: it is as if nothing had been asked
+    same = _repeats(asked, said)
+    if same is None:
         return None
-    if [answer.allowed for answer in answers] != [verdict.choice != "deny" for verdict in verdicts]:
+    if not same:
         raise Conflict(OTHERWISE)
     runs = (await store.runs.list(who.owner, session.session_id)).items
     later = list(takewhile(lambda run: run.run_id != asked[0].run_id, runs))
@@ -184,6 +188,19 @@ async def _again(
     if len(later) == 1 and session.messages[-1].role is Role.TOOL and not unanswered(session.messages):
         return resuming(who, session, (), manner)
     raise Conflict(BROKEN_OFF)
+
+
+def _repeats(asked: Sequence[Approval], said: Message) -> bool | None:
+    """Whether the words say what was answered; None: they decide nothing, or some of the questions have expired."""
+    verdicts = read_reply(_words(said), None, len(asked))
+    answers = [item.answer for item in asked if item.answer is not None]
+    if verdicts is None or len(answers) < len(asked):  # it is as if nothing had been asked
+        return None
+    return [answer.allowed for answer in answers] == [verdict.choice != "deny" for verdict in verdicts]
+
+
+def _words(said: Message) -> str:
+    return said.content if said.role is Role.USER and isinstance(said.content, str) else ""
 
 
 def _answer(verdict: Verdict) -> Answer:

@@ -189,3 +189,33 @@ async def test_a_word_sent_again_after_the_same_response_is_answered_by_the_same
     assert first["output"][0]["content"][0]["text"] == "Done."
     assert again == first
     assert other.status == 409
+
+
+async def test_another_word_that_is_sent_again_answers_the_question_it_was_said_to(tmp_path: Path) -> None:
+    async with agent(ASKS, BREAD, says("Then not."), tmp_path=tmp_path) as api:
+        session = {"session_id": (await api.post("/session/start")).json["session_id"]}
+        await api.complete("note it", **session)
+        await api.complete("approve", **session)
+        body = {"messages": [said("deny")], **session}
+        retried = {"x-stainless-retry-count": "1"}  # the one before it never came
+        answers = [(await api.post("/v1/chat/completions", body, headers=retried)).json for _ in range(2)]
+        milk, bread = results(api)
+    assert [answer["choices"][0]["message"]["content"] for answer in answers] == ["Then not."] * 2
+    assert (milk, bread) == ("noted: milk", "Error: This call was not allowed: the user denied it.")
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+async def test_a_word_decides_what_no_card_has_decided_before(tmp_path: Path, in_session: bool) -> None:
+    three = [wants("write_note", text=text) for text in ("milk", "bread", "salt")]
+    async with agent(three[0] & three[1] & three[2], says("Done."), tmp_path=tmp_path) as api:
+        session_id = (await api.post("/session/start")).json["session_id"] if in_session else None
+        client = Client(api, session_id=session_id, whole=True)
+        await client.send(said("note them"))
+        first = (await waiting(api))[0]
+        await api.post(f"/approvals/{first['approval_id']}", {"decision": "deny"})
+        done = await client.send(said("approve 1 and 3"))
+        milk, bread, salt = results(api)
+        open_ones = await waiting(api)
+    assert (done["content"], salt, open_ones) == ("Done.", "noted: salt", [])
+    assert "the user denied it" in milk
+    assert "the user did not approve it" in bread
