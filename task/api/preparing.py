@@ -10,8 +10,9 @@ from task.api.client_tools import NO_RESULT
 from task.api.engine import Engine
 from task.api.identity import Who
 from task.api.incoming import Received
-from task.api.owing import completed, since_the_user
-from task.api.replying import ANSWERED, decided_alone, decided_in, files_of, resuming
+from task.api.owing import completed
+from task.api.repeated import ANSWERED, asked_before, taken
+from task.api.replying import decided_alone, decided_in, files_of, resuming
 from task.conversation.history import INTERRUPTED, NOT_APPROVED, repaired, unanswered
 from task.conversation.messages import Message, Role, ToolCall, tool_message
 from task.errors import Conflict, InvalidRequest, NotFound
@@ -53,7 +54,7 @@ class Preparing:
         """The run in a session that begins with it, or in the one whose question the last message answers."""
         store = await self.engine.store.get()
         ask = await self._alone(store, who, received, manner)
-        if ask.start is not None:
+        if ask.start is not None or ask.again is not None:
             return ask
         session = await store.sessions.start(who.owner, session_title(received.messages[-1]))
         return replace(ask, new=(*ask.history, *ask.new), history=(), session=session)
@@ -75,17 +76,19 @@ class Preparing:
     async def _alone(self, store: Store, who: Who, received: Received, manner: Manner) -> Ask:
         """The run of a caller who keeps the conversation."""
         sent = received.messages
-        decided = await decided_alone(store, who, sent, manner)
-        if decided is not None:
-            return decided
+        known = await decided_alone(store, who, sent, manner) or await asked_before(store, who, received, manner)
+        if known is not None:
+            return known
         told = await completed(store, who.owner, manner.prompt, sent)
         history, new = _parted(_repaired(told.messages, sent))
         return Ask(who, manner, new, history, files=files_of([*history, *new]), sent=sent)
 
     async def _after(self, store: Store, who: Who, session: Session, new: Sequence[Message], manner: Manner) -> Ask:
-        taken = await self._taken(store, who, session, new)
-        if taken is not None:
-            return Ask(who, manner, (), again=taken)
+        if taken(session.messages, new):
+            last = (await store.runs.list(who.owner, session.session_id, limit=1)).items
+            if last and last[0].status in ANSWERED:
+                return Ask(who, manner, (), again=last[0].run_id)
+            new = ()  # the run that took them has failed
         asked = await self._asked(store, who, session)
         answered = tuple(item for item in asked if item.status != "waiting")
         theirs = {tool["name"] for tool in manner.tools}
@@ -108,15 +111,6 @@ class Preparing:
             return ()
         found = await store.approvals.list(who.owner, run_id=last[0].run_id, waiting=False)
         return tuple(item for item in found if item.call_id in calls)
-
-    async def _taken(self, store: Store, who: Who, session: Session, new: Sequence[Message]) -> str | None:
-        """The session's last run where it has all these results already: their client tries again."""
-        waiting = {call.id for call in unanswered(session.messages)}
-        known = {message.tool_call_id for message in since_the_user(session.messages)} - waiting
-        if any(message.role is not Role.TOOL or message.tool_call_id not in known for message in new):
-            return None
-        last = (await store.runs.list(who.owner, session.session_id, limit=1)).items
-        return next((run.run_id for run in last if run.status in ANSWERED), None)
 
     async def _withdraw(self, store: Store, who: Who, session: Session, message: Message) -> None:
         for item in await store.approvals.list(who.owner, session_id=session.session_id):

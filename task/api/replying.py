@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import takewhile
 
 from task.api.asks import Ask, Manner
 from task.api.identity import Who
 from task.api.incoming import Received
 from task.api.owing import completed, conversation_key, decides, ends_with, is_decision
 from task.api.pausing import ALWAYS
+from task.api.repeated import ANSWERED, later_runs
 from task.conversation.history import unanswered
 from task.conversation.messages import Attachment, Message, Role
 from task.conversation.replies import Verdict, read_reply
@@ -19,7 +19,6 @@ from task.sessions.merge import merged
 from task.sessions.records import Answer, Approval, Session
 from task.sessions.service import Store
 
-ANSWERED = ("running", "finished", "limited", "suspended")  # runs that have, or will have, an answer to tell again
 OTHERWISE = "This question was answered otherwise before, and the first answer counts. Ask anew for what is wanted now."
 BROKEN_OFF = (
     "This question was answered before. What was approved may have run, but the answer broke off: say what next."
@@ -176,11 +175,10 @@ async def _again(
         return None
     if not same:
         raise Conflict(OTHERWISE)
-    runs = (await store.runs.list(who.owner, session.session_id)).items
-    later = list(takewhile(lambda run: run.run_id != asked[0].run_id, runs))
-    if not later and unanswered(session.messages):  # nobody has gone on yet
+    later = await later_runs(store, who, session, asked[0].run_id)
+    if later == [] and unanswered(session.messages):  # nobody has gone on yet
         return resuming(who, session, asked, manner)
-    if not later or len(later) == len(runs):
+    if not later:
         return None
     run = later[-1]
     if run.status in ANSWERED:

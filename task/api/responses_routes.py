@@ -15,6 +15,7 @@ from task.api.documents_responses import ItemList, ResponseBody, ResponseDeleted
 from task.api.identity import Who
 from task.api.incoming import Received
 from task.api.rendering import json_response
+from task.api.repeated import given_before
 from task.api.replying import decided_before
 from task.api.responses_input import ResponseRequest, messages_of, options_of
 from task.api.responses_items import Order, input_items, page_of_items
@@ -120,7 +121,9 @@ async def _ask(service: Service, who: Who, body: ResponseRequest, received: Rece
     if found is None:
         return await service.preparing.in_new_session(who, received, manner)
     session = await store.sessions.get(who.owner, found.session_id)
-    again = await decided_before(store, who, session, found.run.run_id, received.messages, manner)
+    run_id, sent = found.run.run_id, received.messages
+    again = await decided_before(store, who, session, run_id, sent, manner)
+    again = again or await given_before(store, who, session, run_id, found.end, sent, manner)
     if again is not None:
         return again
     return await service.preparing.ask(who, received, manner, await _session_after(store, session, found), whole=True)

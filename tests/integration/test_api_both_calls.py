@@ -11,6 +11,7 @@ from task.conversation.history import INTERRUPTED
 from task.llm.scripted import says, wants
 from tests.support.api_client import Client, agent, numbered, results, waiting
 from tests.support.http_api import said
+from tests.support.upstream import http_error
 
 BOTH = (
     says("Let me see. ")
@@ -144,3 +145,59 @@ async def test_with_responses_the_question_follows_the_outputs_of_the_functions(
     assert second["output"][0]["content"][0]["text"].startswith("**May I do this?**")
     assert third["output"][0]["content"][0]["text"] == "Done."
     assert told == ["noted: milk", "Ann is 42", "2"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_results_sent_again_while_the_question_after_them_is_open_get_the_same_question(
+    tmp_path: Path, stream: bool
+) -> None:
+    async with agent(BOTH, says("Done."), tmp_path=tmp_path) as api:
+        client = Client(api, stream=stream)
+        await client.send(said("note it"))
+        asked = await client.result("Ann is 42")
+        client.history.pop()
+        again = await client.again()
+        open_ones = await waiting(api)
+        client.history.append(again)
+        done = await client.send(said("approve"))
+        told = results(api)
+    assert again == asked
+    assert len(open_ones) == 1
+    assert (done["content"], told) == ("Done.", ["noted: milk", "Ann is 42", "2"])
+
+
+async def test_results_sent_again_after_the_same_response_are_answered_by_the_same_response(tmp_path: Path) -> None:
+    tools = [{"type": "function", "name": "lookup", "parameters": {"type": "object"}}]
+    async with agent(BOTH, says("Done."), says("Bob, then."), tmp_path=tmp_path) as api:
+        first = (await api.post("/v1/responses", {"input": "note it", "tools": tools})).json
+        [call_id] = [item["call_id"] for item in first["output"] if item["type"] == "function_call"]
+        given = {"type": "function_call_output", "call_id": call_id, "output": "Ann is 42"}
+        body = {"input": [given], "tools": tools, "previous_response_id": first["id"]}
+        asked, again = [(await api.post("/v1/responses", body)).json for _ in range(2)]
+        open_ones = len(await waiting(api))
+        word = {"input": "approve", "tools": tools, "previous_response_id": again["id"]}
+        done = (await api.post("/v1/responses", word)).json
+        late = (await api.post("/v1/responses", body)).json
+        other = (await api.post("/v1/responses", {**body, "input": [{**given, "output": "Bob"}]})).json
+        told = results(api)
+    assert again == asked == late
+    assert open_ones == 1
+    assert done["output"][0]["content"][0]["text"] == "Done."
+    assert told == ["noted: milk", "Ann is 42", "2"]
+    assert other["output"][0]["content"][0]["text"].startswith("**May I do this?**")
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_results_whose_answer_failed_are_kept_once_in_a_session(tmp_path: Path, whole: bool) -> None:
+    script = (wants("lookup", name="Ann"), http_error(401), says("Done."))
+    async with agent(*script, tmp_path=tmp_path) as api:
+        session_id = (await api.post("/session/start")).json["session_id"]
+        client = Client(api, session_id=session_id, whole=whole)
+        first = await client.send(said("who?"))
+        given = {"role": "tool", "tool_call_id": first["tool_calls"][0]["id"], "content": "Ann is 42"}
+        client.history.append(given)
+        failed = await client.post(given)
+        done = await client.again(given)
+        kept = (await api.get(f"/session/{session_id}/messages")).json["messages"]
+    assert (failed.status, done["content"]) == (502, "Done.")
+    assert [message["role"] for message in kept] == ["user", "assistant", "tool", "assistant"]

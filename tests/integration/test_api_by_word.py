@@ -219,3 +219,26 @@ async def test_a_word_decides_what_no_card_has_decided_before(tmp_path: Path, in
     assert (done["content"], salt, open_ones) == ("Done.", "noted: salt", [])
     assert "the user denied it" in milk
     assert "the user did not approve it" in bread
+
+
+async def test_a_request_that_openais_client_sends_again_puts_its_question_once(tmp_path: Path) -> None:
+    async with agent(ASKS, ASKS, says("Done."), tmp_path=tmp_path) as api:
+        body, retried = {"messages": [said("note it")]}, {"x-stainless-retry-count": "1"}
+        asked = (await api.post("/v1/chat/completions", body)).json
+        again = (await api.post("/v1/chat/completions", body, headers=retried)).json
+        questions = len(await waiting(api))
+        anew = (await api.post("/v1/chat/completions", body)).json
+    assert again == asked
+    assert questions == 1
+    assert anew["run_id"] != asked["run_id"]
+
+
+async def test_of_two_alike_questions_the_same_approval_sent_twice_decides_one(tmp_path: Path) -> None:
+    async with agent(ASKS, ASKS, says("Done."), tmp_path=tmp_path) as api:
+        client = Client(api)
+        client.history = [said("note it")]
+        await client.again()
+        client.history += [await client.again(), said("approve")]
+        done, again = await client.again(), await client.again()
+        open_ones = len(await waiting(api))
+    assert (done["content"], again, open_ones) == ("Done.", done, 1)
