@@ -79,13 +79,17 @@ class CoreClient:
             raise Unreachable(f"{self.endpoint} does not answer ({type(error).__name__})") from error
 
     async def download(self, url: str, target: Path) -> None:
-        """Write the file at a relative `files/...` URL to `target`, which must not exist."""
+        """Write the file at a relative `files/...` URL to `target`, which must not exist: all of it, or nothing."""
         try:
             async with self._request("GET", f"/v1/{url}") as response:
                 await _check(response)
                 with target.open("xb") as file:
-                    async for piece in response.content.iter_any():
-                        file.write(piece)
+                    try:
+                        async for piece in response.content.iter_any():
+                            file.write(piece)
+                    except BaseException:
+                        target.unlink()
+                        raise
         except (aiohttp.ClientError, TimeoutError) as error:
             raise Unreachable(f"{self.endpoint} does not answer ({type(error).__name__})") from error
 
