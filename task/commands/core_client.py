@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -83,13 +84,9 @@ class CoreClient:
         try:
             async with self._request("GET", f"/v1/{url}") as response:
                 await _check(response)
-                with target.open("xb") as file:
-                    try:
-                        async for piece in response.content.iter_any():
-                            file.write(piece)
-                    except BaseException:
-                        target.unlink()
-                        raise
+                with _whole(target) as file:
+                    async for piece in response.content.iter_any():
+                        file.write(piece)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise Unreachable(f"{self.endpoint} does not answer ({type(error).__name__})") from error
 
@@ -120,6 +117,17 @@ class CoreClient:
 def own_folder(bucket: str) -> str:
     """A folder of the bucket that no other question uses."""
     return f"{bucket}/ask/{uuid4().hex[:12]}"
+
+
+@contextmanager
+def _whole(target: Path) -> Generator[BinaryIO]:
+    """The new file, which is removed again when its content does not come to the end."""
+    with target.open("xb") as file:
+        try:
+            yield file
+        except BaseException:
+            target.unlink()
+            raise
 
 
 async def _check(response: aiohttp.ClientResponse) -> None:
