@@ -25,13 +25,13 @@ class PromptServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         state = self.server_state
+        for server in self.servers:
+            server.close()
         for connection in list(state.connections):
             connection.shutdown()
         await asyncio.sleep(0.002)
         if state.connections or state.tasks:
             return await super().shutdown(sockets)
-        for server in self.servers:
-            server.close()
         return await self.lifespan.shutdown()
 
 
