@@ -18,11 +18,9 @@ import orjson
 from task.api.asks import Ask
 from task.conversation.history import unanswered
 from task.conversation.messages import Message, Role, ToolCall
-from task.conversation.replies import read_reply
+from task.conversation.replies import is_reply
 from task.sessions.service import Store
 from task.sessions.turns import Turn
-
-MANY = 200  # more calls than any question asks about
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ def kept_turn(ask: Ask, added: Sequence[Message], calls: Sequence[ToolCall], que
 def is_decision(message: Message) -> bool:
     """Whether the message says the words of a decision, whatever it is about."""
     said = message.content if message.role is Role.USER else None
-    return isinstance(said, str) and read_reply(said, None, MANY) is not None
+    return isinstance(said, str) and is_reply(said)
 
 
 def decides(sent: Sequence[Message], place: int) -> bool:

@@ -61,6 +61,11 @@ def read_reply(text: str, form_value: Any, count: int) -> tuple[Verdict, ...] | 
     return from_text if same else None
 
 
+def is_reply(text: str) -> bool:
+    """Whether the text says the words of a decision, however many calls it is about."""
+    return bool(_told(text))
+
+
 def _of_form(value: Any, count: int) -> tuple[Verdict, ...] | None:
     if not isinstance(value, Mapping):
         return None
@@ -77,21 +82,27 @@ def _of_form(value: Any, count: int) -> tuple[Verdict, ...] | None:
 
 
 def _of_text(text: str, count: int) -> tuple[Verdict, ...] | None:
+    found: dict[int, Verdict] = {}
+    for numbers, verdict in _told(text):
+        for number in numbers or range(1, count + 1):
+            known = found.setdefault(number, verdict)
+            if not 1 <= number <= count or (known is not verdict and known != verdict):
+                return None
+    return _complete(found, count) if found else None
+
+
+def _told(text: str) -> set[_Told]:
+    """All that the text says, once; nothing where a line of it is no decision."""
+    told: set[_Told] = set()
     text = text.strip(" \t\r\n")
     if _CLAUSE.match(text) is None:  # most messages, some of them long
-        return None
-    told: set[_Told] = set()  # what is said many times is looked at once
+        return told
     for segment in _SEGMENTS.split(text):
         clauses = _clauses(segment.strip(" \t\r"))
         if clauses is None:
-            return None
+            return set()
         told.update(clauses)
-    found: dict[int, Verdict] = {}
-    for numbers, verdict in told:
-        for number in numbers or range(1, count + 1):
-            if not 1 <= number <= count or found.setdefault(number, verdict) != verdict:
-                return None
-    return _complete(found, count) if found else None
+    return told
 
 
 def _clauses(segment: str) -> list[_Told] | None:
@@ -119,4 +130,5 @@ def _clauses(segment: str) -> list[_Told] | None:
 
 def _complete(found: Mapping[int, Verdict], count: int) -> tuple[Verdict, ...]:
     numbers: Iterable[int] = range(1, count + 1)
-    return tuple(found.get(number, Verdict("deny", NOT_CHOSEN)) for number in numbers)
+    rest = Verdict("deny", NOT_CHOSEN)
+    return tuple(found.get(number, rest) for number in numbers)
