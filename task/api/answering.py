@@ -105,7 +105,7 @@ class Answering:
     async def _tools(self, ask: Ask, choice: RunChoice) -> tuple[list[BaseTool], str]:
         """Our tools and the caller's, whose names come first; what is missing, told to the model."""
         theirs = [ClientTool(tool) for tool in ask.manner.tools]
-        if ask.manner.choice == "none":
+        if ask.manner.choice == "none" and not ask.answered:  # what was approved runs all the same
             return [], ""
         own = await self._engine.tools()
         caller = self._caller(ask, "")
@@ -141,7 +141,7 @@ class Answering:
         shown = DefangedChoice(choice, suspicion(lambda: loop.toolbox.view(messages), connection.link_hosts))
         formed = JsonAnswer(shown, observer, others) if wants_json(manner.options) else None
         loop = ToolLoop(
-            ChoosingModel(model, [manner.choice]) if manner.choice not in (None, "none", "auto") else model,
+            ChoosingModel(model, [manner.choice]) if manner.choice not in (None, "auto") else model,
             Toolbox(tools, gate, connection.offloader, seconds, briefed=True),
             self._limits(connection.limits),
             formed or observer,

@@ -242,3 +242,14 @@ async def test_of_two_alike_questions_the_same_approval_sent_twice_decides_one(t
         done, again = await client.again(), await client.again()
         open_ones = len(await waiting(api))
     assert (done["content"], again, open_ones) == ("Done.", done, 1)
+
+
+async def test_what_was_approved_runs_although_the_caller_wants_no_further_calls(tmp_path: Path) -> None:
+    async with agent(ASKS, says("Done."), tmp_path=tmp_path) as api:
+        client = Client(api)
+        await client.send(said("note it"))
+        body = {"messages": [*client.history, said("approve")], "tool_choice": "none"}
+        done = (await api.post("/v1/chat/completions", body)).json
+        known, told = results(api), api.upstream.requests[-1].body["tool_choice"]
+    assert (done["choices"][0]["message"]["content"], known) == ("Done.", ["noted: milk"])
+    assert told == "none"
