@@ -37,9 +37,7 @@ def run_routes(service: Service) -> APIRouter:
             if body.session_id is None
             else await service.preparing.ask(who, received, manner, body.session_id)
         )
-        active = await service.started(ask)
-        service.runner.detach(active)
-        return json_response(active.run.as_dict(), 202)
+        return json_response((await service.begun(ask)).as_dict(), 202)
 
     @routes.get("/runs", response_model=None, responses={200: {"model": RunList}, **failures()})
     async def list_runs(request: Request, session_id: Text = None, limit: Limit = 50, cursor: Text = None) -> Response:

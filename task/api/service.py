@@ -118,14 +118,20 @@ class Service:
             return await self.runner.start(ask)
         return self.runner.find(ask.again) or await recalled(await self.store(), ask, ask.again)
 
+    async def begun(self, ask: Ask) -> Run:
+        """The same, for a caller that does not wait for its end."""
+        if ask.again is not None:
+            return await (await self.store()).runs.get(ask.who.owner, ask.again)
+        active = await self.runner.start(ask)
+        self.runner.detach(active)
+        return active.run
+
     async def resumed(self, who: Who, run_id: str | None) -> Run | None:
         """The run that goes on with a suspended one, when all that it asked is answered."""
         ask = await self.preparing.resumed(who, run_id) if run_id is not None else None
         if ask is None:
             return None
         try:
-            active = await self.started(ask)
+            return await self.begun(ask)
         except Conflict:  # who answered the last question but one was as late
             return None
-        self.runner.detach(active)
-        return active.run

@@ -260,6 +260,17 @@ async def test_a_client_without_a_session_approves_at_the_other_and_is_known_to_
     assert agents.notes().count("flour") == 1
 
 
+async def test_a_run_that_is_asked_for_again_at_the_other_is_named_while_it_goes_on(agents: TwoAgents) -> None:
+    one, other = await agents.caller()
+    agents.says(wants("write_note", text="rice"), HALF)
+    question = (await one.complete("note it")).json["choices"][0]["message"]
+    body = {"messages": [said("note it"), question, said("approve")]}
+    first, again = [(await api.post("/runs", body)).json for api in (one, other)]
+    assert (again["run_id"], again["status"]) == (first["run_id"], "running")
+    await other.post(f"/runs/{first['run_id']}/cancel")
+    await heard(other, first["run_id"], "finished")
+
+
 async def test_a_session_deleted_in_one_stops_its_run_in_the_other(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(HALF)
