@@ -100,10 +100,16 @@ async def _told(store: Store, who: Who, ask: Ask | None, sent: Sequence[Message]
 async def _replied(
     store: Store, who: Who, asked: Sequence[Approval], sent: Sequence[Message], manner: Manner
 ) -> Ask | None:
-    """What the last message decides about the newest of those questions that the message before it puts."""
-    put = [item for item in asked if item.session_id and ends_with(sent[-2].text(), item.question)]
+    """What the last message decides about the newest of those questions that the message before it puts.
+
+    Nothing, where other calls are asked about in the same words, spaces aside: the person has read one of the two.
+    """
+    said = sent[-2].text().rstrip()
+    put = [item for item in asked if item.session_id and ends_with(said, item.question)]
+    put = [item for item in put if said.endswith(item.question)] or put
     newest = [item for item in put if item.run_id == put[-1].run_id]
-    if not newest:
+    calls = {item.digest for item in newest}
+    if not newest or any(item.status == "waiting" and item.digest not in calls for item in put):
         return None
     session = await store.sessions.get(who.owner, newest[0].session_id or "")
     if any(item.status == "waiting" for item in newest):

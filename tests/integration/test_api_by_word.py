@@ -253,3 +253,19 @@ async def test_what_was_approved_runs_although_the_caller_wants_no_further_calls
         known, told = results(api), api.upstream.requests[-1].body["tool_choice"]
     assert (done["choices"][0]["message"]["content"], known) == ("Done.", ["noted: milk"])
     assert told == "none"
+
+
+@pytest.mark.parametrize("respaced", [False, True])
+async def test_an_approval_is_of_the_call_that_was_read_and_no_other_that_looks_alike(
+    tmp_path: Path, respaced: bool
+) -> None:
+    calls = [wants("write_note", text=text) for text in ("salt and oil", "saltand oil")]
+    async with agent(*calls, says("Done."), tmp_path=tmp_path) as api:
+        client = Client(api)
+        client.history = [said("note it")]
+        read = (await client.again())["content"]
+        await client.again()
+        client.history += [said(" ".join(read.split()) if respaced else read, "assistant"), said("approve")]
+        await client.again()
+        known, open_ones = results(api), len(await waiting(api))
+    assert (known, open_ones) == (([], 2) if respaced else (["noted: salt and oil"], 1))
