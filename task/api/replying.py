@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from task.api.asks import Ask, Manner
@@ -54,9 +54,7 @@ async def decided_in(store: Store, who: Who, session: Session, received: Receive
     if len(sent) == 1:
         again = await _last_again(store, who, session, sent[0], manner) if received.retried else None
         return again or await _decided(store, who, session, sent[0], manner)
-    asked = await store.approvals.list(who.owner, session_id=session.session_id, waiting=False)
-    here = _last_of(session.messages) in _asked_last(sent[:-1])
-    found = await _replied(store, who, [item for item in asked if here or item.status != "waiting"], sent, manner)
+    found = await _decided_behind(store, who, session, sent, manner) if decides(sent, len(sent) - 1) else None
     if found is None and await _is_all(store, who, session, sent[:-1], manner):
         found = await _decided(store, who, session, sent[-1], manner)
     return await _told(store, who, found, sent, manner)
@@ -97,6 +95,25 @@ async def _told(store: Store, who: Who, ask: Ask | None, sent: Sequence[Message]
     return replace(ask, sent=tuple(sent), start=before.start)
 
 
+async def _decided_behind(
+    store: Store, who: Who, session: Session, sent: Sequence[Message], manner: Manner
+) -> Ask | None:
+    """The run that the end of a history decides about, in the session or the branch that the history continues."""
+    here: list[Approval] = []
+    elsewhere: list[Approval] = []
+    for session_id in (session.session_id, *await store.sessions.branches(session.session_id)):
+        asked = await store.approvals.list(who.owner, session_id=session_id, waiting=False)
+        put = [item for item in asked if ends_with(sent[-2].text(), item.question)]
+        if not put:
+            continue
+        held = await store.sessions.get(who.owner, session_id)
+        follows = _follows(held.messages, sent[:-1])
+        if follows and any(item.status == "waiting" for item in put):
+            return await _replied(store, who, put, sent, manner)
+        (here if follows else elsewhere).extend(item for item in put if item.status != "waiting")
+    return await _replied(store, who, here or elsewhere, sent, manner)
+
+
 async def _replied(
     store: Store, who: Who, asked: Sequence[Approval], sent: Sequence[Message], manner: Manner
 ) -> Ask | None:
@@ -124,17 +141,17 @@ async def _is_all(store: Store, who: Who, session: Session, sent: Sequence[Messa
     return not (fit.new or fit.branched)
 
 
-def _asked_last(sent: Sequence[Message]) -> Iterator[str]:
-    """What may have been the user's last words that were no decision, the last first."""
+def _follows(held: Sequence[Message], sent: Sequence[Message]) -> bool:
+    """Whether the user has said the same in both, decisions aside; a client may send the last messages only."""
+    said = [message.text() for message in held if message.role is Role.USER]
     for place in range(len(sent) - 1, -1, -1):
-        if sent[place].role is Role.USER:
-            yield sent[place].text()
-            if not decides(sent, place):
-                return
-
-
-def _last_of(messages: Sequence[Message]) -> str:
-    return next((message.text() for message in reversed(messages) if message.role is Role.USER), "")
+        if sent[place].role is not Role.USER:
+            continue
+        if said and said[-1] == sent[place].text():
+            said.pop()
+        elif not decides(sent, place):
+            return False
+    return True
 
 
 async def _last_again(store: Store, who: Who, session: Session, said: Message, manner: Manner) -> Ask | None:

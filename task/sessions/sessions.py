@@ -115,6 +115,10 @@ class Sessions:
 
         return await self.database.write(work)
 
+    async def branches(self, session_id: str) -> tuple[str, ...]:
+        """The ids of the session's branches, the last used first."""
+        return await self.database.read(lambda connection: rows.branches(connection, session_id))
+
     async def resume(self, owner: str, session_id: str, sent: Sequence[Message]) -> Resumed:
         """The session, or the branch of it, that the client's messages continue.
 
@@ -127,8 +131,7 @@ class Sessions:
         return await self._on_a_branch(session, fit, sent)
 
     async def _on_a_branch(self, session: Session, fit: Merged, sent: Sequence[Message]) -> Resumed:
-        branches = await self.database.read(lambda connection: rows.branches(connection, session.session_id))
-        for branch_id in branches:
+        for branch_id in await self.branches(session.session_id):
             branch = await self.get(session.owner, branch_id)
             other = merged(branch.messages, sent)
             if not other.branched and branch.ended_at is None:

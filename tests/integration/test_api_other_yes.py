@@ -73,3 +73,20 @@ async def test_a_client_that_shows_the_question_as_a_card_tells_the_answer_witho
         done = await person.send(said("approve"))
         known = results(api)
     assert (done["content"], known) == ("Done.", ["noted: milk"])
+
+
+async def test_a_word_decides_on_the_branch_that_the_history_has_become(tmp_path: Path) -> None:
+    hello = says("Hello.")
+    async with client(hello, ASKS, ASKS, says("Done."), says("The first."), tmp_path=tmp_path) as (api, person):
+        await person.send(said("hello"))
+        await person.send(said("note it"))
+        first, person.history = person.history, [said("hallo"), said("Hello.", "assistant")]
+        await person.send(said("note it"))
+        sessions = [item["session_id"] for item in await waiting(api)]
+        done = await person.send(said("approve"))
+        open_ones = [item["session_id"] for item in await waiting(api)]
+        person.history = first
+        other = await person.send(said("approve"))
+    assert len(set(sessions)) == 2
+    assert (done["content"], open_ones) == ("Done.", [person.session_id])
+    assert other["content"] == "The first."
