@@ -71,8 +71,12 @@ def kept_turn(ask: Ask, added: Sequence[Message], calls: Sequence[ToolCall], que
 
 def is_decision(message: Message) -> bool:
     """Whether the message says the words of a decision, whatever it is about."""
-    said = message.content if message.role is Role.USER else None
-    return isinstance(said, str) and is_reply(said)
+    return is_reply(words_of(message))
+
+
+def words_of(message: Message) -> str:
+    """What the user says in it; nothing where it has parts: a decision is a text and no more."""
+    return message.content if message.role is Role.USER and isinstance(message.content, str) else ""
 
 
 def decides(sent: Sequence[Message], place: int) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from task.api.asks import Ask, Manner
 from task.api.identity import Who
 from task.api.incoming import Received
-from task.api.owing import completed, conversation_key, decides, ends_with, is_decision
+from task.api.owing import completed, conversation_key, decides, ends_with, is_decision, words_of
 from task.api.pausing import ALWAYS
 from task.api.repeated import ANSWERED, later_runs
 from task.conversation.history import unanswered
@@ -174,7 +174,7 @@ async def _decided(store: Store, who: Who, session: Session, said: Message, mann
     found = await store.approvals.list(who.owner, run_id=waiting[-1].run_id, waiting=False)
     by_call = {item.call_id: item for item in found}
     asked = [by_call[call.id] for call in calls if call.id in by_call]
-    verdicts = read_reply(_words(said), None, len(asked)) if len(asked) == len(calls) else None
+    verdicts = read_reply(words_of(said), None, len(asked)) if len(asked) == len(calls) else None
     if verdicts is None:
         return None
     answered = [
@@ -213,15 +213,11 @@ async def _again(
 
 def _repeats(asked: Sequence[Approval], said: Message) -> bool | None:
     """Whether the words say what was answered; None: they decide nothing, or some of the questions have expired."""
-    verdicts = read_reply(_words(said), None, len(asked))
+    verdicts = read_reply(words_of(said), None, len(asked))
     answers = [item.answer for item in asked if item.answer is not None]
     if verdicts is None or len(answers) < len(asked):  # it is as if nothing had been asked
         return None
     return [answer.allowed for answer in answers] == [verdict.choice != "deny" for verdict in verdicts]
-
-
-def _words(said: Message) -> str:
-    return said.content if said.role is Role.USER and isinstance(said.content, str) else ""
 
 
 def _answer(verdict: Verdict) -> Answer:
