@@ -13,8 +13,8 @@ from evaluation.corpus import claims, claims_of, documents, half_of, questions
 from evaluation.judge import LIMIT
 from evaluation.report import misses, report
 from evaluation.run import all_modes, flagged, prepared
+from task.embedding.client import Embedder
 from task.tools.rag.search import SearchOptions
-from task.utils.embedder.client import Embedder
 
 _NUMBERS = [option for option in fields(SearchOptions) if option.name != "mode"]
 

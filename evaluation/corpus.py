@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from evaluation.files import docx_of, pdf_of
+from task.documents.extract import extract
 from task.tools.rag.chunks import ChunkedDocument, chunk_document
-from task.utils.documents.extract import extract
 
 Half = Literal["development", "test"]
 _Item = TypeVar("_Item")

@@ -24,10 +24,10 @@ from task.conversation.messages import system, user
 from task.errors import AgentError
 from task.llm.accumulator import Accumulator
 from task.llm.base import ModelOptions, TextDelta, ToolSchema
-from task.llm.local import LocalChatModel
 from task.llm.transport import new_session
-from task.local_core.embedded.model import EmbeddedModel
-from task.local_core.embedded.process import ModelProcess
+from task.local_model.chat_model import LocalChatModel
+from task.local_model.model import EmbeddedModel
+from task.local_model.process import ModelProcess
 from task.prompts import SYSTEM_PROMPT
 from task.settings import load_settings
 from task.tools.calculator.arithmetic import evaluate

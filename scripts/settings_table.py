@@ -9,8 +9,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, SecretStr
 
 from task.settings import PREFIX, Settings
-from task.settings_aliases import ALIASES, MODEL_KEYS, PROVIDERS
-from task.settings_sources import Setting, settings_of
+from task.settings.aliases import ALIASES, MODEL_KEYS, PROVIDERS
+from task.settings.sources import Setting, settings_of
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 

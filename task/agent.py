@@ -17,9 +17,12 @@ from task.approvals.door import Door, Said
 from task.connection import Connection, open_connection
 from task.conversation.history import repaired
 from task.conversation.inputs import Incoming, Pictures, conversation, is_image
+from task.conversation.links import Suspicion
 from task.conversation.messages import Message, Role, ToolCall, assistant, tool_message
+from task.conversation.sanitized_choice import DefangedChoice
 from task.conversation.state import TOOL_CALL_HISTORY_KEY, StateRejected, TurnState, turn_history
-from task.dial_request import caller_of, configuration_of, incoming_of
+from task.dial.folding import FoldedChoice
+from task.dial.request import caller_of, configuration_of, incoming_of
 from task.errors import ToolError
 from task.llm.base import Usage
 from task.loop import LoopObserver, RunOutcome, SilentObserver, ToolLoop
@@ -27,9 +30,6 @@ from task.permissions.decisions import Gate, ModeGate
 from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.toolbox import Pending, Toolbox, named
-from task.utils.defang import DefangedChoice
-from task.utils.folding import FoldedChoice
-from task.utils.inert import Suspicion
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,14 @@ from aidial_sdk.deployment.rate import RateRequest
 from aidial_sdk.exceptions import InvalidRequestError
 
 from task.agent import GeneralPurposeAgent
+from task.blocking import close_all
 from task.connection import Connection, OpenAIUpstream, open_connection
 from task.context_setup import live_context
-from task.dial_request import check_answerable, configuration_of, configuration_schema
-from task.dial_traces import trace_start
+from task.dial.request import check_answerable, configuration_of, configuration_schema
+from task.dial.traces import trace_start
 from task.document_search import rag_tools
+from task.documents.workers.limits import ReaderLimits
+from task.documents.workers.pool import ReaderPool
 from task.errors import InvalidRequest, ProviderError, SettingsError, new_reference
 from task.llm.base import ModelOptions
 from task.llm.profiles import PROFILES, Profile
@@ -27,9 +30,10 @@ from task.llm.transport import Retries
 from task.loop import Limits
 from task.permission_setup import permissions_of
 from task.prompts import SYSTEM_PROMPT
-from task.sessions.opening import StoreAccess
-from task.sessions.recorded import recorded
+from task.runs.recorded import recorded
 from task.settings import LimitSettings, McpServerSettings, Settings, load_settings
+from task.settings.installation import installation_secret
+from task.store.opening import StoreAccess
 from task.tools.base import BaseTool
 from task.tools.calculator.calculator_tool import CalculatorTool
 from task.tools.declare import load_tools
@@ -40,10 +44,6 @@ from task.tools.mcp.hub import ServerSpec
 from task.tools.offload import ReadFileLinesTool, SearchInFileTool
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from task.tools.toolbox import named
-from task.utils.closing import close_all
-from task.utils.documents.workers.limits import ReaderLimits
-from task.utils.documents.workers.pool import ReaderPool
-from task.utils.installation import installation_secret
 
 logger = logging.getLogger(__name__)
 

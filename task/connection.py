@@ -11,6 +11,7 @@ import aiohttp
 
 from task.approvals.claims import CoreClaims
 from task.approvals.door import Permissions
+from task.blocking import close_all
 from task.conversation.messages import Attachment
 from task.conversation.state import StateSeal
 from task.llm.base import ChatModel, ModelOptions
@@ -26,7 +27,6 @@ from task.tools.files.result_store import DialResultStore
 from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.models import Caller
 from task.tools.offload import Offloader
-from task.utils.closing import close_all
 
 MAX_IMAGE_BYTES = 10 * 2**20
 

@@ -7,7 +7,7 @@ from task.context.documents import ContextOptions
 from task.context.prompt import LiveContext
 from task.errors import DCMInitError, SettingsError
 from task.settings import Settings
-from task.settings_framework import ContextSettings
+from task.settings.framework import ContextSettings
 
 
 def context_manager(settings: Settings) -> DCMManager | None:

@@ -6,13 +6,13 @@ import logging
 from importlib.util import find_spec
 
 from task.connection import Connection
+from task.documents.workers.pool import ReaderPool
+from task.embedding.client import Embedder, EmbedderOptions, default_folder
 from task.settings import RagSettings, Settings, process_environment
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.rag_tool import RagOptions, RagTool
 from task.tools.rag.shelf import ShelfLimits
 from task.tools.rag.store import IndexStore, NoStore, RedisStore
-from task.utils.documents.workers.pool import ReaderPool
-from task.utils.embedder.client import Embedder, EmbedderOptions, default_folder
 
 logger = logging.getLogger(__name__)
 

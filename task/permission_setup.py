@@ -6,7 +6,7 @@ from task.approvals.door import Permissions
 from task.permissions.effects import Effect
 from task.permissions.policy import DEFAULT_RULES, Policy, Rule
 from task.settings import Settings
-from task.settings_permissions import RuleSettings
+from task.settings.permissions import RuleSettings
 
 
 def policy_of(settings: Settings) -> Policy:

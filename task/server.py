@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from task.api.app import http_api
 from task.app import GeneralPurposeAgentApplication, default_tools
-from task.fast_chunks import dial_app, sdk_version
+from task.dial.fast_chunks import dial_app, sdk_version
 from task.settings import Settings
 
 DEPLOYMENT = "general-purpose-agent"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from task.utils.embedder.client import Embedder
+from task.embedding.client import Embedder
 
 
 @pytest.hookimpl(wrapper=True)

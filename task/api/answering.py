@@ -18,15 +18,15 @@ from task.api.pictures import as_seen
 from task.api.shown import as_shown, broken_off, suspicion
 from task.api.web_search import with_web_search
 from task.conversation.messages import Message, Role, ToolCall, system
+from task.conversation.sanitized_choice import DefangedChoice
 from task.errors import InvalidRequest, ProviderError
 from task.llm.base import ModelOptions, Usage
 from task.loop import CONTENT_FILTER, EMPTY_ANSWER, Limits, LoopObserver, RunOutcome, ToolLoop
-from task.sessions.records import Run, RunStatus
-from task.sessions.service import Store
+from task.store.records import Run, RunStatus
+from task.store.service import Store
 from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.toolbox import Toolbox, named
-from task.utils.defang import DefangedChoice
 
 
 @dataclass(slots=True)

@@ -26,8 +26,8 @@ from task.api.run_routes import run_routes
 from task.api.runner import Runner
 from task.api.service import Service
 from task.connection import Connection
-from task.sessions.opening import StoreAccess
 from task.settings import Settings
+from task.store.opening import StoreAccess
 from task.tools.base import BaseTool
 
 ABOUT = (

@@ -11,7 +11,7 @@ from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, Message
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
-from task.sessions.records import Approval, Session
+from task.store.records import Approval, Session
 
 TITLE_CHARS = 80
 

@@ -15,7 +15,7 @@ from task.api.failures import failure_of
 from task.api.rendering import DONE, EventStream, gone, json_bytes, json_response, sse, usage_data
 from task.api.runner import ActiveRun, Runner
 from task.llm.base import Usage
-from task.sessions.records import FINISHED, Event
+from task.store.records import FINISHED, Event
 
 NOBODY = 499  # what proxies log for a client that has left
 

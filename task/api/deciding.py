@@ -12,8 +12,8 @@ from task.api.web_search import with_web_search
 from task.conversation.messages import FunctionCall, ToolCall
 from task.errors import ArgumentsError, Conflict, InvalidRequest
 from task.permissions.gate import digest
-from task.sessions.records import Answer, Approval
-from task.sessions.wire import packed
+from task.store.records import Answer, Approval
+from task.store.wire import packed
 from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.toolbox import named

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from task.sessions.records import RunStatus
+from task.store.records import RunStatus
 
 
 class Told(BaseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from task.api.documents import AttachmentBody, Told, ToolCallBody, TraceBody
-from task.sessions.records import RunStatus
+from task.store.records import RunStatus
 
 
 class ChatBody(Told):

@@ -14,10 +14,10 @@ import aiohttp
 
 from task.api.failures import Refused
 from task.connection import Connection
-from task.dial_request import forwarded
+from task.conversation.headers import forwarded
 from task.errors import StoreUnavailable, ToolError
 from task.llm.credentials import UserToken
-from task.sessions.opening import StoreAccess
+from task.store.opening import StoreAccess
 from task.tools.files.dial_urls import OwnersKey, filing
 
 Mode = Literal["open", "keys", "dial"]

@@ -19,8 +19,8 @@ from task.api.asks import Ask
 from task.conversation.history import unanswered
 from task.conversation.messages import Message, Role, ToolCall
 from task.conversation.replies import is_reply
-from task.sessions.service import Store
-from task.sessions.turns import Turn
+from task.store.service import Store
+from task.store.turns import Turn
 
 
 @dataclass(frozen=True, slots=True)

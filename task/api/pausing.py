@@ -19,8 +19,8 @@ from task.conversation.messages import FunctionCall, Message, Role, ToolCall
 from task.permissions.decisions import Gate, PermissionMode
 from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grant, Grants
-from task.sessions.records import Approval, Run, Session
-from task.sessions.service import Store
+from task.store.records import Approval, Run, Session
+from task.store.service import Store
 from task.tools.base import BaseTool
 from task.tools.briefs import split_brief
 from task.tools.toolbox import Pending

@@ -23,9 +23,9 @@ from task.api.identity import Who
 from task.api.rendering import json_response
 from task.api.schemas import ChatRequest, SessionBranch, SessionChange, SessionEnd, SessionStart
 from task.api.service import CHAT_PROMPT, CHAT_TOKENS, Service
-from task.sessions.records import Session, iso
-from task.sessions.trace_store import TraceFilter
-from task.sessions.wire import message_data
+from task.store.records import Session, iso
+from task.store.trace_store import TraceFilter
+from task.store.wire import message_data
 
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Text = Annotated[str | None, Query(max_length=200)]

@@ -16,8 +16,8 @@ from task.api.replying import decided_alone, decided_in, files_of, resuming
 from task.conversation.history import INTERRUPTED, NOT_APPROVED, repaired, unanswered
 from task.conversation.messages import Message, Role, ToolCall, tool_message
 from task.errors import Conflict, InvalidRequest, NotFound
-from task.sessions.records import Answer, Approval, Session
-from task.sessions.service import Store
+from task.store.records import Answer, Approval, Session
+from task.store.service import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from task.api.runner import ActiveRun
 from task.conversation.messages import FunctionCall, ToolCall
 from task.errors import NotFound
 from task.llm.base import Usage
-from task.sessions.records import FINISHED, Event, Run
-from task.sessions.service import Store
-from task.sessions.trace_records import Trace
+from task.store.records import FINISHED, Event, Run
+from task.store.service import Store
+from task.store.trace_records import Trace
 
 
 async def recalled(store: Store, ask: Ask, run_id: str) -> ActiveRun:

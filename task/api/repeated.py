@@ -11,8 +11,8 @@ from task.api.incoming import Received
 from task.api.owing import conversation_key, since_the_user
 from task.conversation.history import unanswered
 from task.conversation.messages import Message, Role
-from task.sessions.records import Run, Session
-from task.sessions.service import Store
+from task.store.records import Run, Session
+from task.store.service import Store
 
 ANSWERED = ("running", "finished", "limited", "suspended")  # runs that have, or will have, an answer to tell again
 

@@ -15,9 +15,9 @@ from task.conversation.history import unanswered
 from task.conversation.messages import Attachment, Message, Role
 from task.conversation.replies import Verdict, read_reply
 from task.errors import Conflict
-from task.sessions.merge import merged
-from task.sessions.records import Answer, Approval, Session
-from task.sessions.service import Store
+from task.store.merge import merged
+from task.store.records import Answer, Approval, Session
+from task.store.service import Store
 
 OTHERWISE = "This question was answered otherwise before, and the first answer counts. Ask anew for what is wanted now."
 BROKEN_OFF = (

@@ -13,7 +13,7 @@ from task.api.citations import citations
 from task.api.completions import content_of, usage_of
 from task.api.rendering import sse
 from task.api.runner import ActiveRun, Runner
-from task.sessions.records import Event, Run
+from task.store.records import Event, Run
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}  # by chat completions' finish reason
 _CANCELLED, _FAILED = "cancelled", frozenset({"failed", "interrupted"})

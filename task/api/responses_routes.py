@@ -24,8 +24,8 @@ from task.api.responses_stored import DOOR, StoredResponse, previous_response, s
 from task.api.schemas import Ours
 from task.api.service import Service
 from task.errors import InvalidRequest
-from task.sessions.records import Session
-from task.sessions.service import Store
+from task.store.records import Session
+from task.store.service import Store
 
 STREAM = {"text/event-stream": {}}
 

@@ -11,8 +11,8 @@ from task.api.asks import Manner
 from task.api.failures import Refused
 from task.api.responses_output import Spoken, run_id_of
 from task.errors import Conflict, NotFound
-from task.sessions.records import Event, Run
-from task.sessions.service import Store
+from task.store.records import Event, Run
+from task.store.service import Store
 
 DOOR = "responses"
 

@@ -15,7 +15,7 @@ from task.api.platform_routes import Limit, Text
 from task.api.rendering import EventStream, json_response, sse
 from task.api.schemas import ApprovalAnswer, RunRequest
 from task.api.service import Service
-from task.utils.completing import done_to_its_end
+from task.blocking import run_to_completion
 
 EVENTS = {"text/event-stream": {}}
 
@@ -105,7 +105,7 @@ def _approval_routes(routes: APIRouter, service: Service) -> None:
             resumed = await service.resumed(who, answered.run_id)
             return json_response({"approval": answered.as_dict(), "resumed": resumed.as_dict() if resumed else None})
 
-        return await done_to_its_end(answer_and_resume())  # who leaves after the click has decided all the same
+        return await run_to_completion(answer_and_resume())  # who leaves after the click has decided all the same
 
     @routes.get("/grants", response_model=None, responses={200: {"model": GrantList}, **failures()})
     async def list_grants(request: Request, session_id: Text = None) -> Response:

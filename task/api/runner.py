@@ -18,11 +18,11 @@ from task.api.failures import failure_of
 from task.api.owing import kept_turn
 from task.api.rendering import usage_data
 from task.errors import StoreUnavailable
-from task.sessions.records import FINISHED, Event, Run
-from task.sessions.runs import ENDING_SECONDS
-from task.sessions.service import Store
-from task.sessions.trace_records import Trace
-from task.sessions.traces import TraceObserver, TraceStart, trace_context
+from task.store.records import FINISHED, Event, Run
+from task.store.runs import ENDING_SECONDS
+from task.store.service import Store
+from task.store.trace_records import Trace
+from task.store.traces import TraceObserver, TraceStart, trace_context
 
 logger = logging.getLogger(__name__)
 

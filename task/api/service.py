@@ -23,8 +23,8 @@ from task.api.schemas import ChatCompletionRequest, ChatRequest, Open, Ours
 from task.errors import Conflict
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
-from task.sessions.records import Run
-from task.sessions.service import Store
+from task.store.records import Run
+from task.store.service import Store
 
 AGENT = "general-purpose-agent"
 TEMPERATURE, TOP_P, CHAT_TOKENS = 0.7, 1.0, 2048

@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import takewhile
 
 from task.conversation.history import repaired
+from task.conversation.links import Suspicion
 from task.conversation.messages import Message, Role
+from task.conversation.sanitizer import Defanger
 from task.permissions.taint import ContextView
-from task.utils.defanger import Defanger
-from task.utils.inert import Suspicion
 
 View = Callable[[Sequence[Message]], ContextView]
 

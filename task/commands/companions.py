@@ -12,7 +12,7 @@ from task.commands import interpreter, ports
 from task.commands.addresses import base_url
 from task.commands.processes import Program
 from task.settings import PREFIX, Settings, process_environment
-from task.utils.installation import installation_secret
+from task.settings.installation import installation_secret
 
 SEARCH = (sys.executable, "-m", "mcp_servers.duckduckgo")
 TOKEN_VARIABLE = f"{PREFIX}MCP_TOKEN"

@@ -13,7 +13,7 @@ from task.commands.core_config import config_files
 from task.commands.local_model import embedded
 from task.commands.model_choice import ChosenModel, choose_model
 from task.settings import PREFIX, Settings, process_environment
-from task.settings_sources import read_dotenv
+from task.settings.sources import read_dotenv
 
 if TYPE_CHECKING:
     from task.local_core.app import CoreSettings

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from task.errors import SettingsError
 from task.settings import Settings, process_environment
-from task.settings_sources import read_dotenv
+from task.settings.sources import read_dotenv
 
 OWN_CONFIG = Path(__file__).resolve().parents[2] / "core_config" / "config.json"
 _VARIABLE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")

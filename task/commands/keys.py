@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from task.sessions.service import Store
+    from task.store.service import Store
 
 app = typer.Typer(help="Make, list and revoke keys of the HTTP front door.", no_args_is_help=True)
 
@@ -24,8 +24,8 @@ Config = Annotated[
 @asynccontextmanager
 async def opened_store(config: Path | None) -> AsyncGenerator[Store]:
     """The store of the settings, for one look."""
-    from task.sessions.opening import StoreAccess
     from task.settings import load_settings
+    from task.store.opening import StoreAccess
 
     access = StoreAccess(**load_settings(config).store_options, chores=False)
     try:
@@ -56,7 +56,7 @@ def create(
 def show(config: Config = None) -> None:
     """List all keys, without their secrets."""
     from task.commands.columns import columns
-    from task.sessions.records import iso
+    from task.store.records import iso
 
     async def work() -> None:
         async with opened_store(config) as store:

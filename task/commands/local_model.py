@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from task.errors import SettingsError
-from task.local_core.embedded.model import EmbeddedModel
+from task.local_model.catalogue import CODER, Weights
+from task.local_model.model import EmbeddedModel
+from task.local_model.packages import PackageIndex
+from task.local_model.runtime import DOWNLOAD_BYTES
+from task.local_model.weights import WeightStore, gguf_fault
 from task.settings import Settings, process_environment
-from task.utils.weights.catalogue import CODER, Weights
-from task.utils.weights.packages import PackageIndex
-from task.utils.weights.runtime import DOWNLOAD_BYTES
-from task.utils.weights.store import WeightStore, gguf_fault
 
 DECLINED = "local-model-declined"  # in the data folder: nobody is asked twice
 SLOW_LINE = 2_000_000  # bytes in a second

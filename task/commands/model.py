@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from task.commands.local_model import index_of, name_of, own_file, store_of
+from task.local_model.catalogue import CATALOGUE, CODER
+from task.local_model.download import OTHER_SOURCES, Report, pull
+from task.local_model.download import Progress as Bytes
+from task.local_model.runtime import install_runtime
+from task.local_model.weights import WeightsUnavailable
 from task.settings import Settings
-from task.utils.weights.catalogue import CATALOGUE, CODER
-from task.utils.weights.download import OTHER_SOURCES, Report, pull
-from task.utils.weights.download import Progress as Bytes
-from task.utils.weights.runtime import install_runtime
-from task.utils.weights.store import WeightsUnavailable
 
 EVERY_PERCENT = 10  # a line into a log
 

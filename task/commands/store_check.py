@@ -11,7 +11,7 @@ from task.errors import SettingsError, StoreUnavailable
 from task.settings import Settings
 
 if TYPE_CHECKING:
-    from task.sessions.survey import Survey
+    from task.store.survey import Survey
 
 ROW = "store"
 PATIENCE = 2.0  # seconds
@@ -21,8 +21,8 @@ SQLITE = "sqlite:///"
 
 async def store_check(settings: Settings) -> Check:
     """Which database it is, whether it answers, how far its tables are, and how much is in it."""
-    from task.sessions.store import open_database
-    from task.sessions.survey import surveyed
+    from task.store.store import open_database
+    from task.store.survey import surveyed
 
     url = str(settings.store_options["url"])
     if (new := _new_file(url)) is not None:  # to open it would make it

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import orjson
 
 from task.commands.columns import columns, harmless, one_line
-from task.sessions.compare import Parting
-from task.sessions.records import iso
-from task.sessions.trace_records import Trace, TracedCall, Turn
+from task.runs.compare import Parting
+from task.store.records import iso
+from task.store.trace_records import Trace, TracedCall, Turn
 
 HEADINGS = ("TRACE", "STARTED", "STATUS", "DOOR", "MODEL", "TURNS", "CALLS", "TOKENS", "COST", "SECONDS", "EXPERIMENT")
 

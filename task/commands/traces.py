@@ -13,7 +13,7 @@ import typer
 from task.commands.keys import Config, opened_store
 
 if TYPE_CHECKING:
-    from task.sessions.trace_store import TraceFilter
+    from task.store.trace_store import TraceFilter
 
 DIFFERENT_EXIT = 1
 PAGE = 200
@@ -97,8 +97,8 @@ def export(
 def replay(trace_id: TraceId, config: Config = None) -> None:
     """Run a trace again, offline, with its recorded model and tools; exit code 1 when something else comes out."""
     from task.commands.trace_text import difference
-    from task.sessions.compare import parting
-    from task.sessions.replay import replayed
+    from task.runs.compare import parting
+    from task.runs.replay import replayed
 
     async def work() -> int:
         async with opened_store(config) as store:
@@ -119,7 +119,7 @@ def diff(
 ) -> None:
     """Show where two runs part; exit code 1 when they do."""
     from task.commands.trace_text import difference, side_by_side
-    from task.sessions.compare import parting
+    from task.runs.compare import parting
 
     async def work() -> int:
         async with opened_store(config) as store:
@@ -133,6 +133,6 @@ def diff(
 
 
 def _which(session: str | None, experiment: str | None, status: str | None, door: str | None) -> TraceFilter:
-    from task.sessions.trace_store import TraceFilter
+    from task.store.trace_store import TraceFilter
 
     return TraceFilter(session_id=session, experiment=experiment, status=status, door=door)

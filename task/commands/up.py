@@ -28,7 +28,7 @@ from task.commands.table import overview
 from task.commands.tools import offered
 from task.errors import SettingsError
 from task.settings import PREFIX, Settings, process_environment
-from task.settings_sources import CONFIG_VARIABLE
+from task.settings.sources import CONFIG_VARIABLE
 
 DOWNLOADS = "you asked for it; it is being downloaded, and questions wait until it is here"
 STOPPING_SECONDS = 3  # for answers under way: somebody waits at the terminal

@@ -23,7 +23,6 @@ from task.local_core.completions import Completions, LocalModel
 from task.local_core.config import CoreConfig
 from task.local_core.config_source import KEY_VARIABLE, ConfigSource, expanded, with_hosts, with_installation_key
 from task.local_core.demo import DemoServed
-from task.local_core.embedded.model import EmbeddedModel
 from task.local_core.features import FeatureCalls
 from task.local_core.images import ImagesServed, with_image_model
 from task.local_core.keys import TTL_SECONDS, Keys
@@ -38,7 +37,8 @@ from task.local_core.storage import Store
 from task.local_core.testing_hooks import Injected, TestingHooks
 from task.local_core.toolsets import Toolsets
 from task.local_core.transport import BodyLimits, Doorkeeper, is_loopback
-from task.utils.installation import installation_secret
+from task.local_model.model import EmbeddedModel
+from task.settings.installation import installation_secret
 
 VERSION = "0.46.0 (local stand-in)"
 VERSION_025 = "0.25.1 (local stand-in)"
@@ -214,7 +214,7 @@ def _local_models(settings: CoreSettings, relay: Relay, store: Store, buckets: B
 
 def _chat_model(choice: ModelChoice, relay: Relay, store: Store) -> LocalModel:
     if isinstance(choice, EmbeddedModel):
-        from task.local_core.embedded.served import EmbeddedServed
+        from task.local_core.embedded_model import EmbeddedServed
 
         return EmbeddedServed(choice)
     if isinstance(choice, ScriptedDemo):

@@ -14,12 +14,12 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from task.local_core.config import CoreConfig, Features, Model
-from task.local_core.embedded.model import EmbeddedModel
 from task.local_core.refusal import Refusal
 from task.local_core.relay import Answering, Relay, Target
 from task.local_core.sharing import is_absolute
 from task.local_core.storage import Store
 from task.local_core.urls import canonical
+from task.local_model.model import EmbeddedModel
 
 DEMO_NAME = "scripted-demo"
 DEMO_TITLE = "Scripted demo (not a real model)"

@@ -12,12 +12,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast, overload
 
+from task.blocking import in_own_thread
 from task.conversation.messages import Message
 from task.errors import SettingsError
 from task.tools.base import BaseTool
 from task.tools.models import Effect, ToolCallParams
 from task.tools.signature import signature_of
-from task.utils.threads import in_own_thread
 
 ENTRY_POINTS = "dial_agent.tools"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from task.documents.workers.pool import ReaderPool
 from task.errors import ToolError
-from task.utils.documents.workers.pool import ReaderPool
 
 logger = logging.getLogger(__name__)
 

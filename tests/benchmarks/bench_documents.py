@@ -13,9 +13,9 @@ from time import perf_counter, process_time
 
 import uvloop
 
-from task.utils.documents.extract import extract
-from task.utils.documents.paging import pages_of
-from task.utils.documents.workers.pool import ReaderPool
+from task.documents.extract import extract
+from task.documents.paging import pages_of
+from task.documents.workers.pool import ReaderPool
 from tests.benchmarks.figures import Figure, report
 from tests.support import pdfs
 

@@ -8,15 +8,15 @@ import statistics
 from collections.abc import Callable, Sequence
 from time import process_time, time
 
+from task.conversation.links import Suspicion
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
+from task.conversation.sanitized_choice import DefangedChoice
 from task.permissions.decisions import Allowed, CallRequest, Deferred, PermissionMode
 from task.permissions.effects import Effect, Origin
 from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grants
 from task.permissions.policy import DEFAULT_POLICY, Policy, Rule
 from task.permissions.taint import ContextView
-from task.utils.defang import DefangedChoice
-from task.utils.inert import Suspicion
 from tests.benchmarks.figures import Figure, report
 from tests.support.choices import RecordingChoice
 

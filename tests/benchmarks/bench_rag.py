@@ -19,14 +19,14 @@ from time import perf_counter, process_time
 import psutil
 import uvloop
 
+from task.documents.model import Block
+from task.embedding.client import Embedder
+from task.embedding.model import has_bfloat16
 from task.tools.rag.chunks import ChunkedDocument, chunk_document
 from task.tools.rag.codec import packed
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.passages import passages
 from task.tools.rag.search import DocumentIndex, build_index, indexed_texts, search
-from task.utils.documents.model import Block
-from task.utils.embedder.client import Embedder
-from task.utils.embedder.model import has_bfloat16
 from tests.benchmarks.document_upstream import WORDS, prose
 from tests.benchmarks.figures import Figure, report
 from tests.benchmarks.live_streams import STALL, quiet_and_indexing
@@ -40,7 +40,7 @@ CACHE_BYTES = 16 * 2**20
 _LIBRARY = """
 import json, sys, time
 from sentence_transformers import SentenceTransformer
-from task.utils.embedder.weights import packaged_folder
+from task.embedding.weights import packaged_folder
 model = SentenceTransformer(str(packaged_folder()), device="cpu")
 model.encode(["ready"], show_progress_bar=False)
 print("ready", flush=True)

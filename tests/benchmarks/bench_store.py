@@ -19,11 +19,11 @@ from sqlalchemy import Connection, insert
 
 from task.conversation.messages import FunctionCall, ToolCall, assistant, tool_message, user
 from task.llm.base import Usage
-from task.sessions import tables
-from task.sessions.service import Store, open_store
-from task.sessions.trace_store import TraceFilter
-from task.sessions.traces import TraceObserver, TraceStart
-from task.sessions.wire import packed
+from task.store import tables
+from task.store.service import Store, open_store
+from task.store.trace_store import TraceFilter
+from task.store.traces import TraceObserver, TraceStart
+from task.store.wire import packed
 from tests.benchmarks.figures import Figure, report
 
 SESSIONS, TRACES, OWNERS = 10_000, 100_000, 4
@@ -102,7 +102,7 @@ def _fill(connection: Connection) -> None:
     connection.execute(insert(tables.sessions), sessions)
     observer = TraceObserver("", TraceStart("", "http", "gpt-4o", asked=(user("25*47?"),)))
     _told(observer, 1)
-    from task.sessions.trace_store import _data
+    from task.store.trace_store import _data
 
     data = packed(_data(observer.trace()))
     for start in range(0, TRACES, 10_000):

@@ -12,8 +12,8 @@ import pytest
 from task.commands.checks import Check
 from task.commands.store_check import store_check
 from task.llm.scripted import says
-from task.sessions.migrate import HEAD
 from task.settings import load_settings
+from task.store.migrate import HEAD
 from tests.support.postgres_server import postgres_server
 from tests.support.stores import OWNER, opened, sqlite_url
 from tests.support.traced import traced

@@ -19,8 +19,8 @@ import aiohttp
 import psutil
 import pytest
 
-from task.local_core.embedded.model import EmbeddedModel
-from task.local_core.embedded.server import take_up
+from task.local_model.model import EmbeddedModel
+from task.local_model.server import take_up
 from tests.support.core import RunningCore, local_core
 from tests.support.embedded import QUICK, content_of, embedded
 from tests.support.llama_peer import PROGRAM

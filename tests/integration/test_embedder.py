@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from task.utils.embedder.client import Embedder, EmbedderOptions, Progress
-from task.utils.embedder.model import has_bfloat16
-from task.utils.embedder.weights import EmbeddingUnavailable, check, packaged_folder
+from task.embedding.client import Embedder, EmbedderOptions, Progress
+from task.embedding.model import has_bfloat16
+from task.embedding.weights import EmbeddingUnavailable, check, packaged_folder
 
 QUESTION = "How should I clean the plate?"
 ANSWER = "Take out the glass tray and wash it in warm soapy water."
@@ -154,7 +154,7 @@ def test_weights_with_a_wrong_hash_are_refused_with_a_sentence(tmp_path: Path) -
 
 def test_the_process_ends_with_the_agent_that_started_it(tmp_path: Path) -> None:
     code = (
-        "import asyncio, os, sys; from pathlib import Path; from task.utils.embedder.client import *\n"
+        "import asyncio, os, sys; from pathlib import Path; from task.embedding.client import *\n"
         f"e = Embedder(Path({str(tmp_path / 'run')!r}), EmbedderOptions(model='/no/model', precision='float32'))\n"
         "try: asyncio.run(e.embed(['x']))\nexcept Exception: pass\n"
         "e._start(); print(e.pid, flush=True); os.kill(os.getpid(), 9)"

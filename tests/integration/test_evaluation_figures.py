@@ -10,8 +10,8 @@ from evaluation.corpus import UNANSWERABLE, documents, half_of, questions
 from evaluation.measures import difference, figure
 from evaluation.report import answerable, english
 from evaluation.run import all_modes, prepared
+from task.embedding.client import Embedder
 from task.tools.rag.search import SearchOptions
-from task.utils.embedder.client import Embedder
 
 
 @pytest.mark.system

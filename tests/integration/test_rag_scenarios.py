@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from task.embedding.client import Embedder
 from task.llm.scripted import Reply, says, wants
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.rag_tool import RagTool
-from task.utils.embedder.client import Embedder
 from tests.support.chat_reader import Answer
 from tests.support.choices import RecordingChoice
 from tests.support.document_turns import (

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from task.documents.workers.pool import ReaderPool
+from task.embedding.client import Embedder
+from task.embedding.minilm import MiniLM
+from task.embedding.weights import packaged_folder
 from task.llm.scripted import says
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.shelf import Reader, Shelf, ShelfLimits
 from task.tools.rag.store import PREFIX, RedisStore
-from task.utils.documents.workers.pool import ReaderPool
-from task.utils.embedder.client import Embedder
-from task.utils.embedder.minilm import MiniLM
-from task.utils.embedder.weights import packaged_folder
 from tests.support.chat_reader import Answer
 from tests.support.document_turns import PLATE, searches
 from tests.support.documents import MemoryFiles, manual

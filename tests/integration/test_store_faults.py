@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 
 from task.conversation.messages import assistant, user
 from task.errors import SettingsError, StoreUnavailable
-from task.sessions.service import Store, open_store
-from task.sessions.traces import TraceStart
+from task.store.service import Store, open_store
+from task.store.traces import TraceStart
 from tests.support.stores import OWNER, opened, sqlite_url
 
 DYING = Path(__file__).parent.parent / "support" / "dying_run.py"

@@ -16,13 +16,13 @@ from sqlalchemy import Connection, make_url, text
 from task.conversation.messages import assistant, user
 from task.errors import Conflict, StoreUnavailable
 from task.llm.scripted import says, wants
-from task.sessions.compare import parting
-from task.sessions.records import Answer
-from task.sessions.replay import replayed
-from task.sessions.retention import Retention
-from task.sessions.service import Store, open_store
-from task.sessions.store import PostgresDatabase
-from task.sessions.traces import TraceStart
+from task.runs.compare import parting
+from task.runs.replay import replayed
+from task.store.records import Answer
+from task.store.retention import Retention
+from task.store.service import Store, open_store
+from task.store.store import PostgresDatabase
+from task.store.traces import TraceStart
 from tests.support.postgres_server import PostgresServer, postgres_server
 from tests.support.stores import OWNER, opened
 from tests.support.traced import traced

@@ -9,7 +9,7 @@ import pytest
 
 from task.llm.base import Usage
 from task.llm.scripted import says, wants
-from task.sessions.trace_records import Trace
+from task.store.trace_records import Trace
 from tests.support.product import MODEL, product
 from tests.support.stores import opened
 from tests.support.upstream import hanging, http_error

@@ -8,8 +8,8 @@ from contextlib import aclosing
 
 from task.conversation.messages import FunctionCall, ToolCall, assistant, user
 from task.llm.base import Usage
-from task.sessions.service import open_store
-from task.sessions.traces import TraceStart
+from task.store.service import open_store
+from task.store.traces import TraceStart
 from tests.support.stores import OWNER
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from task.local_core.embedded.model import EmbeddedModel, Patience
-from task.utils.weights.runtime import runtime_folder
-from task.utils.weights.store import WeightStore
+from task.local_model.model import EmbeddedModel, Patience
+from task.local_model.runtime import runtime_folder
+from task.local_model.weights import WeightStore
 from tests.support.llama_peer import PROGRAM
 
 QUICK = Patience(load=10, appear=0.2, first_pause=0.05)

@@ -9,8 +9,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from task.embedding.client import Progress
 from task.tools.rag.lexical import tokens
-from task.utils.embedder.client import Progress
 
 DIMENSIONS = 64
 

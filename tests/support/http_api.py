@@ -11,8 +11,8 @@ from typing import Any
 
 import aiohttp
 
-from task.sessions.service import open_store
 from task.settings import Settings
+from task.store.service import open_store
 from tests.support.agent import running_agent
 from tests.support.upstream import Item, Upstream, openai_upstream
 

@@ -16,7 +16,9 @@ from urllib.parse import unquote
 
 import yaml
 
+from task.conversation.links import Suspicion
 from task.conversation.messages import Message, Role, assistant, system, tool_message, user
+from task.conversation.sanitized_choice import DefangedChoice
 from task.llm.base import ToolSchema
 from task.llm.scripted import Reply, ScriptedModel, says, wants
 from task.loop import ToolLoop
@@ -26,10 +28,8 @@ from task.permissions.effects import Effect, Origin
 from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grants
 from task.permissions.policy import DEFAULT_RULES, Policy
-from task.settings_permissions import RuleSettings
+from task.settings.permissions import RuleSettings
 from task.tools.toolbox import Toolbox
-from task.utils.defang import DefangedChoice
-from task.utils.inert import Suspicion
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.gating import CHANGES, READS, RUNS, SEARCHES
 from tests.support.markdown_readers import leads_to_evil

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from task.documents.extract import extract
+from task.documents.model import Extraction
 from task.tools.files.dial_files import DownloadedFile
-from task.utils.documents.extract import extract
-from task.utils.documents.model import Extraction
 from tests.support.documents import MemoryFiles
 
 

@@ -11,9 +11,9 @@ from task.conversation.messages import Message, user
 from task.llm.scripted import Reply, ScriptedModel
 from task.loop import Limits, ToolLoop
 from task.permissions.decisions import Gate, ModeGate
-from task.sessions.service import Store
-from task.sessions.trace_records import Trace
-from task.sessions.traces import TraceStart
+from task.store.service import Store
+from task.store.trace_records import Trace
+from task.store.traces import TraceStart
 from task.tools.base import BaseTool
 from task.tools.calculator.calculator_tool import CalculatorTool
 from task.tools.toolbox import Toolbox

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from task.blocking import close_all
 from task.llm.scripted import says
-from task.utils.closing import close_all
 from tests.support.http_api import http_api
 
 BROKEN_TOOL = """

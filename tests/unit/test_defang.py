@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from task.utils.defang import DefangedChoice
-from task.utils.defanger import Defanger
-from task.utils.inert import Suspicion
+from task.conversation.links import Suspicion
+from task.conversation.sanitized_choice import DefangedChoice
+from task.conversation.sanitizer import Defanger
 from tests.support.choices import RecordingChoice
 from tests.support.markdown_readers import leads_to_evil
 

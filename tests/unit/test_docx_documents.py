@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from task.utils.documents.extract import extract
-from task.utils.documents.model import Extraction
+from task.documents.extract import extract
+from task.documents.model import Extraction
 from tests.support.office import TYPES, new_document, paragraph, saved, with_parts, word_file
 
 

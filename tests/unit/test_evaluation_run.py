@@ -14,9 +14,9 @@ from evaluation.measures import difference, figure, share
 from evaluation.places import chunk_at, span_of
 from evaluation.report import misses, report
 from evaluation.run import Corpus, all_modes, flagged
+from task.documents.model import Block
 from task.tools.rag.chunks import ChunkedDocument, chunk_document
 from task.tools.rag.search import SearchOptions, build_index, indexed_texts
-from task.utils.documents.model import Block
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import pytest
 
+from task.documents.extract import SUPPORTED
 from task.tools.files.dial_files import FileInfo
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
 from task.tools.toolbox import Toolbox
-from task.utils.documents.extract import SUPPORTED
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.documents import SALES, MemoryFiles, csv_bytes, manual
 from tests.support.pdfs import blank, drawn, encrypted_pdf, lines, text_pdf, wrapped_text_pdf

@@ -13,7 +13,7 @@ import pytest
 from aidial_sdk import DIALApp, HTTPException
 from aidial_sdk.chat_completion import ChatCompletion, Choice, FinishReason, Request, Response, Status
 
-from task.fast_chunks import FastDialApp, dial_app, sdk_version
+from task.dial.fast_chunks import FastDialApp, dial_app, sdk_version
 from task.settings import Settings
 
 Write = Callable[[Request, Response], Coroutine[Any, Any, None]]

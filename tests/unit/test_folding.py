@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from task.utils.folding import FoldedChoice
+from task.dial.folding import FoldedChoice
 from tests.support.choices import RecordingChoice
 
 

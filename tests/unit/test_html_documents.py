@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from task.utils.documents.extract import extract
+from task.documents.extract import extract
 from tests.support.html_pages import PAGES, SCENARIO_7, Page
 
 LETTER = "Съешь же ещё этих мягких французских булок, да выпей чаю."

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
-from task.llm.local_tables import CORRECT, after_a_result, names_of, with_names
+from task.local_model.tables import CORRECT, after_a_result, names_of, with_names
 
 URL = "files/bucket/my%20sales.csv"
 TABLE = "| Date | Category | Sales |\n| --- | --- | --- |\n| 2025-10-01 | A | 1,500 |\n| 2025-10-02 | B\\|C | 900.5 |\n"

@@ -7,9 +7,9 @@ import zipfile
 
 import pytest
 
-from task.utils.documents.extract import extract
-from task.utils.documents.model import Unreadable, UnsupportedFile
-from task.utils.documents.office_zip import MOST_PARTS
+from task.documents.extract import extract
+from task.documents.model import Unreadable, UnsupportedFile
+from task.documents.office_zip import MOST_PARTS
 from tests.support.office import (
     COMPOUND,
     TYPES,

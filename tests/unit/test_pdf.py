@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 from reportlab.platypus import Flowable
 
-from task.utils.documents.extract import extract
-from task.utils.documents.model import Extraction
-from task.utils.documents.ocr import Ocr
-from task.utils.documents.pdf import MAX_PAGES, read_pdf
+from task.documents.extract import extract
+from task.documents.model import Extraction
+from task.documents.ocr import Ocr
+from task.documents.pdf import MAX_PAGES, read_pdf
 from tests.support import pdfs
 from tests.support.documents import SALES, manual
 

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
+from task.documents.extract import extract
+from task.documents.model import Unreadable, UnsupportedFile
+from task.documents.pdf import read_pdf
 from task.errors import ToolError
-from task.utils.documents.extract import extract
-from task.utils.documents.model import Unreadable, UnsupportedFile
-from task.utils.documents.pdf import read_pdf
 from tests.support import pdfs
 
 TWENTY = pdfs.text_pdf(20)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from task.utils.documents.extract import extract
+from task.documents.extract import extract
 from tests.support.office import add_slide, new_presentation, saved, with_parts
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from task.settings import PREFIX, Settings
-from task.settings_sources import CONFIG_VARIABLE, settings_of
+from task.settings.sources import CONFIG_VARIABLE, settings_of
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]

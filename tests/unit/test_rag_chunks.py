@@ -7,9 +7,9 @@ from time import process_time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from task.documents.extract import extract
+from task.documents.model import Block
 from task.tools.rag.chunks import CHUNK_CHARS, ChunkedDocument, chunk_document
-from task.utils.documents.extract import extract
-from task.utils.documents.model import Block
 from tests.support.documents import SALES, csv_bytes
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from task.documents.model import Block
 from task.tools.rag.chunks import ChunkedDocument, chunk_document
 from task.tools.rag.lexical import Lexical, tokens
 from task.tools.rag.passages import estimated_tokens, passages, whole
 from task.tools.rag.search import DocumentIndex, Hit, SearchOptions, build_index, indexed_texts, phrases_of, search
-from task.utils.documents.model import Block
 from tests.support.embedding import word_vector
 
 SECTIONS = {

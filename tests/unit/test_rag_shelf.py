@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from task.embedding.client import Progress
 from task.errors import ToolError
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.search import DocumentIndex
 from task.tools.rag.shelf import Reader, Shelf, ShelfLimits
-from task.utils.embedder.client import Progress
 from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors
 from tests.support.shelves import DirectReaders, MemoryStore, SlowFiles

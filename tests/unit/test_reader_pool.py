@@ -14,12 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from task.documents.extract import extract
+from task.documents.model import Unreadable, UnsupportedFile
+from task.documents.paging import pages_of
+from task.documents.workers.limits import ReaderLimits
+from task.documents.workers.pool import ReaderPool
 from task.errors import ToolError
-from task.utils.documents.extract import extract
-from task.utils.documents.model import Unreadable, UnsupportedFile
-from task.utils.documents.paging import pages_of
-from task.utils.documents.workers.limits import ReaderLimits
-from task.utils.documents.workers.pool import ReaderPool
 from tests.support import pdfs
 from tests.support.documents import SALES, csv_bytes
 
@@ -55,7 +55,7 @@ def readers() -> list[psutil.Process]:
 
 def _is_reader(process: psutil.Process) -> bool:
     try:
-        return "task.utils.documents.workers" in process.cmdline()
+        return "task.documents.workers" in process.cmdline()
     except psutil.NoSuchProcess:  # it ends just now
         return False
 
@@ -207,7 +207,7 @@ async def test_no_reader_outlives_a_server_that_is_killed(tmp_path: Path) -> Non
     (tmp_path / "slow.pdf").write_bytes(SLOW)
     code = (
         "import asyncio, pathlib, sys\n"
-        "from task.utils.documents.workers.pool import ReaderPool\n"
+        "from task.documents.workers.pool import ReaderPool\n"
         "asyncio.run(ReaderPool().pages('slow.pdf', pathlib.Path(sys.argv[1]).read_bytes()))\n"
     )
     server = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "slow.pdf")], cwd=ROOT)

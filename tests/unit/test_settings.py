@@ -7,7 +7,7 @@ import pytest
 
 from task.errors import SettingsError
 from task.settings import Settings, load_settings
-from task.settings_sources import settings_of
+from task.settings.sources import settings_of
 
 
 def refusal(folder: Path, environ: Mapping[str, str] | None = None, config: Path | None = None) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from task.errors import Conflict, NotFound
-from task.sessions.records import Answer, Approval
-from task.sessions.service import Store
+from task.store.records import Answer, Approval
+from task.store.service import Store
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 
 CALL: dict[str, Any] = {

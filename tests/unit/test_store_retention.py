@@ -10,8 +10,8 @@ from sqlalchemy import Connection
 from task.conversation.messages import assistant, user
 from task.errors import NotFound
 from task.llm.scripted import says, wants
-from task.sessions.retention import DAY, Retention
-from task.sessions.service import Store
+from task.store.retention import DAY, Retention
+from task.store.service import Store
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 from tests.support.traced import traced
 

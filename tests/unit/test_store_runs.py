@@ -13,10 +13,10 @@ from sqlalchemy import Connection, event
 
 from task.conversation.messages import assistant, user
 from task.errors import Conflict, NotFound
-from task.sessions.records import Event as RunEvent
-from task.sessions.service import Store
-from task.sessions.store import SqliteDatabase
-from task.sessions.traces import TraceStart
+from task.store.records import Event as RunEvent
+from task.store.service import Store
+from task.store.store import SqliteDatabase
+from task.store.traces import TraceStart
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 
 

@@ -11,9 +11,9 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
-from task.sessions.migrate import HEAD, migrate
-from task.sessions.store import open_database
-from task.sessions.tables import metadata
+from task.store.migrate import HEAD, migrate
+from task.store.store import open_database
+from task.store.tables import metadata
 from tests.support.stores import opened, sqlite_url
 
 
@@ -31,7 +31,7 @@ async def test_a_migrated_database_has_the_tables_the_code_works_with(tmp_path: 
 async def test_what_an_older_version_has_stored_is_kept(tmp_path: Path) -> None:
     engine = create_engine(sqlite_url(tmp_path))
     config = Config()
-    config.set_main_option("script_location", "task.sessions:migrations")
+    config.set_main_option("script_location", "task.store:migrations")
     with engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "0001")
@@ -48,5 +48,5 @@ async def test_what_an_older_version_has_stored_is_kept(tmp_path: Path) -> None:
 
 def test_the_newest_migration_is_the_one_the_code_expects() -> None:
     config = Config()
-    config.set_main_option("script_location", "task.sessions:migrations")
+    config.set_main_option("script_location", "task.store:migrations")
     assert ScriptDirectory.from_config(config).get_current_head() == HEAD

@@ -16,11 +16,11 @@ from task.llm.scripted import Reply, fails, says, wants
 from task.loop import Limits
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC
-from task.sessions.compare import parting
-from task.sessions.prices import Price, cost_of
-from task.sessions.replay import replayed
-from task.sessions.service import Store
-from task.sessions.trace_store import TraceFilter
+from task.runs.compare import parting
+from task.runs.replay import replayed
+from task.store.prices import Price, cost_of
+from task.store.service import Store
+from task.store.trace_store import TraceFilter
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 from tests.support.tools import MadeTool, answering
 from tests.support.traced import traced

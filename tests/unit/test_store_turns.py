@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role, assistant, user
-from task.sessions.retention import DAY, Retention
-from task.sessions.service import Store
-from task.sessions.turns import Turn
+from task.store.retention import DAY, Retention
+from task.store.service import Store
+from task.store.turns import Turn
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 
 FILE = CustomContent((Attachment("text/csv", "a.csv", url="files/b/a.csv"),))

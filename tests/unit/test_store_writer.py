@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import Connection
 
 from task.errors import StoreUnavailable
-from task.sessions.opening import StoreAccess
-from task.sessions.service import open_store
-from task.sessions.store import open_database
-from task.sessions.writer import Writer
+from task.store.opening import StoreAccess
+from task.store.service import open_store
+from task.store.store import open_database
+from task.store.writer import Writer
 
 
 async def test_closing_in_the_middle_of_a_write_ends_after_what_was_put_meanwhile(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from time import process_time
 
 import pytest
 
-from task.utils.documents.extract import extract
-from task.utils.documents.paging import paginate
+from task.documents.extract import extract
+from task.documents.paging import paginate
 from tests.support.documents import SALES, csv_bytes
 
 

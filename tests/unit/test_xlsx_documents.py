@@ -6,10 +6,10 @@ from datetime import date, datetime, time, timedelta
 
 import pytest
 
-from task.utils.documents.extract import extract
-from task.utils.documents.model import Extraction
-from task.utils.documents.xlsx import MOST_ROWS
-from task.utils.documents.xlsx_formats import shown_as
+from task.documents.extract import extract
+from task.documents.model import Extraction
+from task.documents.xlsx import MOST_ROWS
+from task.documents.xlsx_formats import shown_as
 from tests.support.documents import SALES
 from tests.support.office import new_workbook, saved, sheet_file, with_parts
 

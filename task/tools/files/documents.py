@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 from cachetools import TTLCache
 
-from task.utils.documents.workers.pool import ReaderPool
+from task.documents.workers.pool import ReaderPool
 
 if TYPE_CHECKING:
     from task.tools.files.dial_files import DownloadedFile, FileInfo

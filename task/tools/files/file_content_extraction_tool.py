@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from task.conversation.messages import Message
+from task.documents.extract import SUPPORTED
+from task.documents.paging import PAGE_CHARS
+from task.documents.workers.pool import ReaderPool
 from task.errors import ToolError
 from task.tools.base import BaseTool
 from task.tools.files.documents import Documents, FileSource
 from task.tools.models import ToolCallParams
 from task.tools.stage_text import request_arguments, response
-from task.utils.documents.extract import SUPPORTED
-from task.utils.documents.paging import PAGE_CHARS
-from task.utils.documents.workers.pool import ReaderPool
 
 if TYPE_CHECKING:
     from task.tools.files.dial_files import DialFiles

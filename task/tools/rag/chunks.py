@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from task.documents.model import Block
 from task.tools.rag.regions import Region, document_text, regions
-from task.utils.documents.model import Block
 
 if TYPE_CHECKING:
     from langchain_text_splitters import RecursiveCharacterTextSplitter

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from task.blocking import close_all
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.errors import ProviderError, ToolError
 from task.llm.base import ChatModel
@@ -24,7 +25,6 @@ from task.tools.rag.search import SearchOptions, search
 from task.tools.rag.shelf import Opened, Reader, Readers, Shelf, ShelfLimits, Vectors
 from task.tools.rag.sources import FileSource, OwnFiles
 from task.tools.rag.store import IndexStore
-from task.utils.closing import close_all
 
 SECONDS = 900.0
 MAX_FILES = 10
@@ -249,12 +249,12 @@ def _caller_of(params: ToolCallParams) -> Caller:
 
 
 def _own_embedder() -> Vectors:
-    from task.utils.embedder.client import Embedder, default_folder
+    from task.embedding.client import Embedder, default_folder
 
     return Embedder(default_folder())
 
 
 def _own_readers() -> Readers:
-    from task.utils.documents.workers.pool import ReaderPool
+    from task.documents.workers.pool import ReaderPool
 
     return ReaderPool()

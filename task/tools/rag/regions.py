@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from task.utils.documents.model import Block
+from task.documents.model import Block
 
 GAP = "\n\n"
 _HASHES = re.compile(r"(#{1,6})\s+(\S.*?)\s*#*$")

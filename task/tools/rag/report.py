@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from task.conversation.sinks import StageSink
+from task.embedding.client import Progress
 from task.errors import ProviderError
 from task.tools.rag.answers import UNSUPPORTED, Answer
 from task.tools.rag.chunks import ChunkedDocument
@@ -13,7 +14,6 @@ from task.tools.rag.passages import Passage
 from task.tools.rag.search import Hit
 from task.tools.rag.shelf import Opened
 from task.tools.stage_text import RESPONSE_CHARS, clipped, request_arguments
-from task.utils.embedder.client import Progress
 
 _PROGRESS_SECONDS = 2.0
 _SHOWN_CHARS = 160

@@ -14,6 +14,8 @@ from weakref import WeakValueDictionary
 
 from cachetools import TTLCache
 
+from task.documents.model import Extraction
+from task.embedding.client import Progress
 from task.tools.rag.chunks import CHUNKING, ChunkedDocument, chunk_document
 from task.tools.rag.codec import Damaged, packed, unpacked
 from task.tools.rag.document_cache import DAY_SECONDS, DocumentCache
@@ -21,8 +23,6 @@ from task.tools.rag.flights import Flights
 from task.tools.rag.search import DocumentIndex, build_index, indexed_texts
 from task.tools.rag.sources import FileContent, FileInfo, FileSource
 from task.tools.rag.store import IndexStore, NoStore
-from task.utils.documents.model import Extraction
-from task.utils.embedder.client import Progress
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,0 +1,59 @@
+"""Bridges between coroutines and work that blocks, must finish, or must be closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from contextvars import copy_context
+from functools import partial
+from threading import Thread
+from typing import Any, TypeVar
+
+logger = logging.getLogger(__name__)
+
+CLOSING_SECONDS = 10.0
+_Result = TypeVar("_Result")
+
+
+async def close_all(*closes: Callable[[], Awaitable[object]], seconds: float = CLOSING_SECONDS) -> None:
+    """Call all of them in order, each for at most `seconds`; one that fails or hangs is logged."""
+    for close in closes:
+        try:
+            async with asyncio.timeout(seconds):
+                await close()
+        except Exception:
+            logger.exception("%s failed", getattr(close, "__qualname__", "closing"))
+
+
+async def run_to_completion(work: Coroutine[Any, Any, _Result]) -> _Result:
+    """The result of `work`, which is finished even if the caller is cancelled; the cancellation follows then."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
+
+
+async def in_own_thread(function: Callable[..., _Result], **arguments: Any) -> _Result:
+    """What the function gives, from a thread of its own, which goes on alone when the caller is cancelled.
+
+    The event loop's own threads are few: some functions that hang would hold up everybody's work, and the end of the
+    process as well.
+    """
+    ended: Future[_Result] = Future()
+    ended.set_running_or_notify_cancel()
+    work = partial(copy_context().run, partial(function, **arguments))
+    Thread(target=_settle, args=(ended, work), name=getattr(function, "__name__", None), daemon=True).start()
+    return await asyncio.wrap_future(ended)
+
+
+def _settle(ended: Future[_Result], work: Callable[[], _Result]) -> None:
+    try:
+        result = work()
+    except BaseException as error:
+        ended.set_exception(error)
+    else:
+        ended.set_result(result)

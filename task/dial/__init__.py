@@ -1,0 +1,1 @@
+"""The DIAL door: requests, configuration, forms, and the faster route of chunks."""

@@ -1,0 +1,170 @@
+"""Read a DIAL request: what was asked, with which configuration, and for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from aidial_sdk.chat_completion import CustomContent as DialCustomContent
+from aidial_sdk.chat_completion import Message as DialMessage
+from aidial_sdk.chat_completion import Request
+from aidial_sdk.chat_completion import Role as DialRole
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from task.conversation.headers import forwarded
+from task.conversation.inputs import Incoming
+from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
+from task.errors import InvalidRequest
+from task.permissions.decisions import PermissionMode
+from task.tools.models import Caller
+
+MODES_TOLD = (
+    "default: the rules say what may run and what you are asked about. ask: you are asked before everything that "
+    "writes, executes or reaches a server. read_only: no tool may write or execute anything."
+)
+_ROLES = {role: Role.TOOL if role is DialRole.FUNCTION else Role(role.value) for role in DialRole}
+
+
+class AgentConfiguration(BaseModel):
+    """What a person chose for the conversation; arrives as `custom_fields.configuration`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str | None = Field(default=None, min_length=1, description="The model that answers.")
+    temperature: float | None = Field(default=None, ge=0, le=2, description="0 is sober, 2 is wild.")
+    permission_mode: PermissionMode = Field(default=PermissionMode.DEFAULT, description=MODES_TOLD)
+    starter: int | None = Field(default=None, description="The conversation starter that was pressed.")
+
+
+def configuration_of(request: Request) -> AgentConfiguration:
+    """The request's configuration; the documented defaults where there is none.
+
+    Raises:
+        InvalidRequest: an unknown key or a value out of range; the text names it.
+    """
+    chosen = request.custom_fields.configuration if request.custom_fields else None
+    try:
+        return AgentConfiguration.model_validate(chosen or {})
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+        known = ", ".join(AgentConfiguration.model_fields)
+        raise InvalidRequest(f"The configuration does not fit: {faults}. Known are: {known}.") from error
+
+
+STARTERS = (
+    ("What can you do?", "Hi, what can you do?"),
+    ("Read a file", "Summarize the attached file."),
+    ("Calculate", "What is 17.5 % of 4,380?"),
+)
+
+
+def configuration_schema(models: Sequence[str], default_model: str) -> dict[str, Any]:
+    """The configuration as DIAL Chat shows it: a JSON schema whose buttons are the conversation starters."""
+    model = {"type": "string", "description": "The model that answers.", "default": default_model}
+    buttons = [
+        {
+            "const": number,
+            "title": title,
+            "dial:widgetOptions": {"populateText": text, "submit": not text.startswith("Summarize")},
+        }
+        for number, (title, text) in enumerate(STARTERS, 1)
+    ]
+    modes = [mode.value for mode in PermissionMode]
+    return {
+        "type": "object",
+        "properties": {
+            "model": {**model, "enum": list(models)} if models else model,
+            "temperature": {"type": "number", "minimum": 0, "maximum": 2, "description": "0 is sober, 2 is wild."},
+            "permission_mode": {
+                "type": "string",
+                "enum": modes,
+                "default": PermissionMode.DEFAULT.value,
+                "description": MODES_TOLD,
+            },
+            "starter": {
+                "type": "number",
+                "description": "What shall we do?",
+                "dial:widget": "buttons",
+                "oneOf": buttons,
+            },
+        },
+    }
+
+
+def check_answerable(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None = None) -> None:
+    """Refuse what `incoming_of` cannot read.
+
+    Raises:
+        InvalidRequest: there are no messages, the last one is not the user's, or what stands beside them is malformed.
+    """
+    if not messages:
+        raise InvalidRequest("The request has no messages; send at least one message of the user.")
+    if (role := messages[-1].role.value) != Role.USER:
+        raise InvalidRequest(f"The last message is the {role}'s; it must be the user's.")
+    _loose_attachments(extra or {})
+
+
+def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None = None) -> list[Incoming]:
+    """The request's messages; attachments that stand beside them, in `extra`, belong to the last one.
+
+    Raises:
+        InvalidRequest: as by `check_answerable`.
+    """
+    check_answerable(messages, extra)
+    incoming = list(map(_incoming, messages))
+    if loose := _loose_attachments(extra or {}):
+        incoming[-1] = replace(incoming[-1], attachments=(*incoming[-1].attachments, *loose))
+    return incoming
+
+
+def _loose_attachments(extra: Mapping[str, Any]) -> list[Attachment]:
+    custom = extra.get("custom_content")
+    if not custom:
+        return []
+    try:
+        content = DialCustomContent.model_validate(custom)
+    except ValidationError as error:
+        raise InvalidRequest("The custom_content beside the messages is malformed.") from error
+    return list(map(_attachment, content.attachments or ()))
+
+
+def _incoming(message: DialMessage) -> Incoming:
+    role, content, plain, custom = _ROLES[message.role], _content(message), _with_calls(message), message.custom_content
+    if custom is None:
+        return Incoming(role, content, plain=plain)
+    attachments = tuple(map(_attachment, custom.attachments or ()))
+    return Incoming(role, content, attachments, custom.state, plain, custom.form_value)
+
+
+def _content(message: DialMessage) -> str | list[dict[str, Any]] | None:
+    if isinstance(message.content, list):
+        return [part.model_dump(exclude_none=True) for part in message.content]
+    return message.content
+
+
+def _with_calls(message: DialMessage) -> Message | None:
+    if not message.tool_calls and message.tool_call_id is None:
+        return None
+    calls = [
+        ToolCall(call.id, FunctionCall(call.function.name, call.function.arguments))
+        for call in message.tool_calls or ()
+    ]
+    return Message(
+        Role.ASSISTANT if calls else Role.TOOL,
+        _content(message),
+        tool_calls=tuple(calls),
+        tool_call_id=message.tool_call_id,
+        name=message.name,
+    )
+
+
+def _attachment(item: Any) -> Attachment:
+    return Attachment(item.type, item.title, item.data, item.url, item.reference_url, item.reference_type)
+
+
+def caller_of(request: Request, principal: Callable[[], Awaitable[str]]) -> Caller:
+    headers = forwarded(request.headers)
+    if request.conversation_id:
+        headers["X-CONVERSATION-ID"] = request.conversation_id
+    return Caller(request.api_key, principal, request.conversation_id or "", headers)

@@ -1,0 +1,155 @@
+"""Reader of Word documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from task.documents.docx_styles import Numbering, Styles, number_of, outline_level
+from task.documents.docx_text import Paragraphs
+from task.documents.markdown import Piece, blocks_of, heading, item, table
+from task.documents.model import Extraction
+from task.documents.office_xml import attribute, child, is_on, local, value, whole_number
+from task.documents.office_zip import Package, open_package
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element as Element
+
+_WIDEST_SPAN = 100
+_WRAPPERS = frozenset({"sdt", "sdtContent", "customXml", "ins", "moveTo", "body", "AlternateContent", "Choice"})
+_ROWS = frozenset({"sdt", "sdtContent", "customXml", "ins"})
+
+
+def read_docx(content: bytes, content_type: str = "") -> Extraction:
+    """Headings, paragraphs, lists and tables as Markdown; notes, page headers and footers at the end.
+
+    Merged cells repeat their text; tracked deletions and hidden text are left out.
+    """
+    package = open_package(content)
+    root = package.xml(package.main)
+    body = _Body(package)
+    pieces = [
+        *body.pieces(root),
+        *body.footnotes("footnotes", ""),
+        *body.footnotes("endnotes", "e"),
+        *body.margins("header"),
+        *body.margins("footer"),
+    ]
+    return Extraction(blocks_of(pieces), tuple(body.notes()))
+
+
+class _Body:
+    def __init__(self, package: Package) -> None:
+        self._package = package
+        self._relations = package.relations(package.main)
+        self._styles = Styles(self._part("styles"))
+        self._numbering = Numbering(self._part("numbering"))
+        self._paragraphs = Paragraphs(self._relations)
+
+    def pieces(self, parent: Element) -> Iterator[Piece]:
+        for element in parent:
+            name = local(element)
+            if name == "p":
+                yield from self._paragraph(element)
+            elif name == "tbl":
+                if made := table(self._rows(element)):
+                    yield made
+            elif name in _WRAPPERS:
+                yield from self.pieces(element)
+
+    def footnotes(self, kind: str, mark: str) -> Iterator[Piece]:
+        root = self._part(kind)
+        for note in () if root is None else root:
+            if attribute(note, "type") in ("", "normal") and (text := self._text(note)):
+                yield Piece("text", f"[^{mark}{attribute(note, 'id')}]: {text}")
+
+    def margins(self, kind: str) -> Iterator[Piece]:
+        roots = [
+            self._package.side(relation.target)
+            for relation in self._relations.values()
+            if relation.kind == kind and relation.target in self._package
+        ]
+        texts = [self._text(root) for root in roots if root is not None]
+        for text in dict.fromkeys(filter(None, texts)):
+            yield Piece("text", f"Page {kind}: {text}")
+
+    def notes(self) -> list[str]:
+        comments = self._part("comments")
+        found = self._package.notes()
+        if self._paragraphs.deletions:
+            found.append(f"tracked deletions left out: {self._paragraphs.deletions}")
+        if comments is not None and len(comments):
+            found.append(f"comments left out: {len(comments)}")
+        return found
+
+    def _part(self, kind: str) -> Element | None:
+        for relation in self._relations.values():
+            if relation.kind == kind and relation.target in self._package:
+                return self._package.side(relation.target)
+        return None
+
+    def _text(self, parent: Element) -> str:
+        return "\n".join(_plain(piece) for piece in self.pieces(parent))
+
+    def _paragraph(self, element: Element) -> Iterator[Piece]:
+        properties = child(element, "pPr")
+        text = self._paragraphs.text(element)
+        if text:
+            yield self._shaped(text, properties)
+        for box in self._paragraphs.take_boxes():
+            yield from self.pieces(box)
+
+    def _shaped(self, text: str, properties: Element | None) -> Piece:
+        style = self._styles.named(value(properties, "pStyle"))
+        number = number_of(properties) or style.number
+        marker = self._numbering.marker(*number) if number else ""
+        level = outline_level(properties) or style.level
+        if level:
+            return heading(f"{marker} {text}" if marker not in ("", "-") else text, level)
+        return item(text, number[1], marker) if number and marker else Piece("text", text)
+
+    def _rows(self, element: Element) -> Iterator[list[str]]:
+        above: list[str] = []
+        for row in _rows_of(element):
+            if is_on(child(row, "trPr"), "del"):
+                continue
+            above = list(self._cells(row, above))
+            yield above
+
+    def _cells(self, row: Element, above: list[str]) -> Iterator[str]:
+        column = min(whole_number(value(row, "trPr", "gridBefore"), 0), _WIDEST_SPAN)
+        yield from [""] * column
+        for cell in _cells_of(row):
+            properties = child(cell, "tcPr")
+            merge = child(properties, "vMerge")
+            width = min(whole_number(value(properties, "gridSpan"), 1), _WIDEST_SPAN)
+            if merge is not None and attribute(merge, "val") != "restart" and column < len(above):
+                text = above[column]
+            else:
+                text = self._text(cell)
+            yield from [text] * width
+            column += width
+
+
+def _rows_of(element: Element) -> Iterator[Element]:
+    for inner in element:
+        name = local(inner)
+        if name == "tr":
+            yield inner
+        elif name in _ROWS:
+            yield from _rows_of(inner)
+
+
+def _cells_of(element: Element) -> Iterator[Element]:
+    for inner in element:
+        name = local(inner)
+        if name == "tc":
+            yield inner
+        elif name in _ROWS:
+            yield from _cells_of(inner)
+
+
+def _plain(piece: Piece) -> str:
+    if piece.kind == "table":
+        return "\n".join("; ".join(filter(None, dict.fromkeys(row))) for row in piece.rows)
+    return piece.text.lstrip("# ") if piece.kind == "heading" else piece.text

@@ -1,0 +1,126 @@
+"""Bytes to text: byte order marks, UTF-8, UTF-16 and UTF-32 without marks, and old code pages."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+
+from task.documents.model import NotText
+
+_SAMPLE = 65_536
+_MARKS = (  # the mark of UTF-32 LE begins with that of UTF-16 LE
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_CODE_PAGES = (
+    "cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "koi8_r",
+    "cp932", "euc_jp", "gb18030", "big5", "cp949",
+)  # fmt: skip
+_CONTROLS = bytes(code for code in range(32) if code not in b"\0\t\n\v\f\r\x1b") + b"\x7f"
+_MOST_CONTROLS = 0.01
+_MOST_NULS = 0.3
+_LOST = "\N{REPLACEMENT CHARACTER}"
+_WIDE = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+_NOT_IN_TEXT = (*_CONTROLS.decode(), _LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Text with `\\n` line ends and without NULs; the notes say what was not plain UTF-8."""
+
+    text: str
+    notes: tuple[str, ...] = ()
+
+
+def decode(content: bytes) -> Decoded:
+    """Find the encoding and decode.
+
+    Raises:
+        NotText: it is binary data.
+    """
+    encoding, mark = _encoding_of(content)
+    raw = content[mark:].decode(encoding, errors="replace")
+    if encoding in _WIDE and sum(map(raw.count, _NOT_IN_TEXT)) > max(2, len(raw) * _MOST_CONTROLS):
+        raise NotText("this is binary data, not text")
+    notes = [] if encoding == "utf-8" else [f"encoding {_name(encoding)}"]
+    if lost := raw.count(_LOST):
+        notes.append(f"unreadable characters replaced: {lost}")
+    if nuls := raw.count("\0"):
+        notes.append(f"NUL characters removed: {nuls}")
+        raw = raw.replace("\0", "")
+    if _has_mixed_line_ends(raw):
+        notes.append("mixed line ends")
+    return Decoded(raw.replace("\r\n", "\n").replace("\r", "\n"), tuple(notes))
+
+
+def _encoding_of(content: bytes) -> tuple[str, int]:
+    for mark, encoding in _MARKS:
+        if content.startswith(mark):
+            return encoding, len(mark)
+    if wide := _wide(content[:_SAMPLE]):
+        return wide, 0
+    if _is_binary(content):
+        raise NotText("this is binary data, not text")
+    return ("utf-8" if _is_utf8(content) else _code_page(content)), 0
+
+
+def _wide(sample: bytes) -> str | None:
+    if 0 not in sample or not any(sample):
+        return None
+    for encoding, zeros in (("utf-32-le", (2, 3)), ("utf-32-be", (0, 1))):
+        if len(sample) >= 4 and not any(any(sample[place::4]) for place in zeros):
+            return encoding
+    for encoding, place in (("utf-16-le", 1), ("utf-16-be", 0)):
+        high, low = sample[place::2], sample[1 - place :: 2]
+        # A script's letters share few high bytes; stray NULs in one-byte text leave the others as they were.
+        if high.count(0) >= max(1, len(high) // 20) > low.count(0) and len(set(high)) <= min(8, len(set(low))):
+            return encoding
+    return None
+
+
+def _is_binary(content: bytes) -> bool:
+    controls = len(content) - len(content.translate(None, _CONTROLS))
+    return controls > len(content) * _MOST_CONTROLS or content.count(0) > len(content) * _MOST_NULS
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        # One broken letter in a UTF-8 file must not turn all the others into another alphabet.
+        tried = content.decode(errors="replace")
+        lost = tried.count(_LOST)
+        return lost * 10 <= sum(not letter.isascii() for letter in tried) - lost
+    return True
+
+
+def _code_page(content: bytes) -> str:
+    from charset_normalizer import from_bytes
+
+    matches = list(from_bytes(_whole_lines(content), cp_isolation=list(_CODE_PAGES)))
+    if not matches:
+        return "cp1252"
+    best = matches[0]
+    # Short texts fit many code pages equally well; the one of western Windows is by far the commonest.
+    western = [match for match in matches if "cp1252" in match.could_be_from_charset]
+    if western and western[0].chaos <= best.chaos + 0.1 and western[0].coherence >= best.coherence:
+        return "cp1252"
+    return best.encoding
+
+
+def _whole_lines(content: bytes) -> bytes:
+    return content if len(content) <= _SAMPLE else content[:_SAMPLE].rpartition(b"\n")[0] or content[:_SAMPLE]
+
+
+def _name(encoding: str) -> str:
+    if encoding.startswith("utf"):
+        return encoding.upper().replace("-LE", " LE").replace("-BE", " BE")
+    return encoding.replace("cp125", "Windows-125").replace("_", "-")
+
+
+def _has_mixed_line_ends(text: str) -> bool:
+    both = text.count("\r\n")
+    return sum(count > 0 for count in (both, text.count("\r") - both, text.count("\n") - both)) > 1

@@ -1,0 +1,135 @@
+"""Find the reader for a file and read it.
+
+A format is one line in `FORMATS`: its name, the extensions and MIME types it goes by, the bytes it begins with where
+these tell it from all others, and its reader as `module:function` within this package. The module is imported when the
+first file of the format comes, in the process that reads it; large libraries are imported inside its functions.
+
+A reader takes the content and Core's content type ("" where there was none; it may carry a charset) and returns an
+`Extraction`: blocks in reading order, tables as Markdown (`tables.as_markdown`), and notes on what was not readable,
+mended or cut off. It raises `NotText` for bytes that are not of its format at all, and `Unreadable` for a file that is
+encrypted or too damaged to give anything. Memory and time are limited from outside (`workers`), so a reader bounds
+only what it can bound with a note: rows, pages, characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from mimetypes import MimeTypes
+from pathlib import PurePosixPath
+from types import MappingProxyType
+from typing import cast
+
+from task.documents.model import Extraction, NotText, Unreadable, UnsupportedFile
+
+Reader = Callable[[bytes, str], Extraction]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A kind of file; `reader` is `module:function` in this package, `opening` the bytes that no other format has."""
+
+    name: str
+    reader: str
+    suffixes: tuple[str, ...]
+    types: tuple[str, ...]
+    opening: bytes | None = None
+
+    @property
+    def is_plain_text(self) -> bool:
+        return self.reader == "text:read_text"
+
+    def load(self) -> Reader:
+        """The reader, its module imported now."""
+        module, _, function = self.reader.partition(":")
+        return cast("Reader", getattr(import_module(f"task.documents.{module}"), function))
+
+
+# A new format is a reader and its line here.
+FORMATS = (
+    Format("PDF", "pdf:read_pdf", (".pdf",), ("application/pdf", "application/x-pdf"), b"%PDF-"),
+    Format("TXT", "text:read_text", (".txt",), ("text/plain",)),
+    Format("MD", "text:read_text", (".md", ".markdown"), ("text/markdown",)),
+    Format("HTML", "html:read_html", (".html", ".htm", ".xhtml"), ("text/html", "application/xhtml+xml")),
+    Format(
+        "DOCX",
+        "docx:read_docx",
+        (".docx", ".docm", ".dotx", ".dotm"),
+        (
+            "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+            "application/vnd.openxmlformats-officedocument.wordprocessingml.template",
+            "application/vnd.ms-word.document.macroenabled.12",
+            "application/vnd.ms-word.template.macroenabled.12",
+        ),
+    ),
+    Format(
+        "XLSX",
+        "xlsx:read_xlsx",
+        (".xlsx", ".xlsm", ".xltx", ".xltm"),
+        (
+            "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+            "application/vnd.openxmlformats-officedocument.spreadsheetml.template",
+            "application/vnd.ms-excel.sheet.macroenabled.12",
+            "application/vnd.ms-excel.template.macroenabled.12",
+        ),
+    ),
+    Format(
+        "PPTX",
+        "pptx:read_pptx",
+        (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"),
+        (
+            "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+            "application/vnd.openxmlformats-officedocument.presentationml.slideshow",
+            "application/vnd.openxmlformats-officedocument.presentationml.template",
+            "application/vnd.ms-powerpoint.presentation.macroenabled.12",
+        ),
+    ),
+    Format("JSON", "text:read_json", (".json",), ("application/json", "text/json")),
+    Format("CSV", "tables:read_csv", (".csv",), ("text/csv", "application/csv")),
+    Format("TSV", "tables:read_tsv", (".tsv", ".tab"), ("text/tab-separated-values",)),
+)
+SUPPORTED = ", ".join(format.name for format in FORMATS)
+READERS: Mapping[str, Format] = MappingProxyType({suffix: format for format in FORMATS for suffix in format.suffixes})
+BY_TYPE: Mapping[str, Format] = MappingProxyType({media: format for format in FORMATS for media in format.types})
+_PLAIN = READERS[".txt"]
+_BLANK = b"\xef\xbb\xbf \t\r\n"
+_NAMED_TYPES = MimeTypes()  # Python's own table, the same on every machine
+
+
+def extract(name: str, content: bytes, content_type: str | None = None) -> Extraction:
+    """Read a file by its first bytes or extension, else its content type, else as text if it looks like text.
+
+    Raises:
+        UnsupportedFile: no reader is made for it, or it is not what its name says.
+        Unreadable: it is encrypted or damaged; the text says which.
+    """
+    read = format_of(name, content, content_type).load()
+    try:
+        found = read(content, content_type or "") if content.strip(_BLANK) else Extraction()
+    except NotText as error:
+        raise UnsupportedFile(f"{name!r} is not supported: {error}. Supported are {SUPPORTED}.") from error
+    except Unreadable as error:
+        raise Unreadable(f"{name!r} cannot be read: {error}") from error
+    return Extraction(notes=found.notes) if found.is_empty else found
+
+
+def format_of(name: str, content: bytes, content_type: str | None = None) -> Format:
+    """The format a file will be read as.
+
+    Raises:
+        UnsupportedFile: its name says that it is of a kind without a reader.
+    """
+    for format in FORMATS:
+        if format.opening and content.startswith(format.opening):
+            return format
+    suffix = PurePosixPath(name).suffix.lower()
+    if suffix in READERS:
+        return READERS[suffix]
+    media = (content_type or "").partition(";")[0].strip().lower()
+    if media in BY_TYPE:
+        return BY_TYPE[media]
+    named, _ = _NAMED_TYPES.guess_type(f"file{suffix}")
+    if named == "application/octet-stream":
+        raise UnsupportedFile(f"{name!r} is not supported. Supported are {SUPPORTED}.")
+    return _PLAIN

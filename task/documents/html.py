@@ -1,0 +1,164 @@
+"""Reader of HTML: what a person reads on the page, without scripts, menus and banners. Nothing is ever fetched."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from task.documents.html_charset import decode_html
+from task.documents.html_pieces import events, pieces_of
+from task.documents.markdown import Piece, blocks_of, heading
+from task.documents.model import Extraction
+
+if TYPE_CHECKING:
+    from bs4 import BeautifulSoup, Tag
+
+_UNSEEN = frozenset({
+    "script", "style", "template", "noscript", "iframe", "frame", "object", "embed", "svg", "canvas", "audio", "video",
+    "map", "dialog", "button", "select", "title",
+})  # fmt: skip
+_MENUS = frozenset({"nav"})
+_ROLES = frozenset({"navigation", "banner", "contentinfo", "search", "menu", "menubar", "dialog", "alertdialog"})
+_BANNER = re.compile(
+    r"\b(cookies?|consent|gdpr|navbar|navigation|breadcrumbs?|sidebar|site-?footer|site-?header|advert\w*|newsletter)\b"
+)
+_HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden")
+_ARTICLE = frozenset({"article", "main", "blockquote"})
+_LARGE = 1_000_000  # characters; trafilatura's time grows with their square
+_LITTLE = 0.3
+_TELLING, _SHORT, _CLOSE = 120, 12, 200  # letters
+_NUMBER = re.compile(r"^\s*\d+\.")
+_MARKUP = re.compile(r"\]\((?:https?|mailto):[^)\s]*\)|\[image: [^]]*\]|[\W_]+")
+
+
+def read_html(content: bytes, content_type: str = "") -> Extraction:
+    """Headings, paragraphs, lists, code and tables as Markdown.
+
+    A page with menus, banners or a footer is one of a web site: of it the main content is given, as trafilatura finds
+    it, or everything but those parts where it finds little. Any other file is given whole.
+    """
+    from bs4 import BeautifulSoup
+
+    decoded = decode_html(content, content_type)
+    with warnings.catch_warnings():
+        # BeautifulSoup wonders aloud about pages that look like an address or like XML.
+        warnings.simplefilter("ignore")
+        soup = BeautifulSoup(decoded.text, "html.parser")
+    title = _title(soup)
+    is_site = _cleaned(soup)
+    pieces = pieces_of(soup)
+    notes = list(decoded.notes)
+    if is_site:
+        main = _main(soup, pieces)
+        notes.append(f"menus and banners left out{', the main content kept' if main else ''}")
+        pieces = main or pieces
+    if title.strip() and pieces and not any(piece.kind == "heading" and piece.level == 1 for piece in pieces):
+        pieces = [heading(title, 1), *pieces]
+    return Extraction(blocks_of(pieces), tuple(notes))
+
+
+def _title(soup: BeautifulSoup) -> str:
+    tag = soup.title
+    return "" if tag is None or (tag.parent and tag.parent.name == "svg") else tag.get_text()
+
+
+def _cleaned(soup: BeautifulSoup) -> bool:
+    unseen: list[Tag] = []
+    menus: list[Tag] = []
+    skipped: Tag | None = None
+    within = 0
+    for kind, tag, _ in events(soup):
+        if kind == "text":
+            continue
+        if tag.name in _ARTICLE:
+            within += 1 if kind == "start" else -1
+        if skipped is not None:
+            skipped = None if kind == "end" and tag is skipped else skipped
+        elif kind == "start" and _is_unseen(tag):
+            skipped = tag
+            unseen.append(tag)
+        elif kind == "start" and _is_menu(tag, within > 0):
+            skipped = tag
+            menus.append(tag)
+    for tag in unseen:
+        tag.extract()
+    return _without(soup, menus)
+
+
+def _without(soup: BeautifulSoup, menus: Sequence[Tag]) -> bool:
+    whole = len(_letters(soup.get_text()))
+    # A menu that is never closed swallows the page: then nothing is taken for one.
+    if not menus or sum(len(_letters(tag.get_text())) for tag in menus) == whole:
+        return False
+    for tag in menus:
+        tag.extract()
+    return True
+
+
+def _is_unseen(tag: Tag) -> bool:
+    return (
+        tag.name in _UNSEEN or tag.has_attr("hidden") or _HIDDEN.search(str(tag.get("style") or "").lower()) is not None
+    )
+
+
+def _is_menu(tag: Tag, in_article: bool) -> bool:
+    if tag.name in _MENUS or str(tag.get("role") or "").lower() in _ROLES:
+        return True
+    if tag.name in ("body", "html", "main", "article"):
+        return False
+    if tag.name == "footer" and not in_article:
+        return True
+    named = f"{tag.get('id') or ''} {' '.join(tag.get_attribute_list('class')) if tag.get('class') else ''}".lower()
+    return _BANNER.search(named.replace("_", "-")) is not None
+
+
+def _main(soup: BeautifulSoup, pieces: Sequence[Piece]) -> list[Piece]:
+    from trafilatura import extract
+
+    source = str(soup)
+    if len(source) > _LARGE:
+        return []
+    found = _letters(
+        extract(source, output_format="txt", include_comments=True, include_tables=True, favor_recall=True) or ""
+    )
+    kept = [piece for piece, is_kept in zip(pieces, _kept(pieces, found), strict=True) if is_kept]
+    size = sum(len(_words(piece)) for piece in pieces)
+    return kept if sum(len(_words(piece)) for piece in kept) > size * _LITTLE else []
+
+
+def _kept(pieces: Sequence[Piece], found: str) -> list[bool]:
+    kept: list[bool] = []
+    place = last = 0
+    for piece in pieces:
+        words = _words(piece)
+        telling = _letters("".join(piece.rows[0])) if piece.kind == "table" else words[:_TELLING]
+        # A word or two stand everywhere: they count only close to what was found before them.
+        end = len(found) if len(telling) >= _SHORT else place + last + _CLOSE
+        start = found.find(telling, place, end)
+        kept.append(start >= 0)
+        if start >= 0:
+            place, last = start + len(telling), len(words)
+    return _with_headings(pieces, kept)
+
+
+def _with_headings(pieces: Sequence[Piece], kept: Sequence[bool]) -> list[bool]:
+    follows = False
+    backwards: list[bool] = []
+    for piece, is_kept in zip(reversed(pieces), reversed(kept), strict=True):
+        backwards.append(is_kept or (follows and piece.kind == "heading"))
+        follows = backwards[-1]
+    return backwards[::-1]
+
+
+def _words(piece: Piece) -> str:
+    if piece.kind == "table":
+        return _letters("".join(map("".join, piece.rows)))
+    if piece.kind == "code":
+        return _letters(piece.text.partition("\n")[2])
+    return _letters(_NUMBER.sub("", piece.text) if piece.kind == "item" else piece.text)
+
+
+def _letters(text: str) -> str:
+    return _MARKUP.sub("", text).lower()

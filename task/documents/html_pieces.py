@@ -1,0 +1,244 @@
+"""Turn an HTML tree into headings, paragraphs, lists, code and tables, however deep and badly nested it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+from task.documents.html_tables import Grid
+from task.documents.markdown import Piece, code, heading, item, table
+
+if TYPE_CHECKING:
+    from bs4 import Tag
+
+Event = tuple[Literal["start", "end", "text"], "Tag", str]
+
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_BLOCKS = frozenset(
+    [
+        "address",
+        "article",
+        "aside",
+        "blockquote",
+        "body",
+        "caption",
+        "center",
+        "dd",
+        "details",
+        "dialog",
+        "div",
+        "dl",
+        "dt",
+        "fieldset",
+        "figcaption",
+        "figure",
+        "footer",
+        "form",
+        "header",
+        "hgroup",
+        "hr",
+        "html",
+        "legend",
+        "li",
+        "main",
+        "ol",
+        "p",
+        "section",
+        "summary",
+        "ul",
+        "tbody",
+        "thead",
+        "tfoot",
+    ]
+)
+_SPACES = re.compile(r"[^\S\n]+")
+_AROUND_BREAK = re.compile(r" *\n *")
+_ABSOLUTE = ("http://", "https://", "mailto:")
+_LANGUAGE = re.compile(r"(?:language|lang|highlight-source)-([\w+#-]+)")
+
+
+def pieces_of(root: Tag) -> list[Piece]:
+    """What the tree shows, in reading order."""
+    writer = _Writer(_layout_tables(root))
+    for kind, tag, text in events(root):
+        if kind == "text":
+            writer.write(text)
+        elif kind == "start":
+            writer.open(tag)
+        else:
+            writer.close(tag)
+    writer.flush()
+    return writer.pieces
+
+
+def events(root: Tag) -> Iterator[Event]:
+    """Starts, ends and texts below the root, without recursion: pages nest deeper than Python may call."""
+    from bs4.element import NavigableString, PreformattedString, Tag
+
+    stack = [(root, iter(root.contents))]
+    while stack:
+        tag, children = stack[-1]
+        child = next(children, None)
+        if child is None:
+            stack.pop()
+            if stack:
+                yield "end", tag, ""
+        elif isinstance(child, Tag):
+            yield "start", child, ""
+            stack.append((child, iter(child.contents)))
+        elif isinstance(child, NavigableString) and not isinstance(child, PreformattedString):
+            yield "text", tag, str(child)
+
+
+def _layout_tables(root: Tag) -> set[int]:
+    """Ids of the tables that hold other tables or say that they are no data."""
+    found: set[int] = set()
+    open_tables: list[int] = []
+    for kind, tag, _ in events(root):
+        if tag.name != "table" or kind == "text":
+            continue
+        if kind == "end":
+            open_tables.pop()
+            continue
+        if tag.get("role") == "presentation":
+            found.add(id(tag))
+        found.update(open_tables[-1:])
+        open_tables.append(id(tag))
+    return found
+
+
+class _Writer:
+    def __init__(self, layout: set[int]) -> None:
+        self.pieces: list[Piece] = []
+        self._layout = layout
+        self._line: list[str] = []
+        self._links: list[tuple[int, int, str]] = []
+        self._flushes = 0
+        self._lists: list[int | None] = []  # the next number; None in a list without numbers
+        self._marker: str | None = None
+        self._heading = 0
+        self._listing: list[str] | None = None
+        self._grid: Grid | None = None
+
+    def write(self, text: str) -> None:
+        if self._listing is not None:
+            self._listing.append(text)
+        else:
+            self._line.append(text.replace("\n", " "))
+
+    def open(self, tag: Tag) -> None:
+        name = tag.name
+        if self._listing is not None:
+            if name == "br":
+                self._listing.append("\n")
+        elif name == "br":
+            self._line.append("\n")
+        elif name == "a":
+            self._links.append((self._flushes, len(self._line), str(tag.get("href") or "")))
+        elif name == "img" and (label := str(tag.get("alt") or "").strip()):
+            self._line.append(f" [image: {label}] ")
+        elif name == "code":
+            self._line.append("`")
+        elif name == "table" and id(tag) not in self._layout:
+            self.flush()
+            self._grid = Grid()
+        elif self._grid is not None and name in ("tr", "td", "th"):
+            self.flush()
+            self._grid.open(tag)
+        else:
+            self._open_block(tag)
+
+    def close(self, tag: Tag) -> None:
+        name = tag.name
+        if self._listing is not None:
+            if name == "pre":
+                self._end_listing(tag)
+        elif name == "a" and self._links:
+            self._end_link(*self._links.pop())
+        elif name == "code":
+            self._line.append("`")
+        elif name == "table" and self._grid is not None:  # a table of data holds no other
+            self._end_table()
+        elif name in ("ul", "ol"):
+            self.flush()
+            if self._lists:
+                self._lists.pop()
+        elif name in _HEADINGS:
+            self.flush()
+            self._heading = 0
+        elif name in _BLOCKS or name in ("td", "th", "tr"):
+            self.flush()
+            self._marker = None
+
+    def flush(self) -> None:
+        """End the paragraph, item or heading that is being written."""
+        text = _AROUND_BREAK.sub("\n", _SPACES.sub(" ", "".join(self._line)).replace("``", "")).strip()
+        self._line.clear()
+        self._flushes += 1
+        if not text:
+            return
+        marker, self._marker = self._marker, None
+        if self._grid is not None and self._grid.in_cell:
+            self._grid.write(f"{marker} {text}" if marker else text)
+        elif self._heading:
+            self.pieces.append(heading(text, self._heading))
+        elif marker or self._lists:
+            self.pieces.append(item(text, max(len(self._lists) - 1, 0), marker or " "))
+        else:
+            self.pieces.append(Piece("text", text))
+
+    def _open_block(self, tag: Tag) -> None:
+        name = tag.name
+        if name not in _BLOCKS and name not in _HEADINGS and name not in ("pre", "table", "td", "th", "tr"):
+            return
+        self.flush()
+        if name in _HEADINGS:
+            self._heading = _HEADINGS[name]
+        elif name == "pre":
+            self._listing = []
+        elif name in ("ul", "ol"):
+            self._lists.append(_first_number(tag) if name == "ol" else None)
+        elif name == "li":
+            self._marker = self._next_marker()
+
+    def _next_marker(self) -> str:
+        number = self._lists[-1] if self._lists else None
+        if number is None:
+            return "-"
+        self._lists[-1] = number + 1
+        return f"{number}."
+
+    def _end_listing(self, tag: Tag) -> None:
+        text, self._listing = "".join(self._listing or ()), None
+        if not text.strip():
+            return
+        if self._grid is not None and self._grid.in_cell:
+            self._grid.write(text.strip("\n"))
+        else:
+            self.pieces.append(code(text, _language(tag)))
+
+    def _end_link(self, flushes: int, start: int, target: str) -> None:
+        if flushes != self._flushes or not target.startswith(_ABSOLUTE):
+            return
+        text = " ".join("".join(self._line[start:]).split())
+        if text and text != target:
+            self._line[start:] = [f"[{text}]({target})"]
+
+    def _end_table(self) -> None:
+        self.flush()
+        grid, self._grid = self._grid, None
+        made = table(grid.rows()) if grid else None
+        if made:
+            self.pieces.append(made)
+
+
+def _first_number(tag: Tag) -> int:
+    start = str(tag.get("start") or "1")
+    return int(start) if start.isascii() and start.isdigit() and len(start) < 9 else 1
+
+
+def _language(tag: Tag) -> str:
+    named = tag if tag.get("class") else tag.find("code")
+    match = _LANGUAGE.search(" ".join(named.get_attribute_list("class"))) if named and named.get("class") else None
+    return match.group(1) if match else ""

@@ -1,0 +1,93 @@
+"""Cut a document into pages a model can read one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from task.documents.model import Block, Extraction
+
+PAGE_CHARS = 10_000
+_GAP = "\n\n"
+
+
+def pages_of(document: Extraction) -> tuple[str, ...]:
+    """The document on pages, opening with the report of how it was read; none when there is nothing to say."""
+    report = f"**Report**: {'; '.join(document.notes)}" if document.notes else ""
+    if not document.is_empty:
+        return paginate((Block(report), *document.blocks) if report else document.blocks)
+    return (f"The file holds no text that can be read.\n\n{report}",) if report else ()
+
+
+def paginate(blocks: Sequence[Block], size: int = PAGE_CHARS) -> tuple[str, ...]:
+    """The blocks on pages of at most `size` characters.
+
+    Text takes as few pages as its length needs and is cut at line ends where that costs no page more. A table is cut
+    between rows, under its repeated header row.
+    """
+    pages: list[str] = []
+    page = ""
+    for block in blocks:
+        room = size - len(page) - len(_GAP) if page else size
+        if page and room < min(len(block.whole), max(size // 5, 2 * len(block.heading))):
+            pages.append(page)
+            page, room = "", size
+        first, *rest = _cut(block, room, size)
+        pages += [page + _GAP + first if page else first, *rest]
+        page = pages.pop()
+    return (*pages, page) if page else tuple(pages)
+
+
+def _cut(block: Block, room: int, size: int) -> list[str]:
+    if len(block.whole) <= room:
+        return [block.whole]
+    # A header that fills most of a page leaves no room for rows.
+    if block.heading and len(block.heading) <= room // 2:
+        return _cut_rows(block, room, size)
+    return _cut_text(block.whole, room, size)
+
+
+def _cut_text(text: str, room: int, size: int) -> list[str]:
+    pieces: list[str] = []
+    start = 0
+    spare = (room - len(text)) % size
+    while len(text) - start > room:
+        end = _break(text, start, start + room, min(spare, size // 5))
+        spare -= start + room - end
+        pieces.append(text[start:end])
+        start, room = end, size
+    return [*pieces, text[start:]]
+
+
+def _break(text: str, start: int, end: int, spare: int) -> int:
+    earliest = max(start + 1, end - spare)
+    for mark in ("\n", " "):
+        found = text.rfind(mark, earliest - 1, end)
+        if found >= 0:
+            return found + 1
+    return end
+
+
+def _cut_rows(block: Block, room: int, size: int) -> list[str]:
+    pieces: list[str] = []
+    rows, start = block.text, 0
+    while start < len(rows):
+        if start and rows[start - 1] != "\n":
+            # What is left of a row longer than a page stands alone: under the header it would have the wrong names.
+            heading, end = "", _first_row_end(rows, start, start + room)
+        else:
+            heading = block.heading + "\n"
+            end = _last_row_end(rows, start, start + room - len(heading))
+        pieces.append(heading + rows[start:end].removesuffix("\n"))
+        start, room = end, size
+    return pieces
+
+
+def _first_row_end(rows: str, start: int, end: int) -> int:
+    row_end = rows.find("\n", start)
+    return row_end + 1 if 0 <= row_end <= end else min(end, len(rows))
+
+
+def _last_row_end(rows: str, start: int, end: int) -> int:
+    if end >= len(rows):
+        return len(rows)
+    return rows.rfind("\n", start, end + 1) + 1 or end

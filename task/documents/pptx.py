@@ -1,0 +1,149 @@
+"""Reader of PowerPoint presentations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from task.documents.markdown import Piece, blocks_of, heading, item, table
+from task.documents.model import Block, Extraction
+from task.documents.office_xml import attribute, child, local, whole_number
+from task.documents.office_zip import Package, open_package
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element as Element
+
+_TITLES = frozenset({"title", "ctrTitle"})
+_REPEATED = frozenset({"dt", "ftr", "hdr", "sldNum", "sldImg"})
+_LISTS = frozenset({"body", "obj"})
+
+
+def read_pptx(content: bytes, content_type: str = "") -> Extraction:
+    """Every slide under its number and title: texts, lists, tables, labels of pictures, the speaker's notes."""
+    package = open_package(content)
+    slides = list(_slides(package))
+    blocks: list[Block] = []
+    hidden: list[str] = []
+    for number, part in enumerate(slides, 1):
+        root = package.side(part)
+        if root is None:
+            blocks += blocks_of([heading(f"Slide {number}", 2), Piece("text", "(damaged)")], number)
+            continue
+        if attribute(root, "show") in ("0", "false"):
+            hidden.append(str(number))
+        blocks += blocks_of(_Slide(package, part).pieces(root, number, is_hidden=hidden[-1:] == [str(number)]), number)
+    notes = package.notes()
+    if hidden:
+        notes.append(f"hidden slides: {', '.join(hidden)}")
+    return Extraction(tuple(blocks), tuple(notes))
+
+
+def _slides(package: Package) -> Iterator[str]:
+    relations = package.relations(package.main)
+    for element in package.xml(package.main).iterfind("{*}sldIdLst/{*}sldId"):
+        # An id has two attributes named "id": its own number, and the relation's, which has a namespace.
+        ids = [str(found) for key, found in element.items() if str(key).endswith("}id")]
+        relation = relations.get(ids[0]) if ids else None
+        if relation is not None and relation.target in package:
+            yield relation.target
+
+
+class _Slide:
+    def __init__(self, package: Package, part: str) -> None:
+        self._package = package
+        self._relations = package.relations(part)
+        self._title = ""
+
+    def pieces(self, root: Element, number: int, *, is_hidden: bool) -> Iterator[Piece]:
+        shapes = child(root, "cSld", "spTree")
+        found = [] if shapes is None else list(self._shapes(shapes))
+        name = f"Slide {number}{' (hidden)' if is_hidden else ''}"
+        yield heading(f"{name}: {self._title}" if self._title else name, 2)
+        yield from found
+        yield from self._notes()
+
+    def _shapes(self, parent: Element) -> Iterator[Piece]:
+        for shape in parent:
+            name = local(shape)
+            if name == "grpSp":
+                yield from self._shapes(shape)
+            elif name == "AlternateContent":
+                yield from self._shapes(next(iter(shape), shape))
+            elif name == "sp":
+                yield from self._texts(shape)
+            elif name == "graphicFrame":
+                yield from self._frame(shape)
+            elif name == "pic" and (label := _label(shape)):
+                yield Piece("text", f"[image: {label}]")
+
+    def _texts(self, shape: Element) -> Iterator[Piece]:
+        place = child(shape, "nvSpPr", "nvPr", "ph")
+        kind = "" if place is None else attribute(place, "type") or "obj"
+        if kind in _REPEATED:
+            return
+        if kind in _TITLES:
+            self._title = " ".join(" ".join(_text(part) for part in shape.iterfind("{*}txBody/{*}p")).split())
+            return
+        for paragraph in shape.iterfind("{*}txBody/{*}p"):
+            if text := _text(paragraph):
+                yield _shaped(text, child(paragraph, "pPr"), in_list=kind in _LISTS)
+
+    def _frame(self, shape: Element) -> Iterator[Piece]:
+        for element in shape.iterfind("{*}graphic/{*}graphicData/*"):
+            if local(element) == "tbl" and (made := table(_rows(element))):
+                yield made
+            relation = self._relations.get(attribute(element, "dm"))
+            if relation is not None and relation.target in self._package:
+                diagram = self._package.side(relation.target)
+                parts = () if diagram is None else diagram.iter("{*}p")
+                yield from (item(text, 0) for part in parts if (text := _text(part)))
+
+    def _notes(self) -> Iterator[Piece]:
+        for relation in self._relations.values():
+            if relation.kind != "notesSlide" or relation.target not in self._package:
+                continue
+            root = self._package.side(relation.target)
+            shapes = () if root is None else root.iterfind("{*}cSld/{*}spTree/{*}sp")
+            bodies = [shape for shape in shapes if _kind(shape) == "body"]
+            text = "\n".join(filter(None, (_text(part) for body in bodies for part in body.iterfind("{*}txBody/{*}p"))))
+            if text:
+                yield Piece("text", f"Notes: {text}")
+
+
+def _kind(shape: Element) -> str:
+    place = child(shape, "nvSpPr", "nvPr", "ph")
+    return "" if place is None else attribute(place, "type")
+
+
+def _label(shape: Element) -> str:
+    properties = child(shape, "nvPicPr", "cNvPr")
+    return "" if properties is None else attribute(properties, "descr").strip()
+
+
+def _text(paragraph: Element) -> str:
+    texts = ("\n" if local(part) == "br" else part.text or "" for part in paragraph.iter("{*}t", "{*}br"))
+    return "".join(texts).replace("\v", "\n").strip()
+
+
+def _shaped(text: str, properties: Element | None, *, in_list: bool) -> Piece:
+    level = 0 if properties is None else whole_number(attribute(properties, "lvl"), 0)
+    marks = set() if properties is None else {local(part) for part in properties}
+    if "buNone" in marks or not (in_list or marks & {"buChar", "buAutoNum"}):
+        return Piece("text", text)
+    return item(text, level)
+
+
+def _rows(element: Element) -> Iterator[list[str]]:
+    above: list[str] = []
+    for row in element.iterfind("{*}tr"):
+        cells: list[str] = []
+        for cell in row.iterfind("{*}tc"):
+            place = len(cells)
+            if attribute(cell, "hMerge") in ("1", "true") and cells:
+                cells.append(cells[-1])
+            elif attribute(cell, "vMerge") in ("1", "true") and place < len(above):
+                cells.append(above[place])
+            else:
+                cells.append("\n".join(filter(None, (_text(part) for part in cell.iterfind("{*}txBody/{*}p")))))
+        above = cells
+        yield cells

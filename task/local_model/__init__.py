@@ -1,0 +1,1 @@
+"""The small model that the product brings along: weights, process, prompt, decisions."""

@@ -1,0 +1,214 @@
+"""A small model on this machine: tools are offered as a JSON schema, decisions come back as calls, prose streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+import aiohttp
+
+from task.conversation.messages import Message
+from task.errors import ProviderError
+from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, ToolSchema, Usage
+from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
+from task.llm.openai import OpenAIChatModel
+from task.llm.profiles import BASIC
+from task.llm.transport import Retries
+from task.local_model.decision import REPLY, Decision, addresses_in, call_deltas, decision_schema, decisions_of
+from task.local_model.line import Line
+from task.local_model.prompt import ANSWER, deciding, fitted, offered, predicted_prefix, rendered
+from task.local_model.state import kept
+
+ONE_TRY = Retries(attempts=1)
+PROFILE = replace(BASIC, streams_usage=True)
+DECISION_TOKENS = 1024  # a call may carry a whole program
+TEMPERATURE = 0.2
+LOST = frozenset({CONNECTION_FAILED, INTERRUPTED})
+PAUSES = (0.3, 2.0)  # seconds before the tries after a loss: who starts the process again must have noticed
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the model's server answers now, and the key it asks for."""
+
+    url: str
+    key: str
+
+
+Engine = Callable[[], AsyncGenerator["str | Endpoint"]]  # what is waited for, in words; in the end the address
+
+
+@dataclass(frozen=True, slots=True)
+class LocalChatModel:
+    """The model `model` with a window of `context` tokens, one request at a time, the others in `line`.
+
+    The text of `known_prompt`, the product's own system prompt, is replaced by a shorter one that small models follow.
+    `reply_bias` is added to the logit of a reply when the model decides. While a request waits, `ReasoningDelta`s tell
+    for what.
+    """
+
+    session: aiohttp.ClientSession
+    engine: Engine
+    model: str
+    context: int = 8192
+    answer_tokens: int = 1024
+    known_prompt: str = ""
+    reply_bias: float = 0.0
+    line: Line = field(default_factory=Line)
+
+    @property
+    def name(self) -> str:
+        return self.model
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> AsyncGenerator[Delta]:
+        with self.line.place() as place:
+            async for words in place.turn():
+                yield ReasoningDelta(f"{words}\n")
+            usable = () if options.tool_choice == "none" else offered(tools)
+            request = _Request(self, messages, usable, options)
+            async with aclosing(request.deltas()) as deltas:
+                async for delta in deltas:
+                    yield delta
+
+    async def warm_up(self, kept_as: str = "") -> bool:
+        """Let the model read what every conversation begins with, before the first one comes.
+
+        Its server then keeps what it has worked out, and nothing of a conversation, in the file `kept_as`; True: so it
+        did.
+
+        Raises:
+            ProviderError: the model does not run.
+        """
+        options = ModelOptions(max_tokens=1)
+        messages = [predicted_prefix()]
+        with self.line.place() as place:
+            async for _ in place.turn():
+                pass
+            async for _ in _Request(self, messages, (), options).asked(messages, options):
+                pass
+            return bool(kept_as) and await self._kept(kept_as)
+
+    async def _kept(self, name: str) -> bool:
+        async with aclosing(self.engine()) as stages:
+            async for stage in stages:
+                if isinstance(stage, Endpoint):
+                    return await kept(stage.url, stage.key, name)
+        return False
+
+
+class _Request:
+    """One request of the agent: a decision where there are tools, then the answer in prose."""
+
+    def __init__(
+        self, model: LocalChatModel, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> None:
+        self._model, self._messages, self._tools, self._options = model, messages, tools, options
+        self._answer_tokens = min(options.max_tokens or model.answer_tokens, model.context // 2)
+        self._room = model.context - max(self._answer_tokens, min(DECISION_TOKENS, model.context // 4))
+        self._usage = Usage()
+
+    async def deltas(self) -> AsyncGenerator[Delta]:
+        if self._tools:
+            decision = Decision()
+            async for delta in self._decided(decision):
+                yield delta
+            if decision.calls or decision.prose:
+                for delta in call_deltas(decision.calls, lambda: f"call_{uuid4().hex[:24]}"):
+                    yield delta
+                if decision.prose:
+                    yield TextDelta(decision.prose)
+                yield self._usage
+                yield Finish("tool_calls" if decision.calls else "stop")
+                return
+        async for delta in self._prose():
+            yield delta
+
+    async def _decided(self, decision: Decision) -> AsyncGenerator[ReasoningDelta]:
+        """Fills `decision`; yields only what is waited for."""
+        addresses = addresses_in(self._messages)
+        schema = decision_schema(self._tools, addresses.unread(self._messages), self._options.tool_choice)
+        if schema is None:
+            return
+        options = ModelOptions(
+            temperature=0,
+            max_tokens=min(DECISION_TOKENS, self._model.context // 4),
+            extra={
+                "response_format": {"type": "json_schema", "json_schema": {"name": "next", "schema": schema}},
+                "logit_bias": [[REPLY, self._model.reply_bias]],
+            },
+        )
+        pieces: list[str] = []
+        async with aclosing(self._fitting(deciding(self._messages, addresses.files, self._tools), options)) as deltas:
+            async for delta in deltas:
+                if isinstance(delta, TextDelta):
+                    pieces.append(delta.text)
+                elif isinstance(delta, ReasoningDelta):
+                    yield delta
+                elif isinstance(delta, Usage):
+                    self._usage += delta
+        decisions_of("".join(pieces), self._tools, self._messages, decision)
+
+    async def _prose(self) -> AsyncGenerator[Delta]:
+        options = replace(
+            self._options,
+            temperature=TEMPERATURE if self._options.temperature is None else self._options.temperature,
+            max_tokens=self._answer_tokens,
+            tool_choice=None,
+        )
+        async with aclosing(self._fitting(ANSWER if self._tools else None, options)) as deltas:
+            async for delta in deltas:
+                if isinstance(delta, Usage):
+                    delta += self._usage
+                yield delta
+
+    async def _fitting(self, tail: str | None, options: ModelOptions) -> AsyncGenerator[Delta]:
+        """The answer to the conversation, made shorter once when the model says that it is too long after all."""
+        room, begun = self._room, False
+        while True:
+            plain = rendered(fitted(self._messages, room), self._tools, tail, self._model.known_prompt)
+            try:
+                async with aclosing(self.asked(plain, options)) as deltas:
+                    async for delta in deltas:
+                        begun = begun or not isinstance(delta, ReasoningDelta)
+                        yield delta
+            except ProviderError as error:
+                if begun or error.code != CONTEXT_LENGTH or room < self._room:
+                    raise
+                room = room // 2
+            else:
+                return
+
+    async def asked(self, plain: Sequence[Message], options: ModelOptions) -> AsyncGenerator[Delta]:
+        """The model's answer; asked again when its process was lost before a word came."""
+        begun, pauses = False, iter(PAUSES)
+        while True:
+            try:
+                async with aclosing(self._once(plain, options)) as deltas:
+                    async for delta in deltas:
+                        begun = begun or not isinstance(delta, ReasoningDelta)
+                        yield delta
+            except ProviderError as error:
+                pause = None if begun or error.code not in LOST else next(pauses, None)
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
+            else:
+                return
+
+    async def _once(self, plain: Sequence[Message], options: ModelOptions) -> AsyncGenerator[Delta]:
+        async with aclosing(self._model.engine()) as stages:
+            async for stage in stages:
+                if isinstance(stage, str):
+                    yield ReasoningDelta(f"{stage}\n")
+                    continue
+                model = OpenAIChatModel(
+                    self._model.session, f"{stage.url}/v1", stage.key, self._model.model, PROFILE, retries=ONE_TRY
+                )
+                async with aclosing(model.stream(plain, (), options)) as deltas:
+                    async for delta in deltas:
+                        yield delta

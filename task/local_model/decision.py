@@ -1,0 +1,198 @@
+"""Decide by constrained JSON: the schema of the next step, and what the model's JSON means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import orjson
+
+from task.conversation.messages import Message, Role, ToolCall
+from task.llm.base import ToolCallDelta, ToolSchema
+from task.local_model.cards import CARDS
+from task.local_model.tables import READER, RUNNER, names_of, with_names
+
+REPLY = "reply"
+CALLS = 4  # in one step
+TEXT = 300  # characters of an argument of the product's own tools
+LONG = frozenset({"code"})
+DEPTH = 5  # of nested arguments
+SHORT = 4000  # characters of a file that needs no search in it
+PAGES = "**Page #"  # below a text that has more of them
+FILE_ARGUMENTS = frozenset({"file_url", "file_urls"})
+PAGE_ARGUMENTS = frozenset({"url", "urls"})
+_FILE = re.compile(r"(?<![\w/])files/[^\s)\]\"'|]+")
+_PAGE = re.compile(r"https?://[^\s)\]\"'|<>]+")
+_KEPT = ("type", "enum", "const", "required")
+_Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Decision:
+    """The calls to make, or text where the model wrote prose instead; neither means that it wants to reply."""
+
+    calls: list[tuple[str, _Json]] = field(default_factory=list[tuple[str, _Json]])
+    prose: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """The files and web pages that the conversation names: the only ones a call can mean."""
+
+    files: tuple[str, ...] = ()
+    pages: tuple[str, ...] = ()
+
+    def of(self, argument: str) -> tuple[str, ...] | None:
+        """What an argument of this name may be; None: anything."""
+        if argument in FILE_ARGUMENTS:
+            return self.files
+        return self.pages if argument in PAGE_ARGUMENTS else None
+
+    def unread(self, messages: Sequence[Message]) -> Addresses:
+        """Without the short files that stand in the conversation as a whole: there is nothing left to look up."""
+        calls = {call.id: call for message in messages for call in message.tool_calls if call.name == READER}
+        results = [message for message in messages if message.tool_call_id in calls and _is_whole(message.text())]
+        read = {_arguments(calls[str(result.tool_call_id)]).get("file_url") for result in results}
+        return replace(self, files=tuple(url for url in self.files if url not in read))
+
+
+def _is_whole(text: str) -> bool:
+    return len(text) <= SHORT and PAGES not in text
+
+
+def _arguments(call: ToolCall) -> _Json:
+    return cast("_Json", orjson.loads(call.function.arguments))
+
+
+def addresses_in(messages: Sequence[Message]) -> Addresses:
+    texts = [message.text() for message in messages]
+    files = dict.fromkeys(url for text in texts for url in _FILE.findall(text))
+    pages = dict.fromkeys(url.rstrip(".,;:!?") for text in texts for url in _PAGE.findall(text))
+    return Addresses(tuple(files), tuple(pages))
+
+
+def decision_schema(tools: Sequence[ToolSchema], addresses: Addresses, tool_choice: Any) -> _Json | None:
+    """What the next step may look like; None where no call is possible.
+
+    A tool that needs a file or a page is offered only where there is one. `tool_choice` is OpenAI's.
+    """
+    forced = tool_choice["function"]["name"] if isinstance(tool_choice, Mapping) else None
+    offered = [tool["function"] for tool in tools if forced in (None, tool["function"]["name"])]
+    calls = [_call(function, addresses) for function in offered if _possible(function, addresses)]
+    if not calls:
+        return None
+    # Calls of one tool only: of two tools a small model makes the second call before it has the first one's result.
+    wanted = [{"type": "array", "minItems": 1, "maxItems": CALLS, "items": call} for call in calls]
+    if forced is not None or tool_choice == "required":
+        return {"anyOf": wanted}
+    reply = _object({"tool": {"const": REPLY}}, ["tool"])
+    return {"anyOf": [{"type": "array", "minItems": 1, "maxItems": 1, "items": reply}, *wanted]}
+
+
+def decisions_of(text: str, tools: Sequence[ToolSchema], messages: Sequence[Message], decision: Decision) -> None:
+    """Read the model's JSON into `decision`; calls whose result stands in this turn already are left out.
+
+    Where a program names a file by its address it gets the name under which the file lies in the working directory.
+    """
+    try:
+        steps: Any = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        decision.prose = "" if text.lstrip()[:1] in ("[", "{") else text.strip()
+        return
+    names = {str(tool["function"]["name"]) for tool in tools}
+    made, files = _made(messages), names_of(addresses_in(messages).files, messages)
+    for step in cast("list[Any]", steps if isinstance(steps, list) else [steps]):
+        call = _understood(step, names)
+        if call is not None and call[0] == RUNNER:
+            call[1]["code"] = with_names(str(call[1].get("code", "")), files)
+        if call is not None and call not in decision.calls and call not in made:
+            decision.calls.append(call)
+
+
+def call_deltas(calls: Sequence[tuple[str, _Json]], new_id: Callable[[], str]) -> list[ToolCallDelta]:
+    return [
+        ToolCallDelta(index, new_id(), name, orjson.dumps(arguments).decode())
+        for index, (name, arguments) in enumerate(calls)
+    ]
+
+
+def _understood(step: Any, names: set[str]) -> tuple[str, _Json] | None:
+    if not isinstance(step, dict):
+        return None
+    fields = cast("_Json", step)
+    name, arguments = fields.get("tool"), fields.get("arguments")
+    return (name, cast("_Json", arguments)) if name in names and isinstance(arguments, dict) else None
+
+
+def _made(messages: Sequence[Message]) -> list[tuple[str, _Json]]:
+    """The calls since the user's last message."""
+    last = max((place for place, message in enumerate(messages) if message.role is Role.USER), default=0)
+    calls = (call for message in messages[last:] for call in message.tool_calls)
+    return [(call.name, _arguments(call)) for call in calls]
+
+
+def _call(function: Mapping[str, Any], addresses: Addresses) -> _Json:
+    name = str(function["name"])
+    parameters = _simple(function.get("parameters") or {}, addresses, DEPTH, function.get("parameters") or {})
+    arguments: _Json = {**_object(parameters.get("properties", {}), parameters.get("required", []))}
+    if card := CARDS.get(name):
+        shown = {key: value for key, value in arguments["properties"].items() if key in card.arguments}
+        arguments = _object(_narrowed(shown, card.patterns), [key for key in arguments["required"] if key in shown])
+    return _object({"tool": {"const": name}, "arguments": arguments}, ["tool", "arguments"])
+
+
+def _narrowed(properties: _Json, patterns: Mapping[str, str]) -> _Json:
+    """The same with an end to every text but programs: small models repeat themselves for ever."""
+    narrow = dict(properties)
+    for name, value in properties.items():
+        if name in patterns:
+            narrow[name] = value | {"pattern": patterns[name]}
+        elif value.get("type") == "string" and name not in LONG:
+            narrow[name] = value | {"maxLength": TEXT}
+    return narrow
+
+
+def _object(properties: _Json, required: Sequence[str]) -> _Json:
+    ordered = {name: properties[name] for name in sorted(properties, key=lambda name: name not in required)}
+    known = [name for name in required if name in properties]
+    return {"type": "object", "properties": ordered, "required": known, "additionalProperties": False}
+
+
+def _possible(function: Mapping[str, Any], addresses: Addresses) -> bool:
+    required = (function.get("parameters") or {}).get("required") or ()
+    return all(addresses.of(name) != () for name in required)
+
+
+def _simple(schema: Mapping[str, Any], addresses: Addresses, depth: int, root: Mapping[str, Any]) -> _Json:
+    """The schema without what a grammar cannot hold or a small model does not need."""
+    if depth == 0:
+        return {}
+    if reference := schema.get("$ref"):
+        return _simple(_referred(str(reference), root), addresses, depth - 1, root)
+    if options := schema.get("anyOf") or schema.get("oneOf"):
+        return {"anyOf": [_simple(option, addresses, depth - 1, root) for option in options]}
+    simple = {key: schema[key] for key in _KEPT if key in schema}
+    if "items" in schema:
+        simple["items"] = _simple(schema["items"], addresses, depth - 1, root)
+    if properties := schema.get("properties"):
+        kept = {
+            name: _one_of(known, value) if (known := addresses.of(name)) else _simple(value, addresses, depth - 1, root)
+            for name, value in properties.items()
+        }
+        simple |= _object(kept, schema.get("required") or ())
+    return simple
+
+
+def _one_of(known: Sequence[str], schema: Mapping[str, Any]) -> _Json:
+    one: _Json = {"enum": list(known)}
+    many = schema.get("type") == "array"
+    return {"type": "array", "minItems": 1, "maxItems": len(known), "items": one} if many else one
+
+
+def _referred(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Any = root
+    for key in reference.removeprefix("#/").split("/"):
+        found = found.get(key, {}) if isinstance(found, Mapping) else {}
+    return cast("Mapping[str, Any]", found)

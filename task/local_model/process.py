@@ -1,0 +1,169 @@
+"""Keep the embedded model's process running: started when its weights are here, restarted when it dies or hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+
+from task.errors import ProviderError
+from task.local_model import server
+from task.local_model.chat_model import Endpoint
+from task.local_model.model import EmbeddedModel
+
+POLL_SECONDS = 1.0
+LOADED = "The local model is being loaded"
+MISSING = "Waiting for the local model's weights"
+NOT_HERE = "The local model is not on this machine: `dial-agent model pull` downloads it."
+
+
+class ModelProcess:
+    """The process of one embedded model. Entering starts to keep it running, leaving ends it."""
+
+    def __init__(self, model: EmbeddedModel, log: Callable[[str], None]) -> None:
+        self._model = model
+        self._log = log
+        self._key = secrets.token_urlsafe(24)
+        self._ready = asyncio.Event()
+        self._next = asyncio.Event()
+        self._address = ""
+        self._said: deque[str] = deque(maxlen=5)
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def __aenter__(self) -> ModelProcess:
+        self._keeper = asyncio.create_task(self._keep())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._keeper.cancel()
+        await asyncio.wait({self._keeper})
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    async def endpoint(self) -> AsyncGenerator[str | Endpoint]:
+        """What it waits for, in words, as often as that changes, and in the end the address.
+
+        Raises:
+            ProviderError: the weights are not here and nobody downloads them, or the process does not start.
+        """
+        told, since = "", time.monotonic()
+        while not self._ready.is_set():
+            words = await asyncio.to_thread(self._waited_for)
+            if words != told:
+                told, since = words, time.monotonic()
+                yield f"{words}."
+            self._check(words, time.monotonic() - since)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._ready.wait()
+        yield Endpoint(self._address, self._key)
+
+    def _waited_for(self) -> str:
+        if self._model.found() is not None:
+            return LOADED
+        percent = self._model.arriving()
+        return MISSING if percent is None else f"The local model is being downloaded: {percent // 10 * 10} %"
+
+    def _check(self, words: str, seconds: float) -> None:
+        if words == MISSING and seconds >= self._model.patience.appear:
+            raise ProviderError(NOT_HERE, code="not_downloaded", display_message=NOT_HERE)
+        if words == LOADED and seconds >= self._model.patience.load:
+            raise self._not_started()
+
+    async def started(self) -> None:
+        """Wait until the process is ready for the next time, first or again."""
+        await self._next.wait()
+
+    def _not_started(self) -> ProviderError:
+        last = f": {self._said[-1]}" if self._said else ""
+        text = "The local model's process does not start; `dial-agent doctor` looks for the reason."
+        return ProviderError(text, code="not_started", text=f"{text}{last}", display_message=text)
+
+    async def _keep(self) -> None:
+        patience, pause = self._model.patience, self._model.patience.first_pause
+        while True:
+            file = await self._file()
+            started = time.monotonic()
+            try:
+                ended = f"ended ({await self._run(file)})"
+            except OSError as error:  # the file has just gone, or the machine has no room for a process
+                ended = f"could not be started ({error.strerror})"
+            pause = patience.first_pause if time.monotonic() - started > patience.settled else pause
+            self._log(f"the local model's process {ended}; it is started again in {pause:g} s")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, patience.longest_pause)
+
+    async def _file(self) -> Path:
+        while True:  # another process downloads it, or will
+            if file := self._model.found():
+                return file
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _run(self, file: Path) -> int | None:
+        process = await asyncio.create_subprocess_exec(
+            *self._model.program,
+            *self._model.arguments(file),
+            env={"PATH": os.defpath, server.KEY_VARIABLE: self._key},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        self._process = process
+        probing = asyncio.create_task(self._probe(process))
+        try:
+            await self._listen(process)
+            return await process.wait()
+        finally:
+            self._ready.clear()
+            probing.cancel()
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        while data := await _line(process.stdout):
+            line = data.decode("utf-8", "replace").strip()
+            if line.startswith(server.READY):
+                self._address = line.removeprefix(server.READY)
+                self._ready.set()
+                self._next.set()
+                self._next = asyncio.Event()
+            elif line:
+                self._said.append(line)
+
+    async def _probe(self, process: asyncio.subprocess.Process) -> None:
+        """Kill the process when it does not answer three times in a row: what hangs never comes back by itself."""
+        failures = 0
+        limit = aiohttp.ClientTimeout(total=self._model.patience.probe)
+        async with aiohttp.ClientSession(timeout=limit) as session:
+            while failures < 3:
+                await asyncio.sleep(self._model.patience.probe)
+                if self._ready.is_set():
+                    failures = 0 if await _answers(session, f"{self._address}/health") else failures + 1
+        self._log("the local model's process does not answer and is ended")
+        process.kill()
+
+
+async def _line(output: asyncio.StreamReader) -> bytes:
+    try:
+        return await output.readline()
+    except ValueError:  # too long to be kept; what is left of it comes as the next one
+        return b"\n"
+
+
+async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with session.get(url) as response:
+            return response.status == 200
+    except (aiohttp.ClientError, TimeoutError):
+        return False

@@ -1,0 +1,1 @@
+"""Recorded runs: observers, replay and comparison of traces."""

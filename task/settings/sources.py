@@ -1,0 +1,172 @@
+"""Read settings from an environment, a `.env` file and a YAML file, and say in one line what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar, cast, get_args
+
+from dotenv import dotenv_values
+from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource
+from pydantic_settings.sources.utils import parse_env_vars
+
+from task.errors import SettingsError
+from task.settings.aliases import SECTIONS
+
+CONFIG_VARIABLE = "AGENT_CONFIG"
+SettingPath = tuple[str, ...]
+T = TypeVar("T", bound=BaseSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One leaf of a settings tree: its path, its environment variable and the field behind it."""
+
+    path: SettingPath
+    variable: str
+    field: FieldInfo
+
+    @property
+    def key(self) -> str:
+        """The name in a YAML file."""
+        return ".".join(self.path)
+
+    @property
+    def secret(self) -> bool:
+        return SecretStr in (self.field.annotation, *get_args(self.field.annotation))
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The raw values by their origin, strongest first.
+
+    `spelled` gives the document's own name of a key where it is not the tree's; `expanded` are the keys that hold
+    variables, whose values are nobody's to see.
+    """
+
+    given: Mapping[str, Any]
+    environment: Mapping[str, str]
+    dotenv: Mapping[str, str]
+    document: Mapping[str, Any]
+    document_name: str
+    spelled: Mapping[str, str]
+    expanded: Collection[str] = ()
+
+    def where(self, setting: Setting) -> str:
+        """The setting's name as its strongest source spells it, and that source."""
+        if setting.path[0] in self.given:
+            return f"{setting.variable} on the command line"
+        if setting.variable in self.environment:
+            return f"{setting.variable} in the environment"
+        if setting.variable in self.dotenv:
+            return f"{setting.variable} in .env"
+        return f"{self.spelling(setting.path)} in {self.document_name}"
+
+    def spelling(self, path: SettingPath) -> str:
+        """The dotted key as the document has it."""
+        for length in range(len(path), 0, -1):
+            if own := self.spelled.get(".".join(path[:length])):
+                return ".".join((own, *path[length:]))
+        return ".".join(path)
+
+
+def settings_of(model: type[BaseModel], prefix: str, path: SettingPath = ()) -> Iterator[Setting]:
+    """Every leaf of the tree, in the order of its fields; a validation alias is a variable without prefix."""
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from settings_of(inner, prefix, (*path, name))
+            continue
+        bare = field.validation_alias == name
+        variable = name.upper() if bare else prefix + "__".join((*path, name)).upper()
+        yield Setting((*path, name), variable, field)
+
+
+def read_dotenv(path: Path) -> dict[str, str]:
+    """The file's variables as they stand, without expansion; nothing where there is no file.
+
+    Raises:
+        SettingsError: the file cannot be read.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        values = dotenv_values(path, interpolate=False, encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path.name} cannot be read: {error}. Save it as UTF-8 text, or remove it.") from error
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def build(model: type[T], sources: Sources, prefix: str, extra: Mapping[str, Any]) -> T:
+    """The settings from all sources; `extra` is weaker than any of them.
+
+    Raises:
+        SettingsError: an unknown name or a malformed value.
+    """
+    known = list(settings_of(model, prefix))
+    for label, variables in (("the environment", sources.environment), (".env", sources.dotenv)):
+        _refuse_unknown(label, variables, known, prefix)
+    merged = _merged(extra, sources.document)
+    for variables in (sources.dotenv, sources.environment):
+        merged = _merged(merged, _VariablesSource(model, variables)())
+    merged = _merged(merged, sources.given)
+    try:
+        return model(**merged)
+    except ValidationError as error:
+        raise SettingsError(_explained(error, known, sources)) from error
+
+
+class _VariablesSource(EnvSettingsSource):
+    def __init__(self, settings_cls: type[BaseSettings], variables: Mapping[str, str]) -> None:
+        self._variables = variables
+        super().__init__(settings_cls)
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return parse_env_vars(self._variables, self.case_sensitive, ignore_empty=True)
+
+
+def _refuse_unknown(label: str, variables: Mapping[str, str], known: list[Setting], prefix: str) -> None:
+    names = {CONFIG_VARIABLE, *(setting.variable for setting in known)}
+    for name in variables:
+        if name.upper().startswith(prefix) and name not in names:
+            nearest = _nearest(name.upper(), names)
+            raise SettingsError(f"{name} in {label} is not a setting; the nearest is {nearest}. Rename or unset it.")
+
+
+def _explained(error: ValidationError, known: list[Setting], sources: Sources) -> str:
+    fault = error.errors(include_url=False)[0]
+    path = tuple(str(part) for part in fault["loc"])
+    setting = next((item for item in known if item.path == path[: len(item.path)]), None)
+    if setting is None:
+        keys = {item.key for item in known} | {item.path[0] for item in known} | SECTIONS
+        key, nearest = sources.spelling(path), _nearest(".".join(path), keys)
+        if fault["type"] == "extra_forbidden":
+            return f"{key} in {sources.document_name} is not a setting; the nearest is {nearest}. Rename or remove it."
+        return f"{key} in {sources.document_name} must hold settings of its own, such as {nearest}. Correct it."
+    told = fault["msg"].removeprefix("Value error, ").rstrip(".")
+    text = str(fault["input"])
+    hidden = setting.secret or setting.key in sources.expanded
+    got = "" if hidden or "@" in text else f" (got {text[:80]!r})"  # an address may hold a password
+    return f"{sources.where(setting)}: {told[0].lower()}{told[1:]}{got}. {_mend(setting)}"
+
+
+def _mend(setting: Setting) -> str:
+    default = setting.field.get_default(call_default_factory=True, validated_data={})
+    return f"Correct it, or remove it for the default {default}." if default else "Correct it, or remove it."
+
+
+def _nearest(name: str, names: set[str]) -> str:
+    return get_close_matches(name, sorted(names), n=1, cutoff=0.0)[0]
+
+
+def _merged(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(weak)
+    for name, value in strong.items():
+        below = merged.get(name)
+        both = isinstance(below, dict) and isinstance(value, dict)
+        merged[name] = _merged(cast("dict[str, Any]", below), cast("dict[str, Any]", value)) if both else value
+    return merged

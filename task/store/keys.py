@@ -1,0 +1,94 @@
+"""API keys: shown once, kept as a hash, with an owner."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import Row, insert, select, update
+
+from task.errors import InvalidRequest, NotFound
+from task.store import tables
+from task.store.records import ApiKey
+from task.store.store import Database
+from task.store.wire import new_id
+
+PREFIX = "dga-"
+REMEMBERED_SECONDS = 2.0  # how long another process may still take a key that was revoked here
+MOST_REMEMBERED = 1000
+MAX_OWNER = 100
+_keys = tables.keys
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of the store."""
+
+    database: Database
+    clock: Callable[[], float]
+    _known: dict[str, tuple[float, ApiKey]] = field(default_factory=dict[str, tuple[float, ApiKey]])
+
+    async def create(self, owner: str, label: str = "", *, operator: bool = False) -> tuple[ApiKey, str]:
+        """A new key and its secret, which cannot be had again.
+
+        Raises:
+            InvalidRequest: the owner is no name that a file path and a log line can carry.
+        """
+        if not 1 <= len(owner) <= MAX_OWNER or not all(letter.isalnum() or letter in "-_.@" for letter in owner):
+            raise InvalidRequest(f"an owner is 1 to {MAX_OWNER} letters, digits, '-', '_', '.' or '@'")
+        if owner.startswith("."):
+            raise InvalidRequest("an owner does not begin with a dot")
+        secret = PREFIX + secrets.token_urlsafe(32)
+        key = ApiKey(new_id("key"), owner, label, operator, self.clock())
+        row = {
+            "id": key.key_id, "owner": owner, "label": label, "digest": _digest(secret), "operator": operator,
+            "created_at": key.created_at,
+        }  # fmt: skip
+        await self.database.write(lambda connection: connection.execute(insert(_keys), row))
+        return key, secret
+
+    async def verify(self, secret: str) -> ApiKey | None:
+        """The valid key that has this secret."""
+        digest, now = _digest(secret), self.clock()
+        until, known = self._known.get(digest, (0.0, None))
+        if known is not None and now < until:
+            return known
+        query = select(_keys).where(_keys.c.digest == digest, _keys.c.revoked_at.is_(None))
+        row = await self.database.read(lambda connection: connection.execute(query).first())
+        if row is None:
+            self._known.pop(digest, None)
+            return None
+        if len(self._known) >= MOST_REMEMBERED:
+            self._known.clear()
+        self._known[digest] = (now + REMEMBERED_SECONDS, _key(row))
+        return _key(row)
+
+    async def revoke(self, key_id: str) -> None:
+        """Make the key invalid for good.
+
+        Raises:
+            NotFound: there is no such key, or it was revoked before.
+        """
+        valid = update(_keys).where(_keys.c.id == key_id, _keys.c.revoked_at.is_(None))
+        revoked = valid.values(revoked_at=self.clock())
+        if not await self.database.write(lambda connection: connection.execute(revoked).rowcount):
+            raise NotFound(f"there is no valid key {key_id!r}")
+        self._known.clear()
+
+    async def list(self) -> tuple[ApiKey, ...]:
+        """All keys, oldest first, revoked ones too."""
+        query = select(_keys).order_by(_keys.c.created_at, _keys.c.id)
+        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        return tuple(_key(row) for row in rows)
+
+
+def _digest(secret: str) -> str:
+    # A plain hash is enough: nobody can guess 256 random bits, so that there is nothing to slow down.
+    return sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+def _key(row: Row[Any]) -> ApiKey:
+    return ApiKey(row.id, row.owner, row.label, row.operator, row.created_at, row.revoked_at)

@@ -1,0 +1,267 @@
+"""Traces in the store: saved off the path of the answer, listed by page, whole on request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select
+
+from task.errors import NotFound
+from task.llm.base import Usage
+from task.store import tables
+from task.store.paging import page_from, page_of
+from task.store.prices import Price
+from task.store.processes import Processes
+from task.store.records import Page
+from task.store.store import Database, insert_new
+from task.store.trace_records import CUT, Trace, TracedCall, TracedDecision, Turn
+from task.store.traces import TraceObserver, TraceStart
+from task.store.wire import new_id, packed, unpacked
+from task.store.writer import Writer
+
+CHECKPOINT_SECONDS = 1.0
+_traces, _calls = tables.traces, tables.calls
+_TAKEN = select(_traces.c.id).where(_traces.c.id == bindparam("taken"))
+_SESSION = select(tables.sessions.c.id).where(tables.sessions.c.id == bindparam("named"))
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFilter:
+    """Which traces a listing shows; times are seconds since 1970."""
+
+    session_id: str | None = None
+    run_id: str | None = None
+    experiment: str | None = None
+    status: str | None = None
+    door: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+    def applied(self, query: Select[Any]) -> Select[Any]:
+        for name in ("session_id", "run_id", "experiment", "status", "door"):
+            value = getattr(self, name)
+            query = query.where(_traces.c[name] == value) if value is not None else query
+        query = query.where(_traces.c.started_at >= self.since) if self.since is not None else query
+        return query.where(_traces.c.started_at < self.until) if self.until is not None else query
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """The traces of the store. An `owner` of None is an operator, who reads everybody's.
+
+    `finished` hears of every trace that is complete.
+    """
+
+    database: Database
+    writer: Writer
+    processes: Processes
+    prices: Mapping[str, Price]
+    clock: Callable[[], float]
+    finished: Callable[[Trace], None] = lambda _: None
+    _observed: dict[str, _Observed] = field(default_factory=dict[str, "_Observed"])
+
+    async def new_id(self) -> str:
+        """An id that no stored trace has."""
+        while True:
+            trace_id = new_id("trace")
+            named = {"taken": trace_id}
+            if await self.database.read(lambda connection, named=named: connection.scalar(_TAKEN, named)) is None:
+                return trace_id
+
+    def observer(self, start: TraceStart, trace_id: str | None = None) -> TraceObserver:
+        """An observer for one run. What it has heard is saved every second, so that it outlives its process."""
+        observed = _Observed(self)
+        observed.observer = TraceObserver(
+            trace_id or new_id("trace"), start, prices=self.prices, clock=self.clock, heard=observed.heard
+        )
+        self._observed[observed.observer.trace_id] = observed
+        observed.heard()  # a first answer may take long, and its process may not live to see the end of it
+        return observed.observer
+
+    def queue(self, observer: TraceObserver) -> Trace:
+        """The run's trace, on its way to the store; `Store.flush` or `Runs.finish` waits until it is there."""
+        observed = self._observed.pop(observer.trace_id)
+        observed.close()
+        trace = observer.trace()
+        self._put(trace, stored=observed.stored)
+        self.finished(trace)
+        return trace
+
+    async def save(self, observer: TraceObserver) -> Trace:
+        """The run's trace, on disk.
+
+        Raises:
+            StoreUnavailable: it is not; it will be as soon as that can be.
+        """
+        trace = self.queue(observer)
+        await self.writer.flush()
+        return trace
+
+    async def get(self, owner: str | None, trace_id: str) -> Trace:
+        """The trace with the whole results of its calls.
+
+        Raises:
+            NotFound: the owner has no such trace.
+        """
+        query = select(_traces).where(_traces.c.id == trace_id)
+        query = query if owner is None else query.where(_traces.c.owner == owner)
+        results = select(_calls.c.result).where(_calls.c.trace_id == trace_id).order_by(_calls.c.position)
+
+        def work(connection: Connection) -> Trace:
+            row = connection.execute(query).first()
+            if row is None:
+                raise NotFound(f"there is no trace {trace_id!r}")
+            return _whole(_trace(row), [unpacked(item.result) for item in connection.execute(results)])
+
+        return await self.database.read(work)
+
+    async def result(self, owner: str | None, trace_id: str, position: int) -> str:
+        """The whole result of the trace's call with that number, counted from 0.
+
+        Raises:
+            NotFound: the owner has no such trace, or it has no such call.
+        """
+        calls = (await self.get(owner, trace_id)).tool_calls
+        if not 0 <= position < len(calls):
+            raise NotFound(f"the trace {trace_id} has no call {position}")
+        return calls[position].result
+
+    async def list(
+        self,
+        owner: str | None,
+        limit: int = 50,
+        cursor: str | None = None,
+        which: TraceFilter | None = None,
+    ) -> Page[Trace]:
+        """The newest traces first, with results cut to 200 characters."""
+        query = (which or TraceFilter()).applied(select(_traces))
+        query = query if owner is None else query.where(_traces.c.owner == owner)
+        query = page_of(query, _traces.c.started_at, _traces.c.id, limit, cursor)
+
+        def work(connection: Connection) -> Page[Trace]:
+            rows = connection.execute(query).all()
+            return page_from(rows, limit, _trace, lambda trace: (trace.started_at, trace.trace_id))
+
+        return await self.database.read(work)
+
+    async def delete(self, owner: str, trace_id: str) -> None:
+        which = delete(_traces).where(_traces.c.id == trace_id, _traces.c.owner == owner)
+        if not await self.database.write(lambda connection: connection.execute(which).rowcount):
+            raise NotFound(f"there is no trace {trace_id!r}")
+
+    def _put(self, trace: Trace, *, stored: bool) -> None:
+        process = self.processes.own_id if trace.status == "running" else None
+
+        def work(connection: Connection) -> None:
+            write_trace(connection, trace, process, stored=stored)
+
+        self.writer.put(work)
+
+
+class _Observed:
+    """An observer and the clockwork that saves what it has heard every second."""
+
+    observer: TraceObserver
+
+    def __init__(self, traces: Traces) -> None:
+        self.stored = False
+        self._traces = traces
+        self._timer: asyncio.TimerHandle | None = None
+
+    def heard(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(CHECKPOINT_SECONDS, self._checkpoint)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _checkpoint(self) -> None:
+        self._timer = None
+        self._traces._put(self.observer.trace(), stored=self.stored)
+        self.stored = True
+
+
+def write_trace(connection: Connection, trace: Trace, process: str | None = None, *, stored: bool = False) -> None:
+    """Write the trace, in the place of an earlier one where it is `stored` already."""
+    if stored:
+        connection.execute(delete(_traces).where(_traces.c.id == trace.trace_id))
+    if trace.session_id is not None and connection.scalar(_SESSION, {"named": trace.session_id}) is None:
+        return  # it was removed, and its traces with it
+    row = _row(trace, process)
+    while not insert_new(connection, _traces, row):
+        row["id"] = new_id("trace")  # another trace has the id: it stays as it is
+    calls = [
+        {"trace_id": row["id"], "position": number, "result": packed(call.result)}
+        for number, call in enumerate(trace.tool_calls)
+    ]
+    if calls:
+        connection.execute(insert(_calls), calls)
+
+
+def _row(trace: Trace, process: str | None) -> dict[str, Any]:
+    names = ("owner", "door", "session_id", "run_id", "experiment", "model", "status", "started_at", "completed_at")
+    columns = {name: getattr(trace, name) for name in names}
+    error = trace.error.replace("\0", " ") if trace.error is not None else None
+    return {
+        **columns,
+        "id": trace.trace_id,
+        "process": process,
+        "total_tokens": trace.total_tokens,
+        "cost": trace.cost,
+        "error": error,
+        "data": packed(_data(trace)),
+    }
+
+
+def _data(trace: Trace) -> dict[str, Any]:
+    return {
+        "turns": [_without_result(turn) for turn in trace.turns],
+        "calls": [replace(call, result=call.result[: CUT + 1]) for call in trace.tool_calls],
+        "decisions": trace.decisions,
+        "usage": trace.usage,
+        "config": trace.config,
+        "limits": trace.limits,
+        "warnings": trace.warnings,
+        "history": trace.history,
+        "asked": trace.asked,
+        "content": trace.content,
+    }
+
+
+def _without_result(turn: Turn) -> Turn:
+    """The turn as it is stored: a tool's result stands among the calls already."""
+    return replace(turn, content=turn.content[:CUT]) if turn.role == "tool" and turn.content else turn
+
+
+def _trace(row: Row[Any]) -> Trace:
+    data = unpacked(row.data)
+    return Trace(
+        row.id, row.owner, row.door, row.model, row.status, row.started_at, row.completed_at,
+        tuple(_turn(item) for item in data["turns"]),
+        tuple(TracedCall(**item) for item in data["calls"]),
+        data["config"], {model: Usage(**item) for model, item in data["usage"].items()}, row.cost,
+        tuple(data["limits"]), tuple(TracedDecision(**item) for item in data["decisions"]), row.error,
+        row.session_id, row.run_id, row.experiment, data["history"], data["content"],
+        data["asked"], warnings=tuple(data.get("warnings", ())),
+    )  # fmt: skip
+
+
+def _turn(item: dict[str, Any]) -> Turn:
+    usage, calls = item.pop("usage"), tuple(item.pop("tool_calls"))
+    return Turn(**item, tool_calls=calls, usage=Usage(**usage) if usage else None)
+
+
+def _whole(trace: Trace, results: list[str]) -> Trace:
+    calls = tuple(replace(call, result=result) for call, result in zip(trace.tool_calls, results, strict=True))
+    whole = {call.call_id: call.result for call in calls}
+    turns = tuple(
+        replace(turn, content=whole.get(turn.tool_call_id, turn.content))
+        if turn.content is not None and turn.tool_call_id
+        else turn
+        for turn in trace.turns
+    )
+    return replace(trace, tool_calls=calls, turns=turns)
