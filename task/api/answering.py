@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from task.api.asks import Ask
-from task.api.choice import RunChoice
 from task.api.client_tools import ChoosingModel, ClientTool
+from task.api.edge.failures import Failure, failure_of
 from task.api.engine import Engine
-from task.api.failures import Failure, failure_of
 from task.api.json_answers import JsonAnswer, wants_json
-from task.api.pausing import Pause, Permits
 from task.api.pictures import as_seen
+from task.api.platform.asks import Ask
+from task.api.platform.choice import RunChoice
+from task.api.platform.pausing import Pause, Permits
 from task.api.shown import as_shown, broken_off, suspicion
 from task.api.web_search import with_web_search
 from task.conversation.messages import Message, Role, ToolCall, system

@@ -7,24 +7,24 @@ from collections.abc import Awaitable, Callable
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from task.api.completions import Answers
-from task.api.deciding import Deciding
-from task.api.described import describe
+from task.api.edge.failures import failure_of, tell_failures
+from task.api.edge.guard import Guard, Rules
+from task.api.edge.identity import Identity
+from task.api.edge.openapi import describe
 from task.api.engine import Engine
-from task.api.failures import failure_of, tell_failures
-from task.api.files import FileShelf
-from task.api.guard import Guard, Rules
-from task.api.identity import Identity
-from task.api.incoming import Reader
-from task.api.markdown_routes import markdown_routes
-from task.api.openai_routes import openai_routes
-from task.api.page import add_page
-from task.api.platform_routes import platform_routes
-from task.api.preparing import Preparing
-from task.api.responses_routes import responses_routes
-from task.api.run_routes import run_routes
-from task.api.runner import Runner
+from task.api.openai.completions import Answers
+from task.api.openai.files import FileShelf
+from task.api.openai.incoming import Reader
+from task.api.openai.responses_routes import responses_routes
+from task.api.openai.routes import openai_routes
+from task.api.platform.deciding import Deciding
+from task.api.platform.preparing import Preparing
+from task.api.platform.routes import platform_routes
+from task.api.platform.run_routes import run_routes
+from task.api.platform.runner import Runner
 from task.api.service import Service
+from task.api.web.page import add_page
+from task.api.web.routes import markdown_routes
 from task.connection import Connection
 from task.settings import Settings
 from task.store.opening import StoreAccess

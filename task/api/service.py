@@ -8,18 +8,18 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from task.api.asks import Ask, Manner
-from task.api.callers import caller_first
-from task.api.completions import Answers
-from task.api.deciding import Deciding
+from task.api.edge.callers import caller_first
+from task.api.edge.identity import Identity, Who
 from task.api.engine import Engine
-from task.api.files import FileShelf
-from task.api.identity import Identity, Who
-from task.api.incoming import Reader, Received
-from task.api.preparing import Preparing
-from task.api.recalled import recalled
-from task.api.runner import ActiveRun, Runner
-from task.api.schemas import ChatCompletionRequest, ChatRequest, Open, Ours
+from task.api.openai.completions import Answers
+from task.api.openai.files import FileShelf
+from task.api.openai.incoming import Reader, Received
+from task.api.openai.schemas import ChatCompletionRequest, ChatRequest, Open, Ours
+from task.api.platform.asks import Ask, Manner
+from task.api.platform.deciding import Deciding
+from task.api.platform.preparing import Preparing
+from task.api.platform.recalled import recalled
+from task.api.platform.runner import ActiveRun, Runner
 from task.errors import Conflict
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode

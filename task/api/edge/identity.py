@@ -1,0 +1,138 @@
+"""Who calls the HTTP front door: everybody on this machine, the owner of a key, or somebody DIAL Core knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from time import monotonic
+from typing import Literal
+
+import aiohttp
+
+from task.api.edge.failures import Refused
+from task.connection import Connection
+from task.conversation.headers import forwarded
+from task.errors import StoreUnavailable, ToolError
+from task.llm.credentials import UserToken
+from task.store.opening import StoreAccess
+from task.tools.files.dial_urls import OwnersKey, filing
+
+Mode = Literal["open", "keys", "dial"]
+LOCAL_OWNER = "local"
+REMEMBERED_SECONDS = 60.0
+MOST_REMEMBERED = 10_000
+_JWT = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*")  # a header that is a JSON object, claims, a signature
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """The caller. `owner` is whose sessions, runs, traces and files are seen; `core_key` is the key or token that
+    DIAL Core is shown.
+
+    `folder` is where the owner's files lie below the bucket of that key; `headers` travel on. An operator reads what
+    belongs to everybody.
+    """
+
+    owner: str
+    core_key: str
+    folder: str = ""
+    operator: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(slots=True)
+class Identity:
+    """Tells who calls. `core_key` is the agent's own key at DIAL Core, for the modes in which callers have none."""
+
+    mode: Mode
+    core_key: str
+    store: StoreAccess
+    connection: Callable[[], Connection]
+    per_minute: int
+    _known: dict[str, tuple[float, str, str]] = field(default_factory=dict[str, tuple[float, str, str]])
+
+    async def who(self, headers: Mapping[str, str]) -> Who:
+        """The caller of a request with these headers.
+
+        Raises:
+            Refused: no key or a wrong one (401), or too many requests (429).
+            StoreUnavailable: the keys cannot be looked up now.
+        """
+        travelling = forwarded(headers)
+        if self.mode == "open":
+            folder = f"http/{LOCAL_OWNER}"
+            return Who(LOCAL_OWNER, filing(self.core_key, folder), folder, headers=travelling)
+        who = await (self._of_key(_secret(headers)) if self.mode == "keys" else self._of_core(headers))
+        store = await self.store.get()
+        seconds = await store.limits.take(f"http:{who[1]}", self.per_minute)
+        if seconds is not None:
+            told = f"This key may make {self.per_minute} requests in a minute. Try again in a moment."
+            raise Refused(429, told, code="rate_limit_exceeded", retry_after=seconds)
+        found = who[0]
+        return Who(found.owner, found.core_key, found.folder, found.operator, travelling)
+
+    async def _of_key(self, secret: str) -> tuple[Who, str]:
+        key = await (await self.store.get()).keys.verify(secret)
+        if key is None:
+            raise _unknown()
+        folder = f"http/{key.owner}"
+        return Who(key.owner, OwnersKey(self.core_key, folder), folder, key.operator), key.key_id
+
+    async def _of_core(self, headers: Mapping[str, str]) -> tuple[Who, str]:
+        secret = _secret(headers)
+        digest = sha256(secret.encode("utf-8", "replace")).hexdigest()
+        until, bucket, shown = self._known.get(digest, (0.0, "", secret))
+        if monotonic() >= until:
+            bucket, shown = await self._first_known(_readings(headers, secret))
+            if len(self._known) >= MOST_REMEMBERED:
+                self._known.clear()
+            self._known[digest] = (monotonic() + REMEMBERED_SECONDS, bucket, shown)
+        counted = f"user:{bucket}" if isinstance(shown, UserToken) else digest[:32]  # tokens change every few minutes
+        return Who(f"dial:{bucket}", filing(shown, "http"), "http"), counted
+
+    async def _first_known(self, readings: Sequence[str]) -> tuple[str, str]:
+        """The bucket, and the reading for which Core gave it."""
+        *others, last = readings
+        for reading in others:
+            with suppress(Refused):
+                return await self._bucket(reading), reading
+        return await self._bucket(last), last
+
+    async def _bucket(self, secret: str) -> str:
+        try:
+            return await self.connection().files.principal(secret)
+        except ToolError as error:
+            cause = error.__cause__
+            if isinstance(cause, aiohttp.ClientResponseError) and cause.status in (401, 403):
+                raise _unknown() from error
+            if isinstance(cause, ValueError):  # a key that no header can carry
+                raise _unknown() from error
+            raise StoreUnavailable("DIAL Core does not tell now whose key this is. Try again in a moment.") from error
+
+
+def _secret(headers: Mapping[str, str]) -> str:
+    bearer, key = _bearer(headers), headers.get("api-key", "")
+    if not bearer and not key:
+        raise Refused(401, "A key is needed: send it as `Authorization: Bearer KEY`.", code="missing_api_key")
+    if bearer and key and bearer != key:
+        raise Refused(400, "`Authorization` and `Api-Key` hold different keys; send one of them.", code="two_keys")
+    return bearer or key
+
+
+def _readings(headers: Mapping[str, str], secret: str) -> list[str]:
+    """What the secret may be: a bearer value is a user's token, or the key of a client that knows no other header."""
+    if not _bearer(headers):
+        return [secret]
+    return [UserToken(secret)] if _JWT.fullmatch(secret) else [secret, UserToken(secret)]
+
+
+def _bearer(headers: Mapping[str, str]) -> str:
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _unknown() -> Refused:
+    return Refused(401, "This key is not known here, or it was revoked.", code="invalid_api_key")

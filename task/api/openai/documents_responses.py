@@ -1,0 +1,141 @@
+"""The bodies of the Responses API, as the OpenAPI document describes them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from task.api.openai.documents import AttachmentBody, CachedTokens, ReasoningTokens, Told
+
+
+class FileCitation(Told):
+    """A file that the answer carries or quotes; `file_id` is its name at `/v1/files`."""
+
+    type: Literal["file_citation"]
+    file_id: str
+    filename: str
+    index: int
+
+
+class UrlCitation(Told):
+    """A page that the answer carries or quotes."""
+
+    type: Literal["url_citation"]
+    url: str
+    title: str
+    start_index: int
+    end_index: int
+
+
+class OutputPart(Told):
+    type: Literal["output_text"]
+    text: str
+    annotations: list[FileCitation | UrlCitation]
+    logprobs: list[dict[str, Any]]
+
+
+class OutputMessage(Told):
+    id: str
+    type: Literal["message"]
+    status: Literal["in_progress", "completed", "incomplete"]
+    role: Literal["assistant"]
+    content: list[OutputPart]
+
+
+class OutputCall(Told):
+    """A call of one of the request's own tools."""
+
+    id: str
+    type: Literal["function_call"]
+    status: Literal["in_progress", "completed"]
+    call_id: str
+    name: str
+    arguments: str
+
+
+class ResponseUsage(Told):
+    input_tokens: int
+    input_tokens_details: CachedTokens
+    output_tokens: int
+    output_tokens_details: ReasoningTokens
+    total_tokens: int
+
+
+class ResponseError(Told):
+    code: str
+    message: str
+
+
+class IncompleteDetails(Told):
+    reason: Literal["max_output_tokens", "content_filter"]
+
+
+class FunctionToolBody(Told):
+    type: Literal["function"]
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ToolNamed(Told):
+    type: Literal["function"]
+    name: str
+
+
+class TextSettings(Told):
+    format: dict[str, Any]
+    verbosity: str | None = None
+
+
+class ReasoningSettings(Told):
+    effort: str | None
+    summary: str | None
+
+
+class ResponseBody(Told):
+    """OpenAI's response. In a stream every event is a ResponseEvent, the last one holds this body."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: Literal["completed", "incomplete", "failed", "cancelled", "in_progress"]
+    model: str
+    output: list[OutputMessage | OutputCall]
+    attachments: list[AttachmentBody] = Field(description="All that the answer carries beside its text.")
+    usage: ResponseUsage | None
+    error: ResponseError | None
+    incomplete_details: IncompleteDetails | None
+    instructions: str | None
+    previous_response_id: str | None
+    store: bool
+    temperature: float | None
+    top_p: float | None
+    max_output_tokens: int | None
+    tools: list[FunctionToolBody]
+    tool_choice: str | ToolNamed
+    parallel_tool_calls: bool
+    text: TextSettings
+    reasoning: ReasoningSettings
+    background: bool
+    metadata: dict[str, str]
+    session_id: str | None
+    run_id: str
+    trace_id: str
+
+
+class ItemList(Told):
+    """Items of the Responses API."""
+
+    object: Literal["list"]
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class ResponseDeleted(Told):
+    id: str
+    object: Literal["response"]
+    deleted: bool

@@ -1,0 +1,216 @@
+"""Files of the HTTP front door's callers: kept in DIAL Core, each owner's in a folder of their own."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from mimetypes import guess_type
+from pathlib import PurePosixPath
+from typing import Any, Literal
+from urllib.parse import quote, unquote
+
+import aiohttp
+import orjson
+
+from task.api.edge.failures import Refused
+from task.api.edge.identity import Who
+from task.connection import Connection
+from task.errors import InvalidRequest, NotFound, ToolError
+from task.llm.credentials import core_headers
+from task.tools.files.dial_urls import file_url, in_reach
+
+Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
+USER_DATA: Purpose = "user_data"
+SECONDS = 60.0
+MOST_LISTED = 10_000
+UNKNOWN_TYPE = "application/octet-stream"
+_SENT = re.compile(r"^[0-9a-f]{16}(?:-(assistants|batch|fine-tune|vision|evals))?_(?=.)")  # before what was sent
+_UNFIT = re.compile(r"[\x00-\x1f\x7f/\\{}?#%]+")
+_NO_CORE = (
+    "Files are kept in DIAL Core, and none answers at DIAL_ENDPOINT. Try again in a moment; where the agent runs "
+    "without a Core, write the file's text into the message."
+)
+_NO_KEY = (
+    "DIAL Core does not accept the key with which files are kept. An operator sets it with DIAL_API_KEY; in the mode "
+    "`dial` it is the key or token of this request."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of the caller's; `url` is what tools call it by, `created` seconds since 1970."""
+
+    name: str
+    url: str
+    size: int
+    content_type: str
+    created: int = 0
+
+    @property
+    def file_id(self) -> str:
+        return file_id_of(self.url)
+
+    @property
+    def title(self) -> str:
+        """The name it came with."""
+        return _SENT.sub("", self.name)
+
+    @property
+    def purpose(self) -> str:
+        """What its sender has said it is for; a tool has made what nobody has sent."""
+        sent = _SENT.match(self.name)
+        return "assistants_output" if sent is None else sent[1] or USER_DATA
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.file_id,
+            "object": "file",
+            "bytes": self.size,
+            "created_at": self.created,
+            "filename": self.title,
+            "purpose": self.purpose,
+            "status": "processed",
+            "url": self.url,
+            "content_type": self.content_type,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FileShelf:
+    """Stores files below `files/{bucket}/{folder of the caller}/`, and finds all that the caller's key may read."""
+
+    connection: Callable[[], Connection]
+    endpoint: str
+    max_bytes: int
+
+    async def save(
+        self, who: Who, name: str, content: bytes, content_type: str, purpose: Purpose = USER_DATA
+    ) -> StoredFile:
+        """The stored file; the same content under the same name, for the same purpose, is the same file."""
+        if len(content) > self.max_bytes:
+            raise Refused(413, f"The file is larger than {self.max_bytes:,} bytes.", code="file_too_large")
+        if content_type in ("", UNKNOWN_TYPE):  # what curl says of every file
+            content_type = guess_type(name)[0] or UNKNOWN_TYPE
+        marked = "" if purpose == USER_DATA else f"-{purpose}"
+        stored = f"{sha256(content).hexdigest()[:16]}{marked}_{_readable(name)}"
+        folder = await self._folder(who)
+        form = aiohttp.FormData()
+        form.add_field("file", content, filename=stored, content_type=content_type)
+        url = f"{folder}{quote(stored, safe='')}"
+        await self._call(who, "PUT", f"/v1/{url}", data=form)
+        return await self.find(who, file_id_of(url))
+
+    async def find(self, who: Who, file_id: str) -> StoredFile:
+        """Raises: NotFound: the caller has no such file."""
+        url = self._url(who, file_id)
+        told = await self._call(who, "GET", f"/v1/metadata/{url}", missing=f"there is no file {file_id!r}")
+        return _stored(orjson.loads(told))
+
+    async def list(self, who: Who) -> list[StoredFile]:
+        """The files in the caller's folder, the newest first, at most 10,000."""
+        folder, items, token = await self._folder(who), list[dict[str, Any]](), ""
+        while len(items) < MOST_LISTED:
+            path = f"/v1/metadata/{folder}?limit=1000" + (f"&token={quote(token, safe='')}" if token else "")
+            try:
+                told = orjson.loads(await self._call(who, "GET", path, missing="none"))
+            except NotFound:
+                break
+            items += told.get("items") or []
+            token = told.get("nextToken") or ""
+            if not token:
+                break
+        items.sort(key=_created, reverse=True)
+        return [_stored(item) for item in items if item.get("nodeType") == "ITEM"]
+
+    async def read(self, who: Who, file_id: str) -> tuple[StoredFile, bytes]:
+        file = await self.find(who, file_id)
+        return file, await self._call(who, "GET", f"/v1/{file.url}", missing=f"there is no file {file_id!r}")
+
+    async def delete(self, who: Who, file_id: str) -> None:
+        file = await self.find(who, file_id)
+        await self._call(who, "DELETE", f"/v1/{file.url}", missing=f"there is no file {file_id!r}")
+
+    def _url(self, who: Who, file_id: str) -> str:
+        try:
+            url = file_url(_named(file_id), self.endpoint)
+        except (ValueError, ToolError) as error:
+            raise NotFound(f"there is no file {file_id!r}") from error
+        if not in_reach(url, who.core_key):
+            raise NotFound(f"there is no file {file_id!r}")
+        return url
+
+    async def _folder(self, who: Who) -> str:
+        home = orjson.loads(await self._call(who, "GET", "/v1/bucket"))
+        return f"files/{home.get('appdata') or home['bucket']}/{quote(who.folder)}/"
+
+    async def _call(self, who: Who, method: str, path: str, *, missing: str = "", data: Any = None) -> bytes:
+        url, headers = f"{self.endpoint.rstrip('/')}{path}", core_headers(who.core_key)
+        timeout = aiohttp.ClientTimeout(SECONDS, sock_connect=5)
+        try:
+            async with self.connection().session.request(
+                method, url, headers=headers, data=data, timeout=timeout, allow_redirects=False
+            ) as response:
+                if response.status in (400, 403, 404) and missing:
+                    raise NotFound(missing)
+                if response.status in (401, 403):
+                    raise Refused(503, _NO_KEY, code="files_unavailable")
+                if response.status == 413:
+                    raise Refused(413, "DIAL Core takes no file of that size.", code="file_too_large")
+                response.raise_for_status()
+                return await response.read()
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise Refused(503, _NO_CORE, code="files_unavailable", retry_after=5) from error
+
+
+def decoded(data: str) -> tuple[bytes, str]:
+    """Content and type of a data URL, or of plain Base64.
+
+    Raises:
+        InvalidRequest: it is neither.
+    """
+    kind, text = UNKNOWN_TYPE, data
+    if data.startswith("data:"):
+        head, separator, text = data[5:].partition(",")
+        kind, _, coding = head.partition(";")
+        if not separator or not (coding == "base64" or coding.endswith(";base64")):
+            raise InvalidRequest("a data URL must look like data:TYPE;base64,CONTENT")
+    try:
+        return base64.b64decode(text, validate=True), kind or "text/plain"
+    except (binascii.Error, ValueError) as error:
+        raise InvalidRequest("the file's data is not valid Base64") from error
+
+
+def file_id_of(url: str) -> str:
+    """The id of the file at `files/{bucket}/{path}`."""
+    place = unquote(url.removeprefix("files/"))
+    return "file-" + base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
+
+
+def _named(file_id: str) -> str:
+    """The URL of the file that has this id. Raises: ValueError: it is no id."""
+    head, separator, text = file_id.partition("file-")
+    if head or not separator:
+        raise ValueError("an id begins with file-")
+    place = base64.b64decode(text + "=" * (-len(text) % 4), altchars="-_", validate=True).decode()
+    return f"files/{quote(place)}"
+
+
+def _readable(name: str) -> str:
+    path = PurePosixPath(_UNFIT.sub("_", name).strip(" .") or "file")
+    return f"{path.stem[:80]}{path.suffix[:20]}"
+
+
+def _stored(item: dict[str, Any]) -> StoredFile:
+    url = str(item["url"])
+    name = str(item.get("name") or unquote(url.rsplit("/", 1)[-1]))
+    kind = str(item.get("contentType") or UNKNOWN_TYPE)
+    return StoredFile(name, url, int(item.get("contentLength") or 0), kind, int(_created(item) / 1000))
+
+
+def _created(item: dict[str, Any]) -> float:
+    """Milliseconds since 1970."""
+    return item.get("createdAt") or item.get("updatedAt") or 0

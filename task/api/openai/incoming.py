@@ -1,0 +1,118 @@
+"""Messages of OpenAI's API as the agent's messages, their files stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from task.api.edge.identity import Who
+from task.api.openai.files import FileShelf, decoded
+from task.api.openai.schemas import (
+    AssistantMessage,
+    ChatMessage,
+    FilePart,
+    ImagePart,
+    RefusalPart,
+    SystemMessage,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+)
+from task.conversation.inputs import Incoming, user_message
+from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall
+from task.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A request's messages without the system prompt that stood in front, which is `prompt`.
+
+    `retried`: the client says that it has sent them before.
+    """
+
+    messages: tuple[Message, ...]
+    prompt: str | None = None
+    retried: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads messages; files they carry go to `shelf`."""
+
+    shelf: FileShelf
+
+    async def read(self, who: Who, bodies: Sequence[ChatMessage]) -> Received:
+        """The messages.
+
+        Raises:
+            InvalidRequest: they do not end with a question or results, or a file in them cannot be read.
+        """
+        first, prompt = bodies[0], None
+        if isinstance(first, SystemMessage):
+            prompt, bodies = _text(first.content), bodies[1:]
+        if not bodies or not isinstance(bodies[-1], UserMessage | ToolMessage):
+            raise InvalidRequest("The last message must be the user's, or the result of a tool of yours.")
+        return Received(tuple([await self._message(who, body) for body in bodies]), prompt)
+
+    async def _message(self, who: Who, body: ChatMessage) -> Message:
+        match body:
+            case SystemMessage():
+                return Message(Role(body.role), _text(body.content))
+            case ToolMessage():
+                return Message(Role.TOOL, _text(body.content), tool_call_id=body.tool_call_id)
+            case AssistantMessage():
+                calls = tuple(
+                    ToolCall(call.id, FunctionCall(call.function.name, call.function.arguments))
+                    for call in body.tool_calls or ()
+                )
+                text = _text(body.content) or body.refusal
+                return Message(Role.ASSISTANT, text or (None if calls else ""), tool_calls=calls)
+            case UserMessage():
+                return await self._users(who, body)
+
+    async def _users(self, who: Who, body: UserMessage) -> Message:
+        if isinstance(body.content, str):
+            return Message(Role.USER, body.content)
+        parts: list[dict[str, Any]] = []
+        files: list[Attachment] = []
+        for part in body.content:
+            match part:
+                case TextPart():
+                    parts.append({"type": "text", "text": part.text})
+                case ImagePart():
+                    parts.append(_picture(part))
+                case FilePart():
+                    files.append(await self._file(who, part))
+        plain = all(part["type"] == "text" for part in parts)
+        content = "\n".join(part["text"] for part in parts) if plain else parts
+        message = user_message(Incoming(Role.USER, content, tuple(files)), ())
+        return replace(message, custom_content=CustomContent(tuple(files))) if files else message
+
+    async def _file(self, who: Who, part: FilePart) -> Attachment:
+        given = part.file
+        if given.file_id is not None:
+            found = await self.shelf.find(who, given.file_id)
+        elif given.file_data is not None:
+            content, kind = decoded(given.file_data)
+            found = await self.shelf.save(who, given.filename or "file", content, kind)
+        else:
+            raise InvalidRequest("A file part needs file_id or file_data.")
+        return Attachment(found.content_type, given.filename or found.title, url=found.url)
+
+
+def _picture(part: ImagePart) -> dict[str, Any]:
+    url = part.image_url.url
+    if url.startswith("data:"):
+        _, kind = decoded(url)
+        if not kind.startswith("image/"):
+            raise InvalidRequest("The data URL of a picture must be of an image type.")
+    elif not url.startswith(("http://", "https://")):
+        raise InvalidRequest("A picture's URL must begin with https:// or data:image/.")
+    return {"type": "image_url", "image_url": part.image_url.model_dump(exclude_none=True)}
+
+
+def _text(content: str | Sequence[TextPart | RefusalPart] | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(part.text for part in content)

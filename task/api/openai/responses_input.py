@@ -1,0 +1,272 @@
+"""The body of `/v1/responses`, and its input as messages of chat completions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Discriminator, Field, Tag
+
+from task.api.edge.values import Filled, Json, Text, TextOr, Tokens, check_names
+from task.api.openai.schemas import (
+    AssistantMessage,
+    Body,
+    CallBody,
+    CalledFunction,
+    ChatMessage,
+    FileContent,
+    FilePart,
+    ImagePart,
+    ImageUrl,
+    Label,
+    Mode,
+    Name,
+    Open,
+    Part,
+    RefusalPart,
+    SystemMessage,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+)
+from task.errors import InvalidRequest
+
+UNREAD = "[A picture or a file stands here; of a tool's result only the text is read.]"
+PASSED_ON = ("parallel_tool_calls", "user", "service_tier", "prompt_cache_key", "safety_identifier")
+
+
+class InputText(Body):
+    type: Literal["input_text", "output_text"]
+    text: Text
+
+
+class InputImage(Body):
+    """A picture by its address, or a file of ours."""
+
+    type: Literal["input_image"]
+    image_url: Filled | None = None
+    file_id: Filled | None = None
+    detail: Text | None = None
+
+
+class InputFile(Body):
+    type: Literal["input_file"]
+    file_id: Text | None = None
+    file_data: Text | None = None
+    filename: str | None = Field(default=None, max_length=255)
+
+
+InputPart = Annotated[InputText | InputImage | InputFile, Field(discriminator="type")]
+MessagePart = Annotated[InputText | RefusalPart | InputImage | InputFile, Field(discriminator="type")]
+
+
+class InputMessage(Body):
+    """A message; `type` may be left out."""
+
+    type: Literal["message"] = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: TextOr[Annotated[list[MessagePart], Field(min_length=1)]]
+
+
+class InputCall(Body):
+    type: Literal["function_call"]
+    call_id: Filled
+    name: Filled
+    arguments: Text
+
+
+class InputResult(Body):
+    type: Literal["function_call_output"]
+    call_id: Filled
+    output: TextOr[list[InputPart]]
+
+
+def _kind(item: Any) -> str:
+    kind = item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", "")
+    return f"({kind})"
+
+
+InputItem = Annotated[
+    Annotated[InputMessage, Tag("(message)")]
+    | Annotated[InputCall, Tag("(function_call)")]
+    | Annotated[InputResult, Tag("(function_call_output)")],
+    Discriminator(
+        _kind,
+        custom_error_type="item_type",
+        custom_error_message="An item is a message, a function_call or a function_call_output",
+    ),
+]
+
+
+class ResponseFunction(Body):
+    type: Literal["function"]
+    name: Name
+    description: Text | None = None
+    parameters: Json | None = None
+    strict: bool | None = None
+
+
+def _told_apart(tools: list[ResponseFunction]) -> list[ResponseFunction]:
+    check_names([tool.name for tool in tools])
+    return tools
+
+
+class NamedResponseTool(Body):
+    type: Literal["function"]
+    name: Text
+
+
+class Reasoning(Body):
+    """`summary` has no effect: the model's thoughts are not told."""
+
+    effort: Text | None = None
+    summary: Text | None = None
+
+
+class TextFormat(Body):
+    """`text`, `json_object`, or `json_schema` with `name` and `schema`."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: Name | None = None
+    description: Text | None = None
+    given: Json | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class TextConfig(Body):
+    format: TextFormat | None = None
+    verbosity: Text | None = None
+
+
+Metadata = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
+]
+
+
+class ResponseRequest(Open):
+    """`POST /v1/responses`. `previous_response_id` goes on with the conversation that ended with that response; with
+    `store: false` the response can be neither fetched nor gone on with. `conversation`, `prompt` and `background` are
+    not offered."""
+
+    model: str | None = Field(default=None, max_length=200)
+    input: TextOr[Annotated[list[InputItem], Field(min_length=1)]]
+    instructions: Text | None = None
+    previous_response_id: str | None = Field(default=None, max_length=100)
+    store: bool | None = None
+    stream: bool | None = None
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    max_output_tokens: Tokens | None = None
+    parallel_tool_calls: bool | None = None
+    metadata: Metadata | None = None
+    user: Text | None = None
+    service_tier: Text | None = None
+    prompt_cache_key: Text | None = None
+    safety_identifier: Text | None = None
+    background: Literal[False] | None = None
+    conversation: None = None
+    prompt: None = None
+    reasoning: Reasoning | None = None
+    text: TextConfig | None = None
+    tools: Annotated[list[ResponseFunction], Field(max_length=128), AfterValidator(_told_apart)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
+    experiment: Label | None = None
+    permission_mode: Mode = "default"
+
+    @property
+    def unknown(self) -> list[str]:
+        summary = self.reasoning is not None and self.reasoning.summary is not None
+        return sorted([*super().unknown, *(["reasoning.summary"] if summary else [])])
+
+
+def response_format_of(body: ResponseRequest) -> dict[str, Any] | None:
+    """The format of the answer in chat completions' words.
+
+    Raises:
+        InvalidRequest: a JSON schema without a name or without the schema.
+    """
+    wanted = body.text.format if body.text is not None else None
+    if wanted is None or wanted.type == "text":
+        return None
+    if wanted.type == "json_object":
+        return {"type": "json_object"}
+    if wanted.name is None or wanted.given is None:
+        raise InvalidRequest("A format of the type json_schema needs name and schema.")
+    return {"type": "json_schema", "json_schema": wanted.model_dump(by_alias=True, exclude_none=True, exclude={"type"})}
+
+
+def options_of(body: ResponseRequest) -> dict[str, Any]:
+    """The options that the request gives, in the names of `ModelOptions`.
+
+    Raises:
+        InvalidRequest: a JSON schema without a name or without the schema.
+    """
+    extra = {
+        "response_format": response_format_of(body),
+        "verbosity": body.text.verbosity if body.text is not None else None,
+        **{name: getattr(body, name) for name in PASSED_ON},
+    }
+    return {
+        "temperature": body.temperature, "top_p": body.top_p, "max_tokens": body.max_output_tokens,
+        "reasoning_effort": body.reasoning.effort if body.reasoning is not None else None,
+        "extra": {name: value for name, value in extra.items() if value is not None},
+    }  # fmt: skip
+
+
+def messages_of(body: ResponseRequest) -> list[ChatMessage]:
+    """The input as messages, the instructions in front; calls that follow each other are one message."""
+    messages: list[ChatMessage] = []
+    if body.instructions is not None:
+        messages.append(SystemMessage(role="system", content=body.instructions))
+    if isinstance(body.input, str):
+        return [*messages, UserMessage(role="user", content=body.input)]
+    calls: list[CallBody] = []
+    for item in body.input:
+        if isinstance(item, InputCall):
+            function = CalledFunction(name=item.name, arguments=item.arguments)
+            calls.append(CallBody(id=item.call_id, function=function))
+            continue
+        if calls:
+            messages.append(AssistantMessage(role="assistant", tool_calls=calls))
+            calls = []
+        messages.append(_message(item))
+    return [*messages, AssistantMessage(role="assistant", tool_calls=calls)] if calls else messages
+
+
+def _message(item: InputMessage | InputResult) -> ChatMessage:
+    if isinstance(item, InputResult):
+        told = item.output if isinstance(item.output, str) else "\n".join(map(_told, item.output))
+        return ToolMessage(role="tool", content=told, tool_call_id=item.call_id)
+    if item.role == "user":
+        content = item.content if isinstance(item.content, str) else [_part(part) for part in item.content]
+        return UserMessage(role="user", content=content)
+    text = item.content if isinstance(item.content, str) else "\n".join(_texts(item.content))
+    if item.role == "assistant":
+        return AssistantMessage(role="assistant", content=text)
+    return SystemMessage(role=item.role, content=text)
+
+
+def _part(part: MessagePart) -> Part:
+    match part:
+        case InputText() | RefusalPart():
+            return TextPart(type="text", text=part.text)
+        case InputImage():
+            return _picture(part)
+        case InputFile():
+            content = FileContent(file_id=part.file_id, file_data=part.file_data, filename=part.filename)
+            return FilePart(type="file", file=content)
+
+
+def _picture(part: InputImage) -> Part:
+    if part.image_url is not None:
+        return ImagePart(type="image_url", image_url=ImageUrl(url=part.image_url, detail=part.detail))
+    if part.file_id is None:
+        raise InvalidRequest("A picture needs image_url or file_id.")
+    return FilePart(type="file", file=FileContent(file_id=part.file_id))
+
+
+def _texts(parts: list[MessagePart]) -> list[str]:
+    return [part.text for part in parts if isinstance(part, InputText | RefusalPart)]
+
+
+def _told(part: InputPart) -> str:
+    return part.text if isinstance(part, InputText) else UNREAD

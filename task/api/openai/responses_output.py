@@ -1,0 +1,264 @@
+"""A run in the shapes of OpenAI's Responses API: as it ends, as a stream of events, or as it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from task.api.edge.rendering import sse
+from task.api.openai.citations import citations
+from task.api.openai.completions import content_of, usage_of
+from task.api.platform.asks import Manner
+from task.api.platform.runner import ActiveRun, Runner
+from task.store.records import Event, Run
+
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}  # by chat completions' finish reason
+_CANCELLED, _FAILED = "cancelled", frozenset({"failed", "interrupted"})
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What a run has said: `text` with the question it ended with, `calls` that are the client's to make, and files.
+
+    `usage` is counted in chat completions' names, None until the run has ended; `error` is OpenAI's; `finish_reason`
+    is chat completions' word for the end, None where it is told as an error.
+    """
+
+    run: Run
+    manner: Manner
+    session_id: str | None
+    text: str = ""
+    calls: Sequence[Mapping[str, Any]] = ()
+    attachments: Sequence[Mapping[str, str]] = ()
+    usage: Mapping[str, Any] | None = None
+    error: Mapping[str, Any] | None = None
+    finish_reason: str | None = None
+
+    @property
+    def incomplete(self) -> str | None:
+        """OpenAI's reason for an answer that is not whole."""
+        return _INCOMPLETE.get(self.finish_reason or "") if self.run.status != _CANCELLED else None
+
+    @property
+    def status(self) -> str:
+        if self.run.status == "running":
+            return "in_progress"
+        if self.run.status == _CANCELLED:
+            return _CANCELLED
+        if self.finish_reason is None and (self.error is not None or self.run.status in _FAILED):
+            return "failed"
+        return "incomplete" if self.incomplete is not None else "completed"
+
+
+def spoken(active: ActiveRun) -> Spoken:
+    """What a run of this process has said, which has ended."""
+    result = active.result
+    assert result is not None
+    failure = result.failure.body()["error"] if result.failure is not None else None
+    return Spoken(
+        replace(active.run, status=result.status), active.ask.manner, active.session_id, content_of(active),
+        [call.as_dict() for call in result.calls], active.attachments, usage_of(active), failure, result.finish_reason,
+    )  # fmt: skip
+
+
+def response_body(said: Spoken) -> dict[str, Any]:
+    """The response as far as it has come."""
+    output = [_message(said.run, said.text, citations(said.attachments, said.text))] if said.text else []
+    output += [_call(call) for call in said.calls]
+    return {
+        **_head(said),
+        "error": _error(said),
+        "incomplete_details": {"reason": said.incomplete} if said.incomplete is not None else None,
+        "output": output,
+        "attachments": list(said.attachments),
+        "usage": _usage(said.usage) if said.usage is not None else None,
+    }
+
+
+async def response_events(runner: Runner, active: ActiveRun) -> AsyncGenerator[bytes]:
+    """The stream's events in their documented order."""
+    stream = _Stream(active)
+    async with aclosing(runner.events(active.run.owner, active.run.run_id)) as events:
+        async for event in events:
+            if part := stream.told(event):
+                yield part
+
+
+class _Stream:
+    def __init__(self, active: ActiveRun) -> None:
+        self._active, self._run = active, active.run
+        self._numbers = count()
+        self._begun = self._message_open = False
+        self._text: list[str] = []
+        self._attachments: list[Mapping[str, str]] = []
+        self._items = 0
+
+    def told(self, event: Event) -> bytes:
+        match event.type:
+            case "text":
+                return self._begin() + self._delta(event.data["text"])
+            case "approval":
+                return self._begin() + self._delta(("\n\n" if self._text else "") + event.data["text"])
+            case "attachment" if event.data["stage"] is None:
+                self._attachments.append(event.data["attachment"])
+                return b""
+            case "tool_calls":
+                return self._begin() + self._close_message() + self._calls(event.data["tool_calls"])
+            case "finished":
+                return self._begin() + self._close_message() + self._end()
+            case _:
+                return b""
+
+    def _event(self, kind: str, **data: Any) -> bytes:
+        return sse({"type": kind, "sequence_number": next(self._numbers), **data}, event=kind)
+
+    def _begin(self) -> bytes:
+        if self._begun:
+            return b""
+        self._begun = True
+        head = response_body(Spoken(self._run, self._active.ask.manner, self._active.session_id))
+        return self._event("response.created", response=head) + self._event("response.in_progress", response=head)
+
+    def _delta(self, text: str) -> bytes:
+        opening = b""
+        place = self._place()
+        if not self._message_open:
+            self._message_open = True
+            item = {**_message(self._run, "", []), "status": "in_progress", "content": []}
+            opening = self._event("response.output_item.added", output_index=self._items, item=item)
+            opening += self._event("response.content_part.added", **place, part=_part("", []))
+        self._text.append(text)
+        return opening + self._event("response.output_text.delta", **place, delta=text, logprobs=[])
+
+    def _close_message(self) -> bytes:
+        if not self._message_open:
+            return b""
+        self._message_open = False
+        text, place, index = "".join(self._text), self._place(), self._items
+        self._items += 1
+        noted = citations(self._attachments, text)
+        parts = [
+            *(
+                self._event("response.output_text.annotation.added", **place, annotation_index=number, annotation=item)
+                for number, item in enumerate(noted)
+            ),
+            self._event("response.output_text.done", **place, text=text, logprobs=[]),
+            self._event("response.content_part.done", **place, part=_part(text, noted)),
+            self._event("response.output_item.done", output_index=index, item=_message(self._run, text, noted)),
+        ]
+        return b"".join(parts)
+
+    def _calls(self, calls: Sequence[Mapping[str, Any]]) -> bytes:
+        parts = b""
+        for call in calls:
+            item, index = _call(call), self._items
+            self._items += 1
+            place, arguments = {"item_id": item["id"], "output_index": index}, item["arguments"]
+            empty = {**item, "arguments": "", "status": "in_progress"}
+            parts += self._event("response.output_item.added", output_index=index, item=empty)
+            parts += self._event("response.function_call_arguments.delta", **place, delta=arguments)
+            name = item["name"]
+            parts += self._event("response.function_call_arguments.done", **place, name=name, arguments=arguments)
+            parts += self._event("response.output_item.done", output_index=index, item=item)
+        return parts
+
+    def _end(self) -> bytes:
+        body = response_body(spoken(self._active))
+        kind = "incomplete" if body["status"] == _CANCELLED else body["status"]
+        return self._event(f"response.{kind}", response=body)
+
+    def _place(self) -> dict[str, Any]:
+        return {"item_id": _message_id(self._run), "output_index": self._items, "content_index": 0}
+
+
+def _head(said: Spoken) -> dict[str, Any]:
+    manner, run = said.manner, said.run
+    return {
+        "id": response_id(run.run_id),
+        "object": "response",
+        "created_at": int(run.started_at),
+        "status": said.status,
+        "model": manner.model,
+        "instructions": manner.prompt,
+        "previous_response_id": manner.previous,
+        "store": run.session_id is not None,
+        "temperature": manner.options.temperature,
+        "top_p": manner.options.top_p,
+        "max_output_tokens": manner.options.max_tokens,
+        "tools": [{"type": "function", "strict": None, **tool} for tool in manner.tools],
+        "tool_choice": _choice(manner),
+        "parallel_tool_calls": manner.options.extra.get("parallel_tool_calls", True),
+        "text": _format(manner.options.extra),
+        "reasoning": {"effort": manner.options.reasoning_effort, "summary": None},
+        "background": False,
+        "metadata": dict(manner.metadata),
+        "session_id": said.session_id,
+        "run_id": run.run_id,
+        "trace_id": run.trace_id,
+    }
+
+
+def _format(extra: Mapping[str, Any]) -> dict[str, Any]:
+    wanted: dict[str, Any] = extra.get("response_format") or {"type": "text"}
+    told: dict[str, Any] = {"format": {"type": wanted["type"], **wanted.get("json_schema", {})}}
+    return told | ({"verbosity": extra["verbosity"]} if "verbosity" in extra else {})
+
+
+def _choice(manner: Manner) -> Any:
+    if manner.choice is None or isinstance(manner.choice, str):
+        return manner.choice or "auto"
+    return {"type": "function", "name": manner.choice["function"]["name"]}
+
+
+def _error(said: Spoken) -> dict[str, Any] | None:
+    if said.status != "failed":
+        return None
+    told = said.error or {"message": said.run.error or "The answer was broken off."}
+    return {"code": told.get("code") or "server_error", "message": told["message"]}
+
+
+def _usage(counted: Mapping[str, Any]) -> dict[str, Any]:
+    # Runs that were stored by an older version have no details.
+    return {
+        "input_tokens": counted["prompt_tokens"],
+        "input_tokens_details": counted.get("prompt_tokens_details") or {"cached_tokens": 0},
+        "output_tokens": counted["completion_tokens"],
+        "output_tokens_details": counted.get("completion_tokens_details") or {"reasoning_tokens": 0},
+        "total_tokens": counted["total_tokens"],
+    }
+
+
+def response_id(run_id: str) -> str:
+    return f"resp_{run_id.removeprefix('run_')}"
+
+
+def run_id_of(response: str) -> str:
+    return f"run_{response.removeprefix('resp_')}"
+
+
+def _message_id(run: Run) -> str:
+    return f"msg_{run.run_id.removeprefix('run_')}"
+
+
+def _message(run: Run, text: str, noted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    head = {"id": _message_id(run), "type": "message", "status": "completed", "role": "assistant"}
+    return {**head, "content": [_part(text, noted)]}
+
+
+def _part(text: str, noted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": list(noted), "logprobs": []}
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call["function"]
+    return {
+        "id": f"fc_{call['id']}",
+        "type": "function_call",
+        "status": "completed",
+        "call_id": call["id"],
+        "name": function["name"],
+        "arguments": function["arguments"],
+    }

@@ -1,0 +1,1 @@
+"""The platform API: chat, sessions, traces, runs and approvals."""

@@ -1,0 +1,89 @@
+"""What a run is asked to do, and how it is told in the run's first event so that another process can go on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from task.api.edge.identity import Who
+from task.conversation.inputs import attachment_note
+from task.conversation.messages import Attachment, Message
+from task.llm.base import ModelOptions
+from task.permissions.decisions import PermissionMode
+from task.store.records import Approval, Session
+
+TITLE_CHARS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How to answer. `prompt` is the caller's own system prompt, None where there is none; `tools` are the caller's
+    functions; `choice` is OpenAI's `tool_choice`; `previous` is the response that a response goes on with; `metadata`
+    is the caller's own, told again; `warnings` say what of the request has no effect."""
+
+    door: str
+    model: str
+    prompt: str | None = None
+    options: ModelOptions = field(default_factory=ModelOptions)
+    tools: tuple[Mapping[str, Any], ...] = ()
+    choice: str | Mapping[str, Any] | None = None
+    mode: PermissionMode = PermissionMode.DEFAULT
+    experiment: str | None = None
+    previous: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    warnings: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        options = {
+            "temperature": self.options.temperature,
+            "top_p": self.options.top_p,
+            "max_tokens": self.options.max_tokens,
+            "stop": self.options.stop,
+            "seed": self.options.seed,
+            "reasoning_effort": self.options.reasoning_effort,
+            "extra": dict(self.options.extra),
+        }
+        return {
+            "door": self.door, "model": self.model, "prompt": self.prompt, "options": options,
+            "tools": [dict(tool) for tool in self.tools], "mode": self.mode.value, "experiment": self.experiment,
+            "choice": self.choice, "previous": self.previous,
+            "metadata": dict(self.metadata), "warnings": list(self.warnings),
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Manner:
+        """The manner of `as_dict`."""
+        return cls(
+            data["door"], data["model"], data["prompt"], ModelOptions(**data["options"]), tuple(data["tools"]),
+            data.get("choice"), PermissionMode(data["mode"]), data["experiment"], data.get("previous"),
+            data.get("metadata") or {}, tuple(data.get("warnings") or ()),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One run: `history` is what was said before, `new` what this request adds to it and to its `session`.
+
+    `files` are the conversation's attachments; `answered` are the decisions about the calls that `history` ends with.
+    `sent` are the messages as a caller who keeps the conversation sent them; where they end with a decision in words,
+    `start` is the place among them at which the turn began. With `again` the answer of that run is told once more.
+    """
+
+    who: Who
+    manner: Manner
+    new: tuple[Message, ...]
+    history: tuple[Message, ...] = ()
+    session: Session | None = None
+    files: tuple[Attachment, ...] = ()
+    answered: tuple[Approval, ...] = ()
+    sent: tuple[Message, ...] = ()
+    start: int | None = None
+    again: str | None = None
+
+
+def session_title(message: Message) -> str:
+    """What a session that begins with it is called: its words as they were written, or the names of its files."""
+    files = message.custom_content.attachments if message.custom_content is not None else ()
+    written = message.text().removesuffix(attachment_note(files)).strip()
+    return (written or ", ".join(file.title or "file" for file in files))[:TITLE_CHARS]

@@ -1,0 +1,158 @@
+"""Suspend a run for a person's decision, and go on with it when the decision is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from task.api.client_tools import ClientToolsGate
+from task.api.platform.asks import Ask, session_title
+from task.api.platform.choice import RunChoice
+from task.api.platform.owing import conversation_key
+from task.approvals.commands import lasting
+from task.approvals.door import Permissions
+from task.approvals.questions import question, title_of
+from task.approvals.resuming import DENIED, EXPIRED, AnsweredGate
+from task.conversation.messages import FunctionCall, Message, Role, ToolCall
+from task.permissions.decisions import Gate, PermissionMode
+from task.permissions.gate import PolicyGate
+from task.permissions.grants import Grant, Grants
+from task.store.records import Approval, Run, Session
+from task.store.service import Store
+from task.tools.base import BaseTool
+from task.tools.briefs import split_brief
+from task.tools.toolbox import Pending
+
+OTHER_ARGUMENTS = "[The user approved this call with other arguments: {arguments}]"
+
+
+@dataclass(slots=True)
+class Permits:
+    """What one run may do: the rules, what was allowed in its session before, and what was just decided."""
+
+    rules: Permissions
+    store: Store
+    owner: str
+    conversation: str
+    session_id: str | None
+    grants: Grants
+    denials: dict[str, str] = field(default_factory=dict[str, str])
+    edits: dict[str, str] = field(default_factory=dict[str, str])
+    _before: list[Grant] = field(default_factory=list[Grant])
+
+    @classmethod
+    async def of(cls, ask: Ask, run: Run, store: Store, rules: Permissions) -> Permits:
+        owner, session_id = ask.who.owner, run.session_id
+        stored = await store.grants.list(owner, session_id) if session_id is not None else ()
+        grants = Grants.from_list([item.data for item in stored], rules.clock)
+        permits = cls(rules, store, owner, session_id or run.run_id, session_id, grants)
+        permits._before = lasting(grants)
+        for approval in ask.answered:
+            permits._take(approval)
+        return permits
+
+    def _take(self, approval: Approval) -> None:
+        answer = approval.answer
+        if answer is None or not answer.allowed:
+            reason = answer.reason if answer is not None else ""
+            told = DENIED if approval.status == "denied" else EXPIRED
+            self.denials[approval.call_id] = f"{told}: {reason}" if reason else told.removesuffix(".")
+            return
+        if answer.arguments is not None:
+            self.edits[approval.call_id] = json.dumps(dict(answer.arguments), ensure_ascii=False)
+        expires = self.rules.clock() + self.rules.grant_seconds
+        self.grants.add(
+            Grant(
+                "call", approval.tool, self.owner, self.conversation, expires,
+                digest=answer.grant or approval.digest, once=True, widens=answer.reason == ALWAYS,
+            )
+        )  # fmt: skip
+
+    def gate(self, mode: PermissionMode, others: Collection[str]) -> Gate:
+        """What decides the run's calls; those of the tools named in `others` are the caller's to make."""
+        own = PolicyGate(self.rules.policy, self.grants, mode, self.owner, self.conversation, self.rules.clock)
+        return ClientToolsGate(AnsweredGate(own, dict(self.denials)), others)
+
+    def history(self, messages: Sequence[Message]) -> list[Message]:
+        """The conversation with the calls as they were approved."""
+        return [self._edited(message) for message in messages] if self.edits else list(messages)
+
+    def noted(self, added: Sequence[Message]) -> tuple[Message, ...]:
+        """The run's messages; results of calls that were changed say so, because the stored call is the old one."""
+        return tuple(self._with_note(message) for message in added)
+
+    async def keep(self) -> None:
+        """Store what has been allowed for longer than this run."""
+        for grant in lasting(self.grants):
+            if grant not in self._before:
+                seconds = grant.expires - self.rules.clock()
+                data = {**grant.as_dict(), "told": grant.told()}
+                await self.store.grants.add(self.owner, data, session_id=self.session_id, seconds=seconds)
+
+    def _edited(self, message: Message) -> Message:
+        if not any(call.id in self.edits for call in message.tool_calls):
+            return message
+        return replace(message, tool_calls=tuple(map(self._edited_call, message.tool_calls)))
+
+    def _edited_call(self, call: ToolCall) -> ToolCall:
+        arguments = self.edits.get(call.id)
+        return call if arguments is None else replace(call, function=FunctionCall(call.name, arguments))
+
+    def _with_note(self, message: Message) -> Message:
+        arguments = self.edits.get(message.tool_call_id or "")
+        if arguments is None:
+            return message
+        return replace(message, content=f"{OTHER_ARGUMENTS.format(arguments=arguments)}\n\n{message.text()}")
+
+
+ALWAYS = "always"
+
+
+class Pause:
+    """The calls with which a run was suspended: `calls` are the caller's to make, the others wait for a person.
+
+    Where there are both, the caller's come first: a program answers at once and sends nothing but its results, which
+    would stand where the person's decision is looked for. The others stay open, and the run that the results begin
+    asks about them.
+    """
+
+    def __init__(self, permits: Permits, pending: Sequence[Pending], others: Collection[str]) -> None:
+        self.calls = tuple(item.call for item in pending if item.call.name in others)
+        self._waiting = [] if self.calls else list(pending)
+        self._permits = permits
+
+    async def asked(
+        self, ask: Ask, run: Run, tools: Mapping[str, BaseTool], added: Sequence[Message], choice: RunChoice
+    ) -> tuple[str, str | None]:
+        """Put the question; its text, and the session that was made for it where the run had none."""
+        if self.calls:
+            choice.emit("tool_calls", tool_calls=[call.as_dict() for call in self.calls])
+        if not self._waiting:
+            return "", None
+        made = None if run.session_id is not None else await self._session(ask, added)
+        session_id = run.session_id or (made.session_id if made else None)
+        titles = [title_of(item, tools) for item in self._waiting]
+        text = question(self._waiting, titles, self._permits.rules.open_seconds)
+        key = conversation_key(ask.who.owner, ask.manner.prompt, ask.sent) if ask.sent else ""
+        put = {"session_id": session_id, "run_id": run.run_id, "question": text, "conversation": key}
+        approvals = [await self._ask(item, put, tools) for item in self._waiting]
+        choice.emit("approval", approvals=[approval.as_dict() for approval in approvals], text=text)
+        return text, made.session_id if made else None
+
+    async def _session(self, ask: Ask, added: Sequence[Message]) -> Session:
+        sessions = self._permits.store.sessions
+        asked = [message for message in (*ask.history, *ask.new) if message.role is Role.USER]
+        session = await sessions.start(ask.who.owner, session_title(asked[-1]) if asked else "")
+        await sessions.append(ask.who.owner, session.session_id, [*ask.history, *ask.new, *added], session.version)
+        return session
+
+    async def _ask(self, item: Pending, put: Mapping[str, Any], tools: Mapping[str, BaseTool]) -> Approval:
+        tool, permits = tools[item.call.name], self._permits
+        made, _ = split_brief(item.call, tool.parameters)
+        card = {**item.card.as_dict(), "reason": item.reason, "grant_told": item.grant_told}
+        return await permits.store.approvals.ask(
+            permits.owner, call_id=item.call.id, tool=tool.name, arguments=tool.parse(made), digest=item.digest,
+            card=card, seconds=permits.rules.open_seconds, **put,
+        )  # fmt: skip

@@ -1,0 +1,171 @@
+"""Turn a request into a run: its session found and laid under its messages, waiting calls decided or given up."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from task.api.client_tools import NO_RESULT
+from task.api.edge.identity import Who
+from task.api.engine import Engine
+from task.api.openai.incoming import Received
+from task.api.platform.asks import Ask, Manner, session_title
+from task.api.platform.owing import completed
+from task.api.platform.repeated import ANSWERED, asked_before, taken
+from task.api.platform.replying import decided_alone, decided_in, files_of, resuming
+from task.conversation.history import INTERRUPTED, NOT_APPROVED, repaired, unanswered
+from task.conversation.messages import Message, Role, ToolCall, tool_message
+from task.errors import Conflict, InvalidRequest, NotFound
+from task.store.records import Answer, Approval, Session
+from task.store.service import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Preparing:
+    """Makes runs of requests."""
+
+    engine: Engine
+
+    async def ask(
+        self, who: Who, received: Received, manner: Manner, session_id: str | None, *, whole: bool = False
+    ) -> Ask:
+        """The run that the request asks for; `whole`: all its messages are new, none repeats what the session holds.
+
+        Raises:
+            NotFound: the caller has no such session.
+            Conflict: the session has ended.
+        """
+        store = await self.engine.store.get()
+        if session_id is None:
+            return await self._alone(store, who, received, manner)
+        session = await store.sessions.get(who.owner, session_id)
+        if session.ended_at is not None:
+            raise Conflict(f"the session {session_id} has ended; start another one")
+        decided = await decided_in(store, who, session, received, manner)
+        if decided is not None:
+            return decided
+        if whole:
+            return await self._after(store, who, session, received.messages, manner)
+        told = await completed(store, who.owner, manner.prompt, received.messages)
+        found = await store.sessions.resume(who.owner, session_id, told.messages)
+        return await self._after(store, who, found.session, found.new, manner)
+
+    async def in_new_session(self, who: Who, received: Received, manner: Manner) -> Ask:
+        """The run in a session that begins with it, or in the one whose question the last message answers."""
+        store = await self.engine.store.get()
+        ask = await self._alone(store, who, received, manner)
+        if ask.start is not None or ask.again is not None:
+            return ask
+        session = await store.sessions.start(who.owner, session_title(received.messages[-1]))
+        return replace(ask, new=(*ask.history, *ask.new), history=(), session=session)
+
+    async def resumed(self, who: Who, run_id: str) -> Ask | None:
+        """The run that goes on with a suspended one; None while one of its questions is open, or it has gone on."""
+        store = await self.engine.store.get()
+        approvals = await store.approvals.list(who.owner, run_id=run_id, waiting=False)
+        session_id = next((item.session_id for item in approvals if item.session_id), None)
+        if session_id is None or any(item.status == "waiting" for item in approvals):
+            return None
+        await store.runs.ended(who.owner, run_id)  # its calls are in the session from then on
+        session = await store.sessions.get(who.owner, session_id)
+        waiting = {call.id for call in unanswered(session.messages)}
+        if not waiting or not waiting <= {item.call_id for item in approvals}:
+            return None
+        return resuming(who, session, approvals, await self._manner(store, who, run_id))
+
+    async def _alone(self, store: Store, who: Who, received: Received, manner: Manner) -> Ask:
+        """The run of a caller who keeps the conversation."""
+        sent = received.messages
+        known = await decided_alone(store, who, sent, manner) or await asked_before(store, who, received, manner)
+        if known is not None:
+            return known
+        told = await completed(store, who.owner, manner.prompt, sent)
+        history, new = _parted(_repaired(told.messages, sent))
+        return Ask(who, manner, new, history, files=files_of([*history, *new]), sent=sent)
+
+    async def _after(self, store: Store, who: Who, session: Session, new: Sequence[Message], manner: Manner) -> Ask:
+        if taken(session.messages, new):
+            last = (await store.runs.list(who.owner, session.session_id, limit=1)).items
+            if last and last[0].status in ANSWERED:
+                return Ask(who, manner, (), again=last[0].run_id)
+            new = ()  # the run that took them has failed
+        asked = await self._asked(store, who, session)
+        answered = tuple(item for item in asked if item.status != "waiting")
+        theirs = {tool["name"] for tool in manner.tools}
+        given_up = _given_up(session.messages, new, {item.call_id: item in answered for item in asked}, theirs)
+        for message in given_up:
+            await self._withdraw(store, who, session, message)
+        if not session.title and not session.messages and new:
+            await store.sessions.rename(who.owner, session.session_id, session_title(new[0]))
+        history = session.messages
+        return Ask(who, manner, (*given_up, *new), history, session, files_of([*history, *new]), answered)
+
+    async def _asked(self, store: Store, who: Who, session: Session) -> tuple[Approval, ...]:
+        """The questions about calls at the end of the session: other calls wait for results of the caller's tools.
+
+        Only the last run has asked about them: ids of calls come again, and an answer from before is none to them.
+        """
+        calls = {call.id for call in unanswered(session.messages)}
+        last = (await store.runs.list(who.owner, session.session_id, limit=1)).items if calls else ()
+        if not last:
+            return ()
+        found = await store.approvals.list(who.owner, run_id=last[0].run_id, waiting=False)
+        return tuple(item for item in found if item.call_id in calls)
+
+    async def _withdraw(self, store: Store, who: Who, session: Session, message: Message) -> None:
+        for item in await store.approvals.list(who.owner, session_id=session.session_id):
+            if item.call_id == message.tool_call_id:
+                try:
+                    await store.approvals.answer(who.owner, item.approval_id, Answer(False, "another message came"))
+                except Conflict:
+                    continue
+
+    async def _manner(self, store: Store, who: Who, run_id: str) -> Manner:
+        async for event in store.runs.events_after(who.owner, run_id):
+            if event.type == "started":
+                return replace(Manner.from_dict(event.data["request"]), choice=None)  # told to the first run
+        raise NotFound(f"there is no run {run_id!r}")
+
+
+def _parted(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """What was said before, and the question or the results at the end."""
+    start = len(messages)
+    while start and messages[start - 1].role is Role.TOOL:
+        start -= 1
+    start -= start == len(messages) and start > 0
+    if not messages or messages[-1].role is Role.ASSISTANT:
+        raise InvalidRequest("The last message is the result of a call that no message before it makes.")
+    return tuple(messages[:start]), tuple(messages[start:])
+
+
+def _repaired(messages: Sequence[Message], sent: Sequence[Message]) -> list[Message]:
+    """The messages as a model must see them; calls that are not the caller's stay open when its results have come."""
+    theirs = next((message.tool_calls for message in reversed(sent) if message.tool_calls), ())
+    ours = {call.id for call in unanswered(messages)} - {call.id for call in theirs}
+    if not ours:
+        return repaired(messages)
+    turn = next(place for place in range(len(messages) - 1, -1, -1) if messages[place].tool_calls)
+    return [*repaired(messages[:turn]), *repaired(messages[turn:], ours)]
+
+
+def _given_up(
+    history: Sequence[Message], new: Sequence[Message], asked: Mapping[str, bool], theirs: Collection[str]
+) -> list[Message]:
+    """Results for calls that wait for a decision or a result nobody has given, when something else is said.
+
+    `asked` tells of the calls that somebody was asked about whether it was answered; `theirs` are names of the
+    caller's tools. Results of these give up no call of ours: somebody is asked about it then.
+    """
+    told = {message.tool_call_id for message in new if message.role is Role.TOOL}
+    nothing_else = all(message.role is Role.TOOL for message in new)
+    return [
+        tool_message(call, _reason(call, asked, theirs), failed=True)
+        for call in unanswered(history)
+        if call.id not in told and not asked.get(call.id) and not (nothing_else and call.name not in theirs)
+    ]
+
+
+def _reason(call: ToolCall, asked: Collection[str], theirs: Collection[str]) -> str:
+    if call.id in asked:
+        return NOT_APPROVED
+    return NO_RESULT if call.name in theirs else INTERRUPTED
