@@ -148,6 +148,17 @@ async def test_a_reader_killed_while_it_waits_is_not_missed(pooled: Pooled) -> N
     assert await pool.pages("a.json", b"[1]") == ONE
 
 
+async def test_a_file_is_read_by_a_new_reader_when_the_one_taken_dies_before_it_is_asked(pooled: Pooled) -> None:
+    pool = pooled()
+    await pool.pages("a.json", b"[1]")
+    (waiting,) = readers()
+    waiting.suspend()  # it is taken for alive, and receives nothing
+    reading = asyncio.create_task(pool.pages("a.json", b"[1]"))
+    await asyncio.wait({reading}, timeout=0.1)
+    waiting.kill()
+    assert await reading == ONE
+
+
 async def test_cancelling_ends_the_reader_at_once(pooled: Pooled) -> None:
     reading = asyncio.create_task(pooled().pages("slow.pdf", SLOW))
     await busy(1)

@@ -30,6 +30,7 @@ def main(parent: int, memory: int, seconds: float, output: int) -> None:
 
 
 def _answer(incoming: BinaryIO, outgoing: BinaryIO, request: dict[str, Any], output: int) -> bool:
+    _send(outgoing, Kind.STARTED, b"")
     try:
         for kind, payload in _frames(request, _next(incoming) or b""):
             output -= len(payload)

@@ -11,10 +11,11 @@ CHUNK = 256 * 1024
 
 
 class Kind(StrEnum):
-    """What a frame holds. A request and the content are answered with any frames and one of the last two."""
+    """What a frame holds. A request and the content are answered with STARTED, any frames, and DONE or FAILURE."""
 
     REQUEST = "R"  # JSON: what is asked for, the file's name and content type
     CONTENT = "C"  # the file
+    STARTED = "S"  # nothing: the request has arrived
     NOTES = "N"  # JSON: the report
     PAGE = "P"  # a page's text
     BLOCK = "B"  # JSON: heading and page; on the next line the text

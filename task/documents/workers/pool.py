@@ -63,23 +63,34 @@ class ReaderPool:
 
     async def _asked(self, want: str, name: str, content: bytes, content_type: str | None) -> list[Frame]:
         async with self._slots:
-            process = await self._taken()
-            try:
-                async with asyncio.timeout(self._limits.seconds):
-                    frames = await process.ask(want, name, content, content_type)
-            except TimeoutError as error:
-                raise ToolError(_out_of(name, f"time, {self._limits.seconds:g} seconds")) from error
-            except ReaderDied as error:
-                raise _died(name, error.status) from error
-            else:
-                self._keep(process, frames[-1])
-            finally:
-                if process not in self._idle:
-                    await process.end()
+            frames: list[Frame] = []
+            while not frames:
+                frames = await self._answer(await self._taken(), want, name, content, content_type)
         kind, payload = frames[-1]
         if kind is Kind.FAILURE:
             raise _failure(name, *json.loads(payload))
         return frames
+
+    async def _answer(
+        self, process: ReaderProcess, want: str, name: str, content: bytes, content_type: str | None
+    ) -> list[Frame]:
+        # Empty when the process, which had waited for work, died before it received the request: not the file's fault.
+        is_new = process.documents == 0
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                frames = await process.ask(want, name, content, content_type)
+        except TimeoutError as error:
+            raise ToolError(_out_of(name, f"time, {self._limits.seconds:g} seconds")) from error
+        except ReaderDied as error:
+            if is_new or error.started:
+                raise _died(name, error.status) from error
+            return []
+        else:
+            self._keep(process, frames[-1])
+            return frames
+        finally:
+            if process not in self._idle:
+                await process.end()
 
     async def _taken(self) -> ReaderProcess:
         while self._idle:

@@ -31,11 +31,15 @@ Frame = tuple[Kind, bytes]
 
 
 class ReaderDied(Exception):
-    """The process ended before it had answered; `status` is its exit status, minus the signal that ended it."""
+    """The process ended before it had answered.
 
-    def __init__(self, status: int | None) -> None:
+    `status` is its exit status, minus the signal that ended it; `started` whether it had received the request.
+    """
+
+    def __init__(self, status: int | None, *, started: bool) -> None:
         super().__init__(f"the reader process ended with status {status}")
         self.status = status
+        self.started = started
 
 
 @dataclass(slots=True, eq=False)
@@ -54,22 +58,22 @@ class ReaderProcess:
         return self._process.returncode is None and not _has_ended(self.pid)
 
     async def ask(self, want: str, name: str, content: bytes, content_type: str | None) -> list[Frame]:
-        """The frames of the answer, the last of which is DONE or FAILURE.
+        """The frames of the answer: the first is STARTED, the last DONE or FAILURE.
 
         Raises:
             ReaderDied: the process ended first.
         """
         request = json.dumps({"want": want, "name": name, "content_type": content_type}).encode()
         self.documents += 1
+        frames: list[Frame] = []
         try:
             await self._send(Kind.REQUEST, request)
             await self._send(Kind.CONTENT, content)
-            frames = [await self._next()]
-            while frames[-1][0] not in (Kind.DONE, Kind.FAILURE):
+            while not frames or frames[-1][0] not in (Kind.DONE, Kind.FAILURE):
                 frames.append(await self._next())
         except (asyncio.IncompleteReadError, ConnectionError, ValueError) as error:
             await self.end()
-            raise ReaderDied(self._process.returncode) from error
+            raise ReaderDied(self._process.returncode, started=bool(frames)) from error
         return frames
 
     async def end(self) -> None:
