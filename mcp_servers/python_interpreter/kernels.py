@@ -66,7 +66,7 @@ class Kernel:
 
     @property
     def alive(self) -> bool:
-        return not self.died.done()
+        return not self.died.done() and not _has_ended(self.pid)
 
     async def execute(self, code: str, output: Output) -> Reply:
         return await self._wire.execute(code, output)
@@ -119,6 +119,14 @@ def environment(place: Place, config: Config) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
+
+
+def _has_ended(pid: int) -> bool:
+    # A busy event loop learns of the end too late: code sent to a kernel that was killed while it waited would be lost.
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # it has been reaped
+        return True
 
 
 def _preparation(config: Config) -> str:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zmq.asyncio
 
 from mcp_servers.python_interpreter.__main__ import Refusal, parse
 from mcp_servers.python_interpreter.config import Config
+from mcp_servers.python_interpreter.kernels import Kernel
 from mcp_servers.python_interpreter.launch import Launcher, NoSandbox
 from mcp_servers.python_interpreter.memory import Memory, Remembered
 from mcp_servers.python_interpreter.meta import call_meta, handle_of
+from mcp_servers.python_interpreter.places import Place
+from mcp_servers.python_interpreter.wire import KernelWire
 from mcp_servers.sandbox.tiers import Tier
 
 ROOT = Path(__file__).parent.parent.parent
@@ -82,3 +88,19 @@ def test_memory_survives_and_a_damaged_note_still_tells_of_a_loss(tmp_path: Path
     assert Memory(tmp_path).of("h") == Remembered(0)
     Memory(tmp_path).forget("h")
     assert Memory(tmp_path).of("h") is None
+
+
+async def test_a_kernel_killed_while_it_waits_is_not_taken_for_alive(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec("sleep", "60")
+    context = zmq.asyncio.Context()
+    wire = KernelWire(tmp_path, context)
+    kernel = Kernel(Place(tmp_path, None), process, 0, wire)
+    assert kernel.alive
+    process.kill()
+    with suppress(ChildProcessError):
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # the event loop learns of nothing here
+    assert not kernel.died.done()
+    assert not kernel.alive
+    await kernel.died
+    wire.close()
+    context.destroy(linger=0)
