@@ -1,8 +1,9 @@
-"""The one table that says what runs: addresses, model, tools, what is missing and how to get it."""
+"""What `dial-agent up` prints once it is ready: addresses, model, tools, what is missing, and a command to try."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -55,7 +56,6 @@ def overview(
         table.add_row("Missing", Text(NO_MODEL))
     if model.rule == "dial":
         table.add_row("Needed", Text(f"{core_url} must know this agent: {REGISTER}"))
-    table.add_row("Try", Text(_example(None if model.rule == "dial" else core_url)))
     table.add_row("Stop", "Ctrl-C")
     return table
 
@@ -66,13 +66,14 @@ def _names(tools: list[str] | None) -> str:
     return ", ".join(tools)
 
 
-def _example(local_core: str | None) -> str:
-    usual = local_core in (None, "http://127.0.0.1:8080")
-    return f"{_command()} {QUESTION}" if usual else f"{_command()} {QUESTION} --endpoint {local_core}"
+def example(core_url: str, model: ChosenModel) -> str:
+    """A command to try; it is printed below the table, which would wrap it so that it cannot be copied."""
+    usual = model.rule == "dial" or core_url == "http://127.0.0.1:8080"
+    return f"{_command()} {QUESTION}" if usual else f"{_command()} {QUESTION} --endpoint {core_url}"
 
 
 def _command() -> str:
     beside = Path(sys.executable).with_name("dial-agent")
     if shutil.which("dial-agent") or not beside.exists():
         return "dial-agent"
-    return os.path.relpath(beside) if beside.is_relative_to(Path.cwd()) else str(beside)
+    return shlex.quote(os.path.relpath(beside) if beside.is_relative_to(Path.cwd()) else str(beside))

@@ -24,7 +24,7 @@ from task.commands.logs import LogConsole, PrefixedLines
 from task.commands.model_choice import ChosenModel, choose_model
 from task.commands.processes import Child, Program, Write
 from task.commands.supervisor import ProgramFailed, Supervisor
-from task.commands.table import overview
+from task.commands.table import example, overview
 from task.commands.tools import offered
 from task.errors import SettingsError
 from task.settings import PREFIX, Settings, process_environment
@@ -159,6 +159,7 @@ async def _serve(
     beside = [(server.title, f"{server.url}/mcp") for server in product.companions]
     table = overview(product.agent_url, product.core_url, product.model, tools, seconds, beside, page=product.page)
     console.print(table)
+    console.print(f"Try:\n{example(product.core_url, product.model)}", markup=False, soft_wrap=True)
     await supervisor.keep()
 
 

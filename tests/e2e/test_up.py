@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import shlex
+import shutil
 import signal
 import socket
 from pathlib import Path
@@ -14,6 +16,7 @@ from task.commands.checks import service_checks
 from task.settings import load_settings
 from tests.support.up import NO_OLLAMA, RunningProduct, dial_agent, running_product
 
+QUESTION = "What is the top sale for category A?"
 REPORT = "Date,Category,Sales\n2025-10-01,A,1200\n2025-10-05,A,1700\n2025-10-05,B,1200\n"
 
 
@@ -38,19 +41,22 @@ async def test_a_second_product_on_the_same_port_is_told_who_holds_it(tmp_path: 
 
 
 async def one_table_says_everything(product: RunningProduct) -> None:
-    await product.having("Ctrl-C")
+    await product.having("--file report.csv")
     table = "\n".join(product.lines)
     for part in (product.ready["agent"], product.ready["core"], "scripted-demo (a demo, not a real model)",
                  f"Web page  │ {product.ready['agent']}/ ", "calculator", "execute_code",
                  "file_content_extraction_tool", "duckduckgo_web_search",
-                 "OPENAI_API_KEY", '--file report.csv', "Search ", "Python ", "/mcp"):  # fmt: skip
+                 "OPENAI_API_KEY", "Ctrl-C", "Search ", "Python ", "/mcp"):  # fmt: skip
         assert part in table
+    command = shlex.split(product.lines[product.lines.index("Try:") + 1])
+    assert command[1:] == ["ask", QUESTION, "--file", "report.csv", "--endpoint", product.ready["core"]]
+    assert shutil.which(command[0])
     assert "gpt-4o" not in table
     assert "\x1b" not in table
 
 
 async def the_demo_shows_what_the_tool_gave_back(product: RunningProduct) -> None:
-    answer = await product.ask("What is the top sale for category A?", "--file", "report.csv")
+    answer = await product.ask(QUESTION, "--file", "report.csv")
     assert answer.code == 0, answer.err
     assert "✓ file_content_extraction_tool" in answer.err
     assert "| 2025-10-05 | A | 1700 |" in answer.out
