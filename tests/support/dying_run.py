@@ -31,4 +31,5 @@ async def main(url: str) -> None:
     await asyncio.Event().wait()
 
 
-asyncio.run(main(sys.argv[1]))
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
