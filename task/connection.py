@@ -22,7 +22,7 @@ from task.llm.profiles import Profile, profile_for
 from task.llm.transport import RETRIES, Retries, new_session
 from task.llm.window import ContextWindow
 from task.loop import Limits
-from task.tools.files.dial_files import DialFiles
+from task.tools.dial_files import DialFiles
 from task.tools.files.result_store import DialResultStore
 from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.models import Caller

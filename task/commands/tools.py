@@ -39,7 +39,7 @@ def listed(settings: Settings) -> ListedTools:
         SettingsError: a tool of `AGENT_TOOL_PATHS` cannot be loaded.
     """
     from task.app import default_tools
-    from task.tools.files.dial_files import DialFiles
+    from task.tools.dial_files import DialFiles
     from task.tools.files.result_store import DialResultStore
     from task.tools.offload import ReadFileLinesTool, SearchInFileTool
     from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hashlib import md5
 
 from task.errors import ToolError
-from task.tools.files.dial_files import DownloadedFile, FileInfo
+from task.tools.dial_files import DownloadedFile, FileInfo
 
 SALES = (
     ("Date", "Category", "Sales", "Profit"),

@@ -22,7 +22,7 @@ from task.llm.base import ChatModel
 from task.llm.listings import ModelListings
 from task.permissions.policy import DEFAULT_POLICY, Policy
 from task.tools.base import BaseTool
-from task.tools.files.dial_files import DialFiles
+from task.tools.dial_files import DialFiles
 from tests.support.choices import RecordingChoice
 from tests.support.clock import FakeClock
 

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from task.errors import ToolError
-from task.tools.files.dial_files import DialFiles
+from task.tools.dial_files import DialFiles
 from tests.support.core import local_core, served
 from tests.support.core_files import CoreFiles
 from tests.support.core_peers import ask, calling, config, peer

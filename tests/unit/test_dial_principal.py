@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from task.errors import ToolError
-from task.tools.files.dial_files import DialFiles
+from task.tools.dial_files import DialFiles
 from tests.support.core import served
 
 

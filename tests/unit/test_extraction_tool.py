@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import pytest
 
 from task.documents.extract import SUPPORTED
-from task.tools.files.dial_files import FileInfo
+from task.tools.dial_files import FileInfo
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice

@@ -18,7 +18,7 @@ from task.conversation.headers import forwarded
 from task.errors import StoreUnavailable, ToolError
 from task.llm.credentials import UserToken
 from task.store.opening import StoreAccess
-from task.tools.files.dial_urls import OwnersKey, filing
+from task.tools.dial_urls import OwnersKey, filing
 
 Mode = Literal["open", "keys", "dial"]
 LOCAL_OWNER = "local"

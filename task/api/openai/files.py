@@ -21,7 +21,7 @@ from task.api.edge.identity import Who
 from task.connection import Connection
 from task.errors import InvalidRequest, NotFound, ToolError
 from task.llm.credentials import core_headers
-from task.tools.files.dial_urls import file_url, in_reach
+from task.tools.dial_urls import file_url, in_reach
 
 Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
 USER_DATA: Purpose = "user_data"

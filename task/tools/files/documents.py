@@ -11,7 +11,7 @@ from cachetools import TTLCache
 from task.documents.workers.pool import ReaderPool
 
 if TYPE_CHECKING:
-    from task.tools.files.dial_files import DownloadedFile, FileInfo
+    from task.tools.dial_files import DownloadedFile, FileInfo
 
 CACHE_BYTES = 64 * 2**20
 CACHE_SECONDS = 15 * 60

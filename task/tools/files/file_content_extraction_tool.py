@@ -18,7 +18,7 @@ from task.tools.models import ToolCallParams
 from task.tools.stage_text import request_arguments, response
 
 if TYPE_CHECKING:
-    from task.tools.files.dial_files import DialFiles
+    from task.tools.dial_files import DialFiles
 
 MAX_SIZE = 10 * 2**20
 
@@ -101,7 +101,7 @@ class FileContentExtractionTool(BaseTool):
     def _opened(self) -> DialFiles:
         from aidial_client import AsyncDialClientPool
 
-        from task.tools.files.dial_files import DialFiles
+        from task.tools.dial_files import DialFiles
 
         self._own_files = DialFiles(self._endpoint, AsyncDialClientPool())
         return self._own_files

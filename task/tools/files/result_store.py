@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from task.tools.files.dial_files import DialFiles
+from task.tools.dial_files import DialFiles
 from task.tools.models import Caller
 
 MAX_BYTES = 20 * 2**20

@@ -17,7 +17,7 @@ import orjson
 
 from task.errors import ToolError
 from task.llm.credentials import client_credentials, core_headers
-from task.tools.files.dial_urls import file_url, folder_of, in_reach, own, shortened
+from task.tools.dial_urls import file_url, folder_of, in_reach, own, shortened
 
 if TYPE_CHECKING:  # their import takes most of a second; `DialFiles.open` loads them off the event loop
     from aidial_client import AsyncDial, AsyncDialClientPool
