@@ -34,7 +34,7 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 _QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
 # Threads that wait for one another sleep: those that spin would take the cores from the answers that stream.
 _PATIENT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
-_SOURCE = Path(__file__).parents[3]
+_SOURCE = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from task.embedding.minilm import MiniLM
 from task.embedding.weights import packaged_folder
 from task.llm.scripted import says
 from task.tools.rag.document_cache import DocumentCache
-from task.tools.rag.shelf import Reader, Shelf, ShelfLimits
+from task.tools.rag.shelf import Requester, Shelf, ShelfLimits
 from task.tools.rag.store import PREFIX, RedisStore
 from tests.support.chat_reader import Answer
 from tests.support.document_turns import PLATE, searches
@@ -73,7 +73,7 @@ async def test_a_pdf_of_2000_pages_is_searched_with_the_right_page(embedding_dir
     readers, embedder = ReaderPool(), Embedder(embedding_dir)
     files = MemoryFiles({"files/b/long.pdf": content})
     shelf = Shelf(files, readers, embedder, DocumentCache.create(), limits=ShelfLimits(max_size=len(content)))
-    opened = await shelf.open("files/b/long.pdf", Reader("key", "ann", "chat"))
+    opened = await shelf.open("files/b/long.pdf", Requester("key", "ann", "chat"))
     index = await shelf.indexed(opened, lambda progress: None)
     await readers.close()
     pages = [chunk.place.page for chunk in index.chunks]

@@ -12,14 +12,14 @@ from task.embedding.client import Progress
 from task.errors import ToolError
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.search import DocumentIndex
-from task.tools.rag.shelf import Reader, Shelf, ShelfLimits
+from task.tools.rag.shelf import Requester, Shelf, ShelfLimits
 from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors
 from tests.support.shelves import DirectReaders, MemoryStore, SlowFiles
 
 MANUAL = "files/bucket/manual.txt"
-ANN = Reader("key-ann", "ann", "chat-1")
-BOB = Reader("key-bob", "bob", "chat-2")
+ANN = Requester("key-ann", "ann", "chat-1")
+BOB = Requester("key-bob", "bob", "chat-2")
 
 
 @dataclass
@@ -40,8 +40,8 @@ class Library:
         cache = DocumentCache.create()
         self.shelf = Shelf(self.files, self.readers, self.vectors, cache, store=self.store, limits=self.limits)
 
-    async def index(self, reader: Reader, url: str = MANUAL, news: list[Progress] | None = None) -> DocumentIndex:
-        opened = await self.shelf.open(url, reader)
+    async def index(self, requester: Requester, url: str = MANUAL, news: list[Progress] | None = None) -> DocumentIndex:
+        opened = await self.shelf.open(url, requester)
         self.waiting += 1
         return await self.shelf.indexed(opened, (news if news is not None else []).append)
 
@@ -87,8 +87,8 @@ async def test_a_file_that_changed_between_two_questions_is_read_anew() -> None:
 
 async def test_without_a_conversation_or_an_etag_each_question_downloads_but_embeds_once() -> None:
     library = Library()
-    await library.index(Reader("key-ann", "ann", ""))
-    await library.index(Reader("key-ann", "ann", ""))
+    await library.index(Requester("key-ann", "ann", ""))
+    await library.index(Requester("key-ann", "ann", ""))
     assert library.done == (2, 1)
     bare = Library(MemoryFiles({MANUAL: manual().encode()}, has_etags=False))
     await bare.index(ANN)
@@ -99,7 +99,7 @@ async def test_without_a_conversation_or_an_etag_each_question_downloads_but_emb
 async def test_a_download_fails_with_its_own_caller_only() -> None:
     files = SlowFiles({MANUAL: manual().encode()})
     library = Library(files)
-    ann, bob = (asyncio.create_task(library.index(reader)) for reader in (ANN, BOB))
+    ann, bob = (asyncio.create_task(library.index(requester)) for requester in (ANN, BOB))
     await _until(lambda: len(files.started) == 2)
     files.readers[MANUAL] = {"key-bob"}  # a request that has ended takes its key with it
     files.gate.set()
@@ -123,7 +123,7 @@ async def test_calls_of_one_request_download_once() -> None:
 async def test_two_requests_for_one_content_read_it_once() -> None:
     files = SlowFiles({MANUAL: manual().encode()})
     library = Library(files)
-    both = [asyncio.create_task(library.index(reader)) for reader in (ANN, BOB)]
+    both = [asyncio.create_task(library.index(requester)) for requester in (ANN, BOB)]
     await _until(lambda: len(files.started) == 2)
     files.gate.set()
     async with asyncio.timeout(5):
@@ -146,7 +146,9 @@ async def test_two_requests_for_one_content_index_once_and_both_hear_of_it() -> 
     library.vectors.gate.clear()
     news: tuple[list[Progress], list[Progress]] = ([], [])
     both = [
-        asyncio.create_task(library.index(reader, news=heard)) for reader, heard in zip((ANN, BOB), news, strict=True)
+        asyncio.create_task(library.index(requester, news=heard))
+        for requester, heard in zip((ANN, BOB), news, strict=True)
+        for requester, heard in zip((ANN, BOB), news, strict=True)
     ]
     await _until(lambda: library.vectors.calls == 1)
     library.vectors.gate.set()
@@ -159,7 +161,7 @@ async def test_two_requests_for_one_content_index_once_and_both_hear_of_it() -> 
 async def test_indexing_goes_on_for_the_other_when_one_leaves_and_stops_with_the_last() -> None:
     library = Library()
     library.vectors.gate.clear()
-    ann, bob = (asyncio.create_task(library.index(reader)) for reader in (ANN, BOB))
+    ann, bob = (asyncio.create_task(library.index(requester)) for requester in (ANN, BOB))
     await _until(lambda: library.vectors.calls == 1 and library.waiting == 2)
     ann.cancel()
     await asyncio.wait({ann}, timeout=10)

@@ -16,7 +16,7 @@ from task.documents.workers.frames import HEADER, Kind, frame, parsed
 from task.documents.workers.limits import ReaderLimits
 
 _MODULE = "task.documents.workers"
-_ROOT = Path(__file__).parents[4]
+_ROOT = Path(__file__).parents[3]
 # Nothing of the server's own environment: the reader needs no key.
 _ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",

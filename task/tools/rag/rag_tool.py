@@ -22,7 +22,7 @@ from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.passages import Passage, estimated_tokens, passages, whole
 from task.tools.rag.report import StageReport, for_the_model, passages_only
 from task.tools.rag.search import SearchOptions, search
-from task.tools.rag.shelf import Opened, Reader, Readers, Shelf, ShelfLimits, Vectors
+from task.tools.rag.shelf import DocumentReader, Opened, Requester, Shelf, ShelfLimits, Vectors
 from task.tools.rag.sources import FileSource, OwnFiles
 from task.tools.rag.store import IndexStore
 
@@ -66,7 +66,7 @@ class RagTool(BaseTool):
         document_cache: DocumentCache,
         *,
         files: FileSource | None = None,
-        readers: Readers | None = None,
+        readers: DocumentReader | None = None,
         embedder: Vectors | None = None,
         model: ModelOf | None = None,
         store: IndexStore | None = None,
@@ -135,8 +135,8 @@ class RagTool(BaseTool):
         question, urls = _asked(arguments)
         report = StageReport(tool_call_params.stage)
         report.asked(question, urls)
-        reader = await _reader(tool_call_params)
-        opened = await _together(self._shelf.open(url, reader) for url in urls)
+        requester = await _requester(tool_call_params)
+        opened = await _together(self._shelf.open(url, requester) for url in urls)
         readable = [document for document in opened if document.document.chunks]
         if not readable:
             return report.ended(f"There is no text to search in. {'. '.join(_notes(opened))}. Tell the user.")
@@ -203,10 +203,10 @@ def _asked(arguments: dict[str, Any]) -> tuple[str, list[str]]:
     return question, urls
 
 
-async def _reader(params: ToolCallParams) -> Reader:
+async def _requester(params: ToolCallParams) -> Requester:
     if params.caller is None or not params.conversation_id:
-        return Reader(params.api_key)
-    return Reader(params.api_key, await params.caller.principal(), params.conversation_id)
+        return Requester(params.api_key)
+    return Requester(params.api_key, await params.caller.principal(), params.conversation_id)
 
 
 async def _together(works: Iterable[Coroutine[Any, Any, _Result]]) -> list[_Result]:
@@ -254,7 +254,7 @@ def _own_embedder() -> Vectors:
     return Embedder(default_folder())
 
 
-def _own_readers() -> Readers:
+def _own_readers() -> DocumentReader:
     from task.documents.workers.pool import ReaderPool
 
     return ReaderPool()

@@ -35,7 +35,7 @@ _SHORT_CHARS, _SHORT_DOCUMENTS = 20_000, 200  # documents that are read whole ha
 Tell = Callable[[Progress], None]
 
 
-class Readers(Protocol):
+class DocumentReader(Protocol):
     """Reads documents; `ReaderPool` is the one of the product."""
 
     async def extraction(self, name: str, content: bytes, content_type: str | None = None) -> Extraction: ...
@@ -55,8 +55,8 @@ class Vectors(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
-    """Who asks: the key of the request and, where indexes may be found again, whose it is and in which conversation."""
+class Requester:
+    """Who asks: the key of the request and, where indexes are kept, the principal and the conversation."""
 
     api_key: str
     principal: str = ""
@@ -97,7 +97,7 @@ class Shelf:
     def __init__(
         self,
         files: FileSource,
-        readers: Readers,
+        readers: DocumentReader,
         embedder: Vectors,
         cache: DocumentCache,
         *,
@@ -118,17 +118,17 @@ class Shelf:
         self._reading: Flights[ChunkedDocument, None] = Flights()
         self._indexing: Flights[DocumentIndex, Progress] = Flights()
 
-    async def open(self, url: str, reader: Reader) -> Opened:
+    async def open(self, url: str, requester: Requester) -> Opened:
         """The document at `url`, with its index where one is kept; each call proves anew that its key may read it.
 
         Raises:
             ToolError: the file is not there, not allowed, too large or not readable.
         """
-        info = await self._files.metadata(url, reader.api_key)
-        access = _access_key(info, reader)
+        info = await self._files.metadata(url, requester.api_key)
+        access = _access_key(info, requester)
         if access and (key := await self._known(access)) and (kept := await self._kept(key)):
             return _opened(info, key, *kept)
-        read = await self._read(url, info, reader.api_key)
+        read = await self._read(url, info, requester.api_key)
         if access and read.etag == info.etag:
             self._accesses[access] = read.key
             await self._store.put(f"access:{access}", read.key.encode(), self._limits.ttl_seconds)
@@ -220,10 +220,10 @@ def _unheard(_: None) -> None:
     """Nobody is told how far such work is."""
 
 
-def _access_key(info: FileInfo, reader: Reader) -> str | None:
-    if not (reader.principal and reader.conversation and info.etag):
+def _access_key(info: FileInfo, requester: Requester) -> str | None:
+    if not (requester.principal and requester.conversation and info.etag):
         return None
-    told = json.dumps([reader.principal, reader.conversation, info.url, info.etag])
+    told = json.dumps([requester.principal, requester.conversation, info.url, info.etag])
     return hashlib.sha256(told.encode()).hexdigest()
 
 
