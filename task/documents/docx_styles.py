@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from task.documents.office_xml import attribute, child, value, whole_number
+from task.documents.office import attribute, child, value, whole_number
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element

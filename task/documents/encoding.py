@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from dataclasses import dataclass
 
 from task.documents.model import NotText
@@ -25,6 +26,11 @@ _MOST_NULS = 0.3
 _LOST = "\N{REPLACEMENT CHARACTER}"
 _WIDE = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
 _NOT_IN_TEXT = (*_CONTROLS.decode(), _LOST)
+_DECLARED = re.compile(rb"""<(?:meta|\?xml)[^>]{0,500}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+_IN_HEADER = re.compile(r"""charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+_HEAD = 4096
+_WEB_NAMES = {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932"}
+"""What browsers read instead. Source: WHATWG Encoding Standard, Names and labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +130,32 @@ def _name(encoding: str) -> str:
 def _has_mixed_line_ends(text: str) -> bool:
     both = text.count("\r\n")
     return sum(count > 0 for count in (both, text.count("\r") - both, text.count("\n") - both)) > 1
+
+
+def decode_html(content: bytes, content_type: str = "") -> Decoded:
+    """Decode by byte order mark, by being UTF-8, by what the page says, by what the header says, by its bytes.
+
+    Raises:
+        NotText: it is binary data.
+    """
+    found = decode(content)
+    if not any(note.startswith("encoding ") for note in found.notes) or _has_mark(content):
+        return found
+    for name in (*_DECLARED.findall(content[:_HEAD]), *_IN_HEADER.findall(content_type)):
+        if (read := _decoded(content, name if isinstance(name, str) else name.decode("ascii", "replace"))) is not None:
+            return read
+    return found
+
+
+def _has_mark(content: bytes) -> bool:
+    return content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF8)) or b"\0" in content[:_HEAD]
+
+
+def _decoded(content: bytes, name: str) -> Decoded | None:
+    try:
+        known = codecs.lookup(name).name
+        encoding = _WEB_NAMES.get(known, known)
+        text = content.decode(encoding)
+    except (LookupError, UnicodeDecodeError):
+        return None
+    return Decoded(text.replace("\r\n", "\n").replace("\r", "\n"), (f"encoding {encoding}",))

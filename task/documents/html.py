@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from task.documents.html_charset import decode_html
+from task.documents.encoding import decode_html
 from task.documents.html_pieces import events, pieces_of
 from task.documents.markdown import Piece, blocks_of, heading
 from task.documents.model import Extraction

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,11 +10,8 @@ from itertools import groupby
 from typing import Any
 
 from task.documents.model import Block
-from task.documents.pdf_frame import Box, Frame, frame_of
-from task.documents.pdf_layout import Piece, in_reading_order, may_have_columns
-from task.documents.pdf_rules import marks_of
-from task.documents.pdf_runs import Run, runs_of
-from task.documents.pdf_tables import Grid, TooDense, grids_of
+from task.documents.pdf_layout import Box, Frame, Piece, frame_of, in_reading_order, may_have_columns
+from task.documents.pdf_tables import Grid, TooDense, grids_of, marks_of
 from task.documents.tables import as_markdown
 
 _LINE_END_HYPHEN = re.compile(r"[\x02\ufffe][\n ]?(?=(\w?))")
@@ -22,6 +20,8 @@ _FEW_LETTERS = 20
 _EDGES_OF_A_TABLE = 5
 _SHAPES_OF_A_TEXT = 20
 _MOST_OF_THE_PAGE = 0.5
+_SMALLEST_GAP = 9.0
+HYPHEN = "\x02"  # pdfium's mark of a hyphen that ends a line, which it takes out of its text together with the line end
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +118,72 @@ def _plain(text: str) -> str:
 
 def _is_noise(text: str) -> bool:
     return len(_UNREADABLE.findall(text)) > 0.3 * len(text)
+
+
+@dataclass(slots=True)
+class Run:
+    """Text, the box around it, the number of its line as pdfium tells lines, and the cell it stands in."""
+
+    text: str
+    box: Box
+    line: int
+    cell: Box | None
+
+
+def runs_of(textpage: Any, frame: Frame, cells: Sequence[Box] = ()) -> list[Run]:
+    """The runs in the order in which the page draws them."""
+    runs: list[Run] = []
+    line, blank, last = 0, "", None
+    for letter, box in _letters(textpage, frame):
+        if letter in "\r\n":
+            line += letter == "\n"
+            blank, last = "", None
+            continue
+        if letter.isspace():
+            blank = " "
+            continue
+        cell = _cell_at(cells, box, runs[-1].cell if runs else None)
+        if last is None or cell is not runs[-1].cell or (cell is None and _are_apart(last, box)):
+            runs.append(Run(letter, box, line, cell))
+        else:
+            runs[-1].text += blank + letter
+            runs[-1].box = runs[-1].box.around(box)
+        blank, last = "", box
+        if letter == HYPHEN:
+            line, last = line + 1, None
+    return runs
+
+
+def _letters(textpage: Any, frame: Frame) -> Iterator[tuple[str, Box]]:
+    import pypdfium2.raw as c
+
+    raw = textpage.raw
+    left, right, bottom, top = (ctypes.c_double() for _ in range(4))
+    high = 0
+    for index in range(textpage.count_chars()):
+        code = c.FPDFText_GetUnicode(raw, index)
+        if 0xD800 <= code < 0xDC00:
+            high = code
+            continue
+        if high and 0xDC00 <= code < 0xE000:
+            code = 0x10000 + ((high - 0xD800) << 10) + code - 0xDC00
+        high = 0
+        if code == 0 or 0xD800 <= code < 0xE000:
+            continue
+        c.FPDFText_GetCharBox(raw, index, left, right, bottom, top)
+        yield chr(code), frame.box(left.value, bottom.value, right.value, top.value)
+
+
+def _are_apart(last: Box, box: Box) -> bool:
+    gap = max(box.x0 - last.x1, last.x0 - box.x1)
+    # Words of a justified line may stand apart, but not by much more than a letter's height.
+    return gap > max(_SMALLEST_GAP, 1.2 * max(last.height, box.height))
+
+
+def _cell_at(cells: Sequence[Box], box: Box, last: Box | None) -> Box | None:
+    if not cells:
+        return None
+    x, y = (box.x0 + box.x1) / 2, (box.top + box.bottom) / 2
+    if last is not None and last.holds(x, y):
+        return last
+    return next((cell for cell in cells if cell.holds(x, y)), None)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from task.documents.markdown import Piece, blocks_of, heading, item, table
 from task.documents.model import Block, Extraction
-from task.documents.office_xml import attribute, child, local, whole_number
-from task.documents.office_zip import Package, open_package
+from task.documents.office import Package, attribute, child, local, open_package, whole_number
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from task.documents.markdown import Piece, blocks_of, heading, table
 from task.documents.model import Block, Extraction, Unreadable
-from task.documents.office_xml import Harmful, attribute, local, whole_number
-from task.documents.office_zip import Package, open_package
+from task.documents.office import Harmful, Package, attribute, local, open_package, whole_number
 from task.documents.xlsx_cells import Cells, column_of, formats_of, is_1904, strings_of
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from task.documents.office_xml import attribute, child, local, whole_number
-from task.documents.office_zip import Package
+from task.documents.office import Package, attribute, child, local, whole_number
 from task.documents.xlsx_formats import Shown, built_in, general, shown_as
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from task.documents.extract import extract
 from task.documents.model import Unreadable, UnsupportedFile
-from task.documents.office_zip import MOST_PARTS
+from task.documents.office import MOST_PARTS
 from tests.support.office import (
     COMPOUND,
     TYPES,
