@@ -12,9 +12,9 @@ from task.api.edge.failures import Failure, failure_of
 from task.api.engine import Engine
 from task.api.json_answers import JsonAnswer, wants_json
 from task.api.pictures import as_seen
-from task.api.platform.asks import Ask
 from task.api.platform.choice import RunChoice
 from task.api.platform.pausing import Pause, Permits
+from task.api.platform.run_request import RunRequest
 from task.api.shown import as_shown, broken_off, suspicion
 from task.api.web_search import with_web_search
 from task.conversation.messages import Message, Role, ToolCall, system
@@ -68,7 +68,9 @@ class Answering:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def answer(self, ask: Ask, run: Run, choice: RunChoice, observer: LoopObserver, store: Store) -> Result:
+    async def answer(
+        self, ask: RunRequest, run: Run, choice: RunChoice, observer: LoopObserver, store: Store
+    ) -> Result:
         """Answer into `choice`; every failure is a result. When it is cancelled the result is that as well."""
         messages: list[Message] = []
         base, tools, permits = 0, list[BaseTool](), None
@@ -81,12 +83,12 @@ class Answering:
         try:
             permits = await Permits.of(ask, run, store, self._engine.connection().permissions)
             tools, note = await self._tools(ask, choice)
-            _check_choice(ask.manner.choice, tools)
+            _check_choice(ask.options.choice, tools)
             told = await self._told(ask, (*permits.history(ask.history), *ask.new))
             messages = [*await self._prompt(ask, note), *told]
             base = len(messages)
             outcome = await self._run(ask, messages, tools, permits, choice, observer)
-            pause = Pause(permits, outcome.pending, {tool["name"] for tool in ask.manner.tools})
+            pause = Pause(permits, outcome.pending, {tool["name"] for tool in ask.options.tools})
             added = left(outcome.added)
             question, session_id = await pause.asked(ask, run, named(tools), added, choice)
             await permits.keep()
@@ -102,10 +104,10 @@ class Answering:
             outcome.limit, outcome.error, session_id=session_id, cut=outcome.cut,
         )  # fmt: skip
 
-    async def _tools(self, ask: Ask, choice: RunChoice) -> tuple[list[BaseTool], str]:
+    async def _tools(self, ask: RunRequest, choice: RunChoice) -> tuple[list[BaseTool], str]:
         """Our tools and the caller's, whose names come first; what is missing, told to the model."""
-        theirs = [ClientTool(tool) for tool in ask.manner.tools]
-        if ask.manner.choice == "none" and not ask.answered:  # what was approved runs all the same
+        theirs = [ClientTool(tool) for tool in ask.options.tools]
+        if ask.options.choice == "none" and not ask.answered:  # what was approved runs all the same
             return [], ""
         own = await self._engine.tools()
         caller = self._caller(ask, "")
@@ -115,38 +117,38 @@ class Answering:
         ours = [tool for tool in with_web_search([*own, *found.tools]) if tool.name not in taken]
         return [*ours, *theirs], found.note()
 
-    async def _told(self, ask: Ask, messages: Sequence[Message]) -> list[Message]:
-        seen = await as_seen(messages, self._engine.connection(), ask.manner.model, ask.who.core_key)
+    async def _told(self, ask: RunRequest, messages: Sequence[Message]) -> list[Message]:
+        seen = await as_seen(messages, self._engine.connection(), ask.options.model, ask.caller.core_key)
         return [_told(message) for message in seen]
 
-    async def _prompt(self, ask: Ask, note: str) -> list[Message]:
-        prompt = ask.manner.prompt if ask.manner.prompt is not None else await self._engine.prompt()
+    async def _prompt(self, ask: RunRequest, note: str) -> list[Message]:
+        prompt = ask.options.prompt if ask.options.prompt is not None else await self._engine.prompt()
         return [system(prompt + note)] if prompt or note else []
 
     async def _run(
         self,
-        ask: Ask,
+        ask: RunRequest,
         messages: list[Message],
         tools: Sequence[BaseTool],
         permits: Permits,
         choice: RunChoice,
         observer: LoopObserver,
     ) -> RunOutcome:
-        connection, manner = self._engine.connection(), ask.manner
+        connection, options = self._engine.connection(), ask.options
         caller = self._caller(ask, permits.conversation)
-        others = {tool["name"] for tool in manner.tools}
-        gate = permits.gate(manner.mode, others)
+        others = {tool["name"] for tool in options.tools}
+        gate = permits.gate(options.mode, others)
         seconds = connection.limits.tool_seconds
-        model = connection.chat_model(manner.model, caller)
+        model = connection.chat_model(options.model, caller)
         shown = DefangedChoice(choice, suspicion(lambda: loop.toolbox.view(messages), connection.link_hosts))
-        formed = JsonAnswer(shown, observer, others) if wants_json(manner.options) else None
+        formed = JsonAnswer(shown, observer, others) if wants_json(options.model_options) else None
         loop = ToolLoop(
-            ChoosingModel(model, [manner.choice]) if manner.choice not in (None, "auto") else model,
+            ChoosingModel(model, [options.choice]) if options.choice not in (None, "auto") else model,
             Toolbox(tools, gate, connection.offloader, seconds, briefed=True),
             self._limits(connection.limits),
             formed or observer,
-            options=_options(connection.options, manner.options),
-            window=connection.window(manner.model, caller.api_key),
+            options=_options(connection.options, options.model_options),
+            window=connection.window(options.model, caller.api_key),
         )
         try:
             return await loop.run(messages, formed or shown, caller)
@@ -158,13 +160,13 @@ class Answering:
     def _limits(self, limits: Limits) -> Limits:
         return replace(limits, steps=self._engine.steps)
 
-    def _caller(self, ask: Ask, conversation: str) -> Caller:
-        who = ask.who
+    def _caller(self, ask: RunRequest, conversation: str) -> Caller:
+        caller = ask.caller
 
         async def principal() -> str:
-            return who.owner
+            return caller.owner
 
-        return Caller(who.core_key, principal, conversation, dict(who.headers), ask.files)
+        return Caller(caller.core_key, principal, conversation, dict(caller.headers), ask.files)
 
 
 def _check_choice(choice: str | Mapping[str, Any] | None, tools: Sequence[BaseTool]) -> None:

@@ -14,7 +14,7 @@ from task.api.edge.openapi import describe
 from task.api.engine import Engine
 from task.api.openai.completions import Answers
 from task.api.openai.files import FileShelf
-from task.api.openai.incoming import Reader
+from task.api.openai.incoming import MessageReader
 from task.api.openai.responses_routes import responses_routes
 from task.api.openai.routes import openai_routes
 from task.api.platform.deciding import Deciding
@@ -50,7 +50,7 @@ class HttpApi:
             self.runner,
             Answers(self.runner, engine.heartbeat_seconds),
             Preparing(engine),
-            Reader(shelf),
+            MessageReader(shelf),
             shelf,
             Deciding(engine),
         )

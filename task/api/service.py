@@ -9,16 +9,16 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from task.api.edge.callers import caller_first
-from task.api.edge.identity import Identity, Who
+from task.api.edge.identity import ApiCaller, Identity
 from task.api.engine import Engine
 from task.api.openai.completions import Answers
 from task.api.openai.files import FileShelf
-from task.api.openai.incoming import Reader, Received
+from task.api.openai.incoming import IncomingMessages, MessageReader
 from task.api.openai.schemas import ChatCompletionRequest, ChatRequest, Open, Ours
-from task.api.platform.asks import Ask, Manner
 from task.api.platform.deciding import Deciding
+from task.api.platform.idempotency import recalled
 from task.api.platform.preparing import Preparing
-from task.api.platform.recalled import recalled
+from task.api.platform.run_request import RunOptions, RunRequest
 from task.api.platform.runner import ActiveRun, Runner
 from task.errors import Conflict
 from task.llm.base import ModelOptions
@@ -35,7 +35,7 @@ PASSED_ON = (
     "verbosity", "service_tier", "prompt_cache_key", "safety_identifier",
 )  # fmt: skip
 RETRIES = "x-stainless-retry-count"  # how often OpenAI's client libraries have sent a request before
-_WHO = "task.api.who"
+_CALLER = "task.api.caller"
 CHAT_PROMPT = "You are a helpful assistant with access to web search and calculator tools."
 
 
@@ -46,19 +46,19 @@ class Service:
     runner: Runner
     answers: Answers
     preparing: Preparing
-    reader: Reader
+    reader: MessageReader
     shelf: FileShelf
     deciding: Deciding
 
     def routes(self, tag: str, prefix: str = "") -> APIRouter:
         """A router whose routes know their caller before they read a body."""
-        return APIRouter(prefix=prefix, tags=[tag], route_class=caller_first(self.who))
+        return APIRouter(prefix=prefix, tags=[tag], route_class=caller_first(self.caller))
 
-    async def who(self, request: Request) -> Who:
+    async def caller(self, request: Request) -> ApiCaller:
         """The caller, found out (and counted) once for each request."""
-        known: Who | None = request.scope.get(_WHO)
+        known: ApiCaller | None = request.scope.get(_CALLER)
         if known is None:
-            known = request.scope[_WHO] = await self.identity.who(request.headers)
+            known = request.scope[_CALLER] = await self.identity.caller(request.headers)
         return known
 
     async def store(self) -> Store:
@@ -67,8 +67,10 @@ class Service:
     def model_of(self, name: str | None) -> str:
         return self.engine.model if name in (None, "", AGENT) else str(name)
 
-    async def received(self, request: Request, who: Who, body: ChatCompletionRequest | ChatRequest) -> Received:
-        received = await self.reader.read(who, body.messages)
+    async def received(
+        self, request: Request, caller: ApiCaller, body: ChatCompletionRequest | ChatRequest
+    ) -> IncomingMessages:
+        received = await self.reader.read(caller, body.messages)
         return replace(received, retried=request.headers.get(RETRIES, "0") != "0")
 
     def sampled(self, **given: Any) -> ModelOptions:
@@ -79,11 +81,13 @@ class Service:
         )
         return defaults.over(**given)
 
-    def manner(self, door: str, body: Ours, received: Received, options: ModelOptions, prompt: str | None) -> Manner:
+    def options(
+        self, door: str, body: Ours, received: IncomingMessages, options: ModelOptions, prompt: str | None
+    ) -> RunOptions:
         """How to answer: the system prompt is the messages' own, else the field's, else `prompt`."""
         own = next((text for text in (received.prompt, body.system_prompt) if text is not None), prompt)
         mode = PermissionMode(body.permission_mode)
-        return Manner(door, self.model_of(body.model), own, options, mode=mode, experiment=body.experiment)
+        return RunOptions(door, self.model_of(body.model), own, options, mode=mode, experiment=body.experiment)
 
     def warnings(self, body: Open, model: str, given: Mapping[str, Any]) -> tuple[str, ...]:
         """What of the request has no effect, or goes beyond what is documented."""
@@ -95,7 +99,7 @@ class Service:
             told.append(f"max_tokens is {tokens}, above the documented {DOCUMENTED_TOKENS}; it was sent as it is")
         return tuple(told)
 
-    def completion_manner(self, door: str, body: ChatCompletionRequest, received: Received) -> Manner:
+    def completion_options(self, door: str, body: ChatCompletionRequest, received: IncomingMessages) -> RunOptions:
         stop = [body.stop] if isinstance(body.stop, str) else body.stop
         extra = {name: value for name in PASSED_ON if (value := getattr(body, name)) is not None}
         given: dict[str, Any] = {
@@ -104,31 +108,31 @@ class Service:
             "stop": stop, "seed": body.seed, "reasoning_effort": body.reasoning_effort, "extra": extra,
         }  # fmt: skip
         choice = body.tool_choice
-        manner = self.manner(door, body, received, self.sampled(**given), None)
+        options = self.options(door, body, received, self.sampled(**given), None)
         return replace(
-            manner,
-            warnings=self.warnings(body, manner.model, given),
+            options,
+            warnings=self.warnings(body, options.model, given),
             tools=tuple(tool.function.model_dump(exclude_none=True) for tool in body.tools or ()),
             choice=choice if choice is None or isinstance(choice, str) else choice.model_dump(),
         )
 
-    async def started(self, ask: Ask) -> ActiveRun:
+    async def started(self, ask: RunRequest) -> ActiveRun:
         """The run that the request asks for: a new one, or one of before that is told again."""
         if ask.again is None:
             return await self.runner.start(ask)
         return self.runner.find(ask.again) or await recalled(await self.store(), ask, ask.again)
 
-    async def begun(self, ask: Ask) -> Run:
+    async def begun(self, ask: RunRequest) -> Run:
         """The same, for a caller that does not wait for its end."""
         if ask.again is not None:
-            return await (await self.store()).runs.get(ask.who.owner, ask.again)
+            return await (await self.store()).runs.get(ask.caller.owner, ask.again)
         active = await self.runner.start(ask)
         self.runner.detach(active)
         return active.run
 
-    async def resumed(self, who: Who, run_id: str | None) -> Run | None:
+    async def resumed(self, caller: ApiCaller, run_id: str | None) -> Run | None:
         """The run that goes on with a suspended one, when all that it asked is answered."""
-        ask = await self.preparing.resumed(who, run_id) if run_id is not None else None
+        ask = await self.preparing.resumed(caller, run_id) if run_id is not None else None
         if ask is None:
             return None
         try:

@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 
-def caller_first(who: Callable[[Request], Awaitable[object]]) -> type[APIRoute]:
+def caller_first(caller: Callable[[Request], Awaitable[object]]) -> type[APIRoute]:
     """The kind of route that asks `who` calls first; what it raises is the answer."""
 
     class CallerFirst(APIRoute):
@@ -18,7 +18,7 @@ def caller_first(who: Callable[[Request], Awaitable[object]]) -> type[APIRoute]:
             handle = super().get_route_handler()
 
             async def handled(request: Request) -> Response:
-                await who(request)
+                await caller(request)
                 return await handle(request)
 
             return handled

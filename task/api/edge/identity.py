@@ -28,7 +28,7 @@ _JWT = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*")  # a header that is a JSON objec
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class ApiCaller:
     """The caller. `owner` is whose sessions, runs, traces and files are seen; `core_key` is the key or token that
     DIAL Core is shown.
 
@@ -54,7 +54,7 @@ class Identity:
     per_minute: int
     _known: dict[str, tuple[float, str, str]] = field(default_factory=dict[str, tuple[float, str, str]])
 
-    async def who(self, headers: Mapping[str, str]) -> Who:
+    async def caller(self, headers: Mapping[str, str]) -> ApiCaller:
         """The caller of a request with these headers.
 
         Raises:
@@ -64,24 +64,24 @@ class Identity:
         travelling = forwarded(headers)
         if self.mode == "open":
             folder = f"http/{LOCAL_OWNER}"
-            return Who(LOCAL_OWNER, filing(self.core_key, folder), folder, headers=travelling)
-        who = await (self._of_key(_secret(headers)) if self.mode == "keys" else self._of_core(headers))
+            return ApiCaller(LOCAL_OWNER, filing(self.core_key, folder), folder, headers=travelling)
+        lookup = self._of_key(_secret(headers)) if self.mode == "keys" else self._of_core(headers)
+        found, counted = await lookup
         store = await self.store.get()
-        seconds = await store.limits.take(f"http:{who[1]}", self.per_minute)
+        seconds = await store.limits.take(f"http:{counted}", self.per_minute)
         if seconds is not None:
             told = f"This key may make {self.per_minute} requests in a minute. Try again in a moment."
             raise Refused(429, told, code="rate_limit_exceeded", retry_after=seconds)
-        found = who[0]
-        return Who(found.owner, found.core_key, found.folder, found.operator, travelling)
+        return ApiCaller(found.owner, found.core_key, found.folder, found.operator, travelling)
 
-    async def _of_key(self, secret: str) -> tuple[Who, str]:
+    async def _of_key(self, secret: str) -> tuple[ApiCaller, str]:
         key = await (await self.store.get()).keys.verify(secret)
         if key is None:
             raise _unknown()
         folder = f"http/{key.owner}"
-        return Who(key.owner, OwnersKey(self.core_key, folder), folder, key.operator), key.key_id
+        return ApiCaller(key.owner, OwnersKey(self.core_key, folder), folder, key.operator), key.key_id
 
-    async def _of_core(self, headers: Mapping[str, str]) -> tuple[Who, str]:
+    async def _of_core(self, headers: Mapping[str, str]) -> tuple[ApiCaller, str]:
         secret = _secret(headers)
         digest = sha256(secret.encode("utf-8", "replace")).hexdigest()
         until, bucket, shown = self._known.get(digest, (0.0, "", secret))
@@ -91,7 +91,7 @@ class Identity:
                 self._known.clear()
             self._known[digest] = (monotonic() + REMEMBERED_SECONDS, bucket, shown)
         counted = f"user:{bucket}" if isinstance(shown, UserToken) else digest[:32]  # tokens change every few minutes
-        return Who(f"dial:{bucket}", filing(shown, "http"), "http"), counted
+        return ApiCaller(f"dial:{bucket}", filing(shown, "http"), "http"), counted
 
     async def _first_known(self, readings: Sequence[str]) -> tuple[str, str]:
         """The bucket, and the reading for which Core gave it."""

@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from task.store.records import RunStatus
 
 
-class Told(BaseModel):
+class ResponseModel(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class ErrorDetail(Told):
+class ErrorDetail(ResponseModel):
     message: str
     type: str
     param: str | None
@@ -22,7 +22,7 @@ class ErrorDetail(Told):
     reference: str | None = None
 
 
-class ErrorBody(Told):
+class ErrorBody(ResponseModel):
     """`error` is OpenAI's; the ids are told where a run failed."""
 
     error: ErrorDetail
@@ -31,15 +31,15 @@ class ErrorBody(Told):
     trace_id: str | None = None
 
 
-class CachedTokens(Told):
+class CachedTokens(ResponseModel):
     cached_tokens: int
 
 
-class ReasoningTokens(Told):
+class ReasoningTokens(ResponseModel):
     reasoning_tokens: int
 
 
-class UsageBody(Told):
+class UsageBody(ResponseModel):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
@@ -47,18 +47,18 @@ class UsageBody(Told):
     completion_tokens_details: ReasoningTokens
 
 
-class FunctionBody(Told):
+class FunctionBody(ResponseModel):
     name: str
     arguments: str
 
 
-class ToolCallBody(Told):
+class ToolCallBody(ResponseModel):
     id: str
     type: Literal["function"]
     function: FunctionBody
 
 
-class AttachmentBody(Told):
+class AttachmentBody(ResponseModel):
     """A file or a source that belongs to an answer or a stage; `file_id` is its name at `/v1/files`."""
 
     type: str | None = None
@@ -70,13 +70,13 @@ class AttachmentBody(Told):
     reference_type: str | None = None
 
 
-class CustomContentBody(Told):
+class CustomContentBody(ResponseModel):
     """What DIAL carries beside a message's text; absent where there is nothing."""
 
     attachments: list[AttachmentBody]
 
 
-class AnswerBody(Told):
+class AnswerBody(ResponseModel):
     role: Literal["assistant"]
     content: str | None
     refusal: str | None
@@ -84,14 +84,14 @@ class AnswerBody(Told):
     custom_content: CustomContentBody | None = None
 
 
-class ChoiceBody(Told):
+class ChoiceBody(ResponseModel):
     index: int
     message: AnswerBody
     logprobs: None
     finish_reason: Literal["stop", "length", "tool_calls", "content_filter"]
 
 
-class TracedCallBody(Told):
+class TracedCallBody(ResponseModel):
     """`result` is cut at 200 characters; the whole one is at `full_result`."""
 
     id: str
@@ -105,14 +105,14 @@ class TracedCallBody(Told):
     failed: bool
 
 
-class TokensBody(Told):
+class TokensBody(ResponseModel):
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
     reasoning_tokens: int
 
 
-class AskedCallBody(Told):
+class AskedCallBody(ResponseModel):
     """`arguments` are JSON text, None where contents are not kept."""
 
     id: str
@@ -120,7 +120,7 @@ class AskedCallBody(Told):
     arguments: str | None
 
 
-class TurnBody(Told):
+class TurnBody(ResponseModel):
     """`size` counts characters; `duration_ms` is what the model or the tool took, before `timestamp`."""
 
     role: str
@@ -134,7 +134,7 @@ class TurnBody(Told):
     usage: TokensBody | None = None
 
 
-class DecisionBody(Told):
+class DecisionBody(ResponseModel):
     """What was decided about a call, by which rule, grant or person; `card` is what a person was shown."""
 
     call_id: str
@@ -146,7 +146,7 @@ class DecisionBody(Told):
     timestamp: str
 
 
-class TraceRow(Told):
+class TraceRow(ResponseModel):
     trace_id: str
     started_at: str
     completed_at: str | None
@@ -175,17 +175,17 @@ class TraceBody(TraceRow):
     content: bool
 
 
-class TraceList(Told):
+class TraceList(ResponseModel):
     traces: list[TraceBody]
     count: int
     cursor: str | None
 
 
-class ResultBody(Told):
+class ResultBody(ResponseModel):
     result: str
 
 
-class CompletionBody(Told):
+class CompletionBody(ResponseModel):
     id: str
     object: Literal["chat.completion"]
     created: int
@@ -199,12 +199,12 @@ class CompletionBody(Told):
     trace: TraceBody | None
 
 
-class FunctionDelta(Told):
+class FunctionDelta(ResponseModel):
     name: str | None = None
     arguments: str | None = None
 
 
-class CallDelta(Told):
+class CallDelta(ResponseModel):
     index: int
     id: str | None = None
     type: Literal["function"] | None = None
@@ -215,25 +215,25 @@ class AttachmentDelta(AttachmentBody):
     index: int
 
 
-class CustomContentDelta(Told):
+class CustomContentDelta(ResponseModel):
     attachments: list[AttachmentDelta]
 
 
-class DeltaBody(Told):
+class DeltaBody(ResponseModel):
     role: Literal["assistant"] | None = None
     content: str | None = None
     tool_calls: list[CallDelta] | None = None
     custom_content: CustomContentDelta | None = None
 
 
-class DeltaChoice(Told):
+class DeltaChoice(ResponseModel):
     index: int
     delta: DeltaBody
     logprobs: None
     finish_reason: Literal["stop", "length", "tool_calls", "content_filter"] | None
 
 
-class ChunkBody(Told):
+class ChunkBody(ResponseModel):
     """One chunk of a streamed completion; the stream ends with `data: [DONE]`."""
 
     id: str
@@ -248,19 +248,19 @@ class ChunkBody(Told):
     trace_id: str | None = None
 
 
-class ModelBody(Told):
+class ModelBody(ResponseModel):
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
 
 
-class ModelList(Told):
+class ModelList(ResponseModel):
     object: Literal["list"]
     data: list[ModelBody]
 
 
-class FileBody(Told):
+class FileBody(ResponseModel):
     id: str
     object: Literal["file"]
     bytes: int
@@ -272,7 +272,7 @@ class FileBody(Told):
     content_type: str
 
 
-class FileList(Told):
+class FileList(ResponseModel):
     object: Literal["list"]
     data: list[FileBody]
     first_id: str | None
@@ -280,7 +280,7 @@ class FileList(Told):
     has_more: bool
 
 
-class FileDeleted(Told):
+class FileDeleted(ResponseModel):
     id: str
     object: Literal["file"]
     deleted: bool

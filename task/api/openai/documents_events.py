@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, RootModel
 
-from task.api.openai.documents import AttachmentBody, ErrorDetail, Told, ToolCallBody, UsageBody
+from task.api.openai.documents import AttachmentBody, ErrorDetail, ResponseModel, ToolCallBody, UsageBody
 from task.api.openai.documents_responses import (
     FileCitation,
     OutputCall,
@@ -20,7 +20,7 @@ from task.api.platform.documents import ApprovalBody
 Ended = Literal["finished", "limited", "suspended", "cancelled", "failed", "interrupted"]
 
 
-class _RunEvent(Told):
+class _RunEvent(ResponseModel):
     id: Annotated[int, Field(ge=1)]
 
 
@@ -109,7 +109,7 @@ class RunEvent(RootModel[Annotated[_Run, Field(discriminator="type")]]):
     """One event of a run. The stream ends after `finished`."""
 
 
-class _ResponseEvent(Told):
+class _ResponseEvent(ResponseModel):
     sequence_number: int
 
 

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from task.api.openai.documents import AttachmentBody, CachedTokens, ReasoningTokens, Told
+from task.api.openai.documents import AttachmentBody, CachedTokens, ReasoningTokens, ResponseModel
 
 
-class FileCitation(Told):
+class FileCitation(ResponseModel):
     """A file that the answer carries or quotes; `file_id` is its name at `/v1/files`."""
 
     type: Literal["file_citation"]
@@ -18,7 +18,7 @@ class FileCitation(Told):
     index: int
 
 
-class UrlCitation(Told):
+class UrlCitation(ResponseModel):
     """A page that the answer carries or quotes."""
 
     type: Literal["url_citation"]
@@ -28,14 +28,14 @@ class UrlCitation(Told):
     end_index: int
 
 
-class OutputPart(Told):
+class OutputPart(ResponseModel):
     type: Literal["output_text"]
     text: str
     annotations: list[FileCitation | UrlCitation]
     logprobs: list[dict[str, Any]]
 
 
-class OutputMessage(Told):
+class OutputMessage(ResponseModel):
     id: str
     type: Literal["message"]
     status: Literal["in_progress", "completed", "incomplete"]
@@ -43,7 +43,7 @@ class OutputMessage(Told):
     content: list[OutputPart]
 
 
-class OutputCall(Told):
+class OutputCall(ResponseModel):
     """A call of one of the request's own tools."""
 
     id: str
@@ -54,7 +54,7 @@ class OutputCall(Told):
     arguments: str
 
 
-class ResponseUsage(Told):
+class ResponseUsage(ResponseModel):
     input_tokens: int
     input_tokens_details: CachedTokens
     output_tokens: int
@@ -62,16 +62,16 @@ class ResponseUsage(Told):
     total_tokens: int
 
 
-class ResponseError(Told):
+class ResponseError(ResponseModel):
     code: str
     message: str
 
 
-class IncompleteDetails(Told):
+class IncompleteDetails(ResponseModel):
     reason: Literal["max_output_tokens", "content_filter"]
 
 
-class FunctionToolBody(Told):
+class FunctionToolBody(ResponseModel):
     type: Literal["function"]
     name: str
     description: str | None = None
@@ -79,22 +79,22 @@ class FunctionToolBody(Told):
     strict: bool | None = None
 
 
-class ToolNamed(Told):
+class ToolNamed(ResponseModel):
     type: Literal["function"]
     name: str
 
 
-class TextSettings(Told):
+class TextSettings(ResponseModel):
     format: dict[str, Any]
     verbosity: str | None = None
 
 
-class ReasoningSettings(Told):
+class ReasoningSettings(ResponseModel):
     effort: str | None
     summary: str | None
 
 
-class ResponseBody(Told):
+class ResponseBody(ResponseModel):
     """OpenAI's response. In a stream every event is a ResponseEvent, the last one holds this body."""
 
     id: str
@@ -125,7 +125,7 @@ class ResponseBody(Told):
     trace_id: str
 
 
-class ItemList(Told):
+class ItemList(ResponseModel):
     """Items of the Responses API."""
 
     object: Literal["list"]
@@ -135,7 +135,7 @@ class ItemList(Told):
     has_more: bool
 
 
-class ResponseDeleted(Told):
+class ResponseDeleted(ResponseModel):
     id: str
     object: Literal["response"]
     deleted: bool

@@ -17,7 +17,7 @@ import aiohttp
 import orjson
 
 from task.api.edge.failures import Refused
-from task.api.edge.identity import Who
+from task.api.edge.identity import ApiCaller
 from task.connection import Connection
 from task.errors import InvalidRequest, NotFound, ToolError
 from task.llm.credentials import core_headers
@@ -88,7 +88,7 @@ class FileShelf:
     max_bytes: int
 
     async def save(
-        self, who: Who, name: str, content: bytes, content_type: str, purpose: Purpose = USER_DATA
+        self, caller: ApiCaller, name: str, content: bytes, content_type: str, purpose: Purpose = USER_DATA
     ) -> StoredFile:
         """The stored file; the same content under the same name, for the same purpose, is the same file."""
         if len(content) > self.max_bytes:
@@ -97,26 +97,26 @@ class FileShelf:
             content_type = guess_type(name)[0] or UNKNOWN_TYPE
         marked = "" if purpose == USER_DATA else f"-{purpose}"
         stored = f"{sha256(content).hexdigest()[:16]}{marked}_{_readable(name)}"
-        folder = await self._folder(who)
+        folder = await self._folder(caller)
         form = aiohttp.FormData()
         form.add_field("file", content, filename=stored, content_type=content_type)
         url = f"{folder}{quote(stored, safe='')}"
-        await self._call(who, "PUT", f"/v1/{url}", data=form)
-        return await self.find(who, file_id_of(url))
+        await self._call(caller, "PUT", f"/v1/{url}", data=form)
+        return await self.find(caller, file_id_of(url))
 
-    async def find(self, who: Who, file_id: str) -> StoredFile:
+    async def find(self, caller: ApiCaller, file_id: str) -> StoredFile:
         """Raises: NotFound: the caller has no such file."""
-        url = self._url(who, file_id)
-        told = await self._call(who, "GET", f"/v1/metadata/{url}", missing=f"there is no file {file_id!r}")
+        url = self._url(caller, file_id)
+        told = await self._call(caller, "GET", f"/v1/metadata/{url}", missing=f"there is no file {file_id!r}")
         return _stored(orjson.loads(told))
 
-    async def list(self, who: Who) -> list[StoredFile]:
+    async def list(self, caller: ApiCaller) -> list[StoredFile]:
         """The files in the caller's folder, the newest first, at most 10,000."""
-        folder, items, token = await self._folder(who), list[dict[str, Any]](), ""
+        folder, items, token = await self._folder(caller), list[dict[str, Any]](), ""
         while len(items) < MOST_LISTED:
             path = f"/v1/metadata/{folder}?limit=1000" + (f"&token={quote(token, safe='')}" if token else "")
             try:
-                told = orjson.loads(await self._call(who, "GET", path, missing="none"))
+                told = orjson.loads(await self._call(caller, "GET", path, missing="none"))
             except NotFound:
                 break
             items += told.get("items") or []
@@ -126,29 +126,29 @@ class FileShelf:
         items.sort(key=_created, reverse=True)
         return [_stored(item) for item in items if item.get("nodeType") == "ITEM"]
 
-    async def read(self, who: Who, file_id: str) -> tuple[StoredFile, bytes]:
-        file = await self.find(who, file_id)
-        return file, await self._call(who, "GET", f"/v1/{file.url}", missing=f"there is no file {file_id!r}")
+    async def read(self, caller: ApiCaller, file_id: str) -> tuple[StoredFile, bytes]:
+        file = await self.find(caller, file_id)
+        return file, await self._call(caller, "GET", f"/v1/{file.url}", missing=f"there is no file {file_id!r}")
 
-    async def delete(self, who: Who, file_id: str) -> None:
-        file = await self.find(who, file_id)
-        await self._call(who, "DELETE", f"/v1/{file.url}", missing=f"there is no file {file_id!r}")
+    async def delete(self, caller: ApiCaller, file_id: str) -> None:
+        file = await self.find(caller, file_id)
+        await self._call(caller, "DELETE", f"/v1/{file.url}", missing=f"there is no file {file_id!r}")
 
-    def _url(self, who: Who, file_id: str) -> str:
+    def _url(self, caller: ApiCaller, file_id: str) -> str:
         try:
             url = file_url(_named(file_id), self.endpoint)
         except (ValueError, ToolError) as error:
             raise NotFound(f"there is no file {file_id!r}") from error
-        if not in_reach(url, who.core_key):
+        if not in_reach(url, caller.core_key):
             raise NotFound(f"there is no file {file_id!r}")
         return url
 
-    async def _folder(self, who: Who) -> str:
-        home = orjson.loads(await self._call(who, "GET", "/v1/bucket"))
-        return f"files/{home.get('appdata') or home['bucket']}/{quote(who.folder)}/"
+    async def _folder(self, caller: ApiCaller) -> str:
+        home = orjson.loads(await self._call(caller, "GET", "/v1/bucket"))
+        return f"files/{home.get('appdata') or home['bucket']}/{quote(caller.folder)}/"
 
-    async def _call(self, who: Who, method: str, path: str, *, missing: str = "", data: Any = None) -> bytes:
-        url, headers = f"{self.endpoint.rstrip('/')}{path}", core_headers(who.core_key)
+    async def _call(self, caller: ApiCaller, method: str, path: str, *, missing: str = "", data: Any = None) -> bytes:
+        url, headers = f"{self.endpoint.rstrip('/')}{path}", core_headers(caller.core_key)
         timeout = aiohttp.ClientTimeout(SECONDS, sock_connect=5)
         try:
             async with self.connection().session.request(

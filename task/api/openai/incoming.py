@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from task.api.edge.identity import Who
+from task.api.edge.identity import ApiCaller
 from task.api.openai.files import FileShelf, decoded
 from task.api.openai.schemas import (
     AssistantMessage,
@@ -25,7 +25,7 @@ from task.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class IncomingMessages:
     """A request's messages without the system prompt that stood in front, which is `prompt`.
 
     `retried`: the client says that it has sent them before.
@@ -37,12 +37,12 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class MessageReader:
     """Reads messages; files they carry go to `shelf`."""
 
     shelf: FileShelf
 
-    async def read(self, who: Who, bodies: Sequence[ChatMessage]) -> Received:
+    async def read(self, caller: ApiCaller, bodies: Sequence[ChatMessage]) -> IncomingMessages:
         """The messages.
 
         Raises:
@@ -53,9 +53,9 @@ class Reader:
             prompt, bodies = _text(first.content), bodies[1:]
         if not bodies or not isinstance(bodies[-1], UserMessage | ToolMessage):
             raise InvalidRequest("The last message must be the user's, or the result of a tool of yours.")
-        return Received(tuple([await self._message(who, body) for body in bodies]), prompt)
+        return IncomingMessages(tuple([await self._message(caller, body) for body in bodies]), prompt)
 
-    async def _message(self, who: Who, body: ChatMessage) -> Message:
+    async def _message(self, caller: ApiCaller, body: ChatMessage) -> Message:
         match body:
             case SystemMessage():
                 return Message(Role(body.role), _text(body.content))
@@ -69,9 +69,9 @@ class Reader:
                 text = _text(body.content) or body.refusal
                 return Message(Role.ASSISTANT, text or (None if calls else ""), tool_calls=calls)
             case UserMessage():
-                return await self._users(who, body)
+                return await self._users(caller, body)
 
-    async def _users(self, who: Who, body: UserMessage) -> Message:
+    async def _users(self, caller: ApiCaller, body: UserMessage) -> Message:
         if isinstance(body.content, str):
             return Message(Role.USER, body.content)
         parts: list[dict[str, Any]] = []
@@ -83,19 +83,19 @@ class Reader:
                 case ImagePart():
                     parts.append(_picture(part))
                 case FilePart():
-                    files.append(await self._file(who, part))
+                    files.append(await self._file(caller, part))
         plain = all(part["type"] == "text" for part in parts)
         content = "\n".join(part["text"] for part in parts) if plain else parts
         message = user_message(Incoming(Role.USER, content, tuple(files)), ())
         return replace(message, custom_content=CustomContent(tuple(files))) if files else message
 
-    async def _file(self, who: Who, part: FilePart) -> Attachment:
+    async def _file(self, caller: ApiCaller, part: FilePart) -> Attachment:
         given = part.file
         if given.file_id is not None:
-            found = await self.shelf.find(who, given.file_id)
+            found = await self.shelf.find(caller, given.file_id)
         elif given.file_data is not None:
             content, kind = decoded(given.file_data)
-            found = await self.shelf.save(who, given.filename or "file", content, kind)
+            found = await self.shelf.save(caller, given.filename or "file", content, kind)
         else:
             raise InvalidRequest("A file part needs file_id or file_data.")
         return Attachment(found.content_type, given.filename or found.title, url=found.url)

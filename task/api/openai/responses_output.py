@@ -11,7 +11,7 @@ from typing import Any
 from task.api.edge.rendering import sse
 from task.api.openai.citations import citations
 from task.api.openai.completions import content_of, usage_of
-from task.api.platform.asks import Manner
+from task.api.platform.run_request import RunOptions
 from task.api.platform.runner import ActiveRun, Runner
 from task.store.records import Event, Run
 
@@ -28,7 +28,7 @@ class Spoken:
     """
 
     run: Run
-    manner: Manner
+    options: RunOptions
     session_id: str | None
     text: str = ""
     calls: Sequence[Mapping[str, Any]] = ()
@@ -59,7 +59,7 @@ def spoken(active: ActiveRun) -> Spoken:
     assert result is not None
     failure = result.failure.body()["error"] if result.failure is not None else None
     return Spoken(
-        replace(active.run, status=result.status), active.ask.manner, active.session_id, content_of(active),
+        replace(active.run, status=result.status), active.ask.options, active.session_id, content_of(active),
         [call.as_dict() for call in result.calls], active.attachments, usage_of(active), failure, result.finish_reason,
     )  # fmt: skip
 
@@ -119,7 +119,7 @@ class _Stream:
         if self._begun:
             return b""
         self._begun = True
-        head = response_body(Spoken(self._run, self._active.ask.manner, self._active.session_id))
+        head = response_body(Spoken(self._run, self._active.ask.options, self._active.session_id))
         return self._event("response.created", response=head) + self._event("response.in_progress", response=head)
 
     def _delta(self, text: str) -> bytes:
@@ -175,26 +175,26 @@ class _Stream:
 
 
 def _head(said: Spoken) -> dict[str, Any]:
-    manner, run = said.manner, said.run
+    options, run = said.options, said.run
     return {
         "id": response_id(run.run_id),
         "object": "response",
         "created_at": int(run.started_at),
         "status": said.status,
-        "model": manner.model,
-        "instructions": manner.prompt,
-        "previous_response_id": manner.previous,
+        "model": options.model,
+        "instructions": options.prompt,
+        "previous_response_id": options.previous,
         "store": run.session_id is not None,
-        "temperature": manner.options.temperature,
-        "top_p": manner.options.top_p,
-        "max_output_tokens": manner.options.max_tokens,
-        "tools": [{"type": "function", "strict": None, **tool} for tool in manner.tools],
-        "tool_choice": _choice(manner),
-        "parallel_tool_calls": manner.options.extra.get("parallel_tool_calls", True),
-        "text": _format(manner.options.extra),
-        "reasoning": {"effort": manner.options.reasoning_effort, "summary": None},
+        "temperature": options.model_options.temperature,
+        "top_p": options.model_options.top_p,
+        "max_output_tokens": options.model_options.max_tokens,
+        "tools": [{"type": "function", "strict": None, **tool} for tool in options.tools],
+        "tool_choice": _choice(options),
+        "parallel_tool_calls": options.model_options.extra.get("parallel_tool_calls", True),
+        "text": _format(options.model_options.extra),
+        "reasoning": {"effort": options.model_options.reasoning_effort, "summary": None},
         "background": False,
-        "metadata": dict(manner.metadata),
+        "metadata": dict(options.metadata),
         "session_id": said.session_id,
         "run_id": run.run_id,
         "trace_id": run.trace_id,
@@ -207,10 +207,10 @@ def _format(extra: Mapping[str, Any]) -> dict[str, Any]:
     return told | ({"verbosity": extra["verbosity"]} if "verbosity" in extra else {})
 
 
-def _choice(manner: Manner) -> Any:
-    if manner.choice is None or isinstance(manner.choice, str):
-        return manner.choice or "auto"
-    return {"type": "function", "name": manner.choice["function"]["name"]}
+def _choice(options: RunOptions) -> Any:
+    if options.choice is None or isinstance(options.choice, str):
+        return options.choice or "auto"
+    return {"type": "function", "name": options.choice["function"]["name"]}
 
 
 def _error(said: Spoken) -> dict[str, Any] | None:

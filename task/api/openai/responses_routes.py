@@ -8,20 +8,20 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from task.api.edge.identity import Who
+from task.api.edge.identity import ApiCaller
 from task.api.edge.rendering import json_response
 from task.api.openai.completions import NOBODY, broken, failed
 from task.api.openai.documents import failures
 from task.api.openai.documents_responses import ItemList, ResponseBody, ResponseDeleted
-from task.api.openai.incoming import Received
+from task.api.openai.incoming import IncomingMessages
 from task.api.openai.responses_input import ResponseRequest, messages_of, options_of
 from task.api.openai.responses_items import Order, input_items, page_of_items
 from task.api.openai.responses_output import response_body, response_events, spoken
 from task.api.openai.responses_stored import DOOR, StoredResponse, previous_response, stored_response, take_back
 from task.api.openai.schemas import Ours
-from task.api.platform.asks import Ask, Manner
-from task.api.platform.repeated import given_before
+from task.api.platform.idempotency import given_before
 from task.api.platform.replying import decided_before
+from task.api.platform.run_request import RunOptions, RunRequest
 from task.api.service import Service
 from task.errors import InvalidRequest
 from task.store.records import Session
@@ -39,9 +39,9 @@ def responses_routes(service: Service) -> APIRouter:
     )  # fmt: skip
     async def create_response(body: ResponseRequest, request: Request) -> Response:
         """Answer an input, alone or after an earlier response; with `stream` as server-sent events."""
-        who = await service.who(request)
-        received = await service.reader.read(who, messages_of(body))
-        active = await service.started(await _ask(service, who, body, received))
+        caller = await service.caller(request)
+        received = await service.reader.read(caller, messages_of(body))
+        active = await service.started(await _ask(service, caller, body, received))
         if body.stream:
             return await service.answers.opened(active, response_events(service.runner, active))
         if not await service.answers.ended(active, request):
@@ -62,8 +62,8 @@ def _stored_routes(routes: APIRouter, service: Service) -> None:
         """A response that was given before, unless it was not to be stored; never as a stream."""
         if stream:
             raise InvalidRequest("A stored response is given whole; its run's events are at /runs/{id}/events.")
-        who, store = await service.who(request), await service.store()
-        return json_response(response_body((await stored_response(store, who.owner, response_id)).spoken()))
+        caller, store = await service.caller(request), await service.store()
+        return json_response(response_body((await stored_response(store, caller.owner, response_id)).spoken()))
 
     @routes.get(
         "/responses/{response_id}/input_items", response_model=None,
@@ -77,8 +77,8 @@ def _stored_routes(routes: APIRouter, service: Service) -> None:
         after: Annotated[str | None, Query(max_length=100)] = None,
     ) -> Response:
         """What the request of a response brought, the last first unless told otherwise."""
-        who, store = await service.who(request), await service.store()
-        items = await input_items(store, await stored_response(store, who.owner, response_id))
+        caller, store = await service.caller(request), await service.store()
+        items = await input_items(store, await stored_response(store, caller.owner, response_id))
         return json_response(page_of_items(items, order, limit, after))
 
     @routes.delete(
@@ -87,21 +87,21 @@ def _stored_routes(routes: APIRouter, service: Service) -> None:
     )  # fmt: skip
     async def delete_response(response_id: str, request: Request) -> Response:
         """Remove a response with its trace; what later responses go on with stays in their conversation."""
-        who, store = await service.who(request), await service.store()
-        await take_back(store, who.owner, response_id)
+        caller, store = await service.caller(request), await service.store()
+        await take_back(store, caller.owner, response_id)
         return json_response({"id": response_id, "object": "response", "deleted": True})
 
 
-def _manner(service: Service, body: ResponseRequest, received: Received) -> Manner:
+def _options(service: Service, body: ResponseRequest, received: IncomingMessages) -> RunOptions:
     ours = Ours(model=body.model, experiment=body.experiment, permission_mode=body.permission_mode)
     given = options_of(body)
     tools = [tool.model_dump(exclude_none=True, exclude={"type"}) for tool in body.tools or ()]
     choice = body.tool_choice
     named = choice if choice is None or isinstance(choice, str) else _named(choice.name)
-    manner = service.manner(DOOR, ours, received, service.sampled(**given), None)
+    options = service.options(DOOR, ours, received, service.sampled(**given), None)
     return replace(
-        manner, tools=tuple(tools), choice=named, previous=body.previous_response_id, metadata=body.metadata or {},
-        warnings=service.warnings(body, manner.model, given),
+        options, tools=tuple(tools), choice=named, previous=body.previous_response_id, metadata=body.metadata or {},
+        warnings=service.warnings(body, options.model, given),
     )  # fmt: skip
 
 
@@ -109,24 +109,26 @@ def _named(name: str) -> dict[str, object]:
     return {"type": "function", "function": {"name": name}}
 
 
-async def _ask(service: Service, who: Who, body: ResponseRequest, received: Received) -> Ask:
+async def _ask(service: Service, caller: ApiCaller, body: ResponseRequest, received: IncomingMessages) -> RunRequest:
     """The run that the request asks for: in a new session, after the previous response, or without a session."""
-    manner, store = _manner(service, body, received), await service.store()
+    options, store = _options(service, body, received), await service.store()
     previous = body.previous_response_id
-    found = await previous_response(store, who.owner, previous) if previous is not None else None
+    found = await previous_response(store, caller.owner, previous) if previous is not None else None
     if body.store is False:
-        before = (await store.sessions.get(who.owner, found.session_id)).messages[: found.end] if found else ()
+        before = (await store.sessions.get(caller.owner, found.session_id)).messages[: found.end] if found else ()
         unstored = replace(received, messages=(*before, *received.messages))
-        return await service.preparing.ask(who, unstored, manner, None)
+        return await service.preparing.ask(caller, unstored, options, None)
     if found is None:
-        return await service.preparing.in_new_session(who, received, manner)
-    session = await store.sessions.get(who.owner, found.session_id)
+        return await service.preparing.in_new_session(caller, received, options)
+    session = await store.sessions.get(caller.owner, found.session_id)
     run_id, sent = found.run.run_id, received.messages
-    again = await decided_before(store, who, session, run_id, sent, manner)
-    again = again or await given_before(store, who, session, run_id, found.end, sent, manner)
+    again = await decided_before(store, caller, session, run_id, sent, options)
+    again = again or await given_before(store, caller, session, run_id, found.end, sent, options)
     if again is not None:
         return again
-    return await service.preparing.ask(who, received, manner, await _session_after(store, session, found), whole=True)
+    return await service.preparing.ask(
+        caller, received, options, await _session_after(store, session, found), whole=True
+    )
 
 
 async def _session_after(store: Store, session: Session, found: StoredResponse) -> str:

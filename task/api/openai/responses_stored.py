@@ -9,7 +9,7 @@ from typing import Any
 
 from task.api.edge.failures import Refused
 from task.api.openai.responses_output import Spoken, run_id_of
-from task.api.platform.asks import Manner
+from task.api.platform.run_request import RunOptions
 from task.errors import Conflict, NotFound
 from task.store.records import Event, Run
 from task.store.service import Store
@@ -23,7 +23,7 @@ class StoredResponse:
 
     run: Run
     session_id: str
-    manner: Manner
+    options: RunOptions
     events: Sequence[Event]
 
     @property
@@ -38,7 +38,7 @@ class StoredResponse:
 
     def spoken(self) -> Spoken:
         return Spoken(
-            self.run, self.manner, self.session_id, _text(self.events),
+            self.run, self.options, self.session_id, _text(self.events),
             [call for event in self.events if event.type == "tool_calls" for call in event.data["tool_calls"]],
             [event.data["attachment"] for event in self.events if event.type == "attachment" and _of_answer(event)],
             _last(self.events, "usage"), (_last(self.events, "error") or {}).get("error"),
@@ -60,7 +60,7 @@ async def stored_response(store: Store, owner: str, response_id: str) -> StoredR
     events = await _events(store, run)
     if run.session_id is None or not events or events[0].data["request"]["door"] != DOOR:
         raise missing
-    return StoredResponse(run, run.session_id, Manner.from_dict(events[0].data["request"]), events)
+    return StoredResponse(run, run.session_id, RunOptions.from_dict(events[0].data["request"]), events)
 
 
 async def previous_response(store: Store, owner: str, response_id: str) -> StoredResponse:

@@ -30,10 +30,10 @@ def openai_routes(service: Service) -> APIRouter:
     )  # fmt: skip
     async def create_chat_completion(body: ChatCompletionRequest, request: Request) -> Response:
         """Answer a conversation; with `stream` as server-sent events."""
-        who = await service.who(request)
-        received = await service.received(request, who, body)
+        caller = await service.caller(request)
+        received = await service.received(request, caller, body)
         ask = await service.preparing.ask(
-            who, received, service.completion_manner("v1", body, received), body.session_id
+            caller, received, service.completion_options("v1", body, received), body.session_id
         )
         active = await service.started(ask)
         if not body.stream:
@@ -44,15 +44,15 @@ def openai_routes(service: Service) -> APIRouter:
     @routes.get("/models", response_model=None, responses={200: {"model": ModelList}, **failures()})
     async def list_models(request: Request) -> Response:
         """The agent under its own name, and the chat models it can answer with."""
-        who = await service.who(request)
-        names = await _models(service, who.core_key)
+        caller = await service.caller(request)
+        names = await _models(service, caller.core_key)
         return json_response({"object": "list", "data": [_model(name) for name in names]})
 
     @routes.get("/models/{model:path}", response_model=None, responses={200: {"model": ModelBody}, **failures(404)})
     async def get_model(model: str, request: Request) -> Response:
         """One model."""
-        who = await service.who(request)
-        if model not in await _models(service, who.core_key):
+        caller = await service.caller(request)
+        if model not in await _models(service, caller.core_key):
             raise NotFound(f"there is no model {model!r}")
         return json_response(_model(model))
 
@@ -68,10 +68,10 @@ def _file_routes(routes: APIRouter, service: Service) -> None:
         request: Request, file: Annotated[UploadFile, FormFile()], purpose: Annotated[Purpose, Form()] = USER_DATA
     ) -> Response:
         """Store a file; its id stands in messages."""
-        who = await service.who(request)
+        caller = await service.caller(request)
         content = await file.read(shelf.max_bytes + 1)
         kind = file.content_type or "application/octet-stream"
-        return json_response((await shelf.save(who, file.filename or "file", content, kind, purpose)).as_dict())
+        return json_response((await shelf.save(caller, file.filename or "file", content, kind, purpose)).as_dict())
 
     @routes.get("/files", response_model=None, responses={200: {"model": FileList}, **failures(400, 404)})
     async def list_files(
@@ -82,14 +82,14 @@ def _file_routes(routes: APIRouter, service: Service) -> None:
         purpose: str | None = None,
     ) -> Response:
         """The caller's files, those sent and those that tools have made, the newest first unless `order` is `asc`."""
-        files = await shelf.list(await service.who(request))
+        files = await shelf.list(await service.caller(request))
         told = [file.as_dict() for file in reversed(files) if purpose in (None, file.purpose)]
         return json_response(page_of_items(told, order, limit, after))
 
     @routes.get("/files/{file_id}", response_model=None, responses={200: {"model": FileBody}, **failures(404)})
     async def get_file(file_id: str, request: Request) -> Response:
         """What is known about a file."""
-        return json_response((await shelf.find(await service.who(request), file_id)).as_dict())
+        return json_response((await shelf.find(await service.caller(request), file_id)).as_dict())
 
     @routes.get(
         "/files/{file_id}/content", response_model=None, response_class=Response,
@@ -97,7 +97,7 @@ def _file_routes(routes: APIRouter, service: Service) -> None:
     )  # fmt: skip
     async def read_file(file_id: str, request: Request) -> Response:
         """A file's content, as a download: a browser opens nothing of it."""
-        file, content = await shelf.read(await service.who(request), file_id)
+        file, content = await shelf.read(await service.caller(request), file_id)
         name = quote(file.title, safe="")
         headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
         return Response(content, 200, headers, "application/octet-stream")
@@ -105,7 +105,7 @@ def _file_routes(routes: APIRouter, service: Service) -> None:
     @routes.delete("/files/{file_id}", response_model=None, responses={200: {"model": FileDeleted}, **failures(404)})
     async def delete_file(file_id: str, request: Request) -> Response:
         """Remove a file."""
-        await shelf.delete(await service.who(request), file_id)
+        await shelf.delete(await service.caller(request), file_id)
         return json_response({"id": file_id, "object": "file", "deleted": True})
 
 

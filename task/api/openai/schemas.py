@@ -189,7 +189,7 @@ class ChatRequest(Sampling, Ours):
     messages: list[ChatMessage] = Field(min_length=1)
 
 
-class RunRequest(ChatCompletionRequest):
+class RunStart(ChatCompletionRequest):
     """`POST /runs`: a run that is followed by its events; without `session_id` it gets a session of its own."""
 
 

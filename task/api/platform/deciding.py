@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from task.api.edge.identity import Who
+from task.api.edge.identity import ApiCaller
 from task.api.engine import Engine
 from task.api.openai.schemas import ApprovalAnswer
 from task.api.platform.pausing import ALWAYS
@@ -25,7 +25,7 @@ class Deciding:
 
     engine: Engine
 
-    async def answer(self, who: Who, approval_id: str, given: ApprovalAnswer) -> Approval:
+    async def answer(self, caller: ApiCaller, approval_id: str, given: ApprovalAnswer) -> Approval:
         """The answered question.
 
         Raises:
@@ -34,18 +34,18 @@ class Deciding:
             InvalidRequest: the changed arguments do not fit the tool.
         """
         store = await self.engine.store.get()
-        asked = await store.approvals.get(who.owner, approval_id)
+        asked = await store.approvals.get(caller.owner, approval_id)
         if asked.status != "waiting":
             raise Conflict(f"the approval {approval_id} is {asked.status} already")
         if given.decision == "deny":
-            return await store.approvals.answer(who.owner, approval_id, Answer(False, given.reason))
+            return await store.approvals.answer(caller.owner, approval_id, Answer(False, given.reason))
         answer = Answer(True, ALWAYS if given.decision == "always" else "")
         if given.arguments is not None and dict(given.arguments) != dict(asked.arguments):
-            answer = await self._changed(who, asked, answer, given)
-        return await store.approvals.answer(who.owner, approval_id, answer)
+            answer = await self._changed(caller, asked, answer, given)
+        return await store.approvals.answer(caller.owner, approval_id, answer)
 
-    async def _changed(self, who: Who, asked: Approval, answer: Answer, given: ApprovalAnswer) -> Answer:
-        tool = (await self._tools(who)).get(asked.tool)
+    async def _changed(self, caller: ApiCaller, asked: Approval, answer: Answer, given: ApprovalAnswer) -> Answer:
+        tool = (await self._tools(caller)).get(asked.tool)
         if tool is None:
             raise Conflict(f"there is no tool {asked.tool!r} any more; deny the call")
         try:
@@ -56,11 +56,11 @@ class Deciding:
         policy = self.engine.connection().permissions.policy
         return replace(answer, arguments=arguments, grant=digest(asked.tool, arguments, policy))
 
-    async def _tools(self, who: Who) -> dict[str, BaseTool]:
+    async def _tools(self, caller: ApiCaller) -> dict[str, BaseTool]:
         async def principal() -> str:
-            return who.owner
+            return caller.owner
 
         own = await self.engine.tools()
-        caller = Caller(who.core_key, principal, "", dict(who.headers))
-        found = await self.engine.connection().mcp.discover(caller, named(own))
+        tools_caller = Caller(caller.core_key, principal, "", dict(caller.headers))
+        found = await self.engine.connection().mcp.discover(tools_caller, named(own))
         return named(with_web_search([*own, *found.tools]))

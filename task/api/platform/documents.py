@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from task.api.openai.documents import AttachmentBody, Told, ToolCallBody, TraceBody
+from task.api.openai.documents import AttachmentBody, ResponseModel, ToolCallBody, TraceBody
 from task.store.records import RunStatus
 
 
-class ChatBody(Told):
+class ChatBody(ResponseModel):
     response: str
     attachments: list[AttachmentBody]
     status: RunStatus
@@ -17,23 +17,23 @@ class ChatBody(Told):
     run_id: str
 
 
-class SessionStarted(Told):
+class SessionStarted(ResponseModel):
     session_id: str
     started_at: str
 
 
-class SessionEnded(Told):
+class SessionEnded(ResponseModel):
     session_id: str
     message_count: int
     ended_at: str
 
 
-class SaidBody(Told):
+class SaidBody(ResponseModel):
     role: str
     content: Any
 
 
-class SessionBody(Told):
+class SessionBody(ResponseModel):
     session_id: str
     started_at: str
     ended_at: str | None = None
@@ -44,7 +44,7 @@ class SessionBody(Told):
     parent: str | None
 
 
-class SessionRow(Told):
+class SessionRow(ResponseModel):
     session_id: str
     title: str
     status: Literal["active", "completed"]
@@ -54,13 +54,13 @@ class SessionRow(Told):
     parent: str | None
 
 
-class SessionList(Told):
+class SessionList(ResponseModel):
     sessions: list[SessionRow]
     count: int
     cursor: str | None
 
 
-class MessageBody(Told):
+class MessageBody(ResponseModel):
     role: str
     content: Any = None
     tool_calls: list[ToolCallBody] | None = None
@@ -71,12 +71,12 @@ class MessageBody(Told):
     failed: bool = False
 
 
-class MessageList(Told):
+class MessageList(ResponseModel):
     session_id: str
     messages: list[MessageBody]
 
 
-class RunBody(Told):
+class RunBody(ResponseModel):
     run_id: str
     session_id: str | None
     trace_id: str | None
@@ -87,13 +87,13 @@ class RunBody(Told):
     error: str | None
 
 
-class RunList(Told):
+class RunList(ResponseModel):
     runs: list[RunBody]
     count: int
     cursor: str | None
 
 
-class DecidedBody(Told):
+class DecidedBody(ResponseModel):
     """`arguments` replace those of the call; `grant` names what was allowed for longer than the call."""
 
     allowed: bool
@@ -102,7 +102,7 @@ class DecidedBody(Told):
     grant: str | None
 
 
-class ApprovalBody(Told):
+class ApprovalBody(ResponseModel):
     approval_id: str
     session_id: str | None
     run_id: str | None
@@ -118,19 +118,19 @@ class ApprovalBody(Told):
     answer: DecidedBody | None
 
 
-class ApprovalList(Told):
+class ApprovalList(ResponseModel):
     approvals: list[ApprovalBody]
     count: int
 
 
-class AnsweredBody(Told):
+class AnsweredBody(ResponseModel):
     """`resumed` is the run that goes on with the suspended one, once all its questions are answered."""
 
     approval: ApprovalBody
     resumed: RunBody | None
 
 
-class GrantBody(Told):
+class GrantBody(ResponseModel):
     grant_id: str
     session_id: str | None
     created_at: str
@@ -148,6 +148,6 @@ class GrantBody(Told):
     tainted: bool
 
 
-class GrantList(Told):
+class GrantList(ResponseModel):
     grants: list[GrantBody]
     count: int

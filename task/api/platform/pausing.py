@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from task.api.client_tools import ClientToolsGate
-from task.api.platform.asks import Ask, session_title
 from task.api.platform.choice import RunChoice
-from task.api.platform.owing import conversation_key
+from task.api.platform.kept_turns import conversation_key
+from task.api.platform.run_request import RunRequest, session_title
 from task.approvals.commands import lasting
 from task.approvals.door import Permissions
 from task.approvals.questions import question, title_of
@@ -43,8 +43,8 @@ class Permits:
     _before: list[Grant] = field(default_factory=list[Grant])
 
     @classmethod
-    async def of(cls, ask: Ask, run: Run, store: Store, rules: Permissions) -> Permits:
-        owner, session_id = ask.who.owner, run.session_id
+    async def of(cls, ask: RunRequest, run: Run, store: Store, rules: Permissions) -> Permits:
+        owner, session_id = ask.caller.owner, run.session_id
         stored = await store.grants.list(owner, session_id) if session_id is not None else ()
         grants = Grants.from_list([item.data for item in stored], rules.clock)
         permits = cls(rules, store, owner, session_id or run.run_id, session_id, grants)
@@ -124,7 +124,7 @@ class Pause:
         self._permits = permits
 
     async def asked(
-        self, ask: Ask, run: Run, tools: Mapping[str, BaseTool], added: Sequence[Message], choice: RunChoice
+        self, ask: RunRequest, run: Run, tools: Mapping[str, BaseTool], added: Sequence[Message], choice: RunChoice
     ) -> tuple[str, str | None]:
         """Put the question; its text, and the session that was made for it where the run had none."""
         if self.calls:
@@ -135,17 +135,17 @@ class Pause:
         session_id = run.session_id or (made.session_id if made else None)
         titles = [title_of(item, tools) for item in self._waiting]
         text = question(self._waiting, titles, self._permits.rules.open_seconds)
-        key = conversation_key(ask.who.owner, ask.manner.prompt, ask.sent) if ask.sent else ""
+        key = conversation_key(ask.caller.owner, ask.options.prompt, ask.sent) if ask.sent else ""
         put = {"session_id": session_id, "run_id": run.run_id, "question": text, "conversation": key}
         approvals = [await self._ask(item, put, tools) for item in self._waiting]
         choice.emit("approval", approvals=[approval.as_dict() for approval in approvals], text=text)
         return text, made.session_id if made else None
 
-    async def _session(self, ask: Ask, added: Sequence[Message]) -> Session:
+    async def _session(self, ask: RunRequest, added: Sequence[Message]) -> Session:
         sessions = self._permits.store.sessions
         asked = [message for message in (*ask.history, *ask.new) if message.role is Role.USER]
-        session = await sessions.start(ask.who.owner, session_title(asked[-1]) if asked else "")
-        await sessions.append(ask.who.owner, session.session_id, [*ask.history, *ask.new, *added], session.version)
+        session = await sessions.start(ask.caller.owner, session_title(asked[-1]) if asked else "")
+        await sessions.append(ask.caller.owner, session.session_id, [*ask.history, *ask.new, *added], session.version)
         return session
 
     async def _ask(self, item: Pending, put: Mapping[str, Any], tools: Mapping[str, BaseTool]) -> Approval:

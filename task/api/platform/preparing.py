@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from task.api.client_tools import NO_RESULT
-from task.api.edge.identity import Who
+from task.api.edge.identity import ApiCaller
 from task.api.engine import Engine
-from task.api.openai.incoming import Received
-from task.api.platform.asks import Ask, Manner, session_title
-from task.api.platform.owing import completed
-from task.api.platform.repeated import ANSWERED, asked_before, taken
+from task.api.openai.incoming import IncomingMessages
+from task.api.platform.idempotency import ANSWERED, asked_before, taken
+from task.api.platform.kept_turns import completed
 from task.api.platform.replying import decided_alone, decided_in, files_of, resuming
+from task.api.platform.run_request import RunOptions, RunRequest, session_title
 from task.conversation.history import INTERRUPTED, NOT_APPROVED, repaired, unanswered
 from task.conversation.messages import Message, Role, ToolCall, tool_message
 from task.errors import Conflict, InvalidRequest, NotFound
@@ -27,8 +27,14 @@ class Preparing:
     engine: Engine
 
     async def ask(
-        self, who: Who, received: Received, manner: Manner, session_id: str | None, *, whole: bool = False
-    ) -> Ask:
+        self,
+        caller: ApiCaller,
+        received: IncomingMessages,
+        options: RunOptions,
+        session_id: str | None,
+        *,
+        whole: bool = False,
+    ) -> RunRequest:
         """The run that the request asks for; `whole`: all its messages are new, none repeats what the session holds.
 
         Raises:
@@ -37,93 +43,99 @@ class Preparing:
         """
         store = await self.engine.store.get()
         if session_id is None:
-            return await self._alone(store, who, received, manner)
-        session = await store.sessions.get(who.owner, session_id)
+            return await self._alone(store, caller, received, options)
+        session = await store.sessions.get(caller.owner, session_id)
         if session.ended_at is not None:
             raise Conflict(f"the session {session_id} has ended; start another one")
-        decided = await decided_in(store, who, session, received, manner)
+        decided = await decided_in(store, caller, session, received, options)
         if decided is not None:
             return decided
         if whole:
-            return await self._after(store, who, session, received.messages, manner)
-        told = await completed(store, who.owner, manner.prompt, received.messages)
-        found = await store.sessions.resume(who.owner, session_id, told.messages)
-        return await self._after(store, who, found.session, found.new, manner)
+            return await self._after(store, caller, session, received.messages, options)
+        told = await completed(store, caller.owner, options.prompt, received.messages)
+        found = await store.sessions.resume(caller.owner, session_id, told.messages)
+        return await self._after(store, caller, found.session, found.new, options)
 
-    async def in_new_session(self, who: Who, received: Received, manner: Manner) -> Ask:
+    async def in_new_session(self, caller: ApiCaller, received: IncomingMessages, options: RunOptions) -> RunRequest:
         """The run in a session that begins with it, or in the one whose question the last message answers."""
         store = await self.engine.store.get()
-        ask = await self._alone(store, who, received, manner)
+        ask = await self._alone(store, caller, received, options)
         if ask.start is not None or ask.again is not None:
             return ask
-        session = await store.sessions.start(who.owner, session_title(received.messages[-1]))
+        session = await store.sessions.start(caller.owner, session_title(received.messages[-1]))
         return replace(ask, new=(*ask.history, *ask.new), history=(), session=session)
 
-    async def resumed(self, who: Who, run_id: str) -> Ask | None:
+    async def resumed(self, caller: ApiCaller, run_id: str) -> RunRequest | None:
         """The run that goes on with a suspended one; None while one of its questions is open, or it has gone on."""
         store = await self.engine.store.get()
-        approvals = await store.approvals.list(who.owner, run_id=run_id, waiting=False)
+        approvals = await store.approvals.list(caller.owner, run_id=run_id, waiting=False)
         session_id = next((item.session_id for item in approvals if item.session_id), None)
         if session_id is None or any(item.status == "waiting" for item in approvals):
             return None
-        await store.runs.ended(who.owner, run_id)  # its calls are in the session from then on
-        session = await store.sessions.get(who.owner, session_id)
+        await store.runs.ended(caller.owner, run_id)  # its calls are in the session from then on
+        session = await store.sessions.get(caller.owner, session_id)
         waiting = {call.id for call in unanswered(session.messages)}
         if not waiting or not waiting <= {item.call_id for item in approvals}:
             return None
-        return resuming(who, session, approvals, await self._manner(store, who, run_id))
+        return resuming(caller, session, approvals, await self._options(store, caller, run_id))
 
-    async def _alone(self, store: Store, who: Who, received: Received, manner: Manner) -> Ask:
+    async def _alone(
+        self, store: Store, caller: ApiCaller, received: IncomingMessages, options: RunOptions
+    ) -> RunRequest:
         """The run of a caller who keeps the conversation."""
         sent = received.messages
-        known = await decided_alone(store, who, sent, manner) or await asked_before(store, who, received, manner)
+        known = await decided_alone(store, caller, sent, options) or await asked_before(
+            store, caller, received, options
+        )
         if known is not None:
             return known
-        told = await completed(store, who.owner, manner.prompt, sent)
+        told = await completed(store, caller.owner, options.prompt, sent)
         history, new = _parted(_repaired(told.messages, sent))
-        return Ask(who, manner, new, history, files=files_of([*history, *new]), sent=sent)
+        return RunRequest(caller, options, new, history, files=files_of([*history, *new]), sent=sent)
 
-    async def _after(self, store: Store, who: Who, session: Session, new: Sequence[Message], manner: Manner) -> Ask:
+    async def _after(
+        self, store: Store, caller: ApiCaller, session: Session, new: Sequence[Message], options: RunOptions
+    ) -> RunRequest:
         if taken(session.messages, new):
-            last = (await store.runs.list(who.owner, session.session_id, limit=1)).items
+            last = (await store.runs.list(caller.owner, session.session_id, limit=1)).items
             if last and last[0].status in ANSWERED:
-                return Ask(who, manner, (), again=last[0].run_id)
+                return RunRequest(caller, options, (), again=last[0].run_id)
             new = ()  # the run that took them has failed
-        asked = await self._asked(store, who, session)
+        asked = await self._asked(store, caller, session)
         answered = tuple(item for item in asked if item.status != "waiting")
-        theirs = {tool["name"] for tool in manner.tools}
+        theirs = {tool["name"] for tool in options.tools}
         given_up = _given_up(session.messages, new, {item.call_id: item in answered for item in asked}, theirs)
         for message in given_up:
-            await self._withdraw(store, who, session, message)
+            await self._withdraw(store, caller, session, message)
         if not session.title and not session.messages and new:
-            await store.sessions.rename(who.owner, session.session_id, session_title(new[0]))
+            await store.sessions.rename(caller.owner, session.session_id, session_title(new[0]))
         history = session.messages
-        return Ask(who, manner, (*given_up, *new), history, session, files_of([*history, *new]), answered)
+        return RunRequest(caller, options, (*given_up, *new), history, session, files_of([*history, *new]), answered)
 
-    async def _asked(self, store: Store, who: Who, session: Session) -> tuple[Approval, ...]:
+    async def _asked(self, store: Store, caller: ApiCaller, session: Session) -> tuple[Approval, ...]:
         """The questions about calls at the end of the session: other calls wait for results of the caller's tools.
 
         Only the last run has asked about them: ids of calls come again, and an answer from before is none to them.
         """
         calls = {call.id for call in unanswered(session.messages)}
-        last = (await store.runs.list(who.owner, session.session_id, limit=1)).items if calls else ()
+        last = (await store.runs.list(caller.owner, session.session_id, limit=1)).items if calls else ()
         if not last:
             return ()
-        found = await store.approvals.list(who.owner, run_id=last[0].run_id, waiting=False)
+        found = await store.approvals.list(caller.owner, run_id=last[0].run_id, waiting=False)
         return tuple(item for item in found if item.call_id in calls)
 
-    async def _withdraw(self, store: Store, who: Who, session: Session, message: Message) -> None:
-        for item in await store.approvals.list(who.owner, session_id=session.session_id):
+    async def _withdraw(self, store: Store, caller: ApiCaller, session: Session, message: Message) -> None:
+        for item in await store.approvals.list(caller.owner, session_id=session.session_id):
             if item.call_id == message.tool_call_id:
                 try:
-                    await store.approvals.answer(who.owner, item.approval_id, Answer(False, "another message came"))
+                    await store.approvals.answer(caller.owner, item.approval_id, Answer(False, "another message came"))
                 except Conflict:
                     continue
 
-    async def _manner(self, store: Store, who: Who, run_id: str) -> Manner:
-        async for event in store.runs.events_after(who.owner, run_id):
+    async def _options(self, store: Store, caller: ApiCaller, run_id: str) -> RunOptions:
+        async for event in store.runs.events_after(caller.owner, run_id):
             if event.type == "started":
-                return replace(Manner.from_dict(event.data["request"]), choice=None)  # told to the first run
+                return replace(RunOptions.from_dict(event.data["request"]), choice=None)  # told to the first run
         raise NotFound(f"there is no run {run_id!r}")
 
 

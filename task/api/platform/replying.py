@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from task.api.edge.identity import Who
-from task.api.openai.incoming import Received
-from task.api.platform.asks import Ask, Manner
-from task.api.platform.owing import completed, conversation_key, decides, ends_with, is_decision, words_of
+from task.api.edge.identity import ApiCaller
+from task.api.openai.incoming import IncomingMessages
+from task.api.platform.idempotency import ANSWERED, later_runs
+from task.api.platform.kept_turns import completed, conversation_key, decides, ends_with, is_decision, words_of
 from task.api.platform.pausing import ALWAYS
-from task.api.platform.repeated import ANSWERED, later_runs
+from task.api.platform.run_request import RunOptions, RunRequest
 from task.conversation.history import unanswered
 from task.conversation.messages import Attachment, Message, Role
 from task.conversation.replies import Verdict, read_reply
@@ -25,7 +25,9 @@ BROKEN_OFF = (
 )
 
 
-async def decided_alone(store: Store, who: Who, sent: Sequence[Message], manner: Manner) -> Ask | None:
+async def decided_alone(
+    store: Store, caller: ApiCaller, sent: Sequence[Message], options: RunOptions
+) -> RunRequest | None:
     """The run that a caller without a session has decided about, with the question and the words at the end.
 
     Raises:
@@ -33,13 +35,15 @@ async def decided_alone(store: Store, who: Who, sent: Sequence[Message], manner:
     """
     if not decides(sent, len(sent) - 1):
         return None
-    key = conversation_key(who.owner, manner.prompt, sent[:-2])
-    asked = await store.approvals.list(who.owner, waiting=False)
-    found = await _replied(store, who, [item for item in asked if item.conversation == key], sent, manner)
-    return await _told(store, who, found, sent, manner)
+    key = conversation_key(caller.owner, options.prompt, sent[:-2])
+    asked = await store.approvals.list(caller.owner, waiting=False)
+    found = await _replied(store, caller, [item for item in asked if item.conversation == key], sent, options)
+    return await _told(store, caller, found, sent, options)
 
 
-async def decided_in(store: Store, who: Who, session: Session, received: Received, manner: Manner) -> Ask | None:
+async def decided_in(
+    store: Store, caller: ApiCaller, session: Session, received: IncomingMessages, options: RunOptions
+) -> RunRequest | None:
     """The run that the last message decides about in this session.
 
     Words alone answer what the session waits for. Behind other messages they answer what these end with: the client may
@@ -52,30 +56,30 @@ async def decided_in(store: Store, who: Who, session: Session, received: Receive
     if not is_decision(sent[-1]):
         return None
     if len(sent) == 1:
-        again = await _last_again(store, who, session, sent[0], manner) if received.retried else None
-        return again or await _decided(store, who, session, sent[0], manner)
-    found = await _decided_behind(store, who, session, sent, manner) if decides(sent, len(sent) - 1) else None
-    if found is None and await _is_all(store, who, session, sent[:-1], manner):
-        found = await _decided(store, who, session, sent[-1], manner)
-    return await _told(store, who, found, sent, manner)
+        again = await _last_again(store, caller, session, sent[0], options) if received.retried else None
+        return again or await _decided(store, caller, session, sent[0], options)
+    found = await _decided_behind(store, caller, session, sent, options) if decides(sent, len(sent) - 1) else None
+    if found is None and await _is_all(store, caller, session, sent[:-1], options):
+        found = await _decided(store, caller, session, sent[-1], options)
+    return await _told(store, caller, found, sent, options)
 
 
 async def decided_before(
-    store: Store, who: Who, session: Session, run_id: str, sent: Sequence[Message], manner: Manner
-) -> Ask | None:
+    store: Store, caller: ApiCaller, session: Session, run_id: str, sent: Sequence[Message], options: RunOptions
+) -> RunRequest | None:
     """The run that went on with this suspended one, where the one message answers its questions once more.
 
     Raises:
         Conflict: they were answered otherwise.
     """
-    asked = await store.approvals.list(who.owner, run_id=run_id, waiting=False)
-    return await _again(store, who, session, asked, sent[0], manner) if asked and len(sent) == 1 else None
+    asked = await store.approvals.list(caller.owner, run_id=run_id, waiting=False)
+    return await _again(store, caller, session, asked, sent[0], options) if asked and len(sent) == 1 else None
 
 
-def resuming(who: Who, session: Session, approvals: Sequence[Approval], manner: Manner) -> Ask:
+def resuming(caller: ApiCaller, session: Session, approvals: Sequence[Approval], options: RunOptions) -> RunRequest:
     """The run that goes on with what the session ends with."""
     history = session.messages
-    return Ask(who, manner, (), history, session, files_of(history), tuple(approvals))
+    return RunRequest(caller, options, (), history, session, files_of(history), tuple(approvals))
 
 
 def files_of(messages: Sequence[Message]) -> tuple[Attachment, ...]:
@@ -88,35 +92,37 @@ def files_of(messages: Sequence[Message]) -> tuple[Attachment, ...]:
     )
 
 
-async def _told(store: Store, who: Who, ask: Ask | None, sent: Sequence[Message], manner: Manner) -> Ask | None:
+async def _told(
+    store: Store, caller: ApiCaller, ask: RunRequest | None, sent: Sequence[Message], options: RunOptions
+) -> RunRequest | None:
     if ask is None:
         return None
-    before = await completed(store, who.owner, manner.prompt, sent[:-1])
+    before = await completed(store, caller.owner, options.prompt, sent[:-1])
     return replace(ask, sent=tuple(sent), start=before.start)
 
 
 async def _decided_behind(
-    store: Store, who: Who, session: Session, sent: Sequence[Message], manner: Manner
-) -> Ask | None:
+    store: Store, caller: ApiCaller, session: Session, sent: Sequence[Message], options: RunOptions
+) -> RunRequest | None:
     """The run that the end of a history decides about, in the session or the branch that the history continues."""
     here: list[Approval] = []
     elsewhere: list[Approval] = []
     for session_id in (session.session_id, *await store.sessions.branches(session.session_id)):
-        asked = await store.approvals.list(who.owner, session_id=session_id, waiting=False)
+        asked = await store.approvals.list(caller.owner, session_id=session_id, waiting=False)
         put = [item for item in asked if ends_with(sent[-2].text(), item.question)]
         if not put:
             continue
-        held = await store.sessions.get(who.owner, session_id)
+        held = await store.sessions.get(caller.owner, session_id)
         follows = _follows(held.messages, sent[:-1])
         if follows and any(item.status == "waiting" for item in put):
-            return await _replied(store, who, put, sent, manner)
+            return await _replied(store, caller, put, sent, options)
         (here if follows else elsewhere).extend(item for item in put if item.status != "waiting")
-    return await _replied(store, who, here or elsewhere, sent, manner)
+    return await _replied(store, caller, here or elsewhere, sent, options)
 
 
 async def _replied(
-    store: Store, who: Who, asked: Sequence[Approval], sent: Sequence[Message], manner: Manner
-) -> Ask | None:
+    store: Store, caller: ApiCaller, asked: Sequence[Approval], sent: Sequence[Message], options: RunOptions
+) -> RunRequest | None:
     """What the last message decides about the newest of those questions that the message before it puts.
 
     Nothing, where other calls are asked about in the same words, spaces aside: the person has read one of the two.
@@ -128,15 +134,17 @@ async def _replied(
     calls = {item.digest for item in newest}
     if not newest or any(item.status == "waiting" and item.digest not in calls for item in put):
         return None
-    session = await store.sessions.get(who.owner, newest[0].session_id or "")
+    session = await store.sessions.get(caller.owner, newest[0].session_id or "")
     if any(item.status == "waiting" for item in newest):
-        return await _decided(store, who, session, sent[-1], manner)
-    return await _again(store, who, session, newest, sent[-1], manner)
+        return await _decided(store, caller, session, sent[-1], options)
+    return await _again(store, caller, session, newest, sent[-1], options)
 
 
-async def _is_all(store: Store, who: Who, session: Session, sent: Sequence[Message], manner: Manner) -> bool:
+async def _is_all(
+    store: Store, caller: ApiCaller, session: Session, sent: Sequence[Message], options: RunOptions
+) -> bool:
     """Whether the client tells what the session holds, without its question: it was shown that in another way."""
-    told = await completed(store, who.owner, manner.prompt, sent)
+    told = await completed(store, caller.owner, options.prompt, sent)
     fit = merged(session.messages, told.messages)
     return not (fit.new or fit.branched)
 
@@ -154,41 +162,45 @@ def _follows(held: Sequence[Message], sent: Sequence[Message]) -> bool:
     return True
 
 
-async def _last_again(store: Store, who: Who, session: Session, said: Message, manner: Manner) -> Ask | None:
+async def _last_again(
+    store: Store, caller: ApiCaller, session: Session, said: Message, options: RunOptions
+) -> RunRequest | None:
     """What a client is told that sends a word alone once more, when the last run went on with this decision.
 
     A question that this run has put is not what the word answers: the client has not read it. Where the decision was
     another one, this run's question is what the word answers, and it has not been heard before.
     """
-    runs = (await store.runs.list(who.owner, session.session_id, limit=2)).items
-    asked = await store.approvals.list(who.owner, run_id=runs[1].run_id, waiting=False) if len(runs) > 1 else ()
-    return await _again(store, who, session, asked, said, manner) if asked and _repeats(asked, said) else None
+    runs = (await store.runs.list(caller.owner, session.session_id, limit=2)).items
+    asked = await store.approvals.list(caller.owner, run_id=runs[1].run_id, waiting=False) if len(runs) > 1 else ()
+    return await _again(store, caller, session, asked, said, options) if asked and _repeats(asked, said) else None
 
 
-async def _decided(store: Store, who: Who, session: Session, said: Message, manner: Manner) -> Ask | None:
+async def _decided(
+    store: Store, caller: ApiCaller, session: Session, said: Message, options: RunOptions
+) -> RunRequest | None:
     """The run that goes on with what the session waits for; answers that were given on cards before stay."""
     calls = unanswered(session.messages)
-    waiting = await store.approvals.list(who.owner, session_id=session.session_id) if calls else ()
+    waiting = await store.approvals.list(caller.owner, session_id=session.session_id) if calls else ()
     if not waiting:
         return None
-    found = await store.approvals.list(who.owner, run_id=waiting[-1].run_id, waiting=False)
+    found = await store.approvals.list(caller.owner, run_id=waiting[-1].run_id, waiting=False)
     by_call = {item.call_id: item for item in found}
     asked = [by_call[call.id] for call in calls if call.id in by_call]
     verdicts = read_reply(words_of(said), None, len(asked)) if len(asked) == len(calls) else None
     if verdicts is None:
         return None
     answered = [
-        await store.approvals.answer(who.owner, item.approval_id, _answer(verdict))
+        await store.approvals.answer(caller.owner, item.approval_id, _answer(verdict))
         if item.status == "waiting"
         else item
         for item, verdict in zip(asked, verdicts, strict=True)
     ]
-    return resuming(who, session, answered, manner)
+    return resuming(caller, session, answered, options)
 
 
 async def _again(
-    store: Store, who: Who, session: Session, asked: Sequence[Approval], said: Message, manner: Manner
-) -> Ask | None:
+    store: Store, caller: ApiCaller, session: Session, asked: Sequence[Approval], said: Message, options: RunOptions
+) -> RunRequest | None:
     """The same answer once more, because its client tries again: the run that went on is told again.
 
     One that failed before it said anything goes on where it stopped: what was approved has run.
@@ -198,16 +210,16 @@ async def _again(
         return None
     if not same:
         raise Conflict(OTHERWISE)
-    later = await later_runs(store, who, session, asked[0].run_id)
+    later = await later_runs(store, caller, session, asked[0].run_id)
     if later == [] and unanswered(session.messages):  # nobody has gone on yet
-        return resuming(who, session, asked, manner)
+        return resuming(caller, session, asked, options)
     if not later:
         return None
     run = later[-1]
     if run.status in ANSWERED:
-        return Ask(who, manner, (), again=run.run_id)
+        return RunRequest(caller, options, (), again=run.run_id)
     if len(later) == 1 and session.messages[-1].role is Role.TOOL and not unanswered(session.messages):
-        return resuming(who, session, (), manner)
+        return resuming(caller, session, (), options)
     raise Conflict(BROKEN_OFF)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from task.api.edge.identity import Who
+from task.api.edge.identity import ApiCaller
 from task.api.edge.rendering import json_response
 from task.api.openai.completions import NOBODY, broken, content_of, failed
 from task.api.openai.documents import ResultBody, TraceBody, TraceList, failures
@@ -40,16 +40,16 @@ def platform_routes(service: Service) -> APIRouter:
     )
     async def chat(body: ChatRequest, request: Request) -> Response:
         """Answer a conversation in a session, which is made where none is named."""
-        who = await service.who(request)
-        received = await service.received(request, who, body)
+        caller = await service.caller(request)
+        received = await service.received(request, caller, body)
         given = {"temperature": body.temperature, "top_p": body.top_p, "max_tokens": body.max_tokens or CHAT_TOKENS}
         prompt = f"{CHAT_PROMPT}\n\n{await service.engine.prompt()}"
-        manner = service.manner("chat", body, received, service.sampled(**given), prompt)
-        manner = replace(manner, warnings=service.warnings(body, manner.model, given))
+        options = service.options("chat", body, received, service.sampled(**given), prompt)
+        options = replace(options, warnings=service.warnings(body, options.model, given))
         ask = (
-            await service.preparing.in_new_session(who, received, manner)
+            await service.preparing.in_new_session(caller, received, options)
             if body.session_id is None
-            else await service.preparing.ask(who, received, manner, body.session_id)
+            else await service.preparing.ask(caller, received, options, body.session_id)
         )
         active = await service.started(ask)
         if not await service.answers.ended(active, request):
@@ -74,8 +74,8 @@ def _session_routes(routes: APIRouter, service: Service) -> None:
     )
     async def start_session(request: Request, body: SessionStart | None = None) -> Response:
         """Begin a session."""
-        who, store = await service.who(request), await service.store()
-        session = await store.sessions.start(who.owner, body.title if body else "")
+        caller, store = await service.caller(request), await service.store()
+        session = await store.sessions.start(caller.owner, body.title if body else "")
         return json_response({"session_id": session.session_id, "started_at": iso(session.started_at)})
 
     @routes.post(
@@ -83,8 +83,8 @@ def _session_routes(routes: APIRouter, service: Service) -> None:
     )
     async def end_session(body: SessionEnd, request: Request) -> Response:
         """End a session; ending it again changes nothing."""
-        who, store = await service.who(request), await service.store()
-        session = await store.sessions.end(who.owner, body.session_id)
+        caller, store = await service.caller(request), await service.store()
+        session = await store.sessions.end(caller.owner, body.session_id)
         ended = iso(session.ended_at) if session.ended_at is not None else None
         count = len(session.said)
         return json_response({"session_id": session.session_id, "message_count": count, "ended_at": ended})
@@ -106,8 +106,8 @@ def _session_routes(routes: APIRouter, service: Service) -> None:
     @routes.get("/sessions", response_model=None, responses={200: {"model": SessionList}, **failures()})
     async def list_sessions(request: Request, limit: Limit = 50, cursor: Text = None) -> Response:
         """The caller's sessions, the last used first."""
-        who, store = await service.who(request), await service.store()
-        page = await store.sessions.list(who.owner, limit, cursor)
+        caller, store = await service.caller(request), await service.store()
+        page = await store.sessions.list(caller.owner, limit, cursor)
         rows = [session.as_row() for session in page.items]
         return json_response({"sessions": rows, "count": len(rows), "cursor": page.cursor})
 
@@ -118,16 +118,16 @@ def _change_routes(routes: APIRouter, service: Service) -> None:
     )
     async def rename_session(session_id: str, body: SessionChange, request: Request) -> Response:
         """Give a session another title."""
-        who, store = await service.who(request), await service.store()
-        await store.sessions.rename(who.owner, session_id, body.title)
-        return json_response((await store.sessions.get(who.owner, session_id)).as_row())
+        caller, store = await service.caller(request), await service.store()
+        await store.sessions.rename(caller.owner, session_id, body.title)
+        return json_response((await store.sessions.get(caller.owner, session_id)).as_row())
 
     @routes.delete("/session/{session_id}", status_code=204, response_model=None, responses=failures(404))
     async def delete_session(session_id: str, request: Request) -> Response:
         """Remove a session with its messages, runs and traces; a run in it is stopped."""
-        who, store = await service.who(request), await service.store()
-        await service.runner.end_in(who.owner, session_id)
-        await store.sessions.delete(who.owner, session_id)
+        caller, store = await service.caller(request), await service.store()
+        await service.runner.end_in(caller.owner, session_id)
+        await store.sessions.delete(caller.owner, session_id)
         return Response(status_code=204)
 
     @routes.post(
@@ -136,13 +136,13 @@ def _change_routes(routes: APIRouter, service: Service) -> None:
     )  # fmt: skip
     async def branch_session(session_id: str, body: SessionBranch, request: Request) -> Response:
         """A new session that begins with the first messages of this one."""
-        who, store = await service.who(request), await service.store()
-        return json_response((await store.sessions.branch(who.owner, session_id, body.keep)).as_dict())
+        caller, store = await service.caller(request), await service.store()
+        return json_response((await store.sessions.branch(caller.owner, session_id, body.keep)).as_dict())
 
 
-async def _session(service: Service, request: Request, session_id: str) -> tuple[Who, Session]:
-    who, store = await service.who(request), await service.store()
-    return who, await store.sessions.get(who.owner, session_id)
+async def _session(service: Service, request: Request, session_id: str) -> tuple[ApiCaller, Session]:
+    caller, store = await service.caller(request), await service.store()
+    return caller, await store.sessions.get(caller.owner, session_id)
 
 
 def _trace_routes(routes: APIRouter, service: Service) -> None:
@@ -160,17 +160,17 @@ def _trace_routes(routes: APIRouter, service: Service) -> None:
         until: Time = None,
     ) -> Response:
         """The caller's traces, the newest first; an operator's key reads everybody's."""
-        who, store = await service.who(request), await service.store()
+        caller, store = await service.caller(request), await service.store()
         which = TraceFilter(session_id, run_id, experiment, status, door, since, until)
-        page = await store.traces.list(_reader(who), limit, cursor, which)
+        page = await store.traces.list(_reader(caller), limit, cursor, which)
         rows: list[dict[str, Any]] = [trace.as_dict() for trace in page.items]
         return json_response({"traces": rows, "count": len(rows), "cursor": page.cursor})
 
     @routes.get("/traces/{trace_id}", response_model=None, responses={200: {"model": TraceBody}, **failures(404)})
     async def get_trace(trace_id: str, request: Request) -> Response:
         """What one run did."""
-        who, store = await service.who(request), await service.store()
-        return json_response((await store.traces.get(_reader(who), trace_id)).as_dict())
+        caller, store = await service.caller(request), await service.store()
+        return json_response((await store.traces.get(_reader(caller), trace_id)).as_dict())
 
     @routes.get(
         "/traces/{trace_id}/calls/{position}", response_model=None,
@@ -178,16 +178,16 @@ def _trace_routes(routes: APIRouter, service: Service) -> None:
     )  # fmt: skip
     async def get_result(trace_id: str, position: Annotated[int, Path(ge=0)], request: Request) -> Response:
         """The whole result of one call of a trace; calls count from 0."""
-        who, store = await service.who(request), await service.store()
-        return json_response({"result": await store.traces.result(_reader(who), trace_id, position)})
+        caller, store = await service.caller(request), await service.store()
+        return json_response({"result": await store.traces.result(_reader(caller), trace_id, position)})
 
     @routes.delete("/traces/{trace_id}", status_code=204, response_model=None, responses=failures(404))
     async def delete_trace(trace_id: str, request: Request) -> Response:
         """Remove a trace."""
-        who, store = await service.who(request), await service.store()
-        await store.traces.delete(who.owner, trace_id)
+        caller, store = await service.caller(request), await service.store()
+        await store.traces.delete(caller.owner, trace_id)
         return Response(status_code=204)
 
 
-def _reader(who: Who) -> str | None:
-    return None if who.operator else who.owner
+def _reader(caller: ApiCaller) -> str | None:
+    return None if caller.operator else caller.owner

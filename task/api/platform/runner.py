@@ -14,9 +14,9 @@ from task.api.answering import Answering, Result
 from task.api.edge.failures import failure_of
 from task.api.edge.rendering import usage_data
 from task.api.engine import Engine
-from task.api.platform.asks import Ask
 from task.api.platform.choice import RunChoice
-from task.api.platform.owing import kept_turn
+from task.api.platform.kept_turns import kept_turn
+from task.api.platform.run_request import RunRequest
 from task.errors import StoreUnavailable
 from task.store.records import FINISHED, Event, Run
 from task.store.runs import ENDING_SECONDS
@@ -35,7 +35,7 @@ class ActiveRun:
 
     run: Run
     model: str
-    ask: Ask
+    ask: RunRequest
     store: Store
     ended: asyncio.Future[None]
     result: Result | None = None
@@ -69,7 +69,7 @@ class Runner:
         self._answering = Answering(engine)
         self._active: dict[str, ActiveRun] = {}
 
-    async def start(self, ask: Ask) -> ActiveRun:
+    async def start(self, ask: RunRequest) -> ActiveRun:
         """Begin the run; it goes on by itself.
 
         Raises:
@@ -79,9 +79,13 @@ class Runner:
         store = await self._engine.store.get()
         trace_id = await store.traces.new_id()
         run = await store.runs.begin(
-            ask.who.owner, session=ask.session, messages=ask.new, trace_id=trace_id, experiment=ask.manner.experiment
+            ask.caller.owner,
+            session=ask.session,
+            messages=ask.new,
+            trace_id=trace_id,
+            experiment=ask.options.experiment,
         )
-        active = ActiveRun(run, ask.manner.model, ask, store, asyncio.get_running_loop().create_future())
+        active = ActiveRun(run, ask.options.model, ask, store, asyncio.get_running_loop().create_future())
         active.session_id = run.session_id
         self._active[run.run_id] = active
         active.task = asyncio.create_task(self._work(active, store, trace_id))
@@ -170,7 +174,7 @@ class Runner:
         stopping = asyncio.create_task(self._stopped(active, store))
         try:
             told = {"run_id": run.run_id, "session_id": run.session_id, "trace_id": trace_id, "model": active.model}
-            choice.emit("started", **told, messages=len(ask.history), request=ask.manner.as_dict())
+            choice.emit("started", **told, messages=len(ask.history), request=ask.options.as_dict())
             active.result = await self._answering.answer(ask, run, choice, observer, store)
         except asyncio.CancelledError:
             active.result = Result("cancelled", text=choice.text)
@@ -192,7 +196,7 @@ class Runner:
         self._tell(active, result, choice)
         kept = kept_turn(ask, result.added, result.calls, result.question) if result.error is None else None
         if kept is not None:
-            store.turns.keep(ask.who.owner, *kept, session_id=ask.session.session_id if ask.session else None)
+            store.turns.keep(ask.caller.owner, *kept, session_id=ask.session.session_id if ask.session else None)
         try:
             error = str(result.error) if result.error is not None else None
             await store.runs.finish(
@@ -242,10 +246,10 @@ class Runner:
         active.ended.set_result(None)
 
 
-def _start(ask: Ask, run: Run) -> TraceStart:
-    manner = ask.manner
+def _start(ask: RunRequest, run: Run) -> TraceStart:
+    options = ask.options
     return TraceStart(
-        ask.who.owner, manner.door, manner.model, manner.options, ask.new, history=len(ask.history),
-        session_id=run.session_id, run_id=run.run_id, experiment=manner.experiment,
-        parent=trace_context(ask.who.headers), warnings=manner.warnings,
+        ask.caller.owner, options.door, options.model, options.model_options, ask.new, history=len(ask.history),
+        session_id=run.session_id, run_id=run.run_id, experiment=options.experiment,
+        parent=trace_context(ask.caller.headers), warnings=options.warnings,
     )  # fmt: skip

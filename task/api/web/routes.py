@@ -48,7 +48,7 @@ def markdown_routes(service: Service) -> APIRouter:
     )  # fmt: skip
     async def render(body: MarkdownRequest, request: Request) -> Response:
         """Render texts as HTML in which nothing acts: no scripts, no HTML of the text's own, no remote pictures."""
-        await service.who(request)
+        await service.caller(request)
         rendered = await asyncio.to_thread(_all, body.texts)
         return json_response({"texts": [[asdict(block) for block in blocks] for blocks in rendered]})
 

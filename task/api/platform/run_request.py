@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from task.api.edge.identity import Who
+from task.api.edge.identity import ApiCaller
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, Message
 from task.llm.base import ModelOptions
@@ -17,7 +17,7 @@ TITLE_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class RunOptions:
     """How to answer. `prompt` is the caller's own system prompt, None where there is none; `tools` are the caller's
     functions; `choice` is OpenAI's `tool_choice`; `previous` is the response that a response goes on with; `metadata`
     is the caller's own, told again; `warnings` say what of the request has no effect."""
@@ -25,7 +25,7 @@ class Manner:
     door: str
     model: str
     prompt: str | None = None
-    options: ModelOptions = field(default_factory=ModelOptions)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
     tools: tuple[Mapping[str, Any], ...] = ()
     choice: str | Mapping[str, Any] | None = None
     mode: PermissionMode = PermissionMode.DEFAULT
@@ -36,13 +36,13 @@ class Manner:
 
     def as_dict(self) -> dict[str, Any]:
         options = {
-            "temperature": self.options.temperature,
-            "top_p": self.options.top_p,
-            "max_tokens": self.options.max_tokens,
-            "stop": self.options.stop,
-            "seed": self.options.seed,
-            "reasoning_effort": self.options.reasoning_effort,
-            "extra": dict(self.options.extra),
+            "temperature": self.model_options.temperature,
+            "top_p": self.model_options.top_p,
+            "max_tokens": self.model_options.max_tokens,
+            "stop": self.model_options.stop,
+            "seed": self.model_options.seed,
+            "reasoning_effort": self.model_options.reasoning_effort,
+            "extra": dict(self.model_options.extra),
         }
         return {
             "door": self.door, "model": self.model, "prompt": self.prompt, "options": options,
@@ -52,8 +52,8 @@ class Manner:
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Manner:
-        """The manner of `as_dict`."""
+    def from_dict(cls, data: Mapping[str, Any]) -> RunOptions:
+        """The options of `as_dict`."""
         return cls(
             data["door"], data["model"], data["prompt"], ModelOptions(**data["options"]), tuple(data["tools"]),
             data.get("choice"), PermissionMode(data["mode"]), data["experiment"], data.get("previous"),
@@ -62,7 +62,7 @@ class Manner:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class RunRequest:
     """One run: `history` is what was said before, `new` what this request adds to it and to its `session`.
 
     `files` are the conversation's attachments; `answered` are the decisions about the calls that `history` ends with.
@@ -70,8 +70,8 @@ class Ask:
     `start` is the place among them at which the turn began. With `again` the answer of that run is told once more.
     """
 
-    who: Who
-    manner: Manner
+    caller: ApiCaller
+    options: RunOptions
     new: tuple[Message, ...]
     history: tuple[Message, ...] = ()
     session: Session | None = None

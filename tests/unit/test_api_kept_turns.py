@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from task.api.platform.owing import conversation_key
+from task.api.platform.kept_turns import conversation_key
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall
 
 

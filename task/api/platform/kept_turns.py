@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from task.api.platform.asks import Ask
+from task.api.platform.run_request import RunRequest
 from task.conversation.history import unanswered
 from task.conversation.messages import Message, Role, ToolCall
 from task.conversation.replies import is_reply
@@ -54,14 +54,16 @@ async def completed(store: Store, owner: str, prompt: str | None, sent: Sequence
     return Completed(result, start)
 
 
-def kept_turn(ask: Ask, added: Sequence[Message], calls: Sequence[ToolCall], question: str) -> tuple[str, Turn] | None:
+def kept_turn(
+    ask: RunRequest, added: Sequence[Message], calls: Sequence[ToolCall], question: str
+) -> tuple[str, Turn] | None:
     """The turn that such a caller comes back to, with its key; None where it was shown all of it.
 
     `calls` are the caller's to make, `question` is what was asked about others.
     """
     if not ask.sent or not (calls or ask.start is not None):
         return None
-    before = _Before(ask.who.owner, ask.manner.prompt)
+    before = _Before(ask.caller.owner, ask.options.prompt)
     before.add(ask.sent)
     start, turn = len(ask.sent), tuple(added)
     if ask.start is not None:
