@@ -25,7 +25,7 @@ from task.documents.workers.limits import ReaderLimits
 from task.documents.workers.pool import ReaderPool
 from task.errors import InvalidRequest, ProviderError, SettingsError, new_reference
 from task.llm.base import ModelOptions
-from task.llm.profiles import PROFILES, Profile
+from task.llm.chat_request import PROFILES, Profile
 from task.llm.transport import Retries
 from task.loop import Limits
 from task.permission_setup import permissions_of

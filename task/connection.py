@@ -15,10 +15,9 @@ from task.blocking import close_all
 from task.conversation.messages import Attachment
 from task.conversation.state import StateSeal
 from task.llm.base import ChatModel, ModelOptions
-from task.llm.dial import DialChatModel
-from task.llm.listings import ModelListings
+from task.llm.chat_request import Profile, profile_for
+from task.llm.dial import DialChatModel, ModelListings
 from task.llm.openai import OpenAIChatModel
-from task.llm.profiles import Profile, profile_for
 from task.llm.transport import RETRIES, Retries, new_session
 from task.llm.window import ContextWindow
 from task.loop import Limits

@@ -13,7 +13,7 @@ from typing import Protocol
 import aiohttp
 import orjson
 
-from task.llm.credentials import core_headers
+from task.llm.dial import core_headers
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from task.conversation.replies import CALLS, CHECKED, CHECKED_TEXT, DECISION
-from task.permissions.icerc import words
-from task.permissions.visible import visible
+from task.permissions.icerc import visible, words
 from task.tools.base import BaseTool
 from task.tools.briefs import split_brief
 from task.tools.toolbox import Pending

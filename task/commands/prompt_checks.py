@@ -9,7 +9,7 @@ from task.app import default_tools, mcp_specs
 from task.commands.checks import Check
 from task.context.prompt import context_prompt
 from task.context_setup import context_manager
-from task.conversation.tokens import text_tokens
+from task.conversation.pruning import text_tokens
 from task.errors import SettingsError
 from task.llm.window import schema_tokens
 from task.prompts import SYSTEM_PROMPT

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from task.errors import ConfigError, SettingsError
-from task.llm.profiles import AZURE, OPENAI, profile_for
+from task.llm.chat_request import AZURE, OPENAI, profile_for
 from task.settings import Settings, load_settings
 
 _PROVIDERS = {OPENAI.name: "openai", AZURE.name: "azure_openai", "gemini": "gemini", "anthropic": "anthropic"}

@@ -140,3 +140,17 @@ def _parts(content: str | list[dict[str, Any]] | None) -> list[dict[str, Any]]:
     if isinstance(content, list):
         return content
     return [{"type": "text", "text": content}] if content else []
+
+
+# Headers that speak of this very call, or carry what only this application may see.
+_OURS = ("x-upstream-", "x-forwarded-", "x-dial-override-name", "x-dial-deployment-id", "x-dial-application-")
+
+
+def forwarded(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers that travel on to models and servers: the trace context, and `X-*` that are not addressed to us."""
+    return {
+        name: value
+        for name, value in headers.items()
+        if name.lower() in ("traceparent", "tracestate")
+        or (name.lower().startswith("x-") and not name.lower().startswith(_OURS))
+    }

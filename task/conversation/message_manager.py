@@ -12,11 +12,19 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from task.conversation.history import repaired
-from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, system, user
-from task.conversation.pruning import Budget, cut, shortened
-from task.conversation.stored_messages import TOOL_RESULT, restored
+from task.conversation.messages import (
+    TOOL_RESULT,
+    FunctionCall,
+    Message,
+    Role,
+    ToolCall,
+    assistant,
+    restored,
+    system,
+    user,
+)
+from task.conversation.pruning import Budget, TokenCounter, cut, message_tokens, shortened
 from task.conversation.summaries import Summariser, summary
-from task.conversation.tokens import TokenCounter, message_tokens
 from task.errors import ConfigError, FrameworkError
 
 _AFTER_A_SUMMARY = 0.5  # of the limits: a summary costs a model request, so the next one should be far

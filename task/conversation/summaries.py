@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from task.conversation.messages import Message, Role, assistant
-from task.conversation.tokens import BYTES_PER_TOKEN, text_tokens
+from task.conversation.pruning import BYTES_PER_TOKEN, text_tokens
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ from aidial_sdk.chat_completion import Request
 from aidial_sdk.chat_completion import Role as DialRole
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from task.conversation.headers import forwarded
-from task.conversation.inputs import Incoming
+from task.conversation.inputs import Incoming, forwarded
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
 from task.errors import InvalidRequest
 from task.permissions.decisions import PermissionMode

@@ -2,14 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import orjson
 
 from task.conversation.messages import Message, Role
 from task.llm.base import ModelOptions, ToolSchema
-from task.llm.profiles import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """How requests to one kind of provider differ from OpenAI's plain form.
+
+    `refused`: names of `ModelOptions` (or of its `extra`) that are not sent. `empty_content`: what stands for missing
+    text beside tool calls. `replays_reasoning`: whether a message with calls takes its `reasoning_content` along, where
+    it has some or always. `call_extra`: what every call of the history carries in addition. `key_header`:
+    `Authorization` (as bearer) or another header (as it is). `api_version`: sent where the address names none.
+    """
+
+    name: str
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    refused: frozenset[str] = frozenset()
+    system_role: Role = Role.SYSTEM
+    empty_content: Literal["absent", "text"] = "absent"
+    replays_reasoning: Literal["never", "told", "always"] = "never"
+    call_extra: Mapping[str, Any] | None = None
+    streams_usage: bool = True
+    key_header: str = "Authorization"
+    api_version: str | None = None
+
+    def dropped(self, options: ModelOptions) -> tuple[str, ...]:
+        """The caller's parameters that this provider will not get; a trace says so."""
+        return tuple(
+            sorted(name for name in self.refused if getattr(options, name, options.extra.get(name)) is not None)
+        )
+
+
+_SAMPLING = frozenset({"temperature", "top_p"})
+_TOP_K = frozenset({"top_k"})  # no part of OpenAI's API; those who speak it strictly answer with a 400
+
+GENERIC = Profile("generic")
+OPENAI = Profile("openai", max_tokens_field="max_completion_tokens", refused=_TOP_K)
+REASONING = Profile(
+    "reasoning",
+    max_tokens_field="max_completion_tokens",
+    refused=_SAMPLING | _TOP_K | {"stop", "presence_penalty", "frequency_penalty", "logit_bias"},
+    system_role=Role.DEVELOPER,
+)
+AZURE = Profile("azure", key_header="api-key", api_version="2024-10-21", refused=_TOP_K)
+GEMINI = Profile(
+    "gemini",
+    refused=_TOP_K | {"seed", "frequency_penalty", "presence_penalty", "logit_bias", "parallel_tool_calls"},
+    # Gemini 3 refuses calls without its signature; this is the stand-in that its documentation gives for calls whose
+    # signature is not kept: https://ai.google.dev/gemini-api/docs/thought-signatures
+    call_extra=MappingProxyType(
+        {"extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}}
+    ),
+)
+# It accepts these and ignores them: https://platform.claude.com/docs/en/api/openai-sdk
+ANTHROPIC = Profile(
+    "anthropic",
+    refused=_TOP_K | {"seed", "reasoning_effort", "presence_penalty", "frequency_penalty", "logit_bias"},
+)
+# https://api-docs.deepseek.com/guides/thinking_mode: a call without its reasoning, even if empty, is a 400.
+DEEPSEEK = Profile("deepseek", empty_content="text", replays_reasoning="always")
+THINKING = Profile("thinking", replays_reasoning="told")
+BASIC = Profile("basic", empty_content="text", streams_usage=False)
+
+PROFILES: Mapping[str, Profile] = MappingProxyType(
+    {p.name: p for p in (GENERIC, OPENAI, REASONING, AZURE, GEMINI, ANTHROPIC, DEEPSEEK, THINKING, BASIC)}
+)
+
+_REASONING_MODEL = re.compile(r"(^|[/.])(o[1-9]|gpt-5)(?!.*chat)($|[-.\d])")
+_THINKING_MODEL = re.compile(r"deepseek|kimi|glm-|minimax", re.IGNORECASE)
+_HOSTS = (
+    ("api.openai.com", OPENAI),
+    (".openai.azure.com", AZURE),
+    (".cognitiveservices.azure.com", AZURE),
+    ("generativelanguage.googleapis.com", GEMINI),
+    ("api.anthropic.com", ANTHROPIC),
+    ("api.deepseek.com", DEEPSEEK),
+    ("api.moonshot.ai", DEEPSEEK),
+    ("api.moonshot.cn", DEEPSEEK),
+)
+
+
+def profile_for(model: str, base_url: str | None = None) -> Profile:
+    """The profile for a model's name behind an address; None stands for DIAL, where only the name tells.
+
+    The host decides how a request is sent, a reasoning model's name which parameters it may carry.
+    """
+    host = (urlsplit(base_url).hostname or "") if base_url else ""
+    profile = next((profile for ending, profile in _HOSTS if host == ending or host.endswith(ending)), GENERIC)
+    if _REASONING_MODEL.search(model.lower()):
+        return replace(REASONING, name=_joined(profile), key_header=profile.key_header, api_version=profile.api_version)
+    if profile is GENERIC and _THINKING_MODEL.search(model):
+        return THINKING
+    return profile
+
+
+def _joined(profile: Profile) -> str:
+    return REASONING.name if profile in (GENERIC, OPENAI) else f"{profile.name}-{REASONING.name}"
+
 
 _OPTIONS = ("temperature", "top_p", "stop", "seed", "reasoning_effort")
 _SYSTEM = Role.SYSTEM  # looked for in the enum it would cost more than the rest of the question

@@ -10,8 +10,7 @@ import aiohttp
 from task.conversation.messages import Message
 from task.llm.base import Delta, ModelOptions, ToolSchema
 from task.llm.chat_chunks import chat_deltas
-from task.llm.chat_request import request_body
-from task.llm.profiles import Profile, profile_for
+from task.llm.chat_request import Profile, profile_for, request_body
 from task.llm.transport import RETRIES, Post, Retries, answer_bytes
 
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from string import Template
+from typing import Any, Literal
 
-from task.conversation.messages import Message
-from task.errors import ProviderError
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from task.conversation.messages import Message, Role
+from task.errors import ProviderError, SettingsError
 from task.llm.accumulator import new_call_id
 from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, ToolCallDelta, ToolSchema, Usage
+
+_WORD = re.compile(r"\S+\s*|\s+")
+_ATTACHED = re.compile(r"^- (?P<title>.*) \((?P<type>[^()]*)\): (?P<url>\S+)$")
+_BLOCK = "Attached files:"
+_RESULT_LIMIT = 2000  # characters of tool results that a template shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +115,7 @@ class ScriptedModel:
 
     @classmethod
     def from_file(cls, path: Path, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> ScriptedModel:
-        """The model that a YAML file describes; shape: `task.llm.script_file.ScriptFile`."""
-        from task.llm.script_file import load_script
-
+        """The model that a YAML file describes; shape: `ScriptFile`."""
         script = load_script(path)
         replies = script.first_replies()
         return cls(*replies, name=script.name, then=script.reply, keep_requests=False, sleep=sleep)
@@ -146,3 +155,140 @@ class ScriptedModel:
         if self._then is not None:
             return self._then(messages, tools)
         raise ProviderError(f"the script has no reply number {number + 1}", status_code=400, code="script_exhausted")
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CallData(_Data):
+    """One call; the strings in `arguments` are templates."""
+
+    tool: str
+    arguments: dict[str, Any] = {}
+
+
+class ReplyData(_Data):
+    """One answer: text, whole or in pieces, then calls.
+
+    `by_word` cuts the text into words; `pause`: seconds between pieces; `usage`: prompt and completion tokens.
+    """
+
+    text: str | list[str] = ""
+    reasoning: str = ""
+    call: list[CallData] = []
+    pause: float = 0.0
+    by_word: bool = False
+    usage: tuple[int, int] | None = None
+    finish: str | None = None
+
+    def reply(self, values: Mapping[str, str] | None = None) -> Reply:
+        """The reply; with `values`, `$name` in texts and arguments is filled in."""
+        fill = partial(_filled, values=values)
+        pieces = [self.text] if isinstance(self.text, str) else self.text
+        pieces = [fill(piece) for piece in pieces if piece]
+        if self.by_word:
+            pieces = [word for piece in pieces for word in _WORD.findall(piece)]
+        reply = says(
+            *pieces, pause=self.pause, reasoning=self.reasoning, usage=Usage(*self.usage) if self.usage else None
+        )
+        for call in self.call:
+            reply &= wants(call.tool, **{name: fill(value) for name, value in call.arguments.items()})
+        return reply & Reply((Finish(self.finish),)) if self.finish else reply
+
+
+class When(_Data):
+    """When a rule fits: the last message's role, a file attached to it (by extension or MIME type), a tool offered."""
+
+    last: Literal["user", "tool"] | None = None
+    attached: list[str] | None = None
+    tool: str | None = None
+
+
+class Rule(ReplyData):
+    """A reply for every request that `when` fits. With `attached`, its calls are made once for each fitting file."""
+
+    when: When = When()
+
+
+class ScriptFile(_Data):
+    """A scripted model: its name, replies for the first requests, then the first rule that fits.
+
+    Templates know `$tools` (names offered), `$results` (the newest tool results, quoted and cut) and, where the rule
+    asks for an attachment, `$title`, `$type` and `$url`.
+    """
+
+    name: str
+    replies: list[ReplyData] = []
+    rules: list[Rule] = []
+
+    def first_replies(self) -> list[Reply]:
+        return [data.reply() for data in self.replies]
+
+    def reply(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Reply:
+        offered = [str(tool["function"]["name"]) for tool in tools]
+        values = {"tools": ", ".join(f"`{name}`" for name in offered) or "none", "results": _quoted_results(messages)}
+        for rule in self.rules:
+            if (reply := _applied(rule, messages, offered, values)) is not None:
+                return reply
+        raise ProviderError(f"no rule of the script {self.name} fits", status_code=400, code="script_exhausted")
+
+
+def load_script(path: Path) -> ScriptFile:
+    """Raises:
+    SettingsError: the file is not there or not a script; one line.
+    """
+    try:
+        return ScriptFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, yaml.YAMLError) as error:
+        raise SettingsError(f"{path.name} cannot be read as a script: {' '.join(str(error).split())}") from error
+    except ValidationError as error:
+        fault = error.errors()[0]
+        raise SettingsError(f"{path.name}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from error
+
+
+def _applied(
+    rule: Rule, messages: Sequence[Message], offered: Sequence[str], values: Mapping[str, str]
+) -> Reply | None:
+    when = rule.when
+    last = messages[-1] if messages else None
+    if when.last is not None and (last is None or last.role.value != when.last):
+        return None
+    if when.tool is not None and when.tool not in offered:
+        return None
+    if when.attached is None:
+        return rule.reply(values)
+    files = [file for file in _attachments(last) if _fits(file, when.attached)]
+    if not files:
+        return None
+    first, *more = (rule.reply({**values, **file}) for file in files)
+    for reply in more:
+        first &= Reply(reply.calls)
+    return first
+
+
+def _attachments(message: Message | None) -> list[dict[str, str]]:
+    """The files that the block at the end of a message lists: title, type and url of each."""
+    _, found, block = message.text().rpartition(f"{_BLOCK}\n") if message else ("", "", "")
+    lines = [_ATTACHED.match(line) for line in block.strip().splitlines()] if found else []
+    return [line.groupdict() for line in lines if line is not None]
+
+
+def _fits(file: Mapping[str, str], kinds: Sequence[str]) -> bool:
+    endings = tuple(f".{kind}" for kind in kinds if "/" not in kind)
+    return file["type"] in kinds or file["title"].lower().endswith(endings) or file["url"].lower().endswith(endings)
+
+
+def _quoted_results(messages: Sequence[Message]) -> str:
+    results: list[str] = []
+    for message in reversed(messages):
+        if message.role is not Role.TOOL:
+            break
+        results.insert(0, f"{message.name or 'tool'}:\n{message.text()}")
+    text = "\n\n".join(results)
+    cut = f"{text[:_RESULT_LIMIT]}\n[cut, {len(text)} characters in all]" if len(text) > _RESULT_LIMIT else text
+    return "\n".join(f"> {line}".rstrip() for line in cut.splitlines())
+
+
+def _filled(value: Any, values: Mapping[str, str] | None) -> Any:
+    return Template(value).safe_substitute(values) if isinstance(value, str) and values is not None else value

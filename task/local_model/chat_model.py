@@ -13,9 +13,9 @@ import aiohttp
 from task.conversation.messages import Message
 from task.errors import ProviderError
 from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, ToolSchema, Usage
+from task.llm.chat_request import BASIC
 from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
 from task.llm.openai import OpenAIChatModel
-from task.llm.profiles import BASIC
 from task.llm.transport import Retries
 from task.local_model.decision import REPLY, Decision, addresses_in, call_deltas, decision_schema, decisions_of
 from task.local_model.line import Line

@@ -13,7 +13,7 @@ from task.permissions.decisions import CallRequest
 from task.permissions.effects import Effect
 from task.permissions.programs import FETCHING, HARMLESS_TARGETS, SENDING, all_commands, program_of
 from task.permissions.shell import Command, Script, parsed
-from task.permissions.urls import host_of, is_dial_file, named_strings, urls_in, urls_of_text
+from task.permissions.taint import host_of, is_dial_file, named_strings, urls_in, urls_of_text
 
 _PATHS = re.compile(r"path|file|dir|folder|cwd|root|source|dest|target", re.IGNORECASE)
 _COMMANDS = frozenset({"command", "cmd", "shell", "bash", "command_line", "commandline"})

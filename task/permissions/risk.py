@@ -8,10 +8,9 @@ from collections.abc import Iterator
 
 from task.permissions.effects import Effect
 from task.permissions.facts import CallFacts, outside
-from task.permissions.icerc import Level, RiskAssessment
+from task.permissions.icerc import Level, RiskAssessment, spelt_out, tricks
 from task.permissions.programs import Finding, findings
-from task.permissions.urls import named_strings
-from task.permissions.visible import spelt_out, tricks
+from task.permissions.taint import named_strings
 
 MOST_DETAILS, DETAIL_CHARS = 12, 200
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")

@@ -16,7 +16,7 @@ import aiohttp
 import orjson
 
 from task.errors import ToolError
-from task.llm.credentials import client_credentials, core_headers
+from task.llm.dial import client_credentials, core_headers
 from task.tools.dial_urls import file_url, folder_of, in_reach, own, shortened
 
 if TYPE_CHECKING:  # their import takes most of a second; `DialFiles.open` loads them off the event loop

@@ -7,7 +7,7 @@ from typing import Self
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from task.errors import ToolError
-from task.llm.credentials import UserToken
+from task.llm.dial import UserToken
 
 
 class FolderKey(str):

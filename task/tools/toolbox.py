@@ -13,8 +13,7 @@ from task.conversation.sinks import ChoiceSink, StageSink
 from task.errors import ArgumentsError, SettingsError
 from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate
 from task.permissions.effects import Origin
-from task.permissions.icerc import ICERC
-from task.permissions.outcome import mismatch
+from task.permissions.icerc import ICERC, mismatch
 from task.permissions.taint import ContextView
 from task.tools.base import BaseTool
 from task.tools.briefs import split_brief

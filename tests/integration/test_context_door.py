@@ -8,7 +8,7 @@ import pytest
 
 from task.context_setup import live_context
 from task.errors import SettingsError
-from task.llm.listings import ModelListings
+from task.llm.dial import ModelListings
 from task.llm.scripted import Reply, says, wants
 from task.llm.transport import new_session
 from task.prompts import SYSTEM_PROMPT

@@ -19,7 +19,7 @@ from task.approvals.door import Permissions
 from task.connection import Connection
 from task.conversation.state import StateSeal
 from task.llm.base import ChatModel
-from task.llm.listings import ModelListings
+from task.llm.dial import ModelListings
 from task.permissions.policy import DEFAULT_POLICY, Policy
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles

@@ -6,7 +6,7 @@ A YAML file holds a list of conversations:
       turns:
         - user: What is 25 * 47?
           attachments: [{title: report.csv, type: text/csv, file: report.csv}]     # optional, handed through as it is
-          model:                                    # one item per model request: task.llm.script_file.ReplyData
+          model:                                    # one item per model request: task.llm.scripted.ReplyData
             - call: [{tool: calculator, arguments: {expression: 25*47}}]
             - text: ["11", "75"]
           tool_calls: [{tool: calculator, arguments: {expression: 25*47}}]         # expected, in order
@@ -22,8 +22,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from task.llm.script_file import CallData, ReplyData
-from task.llm.scripted import Reply
+from task.llm.scripted import CallData, Reply, ReplyData
 
 
 class Turn(BaseModel):

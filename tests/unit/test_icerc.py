@@ -9,8 +9,7 @@ from markdown_it import MarkdownIt
 
 from task.permissions.effects import Effect
 from task.permissions.gate import card_of
-from task.permissions.icerc import ICERC, Brief, RiskAssessment
-from task.permissions.visible import spelt_out, tricks, visible
+from task.permissions.icerc import ICERC, Brief, RiskAssessment, spelt_out, tricks, visible
 from tests.support.gating import CHANGES, RUNS, after_search, facts, request
 
 CARD = ICERC("Tidy up", "rm -rf build", "The folder build is gone", RiskAssessment("high", "runs 1 command", "a\nb"))

@@ -16,9 +16,9 @@ from task.errors import ProviderError
 from task.llm.accumulator import Accumulator
 from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, Usage
 from task.llm.chat_chunks import chat_deltas
+from task.llm.chat_request import AZURE
 from task.llm.failures import INTERRUPTED, MALFORMED
 from task.llm.openai import OpenAIChatModel, completions_url
-from task.llm.profiles import AZURE
 from task.llm.scripted import Reply, says, wants
 from task.llm.transport import new_session
 from tests.support.streams import random_stream

@@ -9,8 +9,7 @@ import pytest
 from task.conversation.messages import FunctionCall, ToolCall
 from task.errors import ToolError
 from task.permissions.decisions import Allowed, CallRequest, Decision
-from task.permissions.icerc import ICERC
-from task.permissions.outcome import mismatch
+from task.permissions.icerc import ICERC, mismatch
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.tools import MadeTool, answering

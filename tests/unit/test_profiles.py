@@ -10,8 +10,7 @@ import pytest
 
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, system, tool_message, user
 from task.llm.base import ModelOptions, ToolSchema
-from task.llm.chat_request import request_body
-from task.llm.profiles import DEEPSEEK, GENERIC, PROFILES, THINKING, Profile, profile_for
+from task.llm.chat_request import DEEPSEEK, GENERIC, PROFILES, THINKING, Profile, profile_for, request_body
 
 CALL = ToolCall("call_1", FunctionCall("f", '{"x": 1}'))
 TOOL: ToolSchema = {"type": "function", "function": {"name": "f", "description": "", "parameters": {}}}

@@ -11,8 +11,7 @@ import pytest
 
 from task.conversation.history import repaired
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, system, tool_message, user
-from task.conversation.pruning import SHORTENED, Budget, cut, fits, pruned
-from task.conversation.tokens import PICTURE_TOKENS, message_tokens, text_tokens
+from task.conversation.pruning import PICTURE_TOKENS, SHORTENED, Budget, cut, fits, message_tokens, pruned, text_tokens
 from tests.support.upstream_rules import fault_of
 
 

@@ -7,8 +7,7 @@ from time import process_time
 import pytest
 
 from task.conversation.messages import Message, Role, assistant, user
-from task.permissions.taint import ContextView
-from task.permissions.urls import host_of, stands_in, urls_in
+from task.permissions.taint import ContextView, host_of, stands_in, urls_in
 from tests.support.gating import ORIGINS, after_search, turn
 
 URL = "https://docs.example/a?page=2"

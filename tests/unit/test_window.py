@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, system, tool_message, user
+from task.conversation.pruning import message_tokens
 from task.conversation.summaries import HEADER
-from task.conversation.tokens import message_tokens
 from task.errors import ProviderError
 from task.llm.failures import CONTEXT_LENGTH
 from task.llm.scripted import Reply, ScriptedModel, fails, says, wants

@@ -14,9 +14,9 @@ import aiohttp
 
 from task.api.edge.failures import Refused
 from task.connection import Connection
-from task.conversation.headers import forwarded
+from task.conversation.inputs import forwarded
 from task.errors import StoreUnavailable, ToolError
-from task.llm.credentials import UserToken
+from task.llm.dial import UserToken
 from task.store.opening import StoreAccess
 from task.tools.dial_urls import OwnersKey, filing
 

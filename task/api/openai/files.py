@@ -20,7 +20,7 @@ from task.api.edge.failures import Refused
 from task.api.edge.identity import ApiCaller
 from task.connection import Connection
 from task.errors import InvalidRequest, NotFound, ToolError
-from task.llm.credentials import core_headers
+from task.llm.dial import core_headers
 from task.tools.dial_urls import file_url, in_reach
 
 Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]

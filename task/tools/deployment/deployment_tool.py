@@ -13,8 +13,8 @@ from task.conversation.sinks import StageSink
 from task.errors import ProviderError, ToolError
 from task.llm.accumulator import Accumulator
 from task.llm.base import Delta, ModelOptions, TextDelta, Usage
+from task.llm.chat_request import BASIC
 from task.llm.dial import DialChatModel
-from task.llm.profiles import BASIC
 from task.llm.transport import Retries, new_session
 from task.permissions.effects import Origin
 from task.tools.base import BaseTool

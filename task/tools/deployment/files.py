@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from task.conversation.messages import Attachment
 from task.errors import ToolError
-from task.llm.credentials import client_credentials
+from task.llm.dial import client_credentials
 
 MAX_BYTES = 50 * 2**20
 _CARD_CHARS = 40_000  # a longer text is a file

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.errors import ToolError
-from task.llm.credentials import core_headers
+from task.llm.dial import core_headers
 from task.tools.base import BaseTool
 from task.tools.mcp.connection import SERVICE, Identity
 from task.tools.mcp.mcp_client import MCPClient

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from task.errors import ToolError
-from task.llm.credentials import client_credentials
+from task.llm.dial import client_credentials
 
 SECONDS = 60
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from task.errors import ToolError
-from task.llm.credentials import client_credentials
+from task.llm.dial import client_credentials
 
 _FORM = "files/{bucket}/{path}, as it stands in the message's attachments"
 
