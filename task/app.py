@@ -30,10 +30,10 @@ from task.llm.transport import Retries
 from task.loop import Limits
 from task.permission_setup import permissions_of
 from task.prompts import SYSTEM_PROMPT
-from task.runs.recorded import recorded
+from task.runs.traces import recorded
 from task.settings import LimitSettings, McpServerSettings, Settings, load_settings
 from task.settings.installation import installation_secret
-from task.store.opening import StoreAccess
+from task.store.access import StoreAccess
 from task.tools.base import BaseTool
 from task.tools.calculator.calculator_tool import CalculatorTool
 from task.tools.declare import load_tools
@@ -114,7 +114,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         """Load in a thread what the first requests would hold all others up for."""
         await self.connection().files.open()
         await asyncio.to_thread(import_module, "jsonschema")
-        await self.store.soon()
+        await self.store.get_if_available()
 
     async def close(self) -> None:
         await close_all(*(tool.close for tool in self.tools))

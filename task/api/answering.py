@@ -23,7 +23,7 @@ from task.errors import InvalidRequest, ProviderError
 from task.llm.base import ModelOptions, Usage
 from task.loop import CONTENT_FILTER, EMPTY_ANSWER, Limits, LoopObserver, RunOutcome, ToolLoop
 from task.store.records import Run, RunStatus
-from task.store.service import Store
+from task.store.store import Store
 from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.toolbox import Toolbox, named

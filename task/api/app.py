@@ -27,7 +27,7 @@ from task.api.web.page import add_page
 from task.api.web.routes import markdown_routes
 from task.connection import Connection
 from task.settings import Settings
-from task.store.opening import StoreAccess
+from task.store.access import StoreAccess
 from task.tools.base import BaseTool
 
 ABOUT = (

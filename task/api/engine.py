@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from task.connection import Connection
-from task.store.opening import StoreAccess
+from task.store.access import StoreAccess
 from task.tools.base import BaseTool
 
 

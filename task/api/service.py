@@ -24,7 +24,7 @@ from task.errors import Conflict
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
 from task.store.records import Run
-from task.store.service import Store
+from task.store.store import Store
 
 AGENT = "general-purpose-agent"
 TEMPERATURE, TOP_P, CHAT_TOKENS = 0.7, 1.0, 2048

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from task.store.service import Store
+    from task.store.store import Store
 
 app = typer.Typer(help="Make, list and revoke keys of the HTTP front door.", no_args_is_help=True)
 
@@ -25,7 +25,7 @@ Config = Annotated[
 async def opened_store(config: Path | None) -> AsyncGenerator[Store]:
     """The store of the settings, for one look."""
     from task.settings import load_settings
-    from task.store.opening import StoreAccess
+    from task.store.access import StoreAccess
 
     access = StoreAccess(**load_settings(config).store_options, chores=False)
     try:

@@ -21,7 +21,7 @@ SQLITE = "sqlite:///"
 
 async def store_check(settings: Settings) -> Check:
     """Which database it is, whether it answers, how far its tables are, and how much is in it."""
-    from task.store.store import open_database
+    from task.store.database import open_database
     from task.store.survey import surveyed
 
     url = str(settings.store_options["url"])

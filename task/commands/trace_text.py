@@ -9,7 +9,7 @@ import orjson
 from task.commands.columns import columns, harmless, one_line
 from task.runs.compare import Parting
 from task.store.records import iso
-from task.store.trace_records import Trace, TracedCall, Turn
+from task.store.trace_records import Trace, TracedCall, TracedTurn
 
 HEADINGS = ("TRACE", "STARTED", "STATUS", "DOOR", "MODEL", "TURNS", "CALLS", "TOKENS", "COST", "SECONDS", "EXPERIMENT")
 
@@ -75,7 +75,7 @@ def _row(trace: Trace) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _turn(trace: Trace, turn: Turn, calls: dict[str, TracedCall], full: bool) -> str:
+def _turn(trace: Trace, turn: TracedTurn, calls: dict[str, TracedCall], full: bool) -> str:
     since = f"{turn.at - trace.started_at:+9.3f} s"
     took = f" [{turn.seconds:.3f} s]" if turn.seconds is not None else ""
     failed = turn.tool_call_id in calls and calls[turn.tool_call_id].failed

@@ -13,7 +13,7 @@ import typer
 from task.commands.keys import Config, opened_store
 
 if TYPE_CHECKING:
-    from task.store.trace_store import TraceFilter
+    from task.store.traces import TraceFilter
 
 DIFFERENT_EXIT = 1
 PAGE = 200
@@ -133,6 +133,6 @@ def diff(
 
 
 def _which(session: str | None, experiment: str | None, status: str | None, door: str | None) -> TraceFilter:
-    from task.store.trace_store import TraceFilter
+    from task.store.traces import TraceFilter
 
     return TraceFilter(session_id=session, experiment=experiment, status=status, door=door)

@@ -7,7 +7,7 @@ from aidial_sdk.chat_completion import Request
 from task.conversation.messages import user
 from task.dial.request import AgentConfiguration, incoming_of
 from task.llm.base import ModelOptions
-from task.store.traces import TraceStart, trace_context
+from task.runs.traces import TraceStart, trace_context
 
 DOOR = "dial"
 OWNER = ""  # no key has it: traces of DIAL requests are an operator's to read

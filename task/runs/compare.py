@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from task.store.trace_records import Trace, Turn
+from task.store.trace_records import Trace, TracedTurn
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def parting(one: Trace, other: Trace) -> Parting | None:
     return None
 
 
-def _sides(mine: Turn, theirs: Turn) -> list[tuple[str, Any, Any]]:
+def _sides(mine: TracedTurn, theirs: TracedTurn) -> list[tuple[str, Any, Any]]:
     return [
         ("role", mine.role, theirs.role),
         ("calls", _calls(mine), _calls(theirs)),
@@ -45,7 +45,7 @@ def _sides(mine: Turn, theirs: Turn) -> list[tuple[str, Any, Any]]:
     ]
 
 
-def _calls(turn: Turn) -> list[dict[str, Any]]:
+def _calls(turn: TracedTurn) -> list[dict[str, Any]]:
     return [{"name": call["name"], "arguments": _arguments(call["arguments"])} for call in turn.tool_calls]
 
 

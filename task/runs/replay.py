@@ -15,8 +15,8 @@ from task.llm.scripted import Reply, ScriptedModel
 from task.loop import Limits, ToolLoop
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC
-from task.store.trace_records import Trace, TracedDecision, Turn
-from task.store.traces import TraceObserver, TraceStart
+from task.runs.traces import TraceObserver, TraceStart
+from task.store.trace_records import Trace, TracedDecision, TracedTurn
 from task.tools.base import BaseTool
 from task.tools.models import Caller, ToolCallParams
 from task.tools.toolbox import Toolbox
@@ -49,7 +49,7 @@ async def _nobody() -> str:
     return ""
 
 
-def _message(turn: Turn) -> Message:
+def _message(turn: TracedTurn) -> Message:
     calls = tuple(ToolCall(call["id"], FunctionCall(call["name"], call["arguments"])) for call in turn.tool_calls)
     return Message(Role(turn.role), turn.content, calls, turn.tool_call_id, turn.name)
 

@@ -172,7 +172,7 @@ class Settings(BaseSettings):
 
     @property
     def store_options(self) -> dict[str, Any]:
-        """The store's address, retention and prices, as `task.store.opening.StoreAccess` takes them."""
+        """The store's address, retention and prices, as `task.store.access.StoreAccess` takes them."""
         chosen, url = self.store, self.store.url
         return {
             "url": url.get_secret_value() if url is not None else f"sqlite:///{self.data_dir / 'store.db'}",

@@ -11,8 +11,8 @@ from sqlalchemy import Row, insert, select, update
 
 from task.errors import Conflict, NotFound
 from task.store import tables
+from task.store.database import Database
 from task.store.records import Answer, Approval, ApprovalStatus
-from task.store.store import Database
 from task.store.wire import new_id, packed, unpacked
 
 POLL_SECONDS = 0.2

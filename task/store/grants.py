@@ -10,8 +10,8 @@ from sqlalchemy import Row, delete, insert, or_, select
 
 from task.errors import NotFound
 from task.store import tables
+from task.store.database import Database
 from task.store.records import StoredGrant
-from task.store.store import Database
 from task.store.wire import new_id, packed, unpacked
 
 _grants = tables.grants

@@ -12,8 +12,8 @@ from sqlalchemy import Row, insert, select, update
 
 from task.errors import InvalidRequest, NotFound
 from task.store import tables
+from task.store.database import Database
 from task.store.records import ApiKey
-from task.store.store import Database
 from task.store.wire import new_id
 
 PREFIX = "dga-"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, text
 
-from task.store.store import Database
+from task.store.database import Database
 
 MOST_BUCKETS = 10_000
 

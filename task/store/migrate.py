@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, inspect, text
 
 from task.errors import StoreUnavailable
-from task.store.store import Database
+from task.store.database import Database
 
 HEAD = "0003"  # the newest migration in `task/store/migrations/versions`
 ALEMBIC = Lock()  # held while it works: what it works on stands in module-level names

@@ -1,67 +1,79 @@
-"""Which processes share the store and still live: what a dead one left unfinished can be told."""
+"""Which processes share the store, and what to do about the runs and traces that a dead one left unfinished."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
+from task.conversation.messages import assistant
+from task.llm.base import ModelOptions, Usage
 from task.store import tables
-from task.store.store import Database
-from task.store.wire import new_id
+from task.store.database import Database
+from task.store.records import FINISHED
+from task.store.session_rows import add_answer, messages_of
+from task.store.trace_records import Trace, TracedTurn, config_of
+from task.store.traces import write_trace
+from task.store.wire import new_id, packed, unpacked
 
 BEAT_SECONDS = 5.0
 LEASE_SECONDS = 30.0
+STARTED, TEXT = "started", "text"
+INTERRUPTED = "interrupted"
+ERROR = "the process that answered ended in the middle"
 _processes = tables.processes
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """This process's place among those that share the store. A process that has not been seen for 30 s is dead."""
+    """This process among those that share the store. A process that has not been seen for 30 s is dead."""
 
     database: Database
     clock: Callable[[], float]
     own_id: str = field(default_factory=lambda: new_id("proc", 16))
 
     async def enter(self) -> None:
-        row = self._row()
-        await self.database.write(lambda connection: connection.execute(insert(_processes), row))
+        await self.database.execute(insert(_processes), self._row())
 
     async def beat(self) -> None:
+        """Renew this process's lease."""
         row = self._row()
         seen = update(_processes).where(_processes.c.id == self.own_id).values(seen_at=row["seen_at"])
 
         def work(connection: Connection) -> None:
             if not connection.execute(seen).rowcount:
-                connection.execute(insert(_processes), row)  # taken for dead: it was held up for long
+                connection.execute(insert(_processes), row)  # held up for so long that others removed it as dead
 
         await self.database.write(work)
 
     async def leave(self) -> None:
-        own = delete(_processes).where(_processes.c.id == self.own_id)
-        await self.database.write(lambda connection: connection.execute(own))
+        await self.database.execute(delete(_processes).where(_processes.c.id == self.own_id))
 
     async def living(self) -> set[str]:
         """The ids of the processes that live, this one among them."""
-        rows = await self.database.read(lambda connection: connection.execute(select(_processes)).all())
-        since = self.clock() - LEASE_SECONDS
+        rows, since = await self.database.rows(select(_processes)), self.clock() - LEASE_SECONDS
         return {self.own_id, *(row.id for row in rows if row.seen_at >= since and not _known_dead(row.place))}
 
-    async def forget(self, living: set[str]) -> None:
-        dead = delete(_processes).where(_processes.c.id.not_in(living))
-        await self.database.write(lambda connection: connection.execute(dead))
+    async def interrupt_orphans(self) -> int:
+        """Mark what dead processes left running as interrupted; how many runs there were."""
+        living, now = await self.living(), self.clock()
+        if not await self.database.read(lambda connection: _left_behind(connection, living)):
+            return 0
+        found = await self.database.write(lambda connection: _interrupt(connection, living, now))
+        await self.database.execute(delete(_processes).where(_processes.c.id.not_in(living)))
+        return found
 
     def _row(self) -> dict[str, Any]:
         return {"id": self.own_id, "place": _place(os.getpid()), "seen_at": self.clock()}
 
 
 def _place(pid: int) -> str:
-    return f"{socket.gethostname()} {pid} {_started(pid)}"
+    return f"{socket.gethostname()} {pid} {_start_ticks(pid)}"
 
 
 def _known_dead(place: str) -> bool:
@@ -69,9 +81,75 @@ def _known_dead(place: str) -> bool:
     return host == socket.gethostname() and place != _place(int(pid))
 
 
-def _started(pid: int) -> str:
-    """When the process began, in ticks since the machine did; with it a number that was given again is noticed."""
+def _start_ticks(pid: int) -> str:
+    # Ticks between the machine's start and the process's: they reveal a process id that was assigned again.
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
     except OSError:
         return "gone" if Path("/proc/self/stat").exists() else "unknown"
+
+
+def _left_behind(connection: Connection, living: set[str]) -> bool:
+    runs, traces, processes = tables.runs.c, tables.traces.c, tables.processes.c
+    lost = (
+        select(processes.id).where(processes.id.not_in(living)),
+        select(runs.id).where(runs.status == "running", runs.process.not_in(living)),
+        select(traces.id).where(traces.status == "running", traces.process.not_in(living)),
+    )
+    return any(connection.execute(query.limit(1)).first() is not None for query in lost)
+
+
+def _interrupt(connection: Connection, living: set[str], now: float) -> int:
+    runs, traces, approvals = tables.runs, tables.traces, tables.approvals
+    lost = update(runs).where(runs.c.status == "running", runs.c.process.not_in(living))
+    lost = lost.values(status=INTERRUPTED, ended_at=now, error=ERROR)
+    rows = connection.execute(lost.returning(*runs.c)).all()
+    for row in rows:
+        events = _events(connection, row.id)
+        text = "".join(event["text"] for event in events if event["type"] == TEXT)
+        _leave_trace(connection, row, events, text, now)
+        connection.execute(insert(tables.events), _last_event(row, events[-1]["id"] + 1 if events else 1))
+        if row.session_id is not None and text:
+            add_answer(connection, row.session_id, [assistant(text)], now)
+        waiting = update(approvals).where(approvals.c.run_id == row.id, approvals.c.status == "waiting")
+        connection.execute(waiting.values(status="expired"))
+    broken = update(traces).where(traces.c.status == "running", traces.c.process.not_in(living))
+    connection.execute(broken.values(status=INTERRUPTED, completed_at=now, error=ERROR))
+    return len(rows)
+
+
+def _leave_trace(
+    connection: Connection, run: Row[Any], events: Sequence[Mapping[str, Any]], text: str, now: float
+) -> None:
+    """A trace made of the run's events, where the run ended before its own trace was first stored."""
+    traces, started = tables.traces.c, next((event for event in events if event["type"] == STARTED), None)
+    if run.trace_id is None or connection.scalar(select(traces.id).where(traces.id == run.trace_id)) is not None:
+        return
+    request: Mapping[str, Any] = started["request"] if started else {"door": "", "model": "", "options": {}}
+    history = started["messages"] if started else 0
+    asked = messages_of(connection, run.session_id)[history:] if run.session_id is not None else ()
+    turns = [TracedTurn.of(message, run.started_at, content=True) for message in asked]
+    if text:
+        turns.append(TracedTurn.of(assistant(text), now, 0.0, Usage(), content=True))
+    model, config = request["model"], config_of(ModelOptions(**request["options"]))
+    trace = Trace(
+        run.trace_id, run.owner, request["door"], model, INTERRUPTED, run.started_at, now, tuple(turns),
+        config=config, usage={model: Usage()}, error=ERROR, session_id=run.session_id, run_id=run.id,
+        experiment=run.experiment, history=history, asked=len(asked),
+    )  # fmt: skip
+    write_trace(connection, trace)
+
+
+def _events(connection: Connection, run_id: str) -> list[Mapping[str, Any]]:
+    events = tables.events.c
+    query = select(events.data).where(events.run_id == run_id).order_by(events.first)
+    return [event for row in connection.execute(query) for event in unpacked(row.data)]
+
+
+def _last_event(run: Row[Any, Any, Any], number: int) -> dict[str, Any]:
+    """The event that ends a run for its listeners, in the place of the one the dead process did not write."""
+    event = {
+        "id": number, "type": FINISHED, "status": INTERRUPTED, "limit": None,
+        "run_id": run.id, "session_id": run.session_id, "trace_id": run.trace_id,
+    }  # fmt: skip
+    return {"run_id": run.id, "first": number, "last": number, "data": packed([event])}

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Column, Connection, Table, and_, delete, or_, select
 
 from task.store import tables
+from task.store.database import Database
 from task.store.session_rows import remove
-from task.store.store import Database
 
 DAY = 86_400
 AT_ONCE = 500  # rows of one transaction: others must get their turn

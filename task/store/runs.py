@@ -14,13 +14,12 @@ from sqlalchemy import Connection, Row, bindparam, insert, select, update
 from task.conversation.messages import Message
 from task.errors import Conflict, NotFound, StoreUnavailable
 from task.store import tables
+from task.store.database import Database
 from task.store.live import LiveRun
-from task.store.orphans import interrupt, left_behind
 from task.store.paging import page_from, page_of
 from task.store.processes import Processes
 from task.store.records import Event, Page, Run, RunStatus, Session
 from task.store.session_rows import add_answer, append
-from task.store.store import Database
 from task.store.wire import new_id, unpacked
 from task.store.writer import Writer
 
@@ -197,15 +196,6 @@ class Runs:
             if row is None or row.cancel_asked:
                 live.cancel_asked.set()
 
-    async def interrupt_orphans(self) -> int:
-        """Mark what dead processes left running as interrupted; how many runs there were."""
-        living, now = await self._processes.living(), self._clock()
-        if not await self._database.read(lambda connection: left_behind(connection, living)):
-            return 0
-        found = await self._database.write(lambda connection: interrupt(connection, living, now))
-        await self._processes.forget(living)
-        return found
-
     async def _tell_listening(self, run_id: str) -> None:
         listening = update(_runs).where(_runs.c.id == run_id).values(heard_at=self._clock())
         with suppress(StoreUnavailable):  # to be heard is what the listener came for
@@ -225,7 +215,7 @@ class Runs:
         query = select(_runs.c.process).where(_runs.c.session_id == session_id, _runs.c.status == "running")
         row = await self._database.read(lambda connection: connection.execute(query).first())
         if row is not None and row.process not in await self._processes.living():
-            await self.interrupt_orphans()
+            await self._processes.interrupt_orphans()
 
     async def _stored_after(self, run_id: str, after: int) -> Sequence[Event]:
         query = select(_events.c.data).where(_events.c.run_id == run_id, _events.c.last > after)

@@ -10,9 +10,9 @@ from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, u
 from task.conversation.messages import Message
 from task.errors import Conflict, NotFound
 from task.store import tables
+from task.store.database import insert_new
 from task.store.paging import page_from, page_of
 from task.store.records import Page, Run, Session
-from task.store.store import insert_new
 from task.store.wire import message_data, message_from, new_id, packed, unpacked
 
 TITLE_LENGTH = 200

@@ -10,9 +10,9 @@ from sqlalchemy import Connection, update
 from task.conversation.messages import Message
 from task.store import session_rows as rows
 from task.store import tables
+from task.store.database import Database
 from task.store.merge import Merged, merged
 from task.store.records import Page, Run, Session
-from task.store.store import Database
 
 _sessions = tables.sessions
 

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from task.store.trace_records import Trace, TracedCall, Turn
+from task.store.trace_records import Trace, TracedCall, TracedTurn
 
 SERVICE = "dial-agent"
 SEND_SECONDS = 5
@@ -88,7 +88,7 @@ def _of_run(trace: Trace) -> dict[str, Value]:
     }
 
 
-def _of_turn(trace: Trace, turn: Turn) -> dict[str, Value]:
+def _of_turn(trace: Trace, turn: TracedTurn) -> dict[str, Value]:
     usage = turn.usage
     tokens = (usage.prompt_tokens, usage.completion_tokens) if usage is not None else (0, 0)
     return {

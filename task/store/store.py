@@ -1,247 +1,153 @@
-"""One database: work to be done on a connection, away from the event loop, and what its failures mean."""
+"""The store as its users see it: opened once per process, with the chores that keep it in order."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import cache, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 
-from sqlalchemy import URL, Connection, Insert, Table, create_engine, event, make_url
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
-
-from task.errors import SettingsError, StoreUnavailable
-
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncEngine
+from task.errors import StoreUnavailable
+from task.store.approvals import Approvals
+from task.store.database import PATIENCE, Database, open_database
+from task.store.grants import StoredGrants
+from task.store.keys import Keys
+from task.store.limits import RateLimits
+from task.store.migrate import migrate
+from task.store.processes import BEAT_SECONDS, Processes
+from task.store.retention import Retention, forget
+from task.store.runs import Runs
+from task.store.sessions import Sessions
+from task.store.trace_records import Price, Trace
+from task.store.traces import Traces
+from task.store.turns import Turns
+from task.store.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = 5.0  # seconds to wait for another process's transaction, and for a server to answer
-LONGEST_SECONDS = 60.0  # one visit to a server: one that is frozen says nothing for ever, not even that it is gone
-READERS = 4
-DAMAGED = ("not a database", "malformed")  # SQLite's words
-WRONG_URL = "AGENT_STORE__URL: it must be sqlite:///folder/file.db or postgresql://user:password@host/name. Correct it."
-OPTIONS = {"ssl": "ssl", "sslmode": "ssl"}  # as a user and as the driver calls them
-# Classes of SQLSTATE. Source: PostgreSQL, appendix A.
-REFUSING, UNABLE = ("28", "3D"), ("08", "53", "57")
-
-T = TypeVar("T")
+HEAR_SECONDS = 0.3
+RETENTION_SECONDS = 3600.0
 
 
-class Database(ABC):
-    """A database that works on connections are brought to. A work is a plain function and may be called twice.
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Sessions, runs, traces, approvals, grants, keys and rate limits of one database."""
 
-    `place` says which one it is, without its password.
-    """
+    sessions: Sessions
+    runs: Runs
+    traces: Traces
+    turns: Turns
+    approvals: Approvals
+    grants: StoredGrants
+    keys: Keys
+    limits: RateLimits
+    database: Database
+    writer: Writer
+    processes: Processes
+    retention: Retention
+    chores: tuple[asyncio.Task[None], ...] = ()
 
-    is_sqlite: bool
-    place: str
-
-    @abstractmethod
-    async def read(self, work: Callable[[Connection], T]) -> T:
-        """What the work finds, outside any transaction: each of its statements stands for itself.
-
-        Raises:
-            StoreUnavailable: the database cannot be used now.
-        """
-
-    @abstractmethod
-    async def write(self, work: Callable[[Connection], T]) -> T:
-        """What the work gives back, when all it wrote is on disk; nothing of it is when it raises.
+    async def flush(self) -> None:
+        """Return when all that was queued is on disk.
 
         Raises:
-            StoreUnavailable: the database cannot be used now.
+            StoreUnavailable: it cannot be written now; it will be tried again.
         """
+        await self.writer.flush()
 
-    @abstractmethod
-    async def close(self) -> None: ...
+    async def forget(self) -> int:
+        """Remove what the retention no longer keeps; how many rows that were."""
+        return await forget(self.database, self.retention, self.processes.clock)
+
+    async def close(self) -> None:
+        """Write what is waiting, and close."""
+        for chore in self.chores:
+            chore.cancel()
+        if self.chores:
+            await asyncio.wait(self.chores)
+        await self.writer.close()
+        try:
+            await self.processes.leave()
+        except StoreUnavailable as error:
+            logger.warning("%s", error)
+        await self.database.close()
 
 
-def open_database(url: str, patience: float = PATIENCE) -> Database:
-    """The database at `url`: `sqlite:///folder/file.db` or `postgresql://user:password@host/name`.
+async def open_store(
+    url: str,
+    *,
+    prices: Mapping[str, Price] | None = None,
+    retention: Retention | None = None,
+    clock: Callable[[], float] = time.time,
+    chores: bool = True,
+    patience: float = PATIENCE,
+    finished: Callable[[Trace], None] = lambda _: None,
+) -> Store:
+    """The store at `url` (`sqlite:///folder/file.db`, `postgresql://…`), its schema brought up to date.
 
-    `patience` is how many seconds to wait for another process's transaction, and for a server to answer.
+    What dead processes left unfinished is marked as interrupted. Without `chores` nothing is done by itself later:
+    for commands that look once. `patience` is how many seconds a busy database is waited for;
+    `finished` hears of every trace that is complete.
 
     Raises:
-        SettingsError: the address names no such database, or its folder cannot be made.
+        SettingsError: the address names no database that can be used.
+        StoreUnavailable: the database does not answer, or a newer version has written it.
     """
+    database = open_database(url, patience)
     try:
-        address = make_url(url)
-    except (ArgumentError, ValueError):  # the second is a port that is no number
-        raise SettingsError(WRONG_URL) from None
-    match address.get_backend_name():
-        case "sqlite":
-            return SqliteDatabase(address, patience)
-        case "postgresql" | "postgres":
-            return PostgresDatabase(address, patience)
-        case _:
-            raise SettingsError(WRONG_URL)
-
-
-class SqliteDatabase(Database):
-    """A file, in WAL mode: one thread writes while others read. A whole transaction is one visit to its thread."""
-
-    is_sqlite = True
-
-    def __init__(self, address: URL, patience: float) -> None:
-        _make_folder(Path(address.database or ""))
-        self.place = f"SQLite in {address.database}"
-        address = address.set(drivername="sqlite+pysqlite")
-        engine = partial(create_engine, address, max_overflow=0, hide_parameters=True)  # errors are logged
-        self.reader = engine(pool_size=READERS, isolation_level="AUTOCOMMIT")
-        self.writer = engine(pool_size=1)
-        for engine in (self.reader, self.writer):
-            event.listen(engine, "connect", partial(_prepare, patience))
-        event.listen(self.writer, "begin", _begin_to_write)
-        self._reading = ThreadPoolExecutor(READERS, "store-read")
-        self._writing = ThreadPoolExecutor(1, "store-write")
-
-    async def read(self, work: Callable[[Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._reading, _done, self.reader.connect, work)
-
-    async def write(self, work: Callable[[Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._writing, _done, self.writer.begin, work)
-
-    async def close(self) -> None:
-        for threads in (self._writing, self._reading):
-            await asyncio.to_thread(threads.shutdown)
-        self.writer.dispose()
-        self.reader.dispose()
-
-
-class PostgresDatabase(Database):
-    """A server, which several processes may share."""
-
-    is_sqlite = False
-
-    def __init__(self, address: URL, patience: float, longest: float = LONGEST_SECONDS) -> None:
-        self._longest = longest
-        port = f":{address.port}" if address.port else ""
-        self.place = f"PostgreSQL at {address.host or 'localhost'}{port}/{address.database or ''}"
-        self._engine = _server_engine(address, patience)
-        self._reader = self._engine.execution_options(isolation_level="AUTOCOMMIT")
-
-    async def read(self, work: Callable[[Connection], T]) -> T:
-        with _explained():
-            async with asyncio.timeout(self._longest), self._reader.connect() as connection:
-                return await connection.run_sync(work)
-
-    async def write(self, work: Callable[[Connection], T]) -> T:
-        with _explained():
-            async with asyncio.timeout(self._longest), self._engine.begin() as connection:
-                return await connection.run_sync(work)
-
-    async def close(self) -> None:
-        await self._engine.dispose()
-
-
-def insert_new(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
-    """Insert the row unless its key is taken; whether it was inserted."""
-    return bool(connection.execute(_insert_new(connection.dialect.name, table), row).rowcount)
-
-
-@cache
-def _insert_new(dialect: str, table: Table) -> Insert:
-    insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
-    return insert(table).on_conflict_do_nothing()
-
-
-def _server_engine(address: URL, patience: float) -> AsyncEngine:
-    from sqlalchemy.ext.asyncio import create_async_engine
-
-    return create_async_engine(
-        _with_options(address).set(drivername="postgresql+asyncpg"), pool_size=10, max_overflow=20,
-        pool_timeout=patience, pool_pre_ping=True, connect_args={"timeout": patience}, hide_parameters=True,
-    )  # fmt: skip
-
-
-def _with_options(address: URL) -> URL:
-    """The address with its options as the driver calls them."""
-    for name in address.query:
-        if name not in OPTIONS:
-            told = f"AGENT_STORE__URL: the option {name!r} is not known; {', '.join(OPTIONS)} are. Correct it."
-            raise SettingsError(told)
-    return address.set(query={OPTIONS[name]: value for name, value in address.query.items()})
-
-
-def _make_folder(file: Path) -> None:
-    if not file.name:
-        raise SettingsError("AGENT_STORE__URL: sqlite needs a file, such as sqlite:///folder/file.db. Correct it.")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch(mode=0o600)  # it holds conversations
-    except OSError as error:
-        raise SettingsError(f"AGENT_STORE__URL: {file} cannot be written: {error.strerror}. Name another.") from error
-
-
-def _prepare(patience: float, connection: Any, _: Any) -> None:
-    connection.isolation_level = None  # transactions begin below: the driver would begin them too late
-    cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
-    cursor.execute("PRAGMA journal_mode = WAL")
-    cursor.execute("PRAGMA synchronous = FULL")  # what was committed survives a power cut
-    cursor.execute("PRAGMA foreign_keys = ON")
-    cursor.close()
-
-
-def _begin_to_write(connection: Connection) -> None:
-    # A transaction that reads first and then wants to write is refused at once when another one has written meanwhile.
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _done(connect: Callable[[], Any], work: Callable[[Connection], T]) -> T:
-    with _explained(), connect() as connection:
-        return work(connection)
-
-
-@contextmanager
-def _explained() -> Generator[None]:
-    try:
-        yield
-    except IntegrityError:
+        await migrate(database)
+        store = await _opened(database, prices or {}, retention or Retention(), clock, chores)
+        return replace(store, traces=replace(store.traces, finished=finished))
+    except BaseException:
+        await database.close()
         raise
-    except (OperationalError, InterfaceError) as error:
-        raise unavailable(error) from error
-    except DBAPIError as error:
-        if not error.connection_invalidated and not _lost(error):
-            raise
-        raise unavailable(error) from error
-    except (TimeoutError, PoolTimeout, OSError) as error:
-        raise unavailable(error) from error
 
 
-def _lost(error: DBAPIError) -> bool:
-    told = str(error.orig).lower()
-    if _state(error).startswith((*REFUSING, *UNABLE)):
-        return True
-    return isinstance(error.orig, (OSError, TimeoutError)) or any(word in told for word in ("connection", *DAMAGED))
+async def _opened(
+    database: Database, prices: Mapping[str, Price], retention: Retention, clock: Callable[[], float], chores: bool
+) -> Store:
+    processes = Processes(database, clock)
+    await processes.enter()
+    writer = Writer(database)
+    runs = Runs(database, writer, processes, clock)
+
+    async def expire() -> None:
+        await processes.beat()
+        await processes.interrupt_orphans()
+
+    async def tidy() -> None:
+        await forget(database, retention, clock)
+
+    try:
+        await processes.interrupt_orphans()
+    except BaseException:
+        await writer.close()
+        raise
+    work = ((expire, BEAT_SECONDS), (runs.hear_others, HEAR_SECONDS), (tidy, RETENTION_SECONDS))
+    return Store(
+        Sessions(database, clock),
+        runs,
+        Traces(database, writer, processes.own_id, prices, clock),
+        Turns(database, writer, clock),
+        Approvals(database, clock),
+        StoredGrants(database, clock),
+        Keys(database, clock),
+        RateLimits(database, clock),
+        database,
+        writer,
+        processes,
+        retention,
+        tuple(asyncio.create_task(_again_and_again(*chore)) for chore in work) if chores else (),
+    )
 
 
-def _state(error: BaseException) -> str:
-    """PostgreSQL's five characters for what went wrong."""
-    return str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
-
-
-def unavailable(error: BaseException) -> StoreUnavailable:
-    """What a failure of the database means to a person; the log gets the driver's words."""
-    told = str(getattr(error, "orig", error))
-    logger.error("the store cannot be used: %s", told)
-    if _state(error).startswith(REFUSING):
-        return StoreUnavailable("The store's server refuses this agent. An operator has to correct AGENT_STORE__URL.")
-    if "locked" in told or "busy" in told:
-        return StoreUnavailable("The store is busy: another process holds its database. Try again in a moment.")
-    if "full" in told or "No space" in told or "disk I/O" in told:
-        return StoreUnavailable("The store is full: there is no room left on its disk. An operator has to make room.")
-    if any(word in told for word in DAMAGED):
-        return StoreUnavailable("The store's file is no database, or it is damaged. An operator has to look at it.")
-    if "readonly" in told or "unable to open" in told:
-        return StoreUnavailable("The store's file cannot be written. An operator has to look at its permissions.")
-    return StoreUnavailable("The store's database does not answer. Try again in a moment.")
+async def _again_and_again(chore: Callable[[], Awaitable[object]], seconds: float) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await chore()
+        except StoreUnavailable as error:
+            logger.warning("a chore of the store has to wait: %s", error)
+        except Exception:
+            logger.exception("a chore of the store failed")

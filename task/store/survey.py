@@ -8,8 +8,8 @@ from pathlib import Path
 from sqlalchemy import Connection, Table, func, select, text
 
 from task.store import tables
+from task.store.database import Database
 from task.store.migrate import HEAD, version_of
-from task.store.store import Database
 
 SUFFIXES = ("", "-wal", "-shm")
 

@@ -1,4 +1,4 @@
-"""What a run did, as frozen data, and its documented shape."""
+"""What a run did and what it cost, as frozen data and in the documented shape."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from task.llm.base import Usage
+from task.conversation.messages import Message, Role
+from task.llm.base import ModelOptions, Usage
 from task.store.records import iso
 
 CUT = 200  # characters of a result in the documented list of calls
+PRICED_TOKENS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TracedTurn:
     """A message of the run. `size` counts its characters; `content` and `arguments` are None where they are not kept.
 
     `tool_calls` are flat: `{id, name, arguments}`, the arguments as JSON text. `seconds` is what the model or the tool
@@ -30,17 +32,32 @@ class Turn:
     seconds: float | None = None
     usage: Usage | None = None
 
+    @classmethod
+    def of(
+        cls, message: Message, at: float, seconds: float | None = None, usage: Usage | None = None, *, content: bool
+    ) -> TracedTurn:
+        """The turn of a message, without its texts unless `content`."""
+        calls = tuple(
+            {"id": call.id, "name": call.name, "arguments": call.function.arguments if content else None}
+            for call in message.tool_calls
+        )
+        result = message.role is Role.TOOL
+        return cls(
+            message.role.value, message.content if content else None, at, len(message.text()), calls,
+            message.tool_call_id if result else None, message.name if result else None, seconds, usage,
+        )  # fmt: skip
+
     def as_dict(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"role": self.role, "content": self.content, "timestamp": iso(self.at)}
+        shape: dict[str, Any] = {"role": self.role, "content": self.content, "timestamp": iso(self.at)}
         if self.role == "assistant":
-            told["tool_calls"] = [dict(call) for call in self.tool_calls] or None
+            shape["tool_calls"] = [dict(call) for call in self.tool_calls] or None
         if self.tool_call_id is not None:
-            told |= {"name": self.name, "tool_call_id": self.tool_call_id}
+            shape |= {"name": self.name, "tool_call_id": self.tool_call_id}
         if self.seconds is not None:
-            told["duration_ms"] = _milliseconds(self.seconds)
+            shape["duration_ms"] = _milliseconds(self.seconds)
         if self.usage is not None:
-            told["usage"] = asdict(self.usage)
-        return {**told, "size": self.size}
+            shape["usage"] = asdict(self.usage)
+        return {**shape, "size": self.size}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +119,10 @@ class TracedDecision:
 class Trace:
     """What one run did. Times are seconds since 1970; `cost` is None where no price is known.
 
-    `usage` is by model, those behind tools too; under "tools" stands what tools took without naming a model. `history`
-    counts the messages before the run's own, `asked` the turns that the request brought; without `content` only names,
-    sizes, times and tokens are kept. `warnings` say what of the request had no effect. `parent`, the caller's own
-    trace, is for spans and is not stored.
+    `usage` is by model, including models behind tools; "tools" sums what tools used without naming a model. `history`
+    counts the messages before the run's own, `asked` the turns that came with the request; without `content` only
+    names, sizes, times and tokens are kept. `warnings` list what in the request had no effect. `parent`, the caller's
+    own trace, is for spans and is not stored.
     """
 
     trace_id: str
@@ -115,7 +132,7 @@ class Trace:
     status: str
     started_at: float
     completed_at: float | None = None
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[TracedTurn, ...] = ()
     tool_calls: tuple[TracedCall, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     usage: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
@@ -170,6 +187,36 @@ class Trace:
             "cost": self.cost,
             "error": self.error,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a million tokens cost, of the prompt and of the answer, in one currency."""
+
+    prompt: float
+    completion: float
+
+    def of(self, usage: Usage) -> float:
+        return (usage.prompt_tokens * self.prompt + usage.completion_tokens * self.completion) / PRICED_TOKENS
+
+
+def cost_of(model: str, usage: Mapping[str, Usage], prices: Mapping[str, Price]) -> float | None:
+    """The cost of one run's tokens by model; None when the run's own `model` has no price.
+
+    Tokens of a model behind a tool cost what that model costs, or what the run's model costs where no price is known.
+    """
+    own = prices.get(model)
+    if own is None:
+        return None
+    return round(sum(prices.get(name, own).of(used) for name, used in usage.items()), 9)
+
+
+def config_of(options: ModelOptions) -> dict[str, Any]:
+    """The options of a run as its trace shows them: the documented ones always, others where they are set."""
+    config = asdict(options)
+    extra = config.pop("extra")
+    documented = {name: config.pop(name) for name in ("temperature", "top_p", "max_tokens")}
+    return {**documented, **{name: value for name, value in config.items() if value is not None}, **extra}
 
 
 def _milliseconds(seconds: float) -> float:

@@ -1,201 +1,205 @@
-"""Build a run's trace from what the loop tells; nothing here is waited for while an answer is made."""
+"""Traces in the store: saved off the path of the answer, listed by page, whole on request."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
+from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select
 
-from task.conversation.messages import Message, Role, ToolCall
-from task.errors import ProviderError
-from task.llm.base import ModelOptions, Usage
-from task.loop import RunOutcome
-from task.permissions.decisions import Allowed, Decision, Deferred, Denied
-from task.permissions.icerc import ICERC
-from task.store.prices import Price, cost_of
-from task.store.trace_records import Trace, TracedCall, TracedDecision, Turn
+from task.errors import NotFound
+from task.llm.base import Usage
+from task.store import tables
+from task.store.database import Database, insert_new
+from task.store.paging import page_from, page_of
+from task.store.records import Page
+from task.store.trace_records import CUT, Price, Trace, TracedCall, TracedDecision, TracedTurn
+from task.store.wire import new_id, packed, unpacked
+from task.store.writer import Writer
+
+_traces, _calls = tables.traces, tables.calls
+_TAKEN = select(_traces.c.id).where(_traces.c.id == bindparam("taken"))
+_SESSION = select(tables.sessions.c.id).where(tables.sessions.c.id == bindparam("named"))
 
 
 @dataclass(frozen=True, slots=True)
-class TraceStart:
-    """What is known when a run begins. `asked` are the request's own messages, `history` counts those before them.
+class TraceFilter:
+    """Which traces a listing shows; times are seconds since 1970."""
 
-    Without `content` the trace keeps names, sizes, times and tokens only. `parent` is the caller's own trace, as
-    `trace_context` gives it.
-    """
-
-    owner: str
-    door: str
-    model: str
-    options: ModelOptions = field(default_factory=ModelOptions)
-    asked: tuple[Message, ...] = ()
-    history: int = 0
     session_id: str | None = None
     run_id: str | None = None
     experiment: str | None = None
-    content: bool = True
-    parent: Mapping[str, str] = field(default_factory=dict[str, str])
-    warnings: tuple[str, ...] = ()
+    status: str | None = None
+    door: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+    def applied(self, query: Select[Any]) -> Select[Any]:
+        for name in ("session_id", "run_id", "experiment", "status", "door"):
+            value = getattr(self, name)
+            query = query.where(_traces.c[name] == value) if value is not None else query
+        query = query.where(_traces.c.started_at >= self.since) if self.since is not None else query
+        return query.where(_traces.c.started_at < self.until) if self.until is not None else query
 
 
-def trace_context(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that say which trace a request is part of. Source: W3C Trace Context."""
-    told = {name.lower(): value for name, value in headers.items()}
-    return {name: told[name] for name in ("traceparent", "tracestate") if name in told}
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """The traces of the store. An `owner` of None is an operator, who reads everybody's.
 
+    `finished` hears of every trace that is complete.
+    """
 
-class TraceObserver:
-    """Hears a run, and has its trace at any time. `heard` is called at everything that is worth keeping."""
+    database: Database
+    writer: Writer
+    process_id: str
+    prices: Mapping[str, Price]
+    clock: Callable[[], float]
+    finished: Callable[[Trace], None] = lambda _: None
 
-    def __init__(
+    async def new_id(self) -> str:
+        """An id that no stored trace has."""
+        while True:
+            trace_id = new_id("trace")
+            named = {"taken": trace_id}
+            if await self.database.read(lambda connection, named=named: connection.scalar(_TAKEN, named)) is None:
+                return trace_id
+
+    def put(self, trace: Trace, *, stored: bool) -> None:
+        """Queue the trace, in the place of an earlier state where one is `stored`."""
+        process = self.process_id if trace.status == "running" else None
+        self.writer.put(lambda connection: write_trace(connection, trace, process, stored=stored))
+
+    async def get(self, owner: str | None, trace_id: str) -> Trace:
+        """The trace with the whole results of its calls.
+
+        Raises:
+            NotFound: the owner has no such trace.
+        """
+        query = select(_traces).where(_traces.c.id == trace_id)
+        query = query if owner is None else query.where(_traces.c.owner == owner)
+        results = select(_calls.c.result).where(_calls.c.trace_id == trace_id).order_by(_calls.c.position)
+
+        def work(connection: Connection) -> Trace:
+            row = connection.execute(query).first()
+            if row is None:
+                raise NotFound(f"there is no trace {trace_id!r}")
+            return _whole(_trace(row), [unpacked(item.result) for item in connection.execute(results)])
+
+        return await self.database.read(work)
+
+    async def result(self, owner: str | None, trace_id: str, position: int) -> str:
+        """The whole result of the trace's call with that number, counted from 0.
+
+        Raises:
+            NotFound: the owner has no such trace, or it has no such call.
+        """
+        calls = (await self.get(owner, trace_id)).tool_calls
+        if not 0 <= position < len(calls):
+            raise NotFound(f"the trace {trace_id} has no call {position}")
+        return calls[position].result
+
+    async def list(
         self,
-        trace_id: str,
-        start: TraceStart,
-        *,
-        prices: Mapping[str, Price] | None = None,
-        clock: Callable[[], float] = time.time,
-        heard: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.trace_id = trace_id
-        self._start, self._prices, self._clock, self._heard = start, prices or {}, clock, heard
-        self._began = clock()
-        self._turns = [self._turn(message, self._began) for message in start.asked]
-        self._calls: list[TracedCall] = []
-        self._decisions: list[TracedDecision] = []
-        self._limits: list[str] = []
-        self._usage = Usage()
-        self._behind: Mapping[str, Usage] = {}
-        self._said = ""
-        self._end: tuple[float, str, str | None] | None = None
+        owner: str | None,
+        limit: int = 50,
+        cursor: str | None = None,
+        which: TraceFilter | None = None,
+    ) -> Page[Trace]:
+        """The newest traces first, with results cut to 200 characters."""
+        query = (which or TraceFilter()).applied(select(_traces))
+        query = query if owner is None else query.where(_traces.c.owner == owner)
+        query = page_of(query, _traces.c.started_at, _traces.c.id, limit, cursor)
 
-    def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
-        self._usage += usage
-        self._said = message.text()
-        self._turns.append(self._turn(message, self._clock(), seconds, usage))
-        self._heard()
+        def work(connection: Connection) -> Page[Trace]:
+            rows = connection.execute(query).all()
+            return page_from(rows, limit, _trace, lambda trace: (trace.started_at, trace.trace_id))
 
-    def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None:
-        now, text, kept = self._clock(), message.text(), self._start.content
-        arguments = _arguments(call) if kept else {}
-        traced = TracedCall(
-            call.id, call.name, arguments, text if kept else "", len(text), now - seconds, seconds, message.failed
-        )
-        self._calls.append(traced)
-        self._turns.append(self._turn(message, now, seconds))
-        self._heard()
+        return await self.database.read(work)
 
-    def decided(self, call: ToolCall, decision: Decision) -> None:
-        verdict, reason, by, card = _told(decision)
-        kept = self._start.content
-        self._decisions.append(
-            TracedDecision(
-                call.id, call.name, verdict, self._clock(), reason if kept else "", by,
-                card.as_dict() if card is not None and kept else None,
-            )
-        )  # fmt: skip
-
-    def limit_hit(self, limit: str) -> None:
-        self._limits.append(limit)
-
-    def run_ended(self, outcome: RunOutcome) -> None:
-        self._behind = outcome.behind
-        self._usage = outcome.usage - sum(outcome.behind.values(), Usage())
-        if outcome.answer.content and outcome.answer.text() != self._said:  # broken off, or said by the loop itself
-            self._turns.append(self._turn(outcome.answer, self._clock()))
-        limit = f"stopped at {outcome.limit}" if outcome.limit is not None else None
-        self.end(outcome.status, outcome.error or limit)
-
-    def in_session(self, session_id: str) -> None:
-        """The run was given a session."""
-        self._start = replace(self._start, session_id=session_id)
-
-    def end(self, status: str, error: BaseException | str | None = None) -> None:
-        """End the trace, unless it has ended."""
-        if self._end is None:
-            self._end = (self._clock(), status, self._error(error))
-
-    def trace(self) -> Trace:
-        """The trace as it is now."""
-        start, (at, status, error) = self._start, self._end or (None, "running", None)
-        usage = _by_model(start.model, self._usage, self._behind)
-        cost = cost_of(start.model, usage, self._prices)
-        return Trace(
-            self.trace_id, start.owner, start.door, start.model, status, self._began, at,
-            tuple(_in_call_order(self._turns)),
-            tuple(self._calls), _config(start.options), usage, cost, tuple(self._limits),
-            tuple(self._decisions), error, start.session_id, start.run_id, start.experiment, start.history,
-            start.content, len(start.asked), start.parent, start.warnings,
-        )  # fmt: skip
-
-    def _turn(self, message: Message, at: float, seconds: float | None = None, usage: Usage | None = None) -> Turn:
-        kept = self._start.content
-        calls = tuple(
-            {"id": call.id, "name": call.name, "arguments": call.function.arguments if kept else None}
-            for call in message.tool_calls
-        )
-        answering = message.role is Role.TOOL
-        return Turn(
-            message.role.value,
-            message.content if kept else None,
-            at,
-            len(message.text()),
-            calls,
-            message.tool_call_id if answering else None,
-            message.name if answering else None,
-            seconds,
-            usage,
-        )
-
-    def _error(self, error: BaseException | str | None) -> str | None:
-        if error is None or isinstance(error, str) or self._start.content:
-            return str(error) if error is not None else None
-        if isinstance(error, ProviderError):  # its words may hold what was asked
-            return f"the model failed (status {error.status_code}, code {error.code})"
-        return type(error).__name__
+    async def delete(self, owner: str, trace_id: str) -> None:
+        which = delete(_traces).where(_traces.c.id == trace_id, _traces.c.owner == owner)
+        if not await self.database.write(lambda connection: connection.execute(which).rowcount):
+            raise NotFound(f"there is no trace {trace_id!r}")
 
 
-def _in_call_order(turns: Sequence[Turn]) -> list[Turn]:
-    """The turns with results in the order of their calls: the loop tells them as they come."""
-    ordered: list[Turn] = []
-    places: dict[str | None, int] = {}
-    results: list[Turn] = []
-    for turn in turns:
-        if turn.role == "tool":
-            results.append(turn)
-            continue
-        ordered += sorted(results, key=lambda result: places.get(result.tool_call_id, 0))
-        results = []
-        places = {call["id"]: place for place, call in enumerate(turn.tool_calls)}
-        ordered.append(turn)
-    return ordered + sorted(results, key=lambda result: places.get(result.tool_call_id, 0))
+def write_trace(connection: Connection, trace: Trace, process: str | None = None, *, stored: bool = False) -> None:
+    """Write the trace, in the place of an earlier one where it is `stored` already."""
+    if stored:
+        connection.execute(delete(_traces).where(_traces.c.id == trace.trace_id))
+    if trace.session_id is not None and connection.scalar(_SESSION, {"named": trace.session_id}) is None:
+        return  # it was removed, and its traces with it
+    row = _row(trace, process)
+    while not insert_new(connection, _traces, row):
+        row["id"] = new_id("trace")  # another trace has the id: it stays as it is
+    calls = [
+        {"trace_id": row["id"], "position": number, "result": packed(call.result)}
+        for number, call in enumerate(trace.tool_calls)
+    ]
+    if calls:
+        connection.execute(insert(_calls), calls)
 
 
-def _told(decision: Decision) -> tuple[str, str, str, ICERC | None]:
-    match decision:
-        case Allowed(by, card):
-            return "allowed", "", by, card
-        case Denied(reason):
-            return "denied", reason, "", None
-        case Deferred(card, _, reason):
-            return "deferred", reason, "", card
+def _row(trace: Trace, process: str | None) -> dict[str, Any]:
+    names = ("owner", "door", "session_id", "run_id", "experiment", "model", "status", "started_at", "completed_at")
+    columns = {name: getattr(trace, name) for name in names}
+    error = trace.error.replace("\0", " ") if trace.error is not None else None
+    return {
+        **columns,
+        "id": trace.trace_id,
+        "process": process,
+        "total_tokens": trace.total_tokens,
+        "cost": trace.cost,
+        "error": error,
+        "data": packed(_data(trace)),
+    }
 
 
-def _by_model(model: str, own: Usage, behind: Mapping[str, Usage]) -> dict[str, Usage]:
-    return {model: own, **behind} | ({model: own + behind[model]} if model in behind else {})
+def _data(trace: Trace) -> dict[str, Any]:
+    return {
+        "turns": [_without_result(turn) for turn in trace.turns],
+        "calls": [replace(call, result=call.result[: CUT + 1]) for call in trace.tool_calls],
+        "decisions": trace.decisions,
+        "usage": trace.usage,
+        "config": trace.config,
+        "limits": trace.limits,
+        "warnings": trace.warnings,
+        "history": trace.history,
+        "asked": trace.asked,
+        "content": trace.content,
+    }
 
 
-def _arguments(call: ToolCall) -> dict[str, Any]:
-    try:
-        return orjson.loads(call.function.arguments)
-    except orjson.JSONDecodeError:
-        return {"raw": call.function.arguments}
+def _without_result(turn: TracedTurn) -> TracedTurn:
+    """The turn as it is stored: a tool's result stands among the calls already."""
+    return replace(turn, content=turn.content[:CUT]) if turn.role == "tool" and turn.content else turn
 
 
-def _config(options: ModelOptions) -> dict[str, Any]:
-    told = asdict(options)
-    extra = told.pop("extra")
-    documented = {name: told.pop(name) for name in ("temperature", "top_p", "max_tokens")}
-    return {**documented, **{name: value for name, value in told.items() if value is not None}, **extra}
+def _trace(row: Row[Any]) -> Trace:
+    data = unpacked(row.data)
+    return Trace(
+        row.id, row.owner, row.door, row.model, row.status, row.started_at, row.completed_at,
+        tuple(_turn(item) for item in data["turns"]),
+        tuple(TracedCall(**item) for item in data["calls"]),
+        data["config"], {model: Usage(**item) for model, item in data["usage"].items()}, row.cost,
+        tuple(data["limits"]), tuple(TracedDecision(**item) for item in data["decisions"]), row.error,
+        row.session_id, row.run_id, row.experiment, data["history"], data["content"],
+        data["asked"], warnings=tuple(data.get("warnings", ())),
+    )  # fmt: skip
+
+
+def _turn(item: dict[str, Any]) -> TracedTurn:
+    usage, calls = item.pop("usage"), tuple(item.pop("tool_calls"))
+    return TracedTurn(**item, tool_calls=calls, usage=Usage(**usage) if usage else None)
+
+
+def _whole(trace: Trace, results: list[str]) -> Trace:
+    calls = tuple(replace(call, result=result) for call, result in zip(trace.tool_calls, results, strict=True))
+    whole = {call.call_id: call.result for call in calls}
+    turns = tuple(
+        replace(turn, content=whole.get(turn.tool_call_id, turn.content))
+        if turn.content is not None and turn.tool_call_id
+        else turn
+        for turn in trace.turns
+    )
+    return replace(trace, tool_calls=calls, turns=turns)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, select
 
 from task.conversation.messages import Message
 from task.store import tables
-from task.store.store import Database, insert_new
+from task.store.database import Database, insert_new
 from task.store.wire import message_data, message_from, packed, unpacked
 from task.store.writer import Writer
 
@@ -17,7 +17,7 @@ _turns = tables.turns
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class StoredTurn:
     """`messages` stand for what the caller's conversation has from the place `start` on."""
 
     start: int
@@ -32,7 +32,7 @@ class Turns:
     writer: Writer
     clock: Callable[[], float]
 
-    def keep(self, owner: str, key: str, turn: Turn, session_id: str | None = None) -> None:
+    def keep(self, owner: str, key: str, turn: StoredTurn, session_id: str | None = None) -> None:
         """Have the turn written, in the place of an earlier one; `Runs.finish` returns after it is on disk.
 
         It goes with the session, where it has one.
@@ -46,13 +46,13 @@ class Turns:
 
         self.writer.put(work)
 
-    async def find(self, owner: str, keys: Collection[str]) -> dict[str, Turn]:
+    async def find(self, owner: str, keys: Collection[str]) -> dict[str, StoredTurn]:
         """The owner's turns with these keys."""
         query = select(_turns.c.id, _turns.c.data).where(_turns.c.id.in_(keys), _turns.c.owner == owner)
         rows = await self.database.read(lambda connection: connection.execute(query).all())
         return {row.id: _turn(row.data) for row in rows}
 
 
-def _turn(data: str) -> Turn:
+def _turn(data: str) -> StoredTurn:
     start, *messages = unpacked(data)
-    return Turn(start, tuple(map(message_from, messages)))
+    return StoredTurn(start, tuple(map(message_from, messages)))

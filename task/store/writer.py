@@ -12,7 +12,7 @@ from itertools import islice
 from sqlalchemy import Connection
 
 from task.errors import StoreUnavailable, new_reference
-from task.store.store import Database
+from task.store.database import Database
 
 logger = logging.getLogger(__name__)
 

@@ -19,10 +19,10 @@ from sqlalchemy import Connection, insert
 
 from task.conversation.messages import FunctionCall, ToolCall, assistant, tool_message, user
 from task.llm.base import Usage
+from task.runs.traces import TraceObserver, TraceRecorder, TraceStart
 from task.store import tables
-from task.store.service import Store, open_store
-from task.store.trace_store import TraceFilter
-from task.store.traces import TraceObserver, TraceStart
+from task.store.store import Store, open_store
+from task.store.traces import TraceFilter
 from task.store.wire import packed
 from tests.benchmarks.figures import Figure, report
 
@@ -102,7 +102,7 @@ def _fill(connection: Connection) -> None:
     connection.execute(insert(tables.sessions), sessions)
     observer = TraceObserver("", TraceStart("", "http", "gpt-4o", asked=(user("25*47?"),)))
     _told(observer, 1)
-    from task.store.trace_store import _data
+    from task.store.traces import _data
 
     data = packed(_data(observer.trace()))
     for start in range(0, TRACES, 10_000):
@@ -119,9 +119,10 @@ def _trace_row(n: int, data: str) -> dict[str, Any]:
 
 
 async def _traced(store: Store, turns: int) -> None:
-    observer = store.traces.observer(TraceStart("owner-0", "http", "gpt-4o", asked=(user("25*47?"),)))
+    observer = TraceRecorder(store.traces, TraceStart("owner-0", "http", "gpt-4o", asked=(user("25*47?"),)))
     _told(observer, turns)
-    await store.traces.save(observer)
+    observer.record()
+    await store.flush()
 
 
 def _told(observer: TraceObserver, turns: int) -> None:

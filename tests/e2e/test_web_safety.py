@@ -10,7 +10,7 @@ from playwright.async_api import expect
 
 from task.conversation.messages import assistant, user
 from task.llm.scripted import says, wants
-from task.store.service import open_store
+from task.store.store import open_store
 from tests.support.browser import NARROW, WIDE
 from tests.support.noting import noting_model
 from tests.support.web import Person, person

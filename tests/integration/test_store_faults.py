@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 
 from task.conversation.messages import assistant, user
 from task.errors import SettingsError, StoreUnavailable
-from task.store.service import Store, open_store
-from task.store.traces import TraceStart
+from task.runs.traces import TraceRecorder, TraceStart
+from task.store.store import Store, open_store
 from tests.support.stores import OWNER, opened, sqlite_url
 
 DYING = Path(__file__).parent.parent / "support" / "dying_run.py"
@@ -23,10 +23,10 @@ async def traced_run(store: Store, session_id: str) -> str:
     """One answered question in the session; the id of its trace."""
     session = await store.sessions.get(OWNER, session_id)
     run = await store.runs.begin(OWNER, session=session, messages=[user("hi")])
-    observer = store.traces.observer(TraceStart(OWNER, "http", "m", session_id=session_id, run_id=run.run_id))
+    observer = TraceRecorder(store.traces, TraceStart(OWNER, "http", "m", session_id=session_id, run_id=run.run_id))
     store.runs.append_event(run.run_id, "text", text="hello")
     observer.end("finished")
-    trace = store.traces.queue(observer)
+    trace = observer.record()
     await store.runs.finish(run.run_id, "finished", added=[assistant("hello")])
     return trace.trace_id
 
@@ -49,10 +49,11 @@ async def test_while_another_process_holds_the_database_it_can_be_read_and_write
         try:
             with pytest.raises(StoreUnavailable, match="The store is busy"):
                 await store.sessions.start(OWNER)
-            observer = store.traces.observer(TraceStart(OWNER, "http", "m"))
+            observer = TraceRecorder(store.traces, TraceStart(OWNER, "http", "m"))
             observer.end("finished")
+            observer.record()
             with pytest.raises(StoreUnavailable, match="The store is busy"):
-                await store.traces.save(observer)
+                await store.flush()
             assert await store.sessions.get(OWNER, session.session_id) == session
         finally:
             holder.execute("ROLLBACK")

@@ -18,11 +18,11 @@ from task.errors import Conflict, StoreUnavailable
 from task.llm.scripted import says, wants
 from task.runs.compare import parting
 from task.runs.replay import replayed
+from task.runs.traces import TraceRecorder, TraceStart
+from task.store.database import PostgresDatabase
 from task.store.records import Answer
 from task.store.retention import Retention
-from task.store.service import Store, open_store
-from task.store.store import PostgresDatabase
-from task.store.traces import TraceStart
+from task.store.store import Store, open_store
 from tests.support.postgres_server import PostgresServer, postgres_server
 from tests.support.stores import OWNER, opened
 from tests.support.traced import traced
@@ -138,9 +138,9 @@ async def test_a_database_that_goes_away_is_named_and_what_was_queued_is_there_w
             await store.sessions.start(OWNER)
         with pytest.raises(StoreUnavailable, match="does not answer"):
             await store.runs.finish(run.run_id, "finished", added=[assistant("hello")])
-        observer = store.traces.observer(TraceStart(OWNER, "http", "m"))
+        observer = TraceRecorder(store.traces, TraceStart(OWNER, "http", "m"))
         observer.end("finished")
-        store.traces.queue(observer)
+        observer.record()
         await server.start()
         async with asyncio.timeout(30):
             while not (await store.traces.list(OWNER)).items:

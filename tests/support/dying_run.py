@@ -8,8 +8,8 @@ from contextlib import aclosing
 
 from task.conversation.messages import FunctionCall, ToolCall, assistant, user
 from task.llm.base import Usage
-from task.store.service import open_store
-from task.store.traces import TraceStart
+from task.runs.traces import TraceRecorder, TraceStart
+from task.store.store import open_store
 from tests.support.stores import OWNER
 
 
@@ -19,7 +19,7 @@ async def main(url: str) -> None:
     question = user("Tell me.")
     trace_id = await store.traces.new_id()
     run = await store.runs.begin(OWNER, session=session, messages=[question], trace_id=trace_id)
-    observer = store.traces.observer(TraceStart(OWNER, "http", "m", asked=(question,)), trace_id)
+    observer = TraceRecorder(store.traces, TraceStart(OWNER, "http", "m", asked=(question,)), trace_id)
     observer.model_answered(assistant("I was", [ToolCall("c", FunctionCall("look"))]), Usage(5, 1), 0.1)
     store.runs.append_event(run.run_id, "text", text="I was ")
     store.runs.append_event(run.run_id, "text", text="about to")

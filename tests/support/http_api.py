@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from task.settings import Settings
-from task.store.service import open_store
+from task.store.store import open_store
 from tests.support.agent import running_agent
 from tests.support.upstream import Item, Upstream, openai_upstream
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from task.store.service import Store, open_store
+from task.store.store import Store, open_store
 
 OWNER = "ann"
 

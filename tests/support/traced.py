@@ -11,9 +11,9 @@ from task.conversation.messages import Message, user
 from task.llm.scripted import Reply, ScriptedModel
 from task.loop import Limits, ToolLoop
 from task.permissions.decisions import Gate, ModeGate
-from task.store.service import Store
+from task.runs.traces import TraceRecorder, TraceStart
+from task.store.store import Store
 from task.store.trace_records import Trace
-from task.store.traces import TraceStart
 from task.tools.base import BaseTool
 from task.tools.calculator.calculator_tool import CalculatorTool
 from task.tools.toolbox import Toolbox
@@ -35,9 +35,10 @@ async def traced(
     """The trace of one run, as it is read from the store."""
     model = ScriptedModel(*replies, name="gpt-4o")
     begun = replace(TraceStart(OWNER, "http", model.name, asked=tuple(asked)), **start)
-    observer = store.traces.observer(begun, await store.traces.new_id())
+    observer = TraceRecorder(store.traces, begun, await store.traces.new_id())
     toolbox = Toolbox(tools or [CalculatorTool()], gate or ModeGate())
     async with asyncio.timeout(20):
         await ToolLoop(model, toolbox, limits or Limits(), observer).run(list(asked), RecordingChoice(), CALLER)
-        saved = await store.traces.save(observer)
+        saved = observer.record()
+        await store.flush()
         return await store.traces.get(begun.owner, saved.trace_id)

@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 
 from task.llm.scripted import Reply
-from task.store.service import open_store
+from task.store.store import open_store
 from tests.support.agent_process import agent_process
 from tests.support.http_api import MODEL, NOWHERE, Api
 from tests.support.ports import free_port

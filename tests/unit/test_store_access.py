@@ -11,7 +11,7 @@ import pytest
 
 from task.errors import Conflict, NotFound
 from task.store.records import Answer, Approval
-from task.store.service import Store
+from task.store.store import Store
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 
 CALL: dict[str, Any] = {

@@ -11,7 +11,7 @@ from task.conversation.messages import assistant, user
 from task.errors import NotFound
 from task.llm.scripted import says, wants
 from task.store.retention import DAY, Retention
-from task.store.service import Store
+from task.store.store import Store
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 from tests.support.traced import traced
 

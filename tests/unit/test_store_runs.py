@@ -13,10 +13,10 @@ from sqlalchemy import Connection, event
 
 from task.conversation.messages import assistant, user
 from task.errors import Conflict, NotFound
+from task.runs.traces import TraceRecorder, TraceStart
+from task.store.database import SqliteDatabase
 from task.store.records import Event as RunEvent
-from task.store.service import Store
-from task.store.store import SqliteDatabase
-from task.store.traces import TraceStart
+from task.store.store import Store
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 
 
@@ -109,12 +109,14 @@ async def test_a_run_whose_session_another_process_removes_is_stopped_and_leaves
 ) -> None:
     session = await store.sessions.start(OWNER)
     run = await store.runs.begin(OWNER, session=session, messages=[user("hi")])
-    observer = store.traces.observer(TraceStart(OWNER, "v1", "m", session_id=session.session_id, run_id=run.run_id))
+    observer = TraceRecorder(
+        store.traces, TraceStart(OWNER, "v1", "m", session_id=session.session_id, run_id=run.run_id)
+    )
     async with opened(sqlite_url(tmp_path)) as other, asyncio.timeout(10):
         await other.sessions.delete(OWNER, session.session_id)
         await store.runs.cancel_asked(run.run_id)
         store.runs.append_event(run.run_id, "text", text="a secret")
-        store.traces.queue(observer)
+        observer.record()
         await store.runs.finish(run.run_id, "cancelled", added=[assistant("a secret")])
         assert (await other.traces.list(OWNER)).items == ()
     assert not caplog.records
@@ -166,9 +168,9 @@ async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_p
         store.runs.append_event(run.run_id, "text", text="I was just")
         async with asyncio.timeout(10), aclosing(other.runs.events_after(OWNER, run.run_id)) as events:
             await anext(events)
-        assert await other.runs.interrupt_orphans() == 0
+        assert await other.processes.interrupt_orphans() == 0
         clock.now += 31
-        assert await other.runs.interrupt_orphans() == 1
+        assert await other.processes.interrupt_orphans() == 1
         assert (await other.runs.get(OWNER, run.run_id)).status == "interrupted"
         assert await told(other.runs.events_after(OWNER, run.run_id)) == ["1 started", "2 I was just", "3 finished"]
         kept = await other.sessions.messages(OWNER, session.session_id)

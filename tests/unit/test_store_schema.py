@@ -11,8 +11,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
+from task.store.database import open_database
 from task.store.migrate import HEAD, migrate
-from task.store.store import open_database
 from task.store.tables import metadata
 from tests.support.stores import opened, sqlite_url
 

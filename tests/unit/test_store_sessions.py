@@ -20,7 +20,7 @@ from task.conversation.messages import (
     user,
 )
 from task.errors import Conflict, InvalidRequest, NotFound
-from task.store.service import Store
+from task.store.store import Store
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 
 CALL = ToolCall("call_1", FunctionCall("calculator", '{"expression": "25*47"}'))

@@ -18,9 +18,9 @@ from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred,
 from task.permissions.icerc import ICERC
 from task.runs.compare import parting
 from task.runs.replay import replayed
-from task.store.prices import Price, cost_of
-from task.store.service import Store
-from task.store.trace_store import TraceFilter
+from task.store.store import Store
+from task.store.trace_records import Price, cost_of
+from task.store.traces import TraceFilter
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 from tests.support.tools import MadeTool, answering
 from tests.support.traced import traced

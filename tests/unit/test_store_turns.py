@@ -9,12 +9,14 @@ import pytest
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role, assistant, user
 from task.store.retention import DAY, Retention
-from task.store.service import Store
-from task.store.turns import Turn
+from task.store.store import Store
+from task.store.turns import StoredTurn
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 
 FILE = CustomContent((Attachment("text/csv", "a.csv", url="files/b/a.csv"),))
-TURN = Turn(3, (assistant("Done."), Message(Role.TOOL, "2", tool_call_id="call_0", failed=True, custom_content=FILE)))
+TURN = StoredTurn(
+    3, (assistant("Done."), Message(Role.TOOL, "2", tool_call_id="call_0", failed=True, custom_content=FILE))
+)
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ async def test_a_turn_is_given_back_as_it_was_to_its_owner_only(store: Store) ->
 
 async def test_the_last_turn_with_a_key_counts(store: Store) -> None:
     await kept(store, "a")
-    other = Turn(0, (user("again"),))
+    other = StoredTurn(0, (user("again"),))
     store.turns.keep(OWNER, "a", other)
     await store.flush()
     assert await store.turns.find(OWNER, ["a"]) == {"a": other}

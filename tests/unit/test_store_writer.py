@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import Connection
 
 from task.errors import StoreUnavailable
-from task.store.opening import StoreAccess
-from task.store.service import open_store
-from task.store.store import open_database
+from task.store.access import StoreAccess
+from task.store.database import open_database
+from task.store.store import open_store
 from task.store.writer import Writer
 
 
@@ -106,5 +106,5 @@ async def test_a_late_request_does_not_open_a_store_that_was_closed(tmp_path: Pa
     await closing
     with pytest.raises(StoreUnavailable, match="ending"):
         await access.get()
-    assert await access.soon() is None
+    assert await access.get_if_available() is None
     assert writers() == []

@@ -13,9 +13,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from task.errors import ProviderError
 from task.llm.base import Usage
 from task.llm.scripted import fails, says, wants
-from task.store.opening import StoreAccess
+from task.runs.traces import trace_context
+from task.store.access import StoreAccess
 from task.store.spans import SpanSender
-from task.store.traces import trace_context
 from tests.support.collector import collector
 from tests.support.ports import free_port
 from tests.support.stores import opened, sqlite_url

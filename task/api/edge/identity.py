@@ -17,7 +17,7 @@ from task.connection import Connection
 from task.conversation.inputs import forwarded
 from task.errors import StoreUnavailable, ToolError
 from task.llm.dial import UserToken
-from task.store.opening import StoreAccess
+from task.store.access import StoreAccess
 from task.tools.dial_urls import OwnersKey, filing
 
 Mode = Literal["open", "keys", "dial"]

@@ -9,7 +9,7 @@ from task.api.openai.responses_stored import StoredResponse
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, Message, Role
 from task.errors import NotFound
-from task.store.service import Store
+from task.store.store import Store
 
 Order = Literal["asc", "desc"]
 

@@ -25,7 +25,7 @@ from task.api.platform.run_request import RunOptions, RunRequest
 from task.api.service import Service
 from task.errors import InvalidRequest
 from task.store.records import Session
-from task.store.service import Store
+from task.store.store import Store
 
 STREAM = {"text/event-stream": {}}
 

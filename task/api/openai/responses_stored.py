@@ -12,7 +12,7 @@ from task.api.openai.responses_output import Spoken, run_id_of
 from task.api.platform.run_request import RunOptions
 from task.errors import Conflict, NotFound
 from task.store.records import Event, Run
-from task.store.service import Store
+from task.store.store import Store
 
 DOOR = "responses"
 

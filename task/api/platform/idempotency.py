@@ -20,7 +20,7 @@ from task.conversation.messages import FunctionCall, Message, Role, ToolCall
 from task.errors import NotFound
 from task.llm.base import Usage
 from task.store.records import FINISHED, Event, Run, Session
-from task.store.service import Store
+from task.store.store import Store
 from task.store.trace_records import Trace
 
 ANSWERED = ("running", "finished", "limited", "suspended")  # runs that have, or will have, an answer to tell again

@@ -19,8 +19,8 @@ from task.api.platform.run_request import RunRequest
 from task.conversation.history import unanswered
 from task.conversation.messages import Message, Role, ToolCall
 from task.conversation.replies import is_reply
-from task.store.service import Store
-from task.store.turns import Turn
+from task.store.store import Store
+from task.store.turns import StoredTurn
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def kept_turn(
     start, turn = len(ask.sent), tuple(added)
     if ask.start is not None:
         start, turn = ask.start, since_the_user((*ask.history, *ask.new, *added))
-    return before.key(calls), Turn(start, _as_asked(turn, question) if question else turn)
+    return before.key(calls), StoredTurn(start, _as_asked(turn, question) if question else turn)
 
 
 def is_decision(message: Message) -> bool:

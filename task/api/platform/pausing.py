@@ -20,7 +20,7 @@ from task.permissions.decisions import Gate, PermissionMode
 from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grant, Grants
 from task.store.records import Approval, Run, Session
-from task.store.service import Store
+from task.store.store import Store
 from task.tools.base import BaseTool
 from task.tools.briefs import split_brief
 from task.tools.toolbox import Pending

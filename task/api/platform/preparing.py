@@ -17,7 +17,7 @@ from task.conversation.history import INTERRUPTED, NOT_APPROVED, repaired, unans
 from task.conversation.messages import Message, Role, ToolCall, tool_message
 from task.errors import Conflict, InvalidRequest, NotFound
 from task.store.records import Answer, Approval, Session
-from task.store.service import Store
+from task.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

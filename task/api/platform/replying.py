@@ -17,7 +17,7 @@ from task.conversation.replies import Verdict, read_reply
 from task.errors import Conflict
 from task.store.merge import merged
 from task.store.records import Answer, Approval, Session
-from task.store.service import Store
+from task.store.store import Store
 
 OTHERWISE = "This question was answered otherwise before, and the first answer counts. Ask anew for what is wanted now."
 BROKEN_OFF = (

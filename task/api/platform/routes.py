@@ -24,7 +24,7 @@ from task.api.platform.documents import (
 )
 from task.api.service import CHAT_PROMPT, CHAT_TOKENS, Service
 from task.store.records import Session, iso
-from task.store.trace_store import TraceFilter
+from task.store.traces import TraceFilter
 from task.store.wire import message_data
 
 Limit = Annotated[int, Query(ge=1, le=1000)]

@@ -18,11 +18,11 @@ from task.api.platform.choice import RunChoice
 from task.api.platform.kept_turns import kept_turn
 from task.api.platform.run_request import RunRequest
 from task.errors import StoreUnavailable
+from task.runs.traces import TraceRecorder, TraceStart, trace_context
 from task.store.records import FINISHED, Event, Run
 from task.store.runs import ENDING_SECONDS
-from task.store.service import Store
+from task.store.store import Store
 from task.store.trace_records import Trace
-from task.store.traces import TraceObserver, TraceStart, trace_context
 
 logger = logging.getLogger(__name__)
 
@@ -170,7 +170,7 @@ class Runner:
         run, ask = active.run, active.ask
         choice = RunChoice(partial(store.runs.append_event, run.run_id))
         active.attachments = choice.attachments
-        observer = store.traces.observer(_start(ask, run), trace_id)
+        observer = TraceRecorder(store.traces, _start(ask, run), trace_id)
         stopping = asyncio.create_task(self._stopped(active, store))
         try:
             told = {"run_id": run.run_id, "session_id": run.session_id, "trace_id": trace_id, "model": active.model}
@@ -183,7 +183,7 @@ class Runner:
         await self._ended(active, active.result, choice, observer, store)
 
     async def _ended(
-        self, active: ActiveRun, result: Result, choice: RunChoice, observer: TraceObserver, store: Store
+        self, active: ActiveRun, result: Result, choice: RunChoice, observer: TraceRecorder, store: Store
     ) -> None:
         run, ask = active.run, active.ask
         if active.leaving is not None:
@@ -191,7 +191,7 @@ class Runner:
         if result.session_id is not None:
             observer.in_session(result.session_id)
         observer.end(result.status, result.error)
-        active.trace = store.traces.queue(observer)
+        active.trace = observer.record()
         active.session_id = result.session_id or run.session_id
         self._tell(active, result, choice)
         kept = kept_turn(ask, result.added, result.calls, result.question) if result.error is None else None

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from task.errors import AgentError, SettingsError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from task.store.service import Store
     from task.store.spans import SpanSender
+    from task.store.store import Store
     from task.store.trace_records import Trace
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ ENDING_SECONDS = 5.0
 
 @dataclass(slots=True)
 class StoreAccess:
-    """Opens the store on first use, and again after it could not be opened; see `task.store.service.open_store`.
+    """Opens the store on first use, and again after it could not be opened; see `task.store.store.open_store`.
 
     `prices` are those of a million tokens by model: of the prompt and of the answer. `spans_url` is the OpenTelemetry
     collector that gets finished traces. The database's libraries are
@@ -64,7 +64,7 @@ class StoreAccess:
         self._store = store
         return store
 
-    async def soon(self) -> Store | None:
+    async def get_if_available(self) -> Store | None:
         """The store, or None while it cannot be opened: for those who can do without and cannot wait."""
         failed_before = self._not_before > 0
         if self._store is not None or (failed_before and self._trying.locked()):
@@ -97,10 +97,10 @@ class StoreAccess:
             self._spans = None
 
     async def _opened(self) -> Store:
-        await asyncio.to_thread(import_module, "task.store.service")
-        from task.store.prices import Price
+        await asyncio.to_thread(import_module, "task.store.store")
         from task.store.retention import Retention
-        from task.store.service import open_store
+        from task.store.store import open_store
+        from task.store.trace_records import Price
 
         prices = {model: Price(*pair) for model, pair in self.prices.items()}
         retention = Retention(self.days, self.sessions, self.traces)

@@ -1,0 +1,238 @@
+"""Build a run's trace from what its loop reports; nothing here is waited for while an answer is made."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from task.conversation.messages import Message, ToolCall
+from task.errors import ProviderError
+from task.llm.base import ModelOptions, Usage
+from task.loop import LoopObserver, RunOutcome, SilentObserver
+from task.permissions.decisions import Allowed, Decision, Deferred, Denied
+from task.permissions.icerc import ICERC
+from task.store.access import StoreAccess
+from task.store.trace_records import Price, Trace, TracedCall, TracedDecision, TracedTurn, config_of, cost_of
+from task.store.wire import new_id
+
+if TYPE_CHECKING:
+    from task.store.traces import Traces
+
+CHECKPOINT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TraceStart:
+    """What is known when a run starts. `asked` are the request's own messages, `history` counts those before them.
+
+    Without `content` the trace keeps names, sizes, times and tokens only. `parent` is the caller's own trace, as
+    `trace_context` returns it.
+    """
+
+    owner: str
+    door: str
+    model: str
+    options: ModelOptions = field(default_factory=ModelOptions)
+    asked: tuple[Message, ...] = ()
+    history: int = 0
+    session_id: str | None = None
+    run_id: str | None = None
+    experiment: str | None = None
+    content: bool = True
+    parent: Mapping[str, str] = field(default_factory=dict[str, str])
+    warnings: tuple[str, ...] = ()
+
+
+def trace_context(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers that name the trace a request is part of. Source: W3C Trace Context."""
+    lowered = {name.lower(): value for name, value in headers.items()}
+    return {name: lowered[name] for name in ("traceparent", "tracestate") if name in lowered}
+
+
+class TraceObserver:
+    """Collects what a run does; its trace can be had at any time."""
+
+    def __init__(
+        self,
+        trace_id: str,
+        start: TraceStart,
+        *,
+        prices: Mapping[str, Price] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.trace_id = trace_id
+        self._start, self._prices, self._clock = start, prices or {}, clock
+        self._started_at = clock()
+        self._turns = [self._turn(message, self._started_at) for message in start.asked]
+        self._calls: list[TracedCall] = []
+        self._decisions: list[TracedDecision] = []
+        self._limits: list[str] = []
+        self._usage = Usage()
+        self._usage_of_tools: Mapping[str, Usage] = {}
+        self._last_answer = ""
+        self._end: tuple[float, str, str | None] | None = None
+
+    def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
+        self._usage += usage
+        self._last_answer = message.text()
+        self._turns.append(self._turn(message, self._clock(), seconds, usage))
+        self.changed()
+
+    def call_ended(self, call: ToolCall, message: Message, seconds: float) -> None:
+        now, text, kept = self._clock(), message.text(), self._start.content
+        arguments = _arguments(call) if kept else {}
+        traced = TracedCall(
+            call.id, call.name, arguments, text if kept else "", len(text), now - seconds, seconds, message.failed
+        )
+        self._calls.append(traced)
+        self._turns.append(self._turn(message, now, seconds))
+        self.changed()
+
+    def decided(self, call: ToolCall, decision: Decision) -> None:
+        verdict, reason, by, card = _verdict(decision)
+        kept = self._start.content
+        self._decisions.append(
+            TracedDecision(
+                call.id, call.name, verdict, self._clock(), reason if kept else "", by,
+                card.as_dict() if card is not None and kept else None,
+            )
+        )  # fmt: skip
+
+    def limit_hit(self, limit: str) -> None:
+        self._limits.append(limit)
+
+    def run_ended(self, outcome: RunOutcome) -> None:
+        self._usage_of_tools = outcome.behind
+        self._usage = outcome.usage - sum(outcome.behind.values(), Usage())
+        answer = outcome.answer
+        if answer.content and answer.text() != self._last_answer:  # broken off, or written by the loop itself
+            self._turns.append(self._turn(answer, self._clock()))
+        limit = f"stopped at {outcome.limit}" if outcome.limit is not None else None
+        self.end(outcome.status, outcome.error or limit)
+
+    def in_session(self, session_id: str) -> None:
+        """The run was given a session."""
+        self._start = replace(self._start, session_id=session_id)
+
+    def end(self, status: str, error: BaseException | str | None = None) -> None:
+        """End the trace, unless it has ended."""
+        if self._end is None:
+            self._end = (self._clock(), status, self._error(error))
+
+    def changed(self) -> None:
+        """Called when there is something new that is worth saving."""
+
+    def trace(self) -> Trace:
+        """The trace as it is now."""
+        start, (at, status, error) = self._start, self._end or (None, "running", None)
+        usage = _by_model(start.model, self._usage, self._usage_of_tools)
+        cost = cost_of(start.model, usage, self._prices)
+        return Trace(
+            self.trace_id, start.owner, start.door, start.model, status, self._started_at, at,
+            _in_call_order(self._turns), tuple(self._calls), config_of(start.options), usage, cost,
+            tuple(self._limits), tuple(self._decisions), error, start.session_id, start.run_id, start.experiment,
+            start.history, start.content, len(start.asked), start.parent, start.warnings,
+        )  # fmt: skip
+
+    def _turn(
+        self, message: Message, at: float, seconds: float | None = None, usage: Usage | None = None
+    ) -> TracedTurn:
+        return TracedTurn.of(message, at, seconds, usage, content=self._start.content)
+
+    def _error(self, error: BaseException | str | None) -> str | None:
+        if error is None or isinstance(error, str) or self._start.content:
+            return str(error) if error is not None else None
+        if isinstance(error, ProviderError):  # its text may quote the request
+            return f"the model failed (status {error.status_code}, code {error.code})"
+        return type(error).__name__
+
+
+class TraceRecorder(TraceObserver):
+    """Observes a run and saves its trace every second, so that the trace outlives the process."""
+
+    def __init__(self, traces: Traces, start: TraceStart, trace_id: str | None = None) -> None:
+        super().__init__(trace_id or new_id("trace"), start, prices=traces.prices, clock=traces.clock)
+        self._traces = traces
+        self._stored = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.changed()  # a first answer may take long, and the process may die before it
+
+    def changed(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(CHECKPOINT_SECONDS, self._checkpoint)
+
+    def record(self) -> Trace:
+        """The run's trace, queued for the store; `Store.flush` or `Runs.finish` waits until it is on disk."""
+        if self._timer is not None:
+            self._timer.cancel()
+        trace = self.trace()
+        self._traces.put(trace, stored=self._stored)
+        self._traces.finished(trace)
+        return trace
+
+    def _checkpoint(self) -> None:
+        self._timer = None
+        self._traces.put(self.trace(), stored=self._stored)
+        self._stored = True
+
+
+@asynccontextmanager
+async def recorded(access: StoreAccess, start: TraceStart) -> AsyncGenerator[LoopObserver]:
+    """An observer for one run of a front door that can do without the store.
+
+    The trace is written soon after the block is left; nobody waits for it, and nothing fails because the database does.
+    """
+    store = await access.get_if_available()
+    if store is None:
+        yield SilentObserver()
+        return
+    recorder = TraceRecorder(store.traces, start)
+    try:
+        yield recorder
+    except asyncio.CancelledError:
+        recorder.end("cancelled")
+        raise
+    except Exception as error:
+        recorder.end("failed", error)
+        raise
+    else:
+        recorder.end("finished")
+    finally:
+        recorder.record()
+
+
+def _in_call_order(turns: Sequence[TracedTurn]) -> tuple[TracedTurn, ...]:
+    """The turns with the results of each step in the order of its calls: the loop reports them as they arrive."""
+    step, places, keys = 0, dict[str | None, int](), list[tuple[int, int]]()
+    for number, turn in enumerate(turns):
+        if turn.role != "tool":
+            step, places = number, {call["id"]: place for place, call in enumerate(turn.tool_calls, 1)}
+        keys.append((step, places.get(turn.tool_call_id, 0)))
+    return tuple(turns[number] for number in sorted(range(len(turns)), key=keys.__getitem__))
+
+
+def _verdict(decision: Decision) -> tuple[str, str, str, ICERC | None]:
+    match decision:
+        case Allowed(by, card):
+            return "allowed", "", by, card
+        case Denied(reason):
+            return "denied", reason, "", None
+        case Deferred(card, _, reason):
+            return "deferred", reason, "", card
+
+
+def _by_model(model: str, own: Usage, of_tools: Mapping[str, Usage]) -> dict[str, Usage]:
+    return {model: own, **of_tools} | ({model: own + of_tools[model]} if model in of_tools else {})
+
+
+def _arguments(call: ToolCall) -> dict[str, Any]:
+    try:
+        return orjson.loads(call.function.arguments)
+    except orjson.JSONDecodeError:
+        return {"raw": call.function.arguments}
