@@ -56,7 +56,7 @@ async def completed(store: Store, owner: str, prompt: str | None, sent: Sequence
 
 def kept_turn(
     ask: RunRequest, added: Sequence[Message], calls: Sequence[ToolCall], question: str
-) -> tuple[str, Turn] | None:
+) -> tuple[str, StoredTurn] | None:
     """The turn that such a caller comes back to, with its key; None where it was shown all of it.
 
     `calls` are the caller's to make, `question` is what was asked about others.
