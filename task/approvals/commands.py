@@ -44,7 +44,7 @@ def carried_out(command: PermissionsCommand, grants: Grants) -> str:
     for grant in chosen:
         while grants.revoke(grant):
             continue
-    told = ", ".join(words(grant.told()) for grant in chosen)
+    told = ", ".join(words(grant.describe()) for grant in chosen)
     return f"Taken back: {told}.\n\n{listing(lasting(grants))}"
 
 
@@ -57,7 +57,9 @@ def listing(grants: Sequence[Grant]) -> str:
     """What is allowed, numbered, with its end, and how to take it back."""
     if not grants:
         return NONE
-    lines = [f"{number}. {words(grant.told())}, until {_time(grant.expires)}" for number, grant in enumerate(grants, 1)]
+    lines = [
+        f"{number}. {words(grant.describe())}, until {_time(grant.expires)}" for number, grant in enumerate(grants, 1)
+    ]
     return "\n".join(["Allowed in this conversation without a question:\n", *lines, f"\n{USAGE}"])
 
 

@@ -65,8 +65,8 @@ def _card(item: Pending) -> str:
 
 def _how_to_answer(item: Pending, seconds: float) -> str:
     return (
-        f"Reply **approve** (this once), **always** (also later in this conversation: {words(item.grant_told)}), or "
-        f"**deny because …**. Any other reply means no. {_open_for(seconds)}"
+        f"Reply **approve** (this once), **always** (also later in this conversation: "
+        f"{words(item.grant_description)}), or **deny because …**. Any other reply means no. {_open_for(seconds)}"
     )
 
 

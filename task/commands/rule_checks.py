@@ -19,7 +19,9 @@ def rules_check(settings: Settings) -> Check:
     own = len(settings.permissions.rules)
     dead = [found for found in dead_rules(policy.rules, _tools(settings)) if found.number <= own]
     if dead:
-        told = "; ".join(f"rule {found.number} ({found.rule.told()}) never decides: {found.reason}" for found in dead)
+        told = "; ".join(
+            f"rule {found.number} ({found.rule.describe()}) never decides: {found.reason}" for found in dead
+        )
         return Check("permission rules", "note", told, "Remove it, or move it up in AGENT_PERMISSIONS__RULES.")
     if any(rule.action == "allow" and rule.trusted for rule in policy.rules):
         told = f"{own} of your own; some allow calls even when text from outside is in the conversation (trusted)"

@@ -1,4 +1,4 @@
-"""The words of the gate: the question put to it, its three answers, and the gate that only knows modes."""
+"""What the gate is asked and what it answers, and the gate that checks the mode only."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from task.conversation.messages import ToolCall
-from task.permissions.effects import Effect as Effect
-from task.permissions.effects import Origin as Origin
+from task.permissions.effects import Effect
 from task.permissions.icerc import ICERC, Brief
 from task.permissions.taint import ContextView
 
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """A call with its parsed arguments, the effects its tool declares, and the conversation it was made in.
-
-    `brief` is what the model said of the call.
-    """
+    """A call with its parsed arguments, its tool's effects, its conversation, and the model's own brief of it."""
 
     call: ToolCall
     arguments: dict[str, Any]
@@ -29,7 +25,7 @@ class CallRequest:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The call runs. `by` names the rule or grant; `card` is what a person has agreed to, where one was asked."""
+    """The call runs. `by` names the rule or grant; `card` is what a person approved, if one was asked."""
 
     by: str = ""
     card: ICERC | None = None
@@ -46,14 +42,14 @@ class Denied:
 class Deferred:
     """A person has to decide: the call stays pending and the run is suspended.
 
-    `digest` stands for exactly this call under exactly this policy: approving it is a `Grant("call", …, digest)`,
-    approving it for good the same grant with `widens`. `grant_told` is what that would cover, as a person reads it.
+    `digest` identifies exactly this call under exactly this policy: approving it is a `Grant("call", …, digest)`,
+    approving it for good the same grant with `widens`. `grant_description` says what the latter would cover.
     """
 
     card: ICERC
     digest: str
     reason: str = ""
-    grant_told: str = ""
+    grant_description: str = ""
 
 
 Decision = Allowed | Denied | Deferred
@@ -64,7 +60,7 @@ class Gate(Protocol):
 
 
 class PermissionMode(StrEnum):
-    """How much a conversation lets the tools do; a choice of the user in the configuration of the deployment."""
+    """How much the tools may do in a conversation; the user chooses it in the deployment's configuration."""
 
     DEFAULT = "default"
     ASK = "ask"
@@ -72,7 +68,7 @@ class PermissionMode(StrEnum):
 
 
 def refused_by_mode(mode: PermissionMode, request: CallRequest) -> Denied | None:
-    """Read-only refuses what writes or executes."""
+    """The refusal of a call that writes or executes in a read-only conversation."""
     forbidden = request.effects & {Effect.WRITE, Effect.EXECUTE}
     if mode is not PermissionMode.READ_ONLY or not forbidden:
         return None

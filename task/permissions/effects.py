@@ -1,4 +1,4 @@
-"""What a tool does to the world, and whose words its results are."""
+"""What a tool does to the world, and who wrote its results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Effect(StrEnum):
-    """What a tool does to the world; the gate's rules speak of these."""
+    """What a tool does to the world, as the gate's rules name it."""
 
     READ = "read"
     WRITE = "write"
@@ -15,7 +15,7 @@ class Effect(StrEnum):
 
 
 class Origin(StrEnum):
-    """Whose words a tool's result is: computed by us, made by code or a model, or copied from outside."""
+    """Who wrote a tool's result: computed by us, made by code or a model, or copied from outside."""
 
     OWN = "own"
     MADE = "made"
@@ -23,7 +23,7 @@ class Origin(StrEnum):
 
 
 def origin_of(effects: frozenset[Effect]) -> Origin:
-    """The origin of results of a tool that does not say otherwise: only what does nothing but compute is ours."""
+    """The default origin of a tool's results: only a tool that does nothing but compute gives our own."""
     if not effects:
         return Origin.OWN
     return Origin.MADE if effects & {Effect.WRITE, Effect.EXECUTE} else Origin.OUTSIDE

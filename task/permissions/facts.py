@@ -1,4 +1,4 @@
-"""What a call would touch, read from its parsed arguments: URLs, hosts, paths, commands, amounts."""
+"""What a call would touch, from its parsed arguments: URLs, hosts, paths, commands, amounts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import PurePosixPath
 from typing import Any, cast
 
 from task.permissions.decisions import CallRequest
@@ -23,7 +22,7 @@ _LONGEST_PATH = 4_096
 
 
 class CallFacts:
-    """The facts of one call, each computed when somebody first asks for it."""
+    """The facts of one call, each computed at its first use."""
 
     def __init__(self, request: CallRequest) -> None:
         self.request = request
@@ -32,12 +31,12 @@ class CallFacts:
 
     @cached_property
     def urls(self) -> tuple[str, ...]:
-        """The URLs the arguments name; DIAL's own files are none."""
+        """The URLs in the arguments, DIAL's own files excepted."""
         return tuple(url for url in urls_in(self.request.arguments) if not is_dial_file(url))
 
     @cached_property
     def urls_known(self) -> bool:
-        """Whether every URL stands in the user's messages or in a result; so it does where there is none."""
+        """Whether every URL (vacuously: none) occurs in the user's messages or in a result."""
         return all(map(self.request.context.knows, self.urls))
 
     @cached_property
@@ -49,7 +48,7 @@ class CallFacts:
 
     @cached_property
     def command(self) -> str:
-        """The command line in the arguments of a tool that executes or writes; empty where there is none."""
+        """The command line in the arguments of a tool that executes or writes; empty if there is none."""
         if not self.effects & {Effect.EXECUTE, Effect.WRITE}:
             return ""
         return "\n".join(_command_lines(self.request.arguments))
@@ -60,12 +59,12 @@ class CallFacts:
 
     @cached_property
     def commands(self) -> tuple[Command, ...]:
-        """Every command that would run, also those that others start."""
+        """Every command that would run, including those that other commands start."""
         return tuple(all_commands(self.script))
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
-        """The paths in arguments that are named like one, and in commands those that may lead elsewhere."""
+        """The arguments that are named like paths, and the words of commands that may point outside the workspace."""
         named = (
             text
             for name, text in named_strings(self.request.arguments)
@@ -77,23 +76,18 @@ class CallFacts:
 
     @cached_property
     def amounts(self) -> tuple[str, ...]:
-        """The numbers that look like money or quantities, as `name = number`."""
+        """The numbers whose name suggests money or a quantity, as `name = number`."""
         return tuple(f"{name} = {number}" for name, number in _numbers(self.request.arguments) if _AMOUNTS.search(name))
 
     @cached_property
     def text_length(self) -> int:
-        """Characters of all texts in the arguments."""
+        """The number of characters in all strings of the arguments."""
         return sum(len(text) for _, text in named_strings(self.request.arguments))
 
 
-def outside(path: str, workspace: str) -> bool:
-    """Whether a path leaves the workspace; without one every absolute path does."""
-    if path.startswith("~") or "\\" in path:
-        return True
-    parts = PurePosixPath(path)
-    if ".." in parts.parts:
-        return True
-    return parts.is_absolute() and not (workspace and parts.is_relative_to(workspace))
+def outside(path: str) -> bool:
+    """Whether a path may lead out of the workspace, which is the working directory."""
+    return path.startswith(("~", "/")) or "\\" in path or ".." in path.split("/")
 
 
 def _command_lines(value: Any) -> Iterator[str]:

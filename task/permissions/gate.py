@@ -1,4 +1,4 @@
-"""The gate: rules, then taint, then grants, then a person."""
+"""Decide about a call: by the rules, then by what outside text makes dangerous, then by grants, else by a person."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from task.permissions.decisions import (
 )
 from task.permissions.effects import Effect
 from task.permissions.facts import CallFacts, outside
-from task.permissions.grants import Grant, Grants, Scope, Wanted
+from task.permissions.grants import Grant, Grants, Scope
 from task.permissions.icerc import ICERC, Brief
 from task.permissions.policy import Policy, Rule
 from task.permissions.programs import coverable, prefix_of
 from task.permissions.risk import assessed, command_of
 
-FREE_CHARACTERS = 200  # a search this short may leave a conversation in which others' text stands
+FREE_CHARACTERS = 200  # a search this short may leave a conversation that contains text from outside
 _ASKING = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.NETWORK})
 _UNCHANGED = Allowed("policy")
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyGate:
-    """Decides the calls of one conversation of one principal; `clock` gives Unix time."""
+    """Decides about the calls of one conversation of one principal; `clock` returns Unix time."""
 
     policy: Policy
     grants: Grants
@@ -42,7 +42,7 @@ class PolicyGate:
     clock: Callable[[], float]
 
     async def decide(self, request: CallRequest) -> Decision:
-        """Whether the call may run. It never waits: what was decided and what is done cannot be interleaved."""
+        """Whether the call may run; never awaits, so no other decision can come between lookup and use of a grant."""
         facts = CallFacts(request)
         if denial := self.policy.denied(facts):
             return Denied(denial)
@@ -52,32 +52,30 @@ class PolicyGate:
         return self._asked(facts, reason) if reason else _UNCHANGED
 
     def _question(self, facts: CallFacts, rule: Rule | None) -> str:
-        """Why a person has to be asked; empty when nobody has to."""
         if rule is None:
             return "no rule allows it"
         if rule.action == "ask":
-            return f"a rule says to ask ({rule.told()})"
+            return f"a rule says to ask ({rule.describe()})"
         if self.mode is PermissionMode.ASK and facts.effects & _ASKING:
             return "this conversation asks before every call that writes, executes or reaches a server"
-        return "" if rule.trusted else exposure(facts, self.policy.workspace)
+        return "" if rule.trusted else exposure(facts)
 
     def _asked(self, facts: CallFacts, reason: str) -> Decision:
         request = facts.request
-        context = request.context
-        tainted, beyond = context.tainted, context.tainted_beyond(facts.tool)
         exact = digest(facts.tool, request.arguments, self.policy)
-        card = card_of(facts, self.policy.workspace)
-        words = [command.words for command in facts.commands] if coverable(facts.script) else []
-        found = self.grants.find(Wanted(facts.tool, exact, self.principal, self.conversation, words, tainted, beyond))
+        card = card_of(facts)
+        commands = [command.words for command in facts.commands] if coverable(facts.script) else []
+        tainted = request.context.tainted_beyond(facts.tool)
+        found = self.grants.find(facts.tool, exact, self.principal, self.conversation, commands, tainted=tainted)
         if found is None:
-            return Deferred(card, exact, reason, self._wider(facts, exact, 0).told())
+            return Deferred(card, exact, reason, self._wider(facts, exact, 0).describe())
         if found.widens:
             self.grants.revoke(found)
             self.grants.add(self._wider(facts, exact, found.expires))
-        return Allowed(found.told(), card)
+        return Allowed(found.describe(), card)
 
     def _wider(self, facts: CallFacts, exact: str, expires: float) -> Grant:
-        """What "always" means for the call: commands that begin so, or where that says too little this very call."""
+        # "Always" covers the tool; for a command its first words, or exactly this one if they are too general.
         prefix = prefix_of(facts.script) if facts.command else ""
         scope: Scope = "prefix" if prefix else "call" if facts.command else "tool"
         return Grant(
@@ -93,23 +91,23 @@ class PolicyGate:
 
 
 def digest(tool: str, arguments: Mapping[str, Any], policy: Policy) -> str:
-    """Stands for exactly this call under exactly this policy."""
+    """Identifies exactly this call under exactly this policy."""
     exact = json.dumps([tool, arguments, policy.fingerprint], sort_keys=True, separators=(",", ":"), default=str)
     return sha256(exact.encode()).hexdigest()
 
 
-def exposure(facts: CallFacts, workspace: str) -> str:
-    """What text of others in the conversation makes dangerous about the call; empty where nothing is."""
+def exposure(facts: CallFacts) -> str:
+    """Why the call is dangerous while text from outside is in the conversation; empty if it is not."""
     effects = facts.effects
     if not (effects & {Effect.WRITE, Effect.NETWORK} or facts.command) or not facts.request.context.tainted:
         return ""
     because = "text from outside is in the conversation, and "
     if effects >= {Effect.WRITE, Effect.NETWORK}:
         return f"{because}the call could change something on a server"
-    if effects & {Effect.WRITE, Effect.EXECUTE} and any(outside(path, workspace) for path in facts.paths):
+    if effects & {Effect.WRITE, Effect.EXECUTE} and any(map(outside, facts.paths)):
         return f"{because}the call would reach outside the workspace"
     if facts.command and (facts.hosts or not facts.script.exact):
-        return f"{because}the command would reach another machine, or is known only when it runs"
+        return f"{because}the command would reach another machine, or is only known at run time"
     if not facts.urls_known:
         return f"{because}the model made up the address"
     if Effect.NETWORK in effects and facts.text_length - sum(map(len, facts.urls)) > FREE_CHARACTERS:
@@ -117,9 +115,9 @@ def exposure(facts: CallFacts, workspace: str) -> str:
     return ""
 
 
-def card_of(facts: CallFacts, workspace: str) -> ICERC:
-    """The card: intent and expectation in the model's words, the rest computed."""
+def card_of(facts: CallFacts) -> ICERC:
+    """The card: intent and expected outcome in the model's words, the rest computed."""
     request = facts.request
     brief = request.brief
-    intent = brief.intent or Brief.read(request.context.said(request.call)).intent
-    return ICERC(intent, command_of(facts), brief.expected_outcome, assessed(facts, workspace))
+    intent = brief.intent or Brief.read(request.context.text_beside(request.call)).intent
+    return ICERC(intent, command_of(facts), brief.expected_outcome, assessed(facts))

@@ -1,4 +1,4 @@
-"""ICERC: the card a person decides by. Intent and expectation are the model's words, the rest is computed."""
+"""ICERC: the card that a person decides by, and how it shows text that may try to deceive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN = re.compile(r"[\n\t\x20-\x7e]*")
 _WORDS = re.compile(r"\w+")
 _SCRIPTS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "FULLWIDTH", "MATHEMATICAL", "SMALL CAPITAL")
 _EMOJI_STYLE = "\ufe0f"
-# Letters of other scripts that look like Latin ones in most fonts. Source: Unicode UTS #39, confusables.
+# Letters of other scripts that look like Latin ones in most fonts. Source: Unicode UTS #39, confusables
 _LOOK_ALIKE = frozenset("аеорсухіјѕһԁԛԝɡАВЕКМНОРСТХІЈЅοανικΑΒΕΖΗΙΚΜΝΟΡΤΥΧѵ")
 
 
@@ -36,7 +36,7 @@ class RiskAssessment:
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What the model says of its own call; never more than words."""
+    """The model's own description of its call: a claim, never a fact."""
 
     intent: str = ""
     expected_outcome: str = ""
@@ -45,15 +45,18 @@ class Brief:
     def read(cls, brief: Any) -> Brief:
         """The brief as a model sends it: as documented, as the text of a whole card, or as plain words."""
         if isinstance(brief, Mapping):
-            told = cast("Mapping[str, Any]", brief)
-            return cls(_words(told.get("intent")), _words(told.get("expected_outcome")))
-        text = _words(brief)
+            fields = cast("Mapping[str, Any]", brief)
+            return cls(_stripped(fields.get("intent")), _stripped(fields.get("expected_outcome")))
+        text = _stripped(brief)
         parts = list(_PARTS.finditer(text))
         if not parts:
             return cls(intent=text)
         ends = [*(part.start() for part in parts[1:]), len(text)]
-        told = {_key(part[1]): text[part.end() : end].strip(" *_\n") for part, end in zip(parts, ends, strict=True)}
-        return cls(told.get("intent", ""), told.get("expected_outcome", ""))
+        fields = {
+            part[1].lower().replace(" ", "_"): text[part.end() : end].strip(" *_\n")
+            for part, end in zip(parts, ends, strict=True)
+        }
+        return cls(fields.get("intent", ""), fields.get("expected_outcome", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class ICERC:
         """The card of `as_dict`.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the data is not a card.
         """
         try:
             risk = cast("Mapping[str, Any]", data["risk_assessment"])
@@ -104,7 +107,7 @@ class ICERC:
 
 
 def words(text: str) -> str:
-    """One line of plain words: hidden characters spelt out, Markdown's marks escaped, at most 500 characters."""
+    """One line of plain text: hidden characters spelt out, Markdown escaped, at most 500 characters."""
     line = " ".join(visible(text).split())
     if len(line) > WORDS:
         line = f"{line[:WORDS]} […]"
@@ -112,7 +115,7 @@ def words(text: str) -> str:
 
 
 def fenced(text: str) -> str:
-    """The text in a code fence that nothing in it can close."""
+    """The text in a code fence that it cannot close."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{spelt_out(text)}\n{fence}"
@@ -126,26 +129,22 @@ def shortened(text: str) -> str:
     return f"{text[:COMMAND_HEAD]}\n[… {left_out:,} characters are not shown …]\n{text[-COMMAND_TAIL:]}"
 
 
-def _words(value: Any) -> str:
+def _stripped(value: Any) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def _key(name: str) -> str:
-    return name.lower().replace(" ", "_")
-
-
 def mismatch(card: ICERC, result: str, *, failed: bool) -> str:
-    """A sentence where the result is not what the card announced; empty where nothing speaks against it.
+    """A sentence about how the result differs from what the card announced; empty if it does not visibly.
 
-    Only what can be compared without understanding is: a call that failed, and numbers of which not one agrees.
+    Compared is only what needs no understanding: a call that failed, and numbers of which none agrees.
     """
     expected = words(card.expected_outcome)
     if failed:
         return f"The call failed. Expected was: {expected or 'that it succeeds'}"
     announced, found = _numbers(card.expected_outcome) - _numbers(card.command), _numbers(result)
     if announced and found and not announced & found:
-        told, got = ", ".join(sorted(announced)[:3]), ", ".join(sorted(found)[:3])
-        return f"The outcome is not what was expected: announced {told}, the result says {got}."
+        expected, actual = ", ".join(sorted(announced)[:3]), ", ".join(sorted(found)[:3])
+        return f"The outcome is not what was expected: announced {expected}, the result says {actual}."
     return ""
 
 
@@ -159,13 +158,13 @@ def visible(text: str) -> str:
 
 
 def spelt_out(text: str) -> str:
-    """Like `visible`, and letters that look like Latin ones but are not are spelt out too: for commands and hosts."""
+    """Like `visible`, with letters that only look like Latin ones spelt out too: for commands and hosts."""
     shown = visible(text)
-    return _WORDS.sub(lambda word: _told_apart(word[0]), shown) if not shown.isascii() else shown
+    return _WORDS.sub(lambda word: _without_look_alikes(word[0]), shown) if not shown.isascii() else shown
 
 
 def tricks(text: str) -> list[str]:
-    """What in the text a reader cannot see or would take for something else; empty where nothing is."""
+    """What in the text a reader cannot see or would mistake for something else."""
     if _PLAIN.fullmatch(text):
         return []
     found: list[str] = []
@@ -185,14 +184,14 @@ def _shown(mark: str) -> str:
     return mark
 
 
-def _told_apart(word: str) -> str:
+def _without_look_alikes(word: str) -> str:
     if not _disguised(word):
         return word
     return "".join(mark if mark.isascii() else f"\\u{ord(mark):04x}" for mark in word)
 
 
 def _disguised(word: str) -> bool:
-    """A word of two alphabets, or one of another alphabet whose every letter looks Latin."""
+    # A word of two alphabets, or one of another alphabet of which every letter looks Latin.
     if word.isascii():
         return False
     scripts = {_script(mark) for mark in word if mark.isalpha()} - {""}

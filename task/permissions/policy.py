@@ -20,12 +20,12 @@ Action = Literal["allow", "deny", "ask"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule; what it leaves out fits every call.
+    """One rule; a condition that is not set fits every call.
 
     A rule that allows must fit all of a call: the call has at most these `effects`, and every path, command and host
     fits. A rule that denies or asks needs only one effect, path, command or host to fit. `tool`, `path` and `host` are
-    globs, `command` is how commands may begin, word by word. `known_url`: whether every URL stands in a result or in
-    the user's messages. `trusted`: the rule allows also when text of others is in the conversation.
+    globs, `command` is how commands may begin, word by word. `known_url`: whether every URL occurs in a result or in
+    the user's messages. `trusted`: the rule also allows while text from outside is in the conversation.
     """
 
     action: Action
@@ -50,8 +50,8 @@ class Rule:
             and self._command_fits(facts)
         )
 
-    def told(self) -> str:
-        """The rule in one line, as the settings would write it."""
+    def describe(self) -> str:
+        """The rule in one line, as in the settings."""
         parts = [f"{self.action} {self.tool}"]
         parts += [f"effects={','.join(sorted(self.effects))}"] if self.effects is not None else []
         command = " | ".join(self.command) or None
@@ -81,38 +81,37 @@ class Rule:
 
 
 def _begins(command: Command, words: Sequence[str], *, exactly: bool) -> bool:
-    """Whether a command begins with these words, each a glob; not `exactly`: its program may stand in any folder."""
     found = command.words if exactly else [program_of(command), *command.words[1:]]
     return len(found) >= len(words) and all(map(fnmatchcase, found, words))
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Deny wins over everything; then the first rule that fits decides; where none does, a person is asked.
+    """Deny wins over everything; then the first rule that fits decides; if none does, a person is asked.
 
-    `workspace` is the folder in which writing stays inside. `only`: no other tools may be called at all.
+    `only`: no other tools may be called at all.
     """
 
     rules: tuple[Rule, ...]
-    workspace: str = ""
     only: frozenset[str] | None = None
 
     def denied(self, facts: CallFacts) -> str:
-        """Why the call must not run; empty when nothing forbids it."""
+        """Why the call must not run; empty if nothing forbids it."""
         if self.only is not None and facts.tool not in self.only:
             return f"{facts.tool} is not among the allowed tools"
         rule = next((rule for rule in self._denials if rule.fits(facts)), None)
-        return f"a rule forbids it ({rule.told()})" if rule is not None else ""
+        return f"a rule forbids it ({rule.describe()})" if rule is not None else ""
 
     def first(self, facts: CallFacts) -> Rule | None:
         return next((rule for rule in self._others if rule.fits(facts)), None)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Another value for every other policy, the same in every process."""
+        """Different for every policy, the same in every process."""
         rules = [{**asdict(rule), "effects": _sorted(rule.effects)} for rule in self.rules]
         only = sorted(self.only) if self.only is not None else None
-        return sha256(json.dumps([rules, self.workspace, only], sort_keys=True).encode()).hexdigest()
+        # The empty text keeps the digests of approvals that earlier versions stored.
+        return sha256(json.dumps([rules, "", only], sort_keys=True).encode()).hexdigest()
 
     @cached_property
     def _denials(self) -> tuple[Rule, ...]:
@@ -133,27 +132,25 @@ class DeadRule:
 
 
 def dead_rules(rules: Sequence[Rule], tools: Iterable[str] | None = None) -> list[DeadRule]:
-    """The rules that can never decide: hidden by a wider one, or for tools that are not among `tools` (None: any)."""
+    """The rules that can never decide: hidden by a wider rule, or for tools that are not in `tools` (None: any)."""
     known = None if tools is None else list(tools)
     dead: list[DeadRule] = []
     for place, rule in enumerate(rules):
         hiding = next((other for other in _before(rules, place) if _covers(other, rule)), None)
         if hiding is not None:
-            dead.append(DeadRule(place + 1, rule, f"the rule '{hiding.told()}' decides first"))
+            dead.append(DeadRule(place + 1, rule, f"the rule '{hiding.describe()}' decides first"))
         elif known is not None and not any(fnmatchcase(tool, rule.tool) for tool in known):
             dead.append(DeadRule(place + 1, rule, f"no tool is called {rule.tool}"))
     return dead
 
 
 def _before(rules: Sequence[Rule], place: int) -> list[Rule]:
-    """The rules that are asked before the one at `place`: every denial, and what stands above it."""
     if rules[place].action == "deny":
         return [rule for rule in rules[:place] if rule.action == "deny"]
     return [rule for other, rule in enumerate(rules) if rule.action == "deny" or other < place]
 
 
 def _covers(wide: Rule, narrow: Rule) -> bool:
-    """Whether every call that fits `narrow` fits `wide`; in doubt it does not."""
     same_sense = (wide.action == "allow") == (narrow.action == "allow")
     if not _glob_covers(wide.tool, narrow.tool) or not _effects_cover(wide, narrow, same_sense=same_sense):
         return False

@@ -1,4 +1,4 @@
-"""What the common programs do, by their arguments: the knowledge behind a command's risk."""
+"""Rate commands by what common programs do with their arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import pairwise
 from task.permissions.icerc import Level
 from task.permissions.shell import Command, Script, parsed
 
-DEEPEST = 6  # how far commands inside of commands are followed
+DEEPEST = 6  # levels of commands inside commands that are followed
 
 READING = frozenset(
     "awk basename cal cat cd cmp column comm cut date df diff dirname du echo egrep false fgrep file find fold free "  # noqa: SIM905
@@ -58,14 +58,14 @@ _UPLOADING = re.compile(r"^(?:-X|--request=?|--method=?)?(?:POST|PUT|PATCH|DELET
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How bad one command is, in a sentence."""
+    """The risk of one command, with the reason."""
 
     level: Level
     text: str
 
 
 def all_commands(script: Script, depth: int = 0) -> Iterator[Command]:
-    """The commands of a script, and those that they start themselves: through `sudo`, `xargs`, `find`, `sh -c`."""
+    """The commands of a script, and those that they start through `sudo`, `xargs`, `find -exec`, `sh -c` and others."""
     for command in script.commands:
         yield command
         if depth < DEEPEST:
@@ -77,40 +77,40 @@ def program_of(command: Command) -> str:
 
 
 def findings(command: Command) -> Iterator[Finding]:
-    """What is to be said about one command, without the commands it starts."""
+    """The risks of one command, without those of the commands that it starts."""
     program = program_of(command)
-    told = " ".join(command.words)[:120]
+    line = " ".join(command.words)[:120]
     if not command.exact and (not command.words or any(mark in command.words[0] for mark in "$`*?[{<")):
-        yield Finding("high", f"what runs is known only when it runs: {told}")
+        yield Finding("high", f"what runs is only known at run time: {line}")
         return
     if program in RAISING:
         yield Finding("high", f"{program} runs it with another user's rights")
     elif program in ("eval", "source", "."):
-        yield Finding("high", f"{program} runs text that is known only when it runs: {told}")
+        yield Finding("high", f"{program} runs text that is only known at run time: {line}")
     elif program in SHELLS or program in INTERPRETERS:
         yield from _of_shell(program, command)
     elif program in DESTROYING or program.startswith("mkfs."):
-        yield Finding("high", f"{program} deletes or changes what may not come back: {told}")
+        yield Finding("high", f"{program} deletes or changes what may not come back: {line}")
     elif program in SENDING:
-        yield Finding("high", f"{program} connects to another machine: {told}")
+        yield Finding("high", f"{program} connects to another machine: {line}")
     elif program in FETCHING:
-        yield from _of_fetcher(program, command, told)
+        yield from _of_fetcher(program, command, line)
     elif program == "git":
-        yield from _of_git(command.words, told)
+        yield from _of_git(command.words, line)
     elif program == "find" and {"-delete", "-fprint", "-fprintf", "-fls"} & {*command.words}:
-        yield Finding("high", f"find deletes or writes: {told}")
+        yield Finding("high", f"find deletes or writes: {line}")
     elif program == "sed" and any(re.match(r"-[a-zA-Z]*i|--in-place", word) for word in command.words[1:]):
-        yield Finding("medium", f"sed changes files: {told}")
-    elif program in ("awk", "sed") and re.search(r"\bsystem\s*\(|\|\s*getline|\be\b\s*$|/e\b", told):
-        yield Finding("high", f"{program} starts commands: {told}")
+        yield Finding("medium", f"sed changes files: {line}")
+    elif program in ("awk", "sed") and re.search(r"\bsystem\s*\(|\|\s*getline|\be\b\s*$|/e\b", line):
+        yield Finding("high", f"{program} starts commands: {line}")
     elif program not in READING and program not in _CARRIERS:
-        yield Finding("medium", f"{program} may change something: {told}")
+        yield Finding("medium", f"{program} may change something: {line}")
     elif not command.exact:
-        yield Finding("medium", f"parts of it are known only when it runs: {told}")
+        yield Finding("medium", f"parts of it are only known at run time: {line}")
 
 
 def prefix_of(script: Script) -> str:
-    """The first words that "always" may cover; empty where only exactly this command line may be allowed."""
+    """The first words that "always" may cover; empty if only exactly this command line may be allowed."""
     commands = list(all_commands(script))
     if len(commands) != 1 or not coverable(script):
         return ""
@@ -123,14 +123,13 @@ def prefix_of(script: Script) -> str:
 
 
 def coverable(script: Script) -> bool:
-    """Whether a permission for commands that begin in a certain way may cover it: all is known and nothing is bad."""
+    """Whether a grant for the first words of commands may cover the script: all of it is known and nothing is bad."""
     if not script.exact or any(target not in HARMLESS_TARGETS for target in script.writes):
         return False
-    return all(command.words and not _bad(command) for command in all_commands(script))
-
-
-def _bad(command: Command) -> bool:
-    return any(finding.level == "high" for finding in findings(command))
+    return all(
+        command.words and all(finding.level != "high" for finding in findings(command))
+        for command in all_commands(script)
+    )
 
 
 def _of_shell(program: str, command: Command) -> Iterator[Finding]:
@@ -142,32 +141,31 @@ def _of_shell(program: str, command: Command) -> Iterator[Finding]:
         yield Finding("high", f"{program} runs a script that is not looked into: {' '.join(command.words)[:120]}")
 
 
-def _of_fetcher(program: str, command: Command, told: str) -> Iterator[Finding]:
+def _of_fetcher(program: str, command: Command, line: str) -> Iterator[Finding]:
     sends = any(_SENDS_DATA.match(word) or _UPLOADING.match(word) for word in command.words[1:])
     if program in ("curl", "wget", "http", "https") and (sends or command.piped or not command.exact):
-        yield Finding("high", f"{program} sends data to a server: {told}")
+        yield Finding("high", f"{program} sends data to a server: {line}")
     else:
-        yield Finding("medium", f"{program} reaches servers outside: {told}")
+        yield Finding("medium", f"{program} reaches servers outside: {line}")
 
 
-def _of_git(words: Sequence[str], told: str) -> Iterator[Finding]:
+def _of_git(words: Sequence[str], line: str) -> Iterator[Finding]:
     if any(re.match(r"-c$|--exec-path=|--config-env|--upload-pack|-u$", word) for word in words[1:]):
-        yield Finding("high", f"git is told to use other programs or settings: {told}")
+        yield Finding("high", f"git is made to use other programs or settings: {line}")
         return
     verb = next((word for word in _without_options(words[1:], frozenset({"-C", "--git-dir", "--work-tree"}))), "")
     forced = any(re.match(r"--force|--hard|--mirror|--delete|-[a-zA-Z]*[fdD]", word) for word in words[2:])
     if verb in ("clean", "filter-branch", "filter-repo", "gc", "restore") or (
         forced and verb in ("reset", "push", "branch", "checkout", "tag", "rm", "switch", "worktree")
     ):
-        yield Finding("high", f"git {verb} throws work away: {told}")
+        yield Finding("high", f"git {verb} throws work away: {line}")
     elif verb in _GIT_REACHING:
-        yield Finding("medium", f"git {verb} reaches a server outside: {told}")
+        yield Finding("medium", f"git {verb} reaches a server outside: {line}")
     elif verb not in _GIT_READING:
-        yield Finding("medium", f"git {verb or 'alone'} may change the repository: {told}")
+        yield Finding("medium", f"git {verb or 'alone'} may change the repository: {line}")
 
 
 def _started(command: Command) -> Script:
-    """The script a command starts itself."""
     program, words = program_of(command), command.words
     if program in SHELLS or program in ("eval", "su", "ssh"):
         text = " ".join(words[1:]) if program == "eval" else _script_of(command)
@@ -175,7 +173,8 @@ def _started(command: Command) -> Script:
     if program == "env" and (split := [text for option, text in pairwise(words) if option == "-S"]):
         return parsed(split[0])
     if program in _CARRIERS or program in RAISING:
-        inner = tuple(_without_options(words[1:], _WITH_VALUE.get(program, frozenset()), skipped=_skipped(program)))
+        arguments = 1 if program in ("timeout", "chroot") else 0  # of its own, before the command
+        inner = tuple(_without_options(words[1:], _WITH_VALUE.get(program, frozenset()), arguments))
         return Script((replace(command, words=inner),)) if inner else Script()
     if program == "find":
         starts = [place for place, word in enumerate(words) if word in ("-exec", "-execdir", "-ok", "-okdir")]
@@ -183,12 +182,7 @@ def _started(command: Command) -> Script:
     return Script()
 
 
-def _skipped(program: str) -> int:
-    return 1 if program in ("timeout", "chroot") else 0
-
-
 def _script_of(command: Command) -> str:
-    """The text after a shell's `-c`."""
     words = command.words
     for place, word in enumerate(words[1:], 1):
         if re.fullmatch(r"-[a-zA-Z]*c|--command", word) and place + 1 < len(words):
@@ -197,7 +191,6 @@ def _script_of(command: Command) -> str:
 
 
 def _without_options(words: Sequence[str], with_value: frozenset[str], skipped: int = 0) -> Iterator[str]:
-    """The words from the first that is neither an option, an option's value nor `NAME=value` on."""
     position = 0
     while position < len(words):
         word = words[position]

@@ -1,4 +1,4 @@
-"""How much harm a call could do, computed from the parsed call and never from what the model says of it."""
+"""Assess how much harm a call could do, from the parsed call and never from the model's description of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STATEMENT_NAME = re.compile(r"sql|query|statement", re.IGNORECASE)
 
 
 def command_of(facts: CallFacts) -> str:
-    """What will be done, exactly: the command line, or the tool with its arguments as JSON, one a line."""
+    """Exactly what will run: the command line, or the tool with its arguments as JSON, one per line."""
     arguments = facts.request.arguments
     if facts.command and len(arguments) == 1:
         return facts.command
@@ -37,18 +37,18 @@ def command_of(facts: CallFacts) -> str:
     return "\n".join([facts.tool, *lines])
 
 
-def assessed(facts: CallFacts, workspace: str = "") -> RiskAssessment:
+def assessed(facts: CallFacts) -> RiskAssessment:
     """Level, scope and details of the call."""
-    found = list(_findings(facts, workspace))
+    found = list(_findings(facts))
     levels = {finding.level for finding in found}
     level: Level = "high" if "high" in levels else "medium" if "medium" in levels else "low"
-    told = list(dict.fromkeys(spelt_out(finding.text)[:DETAIL_CHARS] for finding in found if finding.text))
-    if len(told) > MOST_DETAILS:
-        told = [*told[:MOST_DETAILS], f"and {len(told) - MOST_DETAILS} more"]
-    return RiskAssessment(level, _scope(facts), "\n".join(told))
+    details = list(dict.fromkeys(spelt_out(finding.text)[:DETAIL_CHARS] for finding in found if finding.text))
+    if len(details) > MOST_DETAILS:
+        details = [*details[:MOST_DETAILS], f"and {len(details) - MOST_DETAILS} more"]
+    return RiskAssessment(level, _scope(facts), "\n".join(details))
 
 
-def _findings(facts: CallFacts, workspace: str) -> Iterator[Finding]:
+def _findings(facts: CallFacts) -> Iterator[Finding]:
     yield from _of_text(facts)
     if facts.command:
         yield from _of_command(facts)
@@ -57,7 +57,7 @@ def _findings(facts: CallFacts, workspace: str) -> Iterator[Finding]:
         yield from _of_name(facts)
     writes = bool(facts.effects & {Effect.WRITE, Effect.EXECUTE})
     for path in facts.paths:
-        leaves = outside(path, workspace)
+        leaves = outside(path)
         yield Finding(
             "high" if leaves and writes else "low", f"path{' outside the workspace' if leaves else ''}: {path}"
         )
@@ -65,7 +65,7 @@ def _findings(facts: CallFacts, workspace: str) -> Iterator[Finding]:
         yield Finding("low", f"host: {host}")
     if facts.urls and not facts.urls_known:
         level: Level = "high" if facts.request.context.tainted else "medium"
-        yield Finding(level, "the address stands neither in your messages nor in a result: the model made it up")
+        yield Finding(level, "the address is neither in your messages nor in a result: the model made it up")
     for amount in facts.amounts:
         yield Finding("high" if writes else "low", f"amount: {amount}")
 
@@ -106,7 +106,8 @@ def _of_name(facts: CallFacts) -> Iterator[Finding]:
 def _scope(facts: CallFacts) -> str:
     if facts.command:
         count = len(facts.commands)
-        return f"runs {count} command{'s' if count != 1 else ''}" + (_on(facts) if facts.hosts else "")
+        reached = f" and reaches {', '.join(facts.hosts[:3])}" if facts.hosts else ""
+        return f"runs {count} command{'s' if count != 1 else ''}{reached}"
     does = {
         Effect.READ: "reads",
         Effect.WRITE: "writes or changes something",
@@ -114,10 +115,6 @@ def _scope(facts: CallFacts) -> str:
         Effect.NETWORK: "reaches a server outside",
     }
     return ", ".join(text for effect, text in does.items() if effect in facts.effects) or "computes only"
-
-
-def _on(facts: CallFacts) -> str:
-    return f" and reaches {', '.join(facts.hosts[:3])}"
 
 
 def _json(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Read a command line with the grammar of bash: every command in it, wherever it hides, and what stays unknown."""
+"""Parse a command line with the grammar of bash: every command in it, however nested, and what cannot be known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-LONGEST = 20_000  # characters of a command line that are read; a longer one counts as not understood
+LONGEST = 20_000  # characters; a longer command line counts as not understood
 _STILL = frozenset({"word", "number", "raw_string", "string", "string_content", "ansi_c_string", "concatenation"})
 _LITERAL = frozenset({"{", "}", "[", "]", "=", ",", "!", "extglob_pattern", "regex", "test_operator"})
 _WRITING = frozenset({">", ">>", ">|", "&>", "&>>", "<>"})
@@ -25,9 +25,9 @@ _GLOBS = frozenset("*?[{")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One simple command: its words without quotes. `exact` is off where a word is known only when it runs.
+    """One simple command: its words without quotes; not `exact`: a word is only known at run time.
 
-    `piped`: another command writes into it.
+    `piped`: it reads another command's output.
     """
 
     words: tuple[str, ...]
@@ -37,7 +37,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Everything a command line would run. `understood` is off where the grammar does not fit or the text is too long.
+    """Everything a command line would run; not `understood`: it cannot be parsed or is too long.
 
     `writes` are the files that output is redirected to, `sets` the variables that are set.
     """
@@ -61,7 +61,7 @@ def _parser() -> Parser:
 
 
 def parsed(text: str) -> Script:
-    """The commands of a command line, in the order they stand in it, those inside of others too."""
+    """The commands of a command line in their order, nested ones included."""
     if len(text) > LONGEST or "\0" in text:
         return Script(understood=False)
     root = _parser().parse(text.encode(errors="replace")).root_node
@@ -105,7 +105,7 @@ def _command(node: Node, piped: bool) -> Command:
             continue
         if kind == "command_name":
             word, known = _word(child.children[0] if child.child_count else child)
-            known = known and _GLOBS.isdisjoint(word)  # else the shell looks for a file that fits
+            known = known and _GLOBS.isdisjoint(word)  # else the shell looks for a matching file
         else:
             word, known = _word(child)
         words.append(word)
@@ -114,7 +114,7 @@ def _command(node: Node, piped: bool) -> Command:
 
 
 def _word(node: Node) -> tuple[str, bool]:
-    """The word as the command sees it, and whether that is known; what is not known is left as it is written."""
+    # The word as the command receives it, and whether that is known; what is not known stays as written.
     kind, source = node.type, _source(node)
     if kind == "word" and "\\" not in source:
         return source, True

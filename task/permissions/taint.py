@@ -1,4 +1,4 @@
-"""What the live conversation tells the gate: whose text is in it, what the model said, which URLs stand in it."""
+"""The conversation as the gate sees it: whether it contains text from outside, and which URLs it vouches for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from task.conversation.messages import Message, Role, ToolCall
 from task.permissions.effects import Origin
 
-# Browsers and HTTP libraries take a backslash for a slash, and one slash for two.
+# Browsers and HTTP libraries treat a backslash as a slash, and one slash as two.
 _ABSOLUTE = re.compile(r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*:[/\\]{1,3}[^\s<>\"'`]*", re.IGNORECASE)
 _DIAL_FILE = re.compile(r"(?<![\w/.-])(?:v1/)?(?:files|metadata)/[^\s<>\"'`]+")
 _NAMES = re.compile(r"ur[il]|link|href|endpoint|host|domain|site|webhook|callback", re.IGNORECASE)
@@ -21,7 +21,7 @@ _TRAILING = ".,:;!?)]}*_|"
 
 
 def named_strings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in JSON data with the name of the member it stands under; odd names are texts too."""
+    """Every string in JSON data with the name of its member; member names that are not identifiers count as strings."""
     if isinstance(value, str):
         yield name, value
     elif isinstance(value, Mapping):
@@ -35,7 +35,7 @@ def named_strings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def urls_in(arguments: Any) -> Iterator[str]:
-    """The URLs that a call's arguments name: absolute ones, DIAL files, and hosts where the name says URL."""
+    """The URLs in a call's arguments: absolute ones, DIAL files, and any text in a member named like a URL."""
     for name, text in named_strings(arguments):
         yield from urls_of_text(text)
         bare = text.strip()
@@ -55,7 +55,7 @@ def is_dial_file(url: str) -> bool:
 
 
 def host_of(url: str) -> str:
-    """The host a URL leads to, in lower case; empty where it has none."""
+    """The URL's host in lower case; empty if it has none."""
     text = url.replace("\\", "/")
     try:
         return urlsplit(text if "://" in text else f"//{text.lstrip('/')}").hostname or ""
@@ -63,14 +63,13 @@ def host_of(url: str) -> str:
         return text
 
 
-def telling_part(url: str) -> str:
-    """The part that every text has in which the URL stands."""
+def _without_scheme(url: str) -> str:
     scheme = _SCHEME.match(url)
     return url[scheme.end() if scheme else 0 :].rstrip("/")
 
 
 def stands_in(url: str, text: str) -> bool:
-    """Whether the text has this URL as a whole: not as a part of a longer one; `http://` may be left out in it."""
+    """Whether the text contains this whole URL, not only as a part of a longer one; it may omit `http://`."""
     if _occurs(url, text, "") or (url.endswith("/") and _occurs(url[:-1], text, "")):
         return True
     scheme = _SCHEME.match(url)
@@ -98,14 +97,13 @@ def _space(text: str) -> bool:
     return not text or text[0].isspace() or text[0] in "\"')]}*"
 
 
-DEEPEST = 50  # results that are followed back from one to another until one stands in a message of the user
+DEEPEST = 50  # results that are traced back, one to another, until a URL is found in a message of the user
 
 
 class ContextView:
-    """A conversation as it stands now, read only as far as somebody asks.
+    """A conversation as it is now, searched on demand.
 
-    `origins` gives the origin of a tool's results by the tool's name; a tool that is not in it counts as made by code
-    or a model.
+    `origins` maps tool names to the origin of their results; results of other tools count as made by code or a model.
     """
 
     def __init__(self, messages: Sequence[Message] = (), origins: Mapping[str, Origin] | None = None) -> None:
@@ -115,23 +113,23 @@ class ContextView:
 
     @cached_property
     def tainted(self) -> bool:
-        """Whether text that somebody else wrote is in the conversation: from the web, a file, a server, a picture."""
+        """Whether text from outside is in the conversation: from the web, a file, a server, a picture."""
         return any(map(self._foreign, self._messages))
 
     def tainted_beyond(self, tool: str) -> bool:
-        """Whether text that somebody else wrote is in the conversation, apart from what `tool` itself answered."""
+        """Whether text from outside is in the conversation, apart from the results of `tool`."""
         return any(self._foreign(message) for message in self._messages if message.name != tool)
 
     def knows(self, url: str) -> bool:
-        """Whether the URL stands, whole, in a message of the user or in a result that only the outside can have made.
+        """Whether the whole URL occurs in a message of the user or in a result that only the outside can have made.
 
-        A result that repeats what the model wrote into its call, or that was read from where only the model pointed
-        to, would let the model vouch for its own URL.
+        A result that repeats the arguments of its call, or was read from an address that only the model named, would
+        let the model vouch for its own URL.
         """
         return self._known_before(url, len(self._messages), DEEPEST)
 
-    def said(self, call: ToolCall) -> str:
-        """What the model said beside the call."""
+    def text_beside(self, call: ToolCall) -> str:
+        """The text of the model's message that contains the call."""
         for message in reversed(self._messages):
             if any(call.id == made.id for made in message.tool_calls):
                 return message.text()
@@ -143,7 +141,9 @@ class ContextView:
     def _foreign(self, message: Message) -> bool:
         if message.role is Role.TOOL:
             return self._origin(message.name) is not Origin.OWN
-        return message.role is Role.USER and isinstance(message.content, list) and any(map(_picture, message.content))
+        if message.role is not Role.USER or not isinstance(message.content, list):
+            return False
+        return any(part.get("type") == "image_url" for part in message.content)
 
     def _known_before(self, url: str, place: int, depth: int) -> bool:
         if (url, place) not in self._known:
@@ -151,8 +151,8 @@ class ContextView:
         return self._known[url, place]
 
     def _found_before(self, url: str, before: int, depth: int) -> bool:
-        part = telling_part(url)
-        # A file counts only where the user has named it: another one may be the work of the model's own code.
+        part = _without_scheme(url)
+        # A file counts only if the user has named it: the model's own code may have made any other.
         sources = (Role.USER,) if is_dial_file(url) else (Role.USER, Role.TOOL)
         for place in range(before - 1, -1, -1):
             message = self._messages[place]
@@ -170,22 +170,18 @@ class ContextView:
         if self._origin(message.name) is not Origin.OUTSIDE or not depth:
             return False
         asked = self._arguments(place)
-        if any(part in text for part in (url, telling_part(url)) for _, text in named_strings(asked)):
+        if any(part in text for part in (url, _without_scheme(url)) for _, text in named_strings(asked)):
             return False
         return all(self._known_before(named, place, depth - 1) for named in urls_in(asked))
 
     def _arguments(self, place: int) -> Any:
-        """What the call was asked that the tool message at `place` answers."""
+        # Those of the call that the tool message at `place` answers.
         answered = self._messages[place].tool_call_id
         for earlier in range(place - 1, -1, -1):
             for call in self._messages[earlier].tool_calls:
                 if call.id == answered:
                     return _parsed(call)
         return ""
-
-
-def _picture(part: dict[str, Any]) -> bool:
-    return part.get("type") == "image_url"
 
 
 def _parsed(call: ToolCall) -> Any:

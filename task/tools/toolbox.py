@@ -11,8 +11,8 @@ from typing import Any
 from task.conversation.messages import Attachment, Message, ToolCall, tool_message
 from task.conversation.sinks import ChoiceSink, StageSink
 from task.errors import ArgumentsError, SettingsError
-from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate
-from task.permissions.effects import Origin
+from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Gate, ModeGate
+from task.permissions.effects import Effect, Origin
 from task.permissions.icerc import ICERC, mismatch
 from task.permissions.taint import ContextView
 from task.tools.base import BaseTool
@@ -31,14 +31,14 @@ CANCEL_GRACE = 1.0  # seconds a cancelled tool may take to clean up before it is
 class Pending:
     """A call that waits for a person's decision; it has no tool message yet.
 
-    `digest` is what the answer must be bound to, `grant_told` what "always" would cover; see `Deferred`.
+    `digest` is what the answer must be bound to, `grant_description` what "always" would cover; see `Deferred`.
     """
 
     call: ToolCall
     card: ICERC
     digest: str
     reason: str = ""
-    grant_told: str = ""
+    grant_description: str = ""
 
 
 CallEnded = Callable[[ToolCall, Message, float], None]
@@ -137,7 +137,7 @@ class Toolbox:
         if making.decided is not None:
             making.decided(call, decision)
         if isinstance(decision, Deferred):
-            return Pending(call, decision.card, decision.digest, decision.reason, decision.grant_told)
+            return Pending(call, decision.card, decision.digest, decision.reason, decision.grant_description)
         if isinstance(decision, Denied):
             return _failed(call, choice, f"This call was not allowed: {decision.reason}.")
         return await self._run(tool, call, arguments, making, decision.card)

@@ -13,7 +13,7 @@ import pytest
 from task.conversation.history import NOT_APPROVED, PERHAPS_RUN
 from task.conversation.messages import Role
 from task.llm.scripted import Reply, ScriptedModel, says, wants
-from task.permissions.decisions import Effect, Origin
+from task.permissions.effects import Effect, Origin
 from task.permissions.policy import DEFAULT_POLICY, Rule
 from tests.support.choices import RecordingChoice
 from tests.support.in_process import Agents, Chat, agents

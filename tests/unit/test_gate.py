@@ -69,7 +69,7 @@ async def test_mcp_tools_that_may_write_are_asked_with_a_card_and_a_digest() -> 
     assert asked.card.command == 'send_mail\nto = "bob@example.com"\ntext = "hello"'
     assert asked.card.risk_assessment.level == "high"
     assert asked.digest == digest("send_mail", MAIL, DEFAULT_POLICY)
-    assert asked.grant_told == "every call of send_mail"
+    assert asked.grant_description == "every call of send_mail"
 
 
 async def test_without_a_brief_the_text_beside_the_call_is_the_intent() -> None:
@@ -83,7 +83,7 @@ async def test_without_a_brief_the_text_beside_the_call_is_the_intent() -> None:
 async def test_deny_wins_over_every_rule_and_every_grant() -> None:
     policy = Policy((Rule("allow", trusted=True), Rule("deny", tool="send_*")))
     keeper = gate(policy)
-    keeper.grants.add(Grant("session", "", "anna", "c1", 2_000))
+    keeper.grants.add(Grant("tool", "send_mail", "anna", "c1", 2_000))
     decision = await keeper.decide(request("send_mail", CHANGES, **MAIL))
     assert isinstance(decision, Denied)
     assert "deny send_*" in decision.reason
@@ -122,7 +122,7 @@ TRUSTING = Policy((Rule("allow", tool="send_mail"), Rule("allow", tool="note"), 
         ("note", SEARCHES, {"url": "https://evil.example/x"}, "made up the address"),
         ("note", SEARCHES, {"query": "x" * 201}, "more than 200 characters"),
         ("note", RUNS, {"command": "curl evil.example"}, "another machine"),
-        ("note", RUNS, {"command": "echo $SECRET"}, "known only when it runs"),
+        ("note", RUNS, {"command": "echo $SECRET"}, "only known at run time"),
     ],
 )
 async def test_text_from_outside_makes_a_rules_permission_a_question(
@@ -217,7 +217,7 @@ async def test_an_approval_does_not_outlive_the_policy_it_was_given_under() -> N
 async def test_an_approval_survives_a_restart_as_json() -> None:
     asked = await gate().decide(request("send_mail", CHANGES, **MAIL))
     assert isinstance(asked, Deferred)
-    stored = Grants(FakeClock(1_000).now, [approval(asked)]).as_list()
+    stored = [approval(asked).as_dict()]
     keeper = gate(grants=Grants.from_list(stored, FakeClock(1_500).now))
     assert isinstance(await keeper.decide(request("send_mail", CHANGES, **MAIL)), Allowed)
 
@@ -267,7 +267,7 @@ async def test_always_covers_what_the_card_has_said_and_no_more(
     keeper = gate(Policy(()))
     asked = await keeper.decide(request("send_mail", effects, **arguments))
     assert isinstance(asked, Deferred)
-    assert asked.grant_told == told
+    assert asked.grant_description == told
     keeper.grants.add(approval(asked, widens=True))
     for allowed in (arguments, covered, covered):
         assert isinstance(await keeper.decide(request("send_mail", effects, **allowed)), Allowed)

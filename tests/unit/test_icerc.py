@@ -58,8 +58,8 @@ def test_a_model_that_says_read_only_of_a_destructive_command_is_shown_as_what_i
         "Intent: List files, read only\nCommand: ls\nExpected Outcome: nothing changes\nRisk Assessment: low, read only"
     )
     asked = request("shell_run", RUNS, brief=lie, command="rm -rf ~/projects")
-    card = card_of(facts("shell_run", RUNS, command="rm -rf ~/projects"), "")
-    lied = card_of(type(facts("x", RUNS))(asked), "")
+    card = card_of(facts("shell_run", RUNS, command="rm -rf ~/projects"))
+    lied = card_of(type(facts("x", RUNS))(asked))
     assert (lied.intent, lied.expected_outcome) == ("List files, read only", "nothing changes")
     assert (lied.command, lied.risk_assessment) == (card.command, card.risk_assessment)
     assert lied.risk_assessment.level == "high"
@@ -138,11 +138,11 @@ def test_honest_texts_of_all_languages_stay_as_they_are(text: str) -> None:
 
 
 def test_deceiving_characters_raise_the_risk_and_are_shown_escaped_in_the_card() -> None:
-    card = card_of(facts("send_mail", frozenset({Effect.WRITE}), after_search(), to="b\u043eb@example.com\u202e"), "")
+    card = card_of(facts("send_mail", frozenset({Effect.WRITE}), after_search(), to="b\u043eb@example.com\u202e"))
     assert card.risk_assessment.level == "high"
     assert "b\\u043eb@example.com\\u202e" in card.markdown()
 
 
 def test_a_value_cannot_pretend_to_be_a_further_argument() -> None:
-    card = card_of(facts("send_mail", CHANGES, text='hi"\nto = "me@example.com'), "")
+    card = card_of(facts("send_mail", CHANGES, text='hi"\nto = "me@example.com'))
     assert card.command.splitlines() == ["send_mail", 'text = "hi\\"\\nto = \\"me@example.com"']

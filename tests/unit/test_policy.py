@@ -86,7 +86,6 @@ def test_another_policy_has_another_fingerprint() -> None:
         Policy(DEFAULT_RULES),
         Policy(DEFAULT_RULES[:-1]),
         Policy(DEFAULT_RULES[::-1]),
-        Policy(DEFAULT_RULES, workspace="/w"),
         Policy(DEFAULT_RULES, only=frozenset({"x"})),
         Policy((*DEFAULT_RULES[:-1], Rule("allow", effects=SEARCHES, known_url=True, trusted=True))),
     ]

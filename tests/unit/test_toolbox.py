@@ -11,7 +11,8 @@ import pytest
 
 from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall
 from task.errors import SettingsError, ToolError
-from task.permissions.decisions import Effect, ModeGate, PermissionMode
+from task.permissions.decisions import ModeGate, PermissionMode
+from task.permissions.effects import Effect
 from task.tools.models import Caller
 from task.tools.offload import Offloader, ReadFileLinesTool, SearchInFileTool
 from task.tools.stage_text import RESPONSE_CHARS, clipped, label

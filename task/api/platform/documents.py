@@ -136,7 +136,7 @@ class GrantBody(ResponseModel):
     created_at: str
     expires_at: str | None
     told: str
-    scope: Literal["call", "prefix", "tool", "session"]
+    scope: Literal["call", "prefix", "tool"]
     tool: str
     principal: str
     conversation: str

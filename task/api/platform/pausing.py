@@ -88,7 +88,7 @@ class Permits:
         for grant in lasting(self.grants):
             if grant not in self._before:
                 seconds = grant.expires - self.rules.clock()
-                data = {**grant.as_dict(), "told": grant.told()}
+                data = {**grant.as_dict(), "told": grant.describe()}
                 await self.store.grants.add(self.owner, data, session_id=self.session_id, seconds=seconds)
 
     def _edited(self, message: Message) -> Message:
@@ -151,7 +151,7 @@ class Pause:
     async def _ask(self, item: Pending, put: Mapping[str, Any], tools: Mapping[str, BaseTool]) -> Approval:
         tool, permits = tools[item.call.name], self._permits
         made, _ = split_brief(item.call, tool.parameters)
-        card = {**item.card.as_dict(), "reason": item.reason, "grant_told": item.grant_told}
+        card = {**item.card.as_dict(), "reason": item.reason, "grant_told": item.grant_description}
         return await permits.store.approvals.ask(
             permits.owner, call_id=item.call.id, tool=tool.name, arguments=tool.parse(made), digest=item.digest,
             card=card, seconds=permits.rules.open_seconds, **put,
