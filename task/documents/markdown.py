@@ -1,4 +1,4 @@
-"""Put a document together as Markdown: headings, paragraphs, lists, code and tables in reading order."""
+"""Render a document as Markdown: headings, paragraphs, lists, code and tables in reading order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from itertools import groupby
 from typing import Literal
 
 from task.documents.model import Block
-from task.documents.tables import as_markdown
 
 Kind = Literal["heading", "text", "item", "code", "table"]
 _DEEPEST = 8
@@ -50,12 +49,26 @@ def table(rows: Iterable[Sequence[str]]) -> Piece | None:
     return Piece("table", rows=tuple(row + ("",) * (width - len(row)) for row in kept)) if kept else None
 
 
+def as_markdown(rows: Sequence[Sequence[str]], page: int | None = None) -> Block:
+    """The rows as a Markdown table, the first as its header; `|` and line ends in cells are escaped."""
+    header, *body = rows
+    heading = f"{_row(header)}\n|{' --- |' * len(header)}"
+    return Block("\n".join(map(_row, body)), heading, page)
+
+
+def _row(cells: Iterable[str]) -> str:
+    line = "\0".join(cells)
+    if "|" in line or "\n" in line:
+        line = line.replace("|", "\\|").replace("\n", "<br>")
+    return f"| {line.replace(chr(0), ' | ')} |"
+
+
 def blocks_of(pieces: Iterable[Piece], page: int | None = None) -> tuple[Block, ...]:
-    """Blocks of a document or of one of its pages: each table is one, all that stands between two tables another."""
+    """The blocks of a document or of one of its pages: one per table, and one for everything between two tables."""
     blocks: list[Block] = []
     for is_table, group in groupby(pieces, key=lambda piece: piece.kind == "table"):
         if is_table:
-            blocks += (_on(as_markdown(piece.rows), page) for piece in group)
+            blocks += (as_markdown(piece.rows, page) for piece in group)
         else:
             blocks.append(Block(_joined(group), page=page))
     return tuple(blocks)
@@ -66,7 +79,3 @@ def _joined(pieces: Iterable[Piece]) -> str:
         ("\n" if kind == "item" else "\n\n").join(piece.text for piece in group)
         for kind, group in groupby(pieces, key=lambda piece: piece.kind)
     )
-
-
-def _on(block: Block, page: int | None) -> Block:
-    return Block(block.text, block.heading, page)

@@ -1,103 +1,20 @@
-"""The reading order of what stands on a page of a PDF: columns one after the other."""
+"""Where text and tables stand on a page of a PDF, and the order in which they are read."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate, chain, pairwise
 from statistics import median
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 _FEWEST_LINES = 4
 _FEWEST_LETTERS = 20  # in most lines of a column of prose; shorter ones are a table without lines, read row by row
 _GUTTER = 9.0
 _WINDOW = 30
-T = TypeVar("T")
 _Point = Callable[[float, float], tuple[float, float]]
-
-
-@dataclass(frozen=True, slots=True)
-class Piece(Generic[T]):
-    """Something on a page: its place, the number of its line, how many letters it has."""
-
-    box: Box
-    line: int
-    letters: int
-    content: T
-
-
-def may_have_columns(textpage: Any, *, is_lying: bool) -> bool:
-    """Whether the page draws pieces side by side again and again: columns line by line, or a table. Cheap."""
-    import pypdfium2.raw as c
-
-    raw, read = textpage.raw, c.FPDFText_GetRect
-    corners = left, top, right, bottom = tuple(ctypes.c_double() for _ in range(4))
-    # Every page is looked at: its own coordinates do, with the two axes exchanged where it is shown lying.
-    start, end, low, high = (bottom, top, left, right) if is_lying else (left, right, bottom, top)
-    side_by_side, last_start, last_end, last_low, last_high = 0, 0.0, 0.0, 0.0, 0.0
-    count = c.FPDFText_CountRects(raw, 0, -1)
-    for index in _sample(count):
-        read(raw, index, *corners)
-        middle = (low.value + high.value) / 2
-        if last_low < middle < last_high:
-            gap = max(start.value - last_end, last_start - end.value)
-            side_by_side += gap > _GUTTER
-        last_start, last_end, last_low, last_high = start.value, end.value, low.value, high.value
-    return side_by_side >= (_FEWEST_LINES if count <= 3 * _WINDOW else _FEWEST_LINES // 2)
-
-
-def _sample(count: int) -> Iterable[int]:
-    # Of a page in many pieces the beginning, the middle and the end tell.
-    if count <= 3 * _WINDOW:
-        return range(count)
-    starts = (0, (count - _WINDOW) // 2, count - _WINDOW)
-    return chain.from_iterable(range(start, start + _WINDOW) for start in starts)
-
-
-def in_reading_order(pieces: Sequence[Piece[T]]) -> list[Piece[T]]:
-    """The pieces, columns of prose one after the other between what reaches over them; else as they were."""
-    gutter = _gutter(pieces)
-    if gutter is None:
-        return list(pieces)
-    ordered: list[Piece[T]] = []
-    left: list[Piece[T]] = []
-    right: list[Piece[T]] = []
-    for piece in _from_the_top(pieces):
-        if piece.box.x1 <= gutter:
-            left.append(piece)
-        elif piece.box.x0 >= gutter:
-            right.append(piece)
-        else:
-            ordered += [*in_reading_order(left), *in_reading_order(right), piece]
-            left, right = [], []
-    return [*ordered, *in_reading_order(left), *in_reading_order(right)]
-
-
-def _from_the_top(pieces: Sequence[Piece[T]]) -> list[Piece[T]]:
-    tops: dict[int, float] = {}
-    for piece in pieces:
-        tops[piece.line] = min(piece.box.top, tops.get(piece.line, piece.box.top))
-    return sorted(pieces, key=lambda piece: (tops[piece.line], piece.line, piece.box.x0))
-
-
-def _gutter(pieces: Sequence[Piece[T]]) -> float | None:
-    pairs = [(one, two) for one, two in pairwise(pieces) if one.line == two.line and two.box.x0 - one.box.x1 > _GUTTER]
-    if len(pairs) < _FEWEST_LINES:
-        return None
-    place = _most_spanned([(one.box.x1, two.box.x0) for one, two in pairs])
-    beside = [pair for pair in pairs if pair[0].box.x1 < place < pair[1].box.x0]
-    # Sentences wrap in columns: both sides of the gutter are lines of prose.
-    is_prose = all(median(pair[side].letters for pair in beside) >= _FEWEST_LETTERS for side in (0, 1))
-    crossing = sum(piece.box.x0 < place < piece.box.x1 for piece in pieces)
-    return place if len(beside) >= max(_FEWEST_LINES, crossing) and is_prose else None
-
-
-def _most_spanned(gaps: Sequence[tuple[float, float]]) -> float:
-    edges = sorted([*((start, 1) for start, _ in gaps), *((end, -1) for _, end in gaps)])
-    depths = list(accumulate(step for _, step in edges))
-    deepest = depths.index(max(depths))
-    return (edges[deepest][0] + edges[deepest + 1][0]) / 2
 
 
 class Box(NamedTuple):
@@ -126,6 +43,35 @@ class Box(NamedTuple):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table's cells, row by row; None where a cell to the left or above extends over the place."""
+
+    rows: tuple[tuple[Box | None, ...], ...]
+
+    @property
+    def cells(self) -> list[Box]:
+        return [cell for row in self.rows for cell in row if cell is not None]
+
+    @property
+    def box(self) -> Box:
+        return reduce(Box.around, self.cells)
+
+
+@dataclass(slots=True)
+class Run:
+    """Letters that stand together: their box, the number of their line in pdfium's count, and their table cell.
+
+    A table takes its place among the runs of a page as one without text.
+    """
+
+    text: str
+    box: Box
+    line: int
+    cell: Box | None = None
+    grid: Grid | None = None
+
+
 class Frame(NamedTuple):
     """Turns a point of the page's own space into one as it is seen; an upright page has its upper left `corner`."""
 
@@ -152,3 +98,76 @@ def frame_of(page: Any) -> Frame:
     }
     rotation = page.get_rotation()
     return Frame(turned[rotation], None if rotation else (left, top))
+
+
+def may_have_columns(textpage: Any, *, is_lying: bool) -> bool:
+    """Whether the page often draws text side by side, as columns or a table do; a quick check."""
+    import pypdfium2.raw as c
+
+    raw, read = textpage.raw, c.FPDFText_GetRect
+    corners = left, top, right, bottom = tuple(ctypes.c_double() for _ in range(4))
+    # For speed this uses the page's own coordinates, with the axes exchanged where it is shown lying.
+    start, end, low, high = (bottom, top, left, right) if is_lying else (left, right, bottom, top)
+    side_by_side, last_start, last_end, last_low, last_high = 0, 0.0, 0.0, 0.0, 0.0
+    count = c.FPDFText_CountRects(raw, 0, -1)
+    for index in _sample(count):
+        read(raw, index, *corners)
+        middle = (low.value + high.value) / 2
+        if last_low < middle < last_high:
+            gap = max(start.value - last_end, last_start - end.value)
+            side_by_side += gap > _GUTTER
+        last_start, last_end, last_low, last_high = start.value, end.value, low.value, high.value
+    return side_by_side >= (_FEWEST_LINES if count <= 3 * _WINDOW else _FEWEST_LINES // 2)
+
+
+def _sample(count: int) -> Iterable[int]:
+    # On a page with many rectangles the beginning, the middle and the end are enough.
+    if count <= 3 * _WINDOW:
+        return range(count)
+    starts = (0, (count - _WINDOW) // 2, count - _WINDOW)
+    return chain.from_iterable(range(start, start + _WINDOW) for start in starts)
+
+
+def in_reading_order(runs: Sequence[Run]) -> list[Run]:
+    """The runs, columns of prose one after the other between the runs that span them; otherwise as they were."""
+    gutter = _gutter(runs)
+    if gutter is None:
+        return list(runs)
+    ordered: list[Run] = []
+    left: list[Run] = []
+    right: list[Run] = []
+    for run in _from_the_top(runs):
+        if run.box.x1 <= gutter:
+            left.append(run)
+        elif run.box.x0 >= gutter:
+            right.append(run)
+        else:
+            ordered += [*in_reading_order(left), *in_reading_order(right), run]
+            left, right = [], []
+    return [*ordered, *in_reading_order(left), *in_reading_order(right)]
+
+
+def _from_the_top(runs: Sequence[Run]) -> list[Run]:
+    tops: dict[int, float] = {}
+    for run in runs:
+        tops[run.line] = min(run.box.top, tops.get(run.line, run.box.top))
+    return sorted(runs, key=lambda run: (tops[run.line], run.line, run.box.x0))
+
+
+def _gutter(runs: Sequence[Run]) -> float | None:
+    pairs = [(one, two) for one, two in pairwise(runs) if one.line == two.line and two.box.x0 - one.box.x1 > _GUTTER]
+    if len(pairs) < _FEWEST_LINES:
+        return None
+    place = _most_spanned([(one.box.x1, two.box.x0) for one, two in pairs])
+    beside = [pair for pair in pairs if pair[0].box.x1 < place < pair[1].box.x0]
+    # Sentences wrap in columns: both sides of the gutter are lines of prose.
+    is_prose = all(median(len(pair[side].text) for pair in beside) >= _FEWEST_LETTERS for side in (0, 1))
+    crossing = sum(run.box.x0 < place < run.box.x1 for run in runs)
+    return place if len(beside) >= max(_FEWEST_LINES, crossing) and is_prose else None
+
+
+def _most_spanned(gaps: Sequence[tuple[float, float]]) -> float:
+    edges = sorted([*((start, 1) for start, _ in gaps), *((end, -1) for _, end in gaps)])
+    depths = list(accumulate(step for _, step in edges))
+    deepest = depths.index(max(depths))
+    return (edges[deepest][0] + edges[deepest + 1][0]) / 2

@@ -4,40 +4,40 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from task.documents.markdown import as_markdown
 from task.documents.model import Block
-from task.documents.pdf_layout import Box, Frame, Piece, frame_of, in_reading_order, may_have_columns
-from task.documents.pdf_tables import Grid, TooDense, grids_of, marks_of
-from task.documents.tables import as_markdown
+from task.documents.pdf_layout import Box, Frame, Grid, Run, frame_of, in_reading_order, may_have_columns
+from task.documents.pdf_tables import grids_of, marks_of
 
-_LINE_END_HYPHEN = re.compile(r"[\x02\ufffe][\n ]?(?=(\w?))")
+_LINE_END__HYPHEN = re.compile(r"[\x02\ufffe][\n ]?(?=(\w?))")
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b-\x1f\ue000-\uf8ff\ufffd]")
 _FEW_LETTERS = 20
 _EDGES_OF_A_TABLE = 5
 _SHAPES_OF_A_TEXT = 20
 _MOST_OF_THE_PAGE = 0.5
 _SMALLEST_GAP = 9.0
-HYPHEN = "\x02"  # pdfium's mark of a hyphen that ends a line, which it takes out of its text together with the line end
+_HYPHEN = "\x02"  # pdfium's mark of a hyphen that ends a line, which its text omits together with the line end
 
 
 @dataclass(frozen=True, slots=True)
 class PageContent:
-    """A page's blocks; `letters` counts its characters, `pictures` is the share of the page they cover.
+    """A page's blocks, the number of its letters, the share that pictures cover, the number of lines and areas drawn.
 
-    `shapes` counts the lines and areas drawn on it. Noise are letters that the file gives no meaning to; `tables_left`
-    says that tables stand in the text as lines.
+    Noise are letters that the file gives no meaning to; plain tables stand in the text line by line.
     """
 
     blocks: tuple[Block, ...]
     letters: int
     pictures: float
     shapes: int
-    is_noise: bool = False
-    tables_left: bool = False
+    is_noise: bool
+    has_plain_tables: bool
 
     @property
     def is_picture(self) -> bool:
@@ -51,59 +51,42 @@ def read_page(page: Any, number: int, *, with_tables: bool = True) -> PageConten
     """Read a pypdfium2 page; without tables their cells stand in the text line by line."""
     frame = frame_of(page)
     marks = marks_of(page, frame)
-    grids, left = _grids(marks.edges, with_tables)
-    textpage = page.get_textpage()
-    try:
+    grids = grids_of(marks.edges) if with_tables else None
+    with closing(page.get_textpage()) as textpage:
         if grids or may_have_columns(textpage, is_lying=page.get_rotation() in (90, 270)):
-            blocks = _laid_out(textpage, frame, grids, number)
+            blocks = tuple(_laid_out(textpage, frame, grids or (), number))
         else:
             blocks = (Block(_plain(textpage.get_text_range()), page=number),)
-    finally:
-        textpage.close()
     text = "".join(block.whole for block in blocks)
-    return PageContent(blocks, len("".join(text.split())), marks.pictures, marks.shapes, _is_noise(text), left)
+    return PageContent(
+        blocks,
+        letters=len("".join(text.split())),
+        pictures=marks.pictures,
+        shapes=marks.shapes,
+        is_noise=len(_UNREADABLE.findall(text)) > 0.3 * len(text),
+        has_plain_tables=grids is None and (with_tables or len(marks.edges) >= _EDGES_OF_A_TABLE),
+    )
 
 
-def _grids(edges: Sequence[Box], with_tables: bool) -> tuple[list[Grid], bool]:
-    if not with_tables:
-        return [], len(edges) >= _EDGES_OF_A_TABLE
-    try:
-        return grids_of(edges), False
-    except TooDense:
-        return [], True
-
-
-def _laid_out(textpage: Any, frame: Frame, grids: Sequence[Grid], number: int) -> tuple[Block, ...]:
+def _laid_out(textpage: Any, frame: Frame, grids: Sequence[Grid], number: int) -> Iterator[Block]:
     owner = {cell: grid for grid in grids for cell in grid.cells}
-    runs = runs_of(textpage, frame, list(owner))
     texts: dict[Box, list[str]] = {cell: [] for cell in owner}
-    for run in runs:
-        if run.cell is not None:
-            texts[run.cell].append(run.text)
-    pieces: list[Piece[Run | Grid]] = []
+    runs: list[Run] = []
     placed: set[int] = set()
-    for run in runs:
+    for run in _runs(textpage, frame, list(owner)):
         if run.cell is None:
-            pieces.append(Piece(run.box, run.line, len(run.text), run))
-        elif id(grid := owner[run.cell]) not in placed:
-            placed.add(id(grid))
-            pieces.append(Piece(grid.box, run.line, 0, grid))
-    return tuple(_blocks(in_reading_order(pieces), texts, number))
-
-
-def _blocks(pieces: Sequence[Piece[Run | Grid]], texts: dict[Box, list[str]], number: int) -> Iterator[Block]:
-    for is_text, group in groupby(pieces, key=lambda piece: isinstance(piece.content, Run)):
-        if is_text:
-            lines = [" ".join(_texts(line)) for _, line in groupby(group, key=lambda piece: piece.line)]
-            yield Block(_plain("\n".join(lines)), page=number)
+            runs.append(run)
             continue
-        for piece in group:
-            if isinstance(piece.content, Grid):
-                yield replace(as_markdown(_rows(piece.content, texts)), page=number)
-
-
-def _texts(pieces: Iterable[Piece[Run | Grid]]) -> Iterator[str]:
-    return (piece.content.text for piece in pieces if isinstance(piece.content, Run))
+        texts[run.cell].append(run.text)
+        if id(grid := owner[run.cell]) not in placed:
+            placed.add(id(grid))
+            runs.append(Run("", grid.box, run.line, grid=grid))
+    for is_text, group in groupby(in_reading_order(runs), key=lambda run: run.grid is None):
+        if is_text:
+            lines = [" ".join(run.text for run in line) for _, line in groupby(group, key=lambda run: run.line)]
+            yield Block(_plain("\n".join(lines)), page=number)
+        else:
+            yield from (as_markdown(_rows(run.grid, texts), number) for run in group if run.grid)
 
 
 def _rows(grid: Grid, texts: dict[Box, list[str]]) -> list[list[str]]:
@@ -112,26 +95,11 @@ def _rows(grid: Grid, texts: dict[Box, list[str]]) -> list[list[str]]:
 
 def _plain(text: str) -> str:
     if "\x02" in text or "\ufffe" in text:
-        text = _LINE_END_HYPHEN.sub(lambda found: "" if found[1].islower() else "-", text)
+        text = _LINE_END__HYPHEN.sub(lambda found: "" if found[1].islower() else "-", text)
     return text.replace("\r\n", "\n")
 
 
-def _is_noise(text: str) -> bool:
-    return len(_UNREADABLE.findall(text)) > 0.3 * len(text)
-
-
-@dataclass(slots=True)
-class Run:
-    """Text, the box around it, the number of its line as pdfium tells lines, and the cell it stands in."""
-
-    text: str
-    box: Box
-    line: int
-    cell: Box | None
-
-
-def runs_of(textpage: Any, frame: Frame, cells: Sequence[Box] = ()) -> list[Run]:
-    """The runs in the order in which the page draws them."""
+def _runs(textpage: Any, frame: Frame, cells: Sequence[Box]) -> list[Run]:
     runs: list[Run] = []
     line, blank, last = 0, "", None
     for letter, box in _letters(textpage, frame):
@@ -149,7 +117,7 @@ def runs_of(textpage: Any, frame: Frame, cells: Sequence[Box] = ()) -> list[Run]
             runs[-1].text += blank + letter
             runs[-1].box = runs[-1].box.around(box)
         blank, last = "", box
-        if letter == HYPHEN:
+        if letter == _HYPHEN:
             line, last = line + 1, None
     return runs
 
@@ -176,7 +144,7 @@ def _letters(textpage: Any, frame: Frame) -> Iterator[tuple[str, Box]]:
 
 def _are_apart(last: Box, box: Box) -> bool:
     gap = max(box.x0 - last.x1, last.x0 - box.x1)
-    # Words of a justified line may stand apart, but not by much more than a letter's height.
+    # Words of a justified line may be spaced, but not by much more than a letter's height.
     return gap > max(_SMALLEST_GAP, 1.2 * max(last.height, box.height))
 
 

@@ -6,13 +6,14 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, takewhile
 from typing import Literal
 
 from task.documents.encoding import decode
+from task.documents.markdown import as_markdown
 from task.documents.model import Block, Extraction
 
 _NAMED_LINES = 5
@@ -69,20 +70,6 @@ read_csv = partial(read_table, expected=",")
 
 
 read_tsv = partial(read_table, expected="\t")
-
-
-def as_markdown(rows: Sequence[Sequence[str]]) -> Block:
-    """The rows as a Markdown table, the first as its header; `|` and line ends in cells are escaped."""
-    header, *body = rows
-    heading = f"{_row(header)}\n|{' --- |' * len(header)}"
-    return Block("\n".join(map(_row, body)), heading)
-
-
-def _row(cells: Iterable[str]) -> str:
-    line = "\0".join(cells)
-    if "|" in line or "\n" in line:
-        line = line.replace("|", "\\|").replace("\n", "<br>")
-    return f"| {line.replace(chr(0), ' | ')} |"
 
 
 def _shape_of(text: str, delimiter: str, quoting: Literal[0, 3]) -> _Shape:

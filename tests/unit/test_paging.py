@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from task.documents.markdown import as_markdown
 from task.documents.model import Block
 from task.documents.paging import PAGE_CHARS, paginate
-from task.documents.tables import as_markdown
 from tests.support.documents import manual
 
 

@@ -181,7 +181,7 @@ def test_a_form_made_by_a_program_within_it_is_called_dynamic() -> None:
 def test_letters_without_a_meaning_are_not_given_as_text() -> None:
     found = read_pdf(pdfs.remapped_pdf("nothing to be told", 0xE000), ocr=NO_OCR)
     assert found.is_empty
-    assert found.notes[1] == "without readable text, its letters cannot be told: page 1"
+    assert found.notes[1] == "without readable text, its letters cannot be identified: page 1"
 
 
 def test_two_thousand_pages_are_read_whole() -> None:
