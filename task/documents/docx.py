@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from task.documents.docx_styles import Numbering, Styles, number_of, outline_level
@@ -14,7 +13,6 @@ from task.documents.office import Package, attribute, child, is_on, local, open_
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
 
-    from task.documents.office import Relation
 
 _WIDEST_SPAN = 100
 _WRAPPERS = frozenset({"sdt", "sdtContent", "customXml", "ins", "moveTo", "body", "AlternateContent", "Choice"})
@@ -27,7 +25,7 @@ _WEB = ("http://", "https://", "mailto:")
 
 
 def read_docx(content: bytes, content_type: str = "") -> Extraction:
-    """Headings, paragraphs, lists and tables as Markdown; notes, page headers and footers at the end.
+    """Headings, paragraphs, lists and tables as Markdown; footnotes, page headers and footers at the end.
 
     Merged cells repeat their text; tracked deletions and hidden text are left out.
     """
@@ -45,12 +43,15 @@ def read_docx(content: bytes, content_type: str = "") -> Extraction:
 
 
 class _Body:
+    """Reads the parts of one document; remembers what was left out, and text boxes until their paragraph ends."""
+
     def __init__(self, package: Package) -> None:
         self._package = package
         self._relations = package.relations(package.main)
-        self._styles = Styles(self._part("styles"))
-        self._numbering = Numbering(self._part("numbering"))
-        self._paragraphs = Paragraphs(self._relations)
+        self._styles = Styles(package.first("styles"))
+        self._numbering = Numbering(package.first("numbering"))
+        self._deletions = 0
+        self._boxes: list[Element] = []
 
     def pieces(self, parent: Element) -> Iterator[Piece]:
         for element in parent:
@@ -64,45 +65,34 @@ class _Body:
                 yield from self.pieces(element)
 
     def footnotes(self, kind: str, mark: str) -> Iterator[Piece]:
-        root = self._part(kind)
+        root = self._package.first(kind)
         for note in () if root is None else root:
             if attribute(note, "type") in ("", "normal") and (text := self._text(note)):
                 yield Piece("text", f"[^{mark}{attribute(note, 'id')}]: {text}")
 
     def margins(self, kind: str) -> Iterator[Piece]:
-        roots = [
-            self._package.side(relation.target)
-            for relation in self._relations.values()
-            if relation.kind == kind and relation.target in self._package
-        ]
+        roots = map(self._package.side, self._package.parts(kind))
         texts = [self._text(root) for root in roots if root is not None]
         for text in dict.fromkeys(filter(None, texts)):
             yield Piece("text", f"Page {kind}: {text}")
 
     def notes(self) -> list[str]:
-        comments = self._part("comments")
+        comments = self._package.first("comments")
         found = self._package.notes()
-        if self._paragraphs.deletions:
-            found.append(f"tracked deletions left out: {self._paragraphs.deletions}")
+        if self._deletions:
+            found.append(f"tracked deletions left out: {self._deletions}")
         if comments is not None and len(comments):
             found.append(f"comments left out: {len(comments)}")
         return found
-
-    def _part(self, kind: str) -> Element | None:
-        for relation in self._relations.values():
-            if relation.kind == kind and relation.target in self._package:
-                return self._package.side(relation.target)
-        return None
 
     def _text(self, parent: Element) -> str:
         return "\n".join(_plain(piece) for piece in self.pieces(parent))
 
     def _paragraph(self, element: Element) -> Iterator[Piece]:
-        properties = child(element, "pPr")
-        text = self._paragraphs.text(element)
-        if text:
-            yield self._shaped(text, properties)
-        for box in self._paragraphs.take_boxes():
+        if text := "".join(self._texts(element)).strip():
+            yield self._shaped(text, child(element, "pPr"))
+        boxes, self._boxes = self._boxes, []
+        for box in boxes:
             yield from self.pieces(box)
 
     def _shaped(self, text: str, properties: Element | None) -> Piece:
@@ -114,9 +104,36 @@ class _Body:
             return heading(f"{marker} {text}" if marker not in ("", "-") else text, level)
         return item(text, number[1], marker) if number and marker else Piece("text", text)
 
+    def _texts(self, parent: Element) -> Iterator[str]:
+        for element in parent:
+            name = local(element)
+            if name == "t":
+                yield element.text or ""
+            elif name in _DELETED:
+                self._deletions += 1
+            elif name in _SIGNS:
+                yield _SIGNS[name]
+            elif name in _NOTES:
+                yield f"[^{_NOTES[name]}{attribute(element, 'id')}]"
+            elif name == "txbxContent":
+                self._boxes.append(element)
+            elif name == "hyperlink":
+                yield self._link(element)
+            elif name == "docPr":
+                yield _label(element)
+            elif name not in _LEFT_OUT and not (name == "r" and is_on(child(element, "rPr"), "vanish")):
+                yield from self._texts(element)
+
+    def _link(self, element: Element) -> str:
+        text = "".join(self._texts(element))
+        relation = self._relations.get(attribute(element, "id"))
+        if relation is None or not relation.target.startswith(_WEB) or text.strip() in ("", relation.target):
+            return text
+        return f"[{text}]({relation.target})"
+
     def _rows(self, element: Element) -> Iterator[list[str]]:
         above: list[str] = []
-        for row in _rows_of(element):
+        for row in _nested(element, "tr"):
             if is_on(child(row, "trPr"), "del"):
                 continue
             above = list(self._cells(row, above))
@@ -125,7 +142,7 @@ class _Body:
     def _cells(self, row: Element, above: list[str]) -> Iterator[str]:
         column = min(whole_number(value(row, "trPr", "gridBefore"), 0), _WIDEST_SPAN)
         yield from [""] * column
-        for cell in _cells_of(row):
+        for cell in _nested(row, "tc"):
             properties = child(cell, "tcPr")
             merge = child(properties, "vMerge")
             width = min(whole_number(value(properties, "gridSpan"), 1), _WIDEST_SPAN)
@@ -137,71 +154,18 @@ class _Body:
             column += width
 
 
-def _rows_of(element: Element) -> Iterator[Element]:
+def _nested(element: Element, name: str) -> Iterator[Element]:
     for inner in element:
-        name = local(inner)
-        if name == "tr":
+        if local(inner) == name:
             yield inner
-        elif name in _ROWS:
-            yield from _rows_of(inner)
-
-
-def _cells_of(element: Element) -> Iterator[Element]:
-    for inner in element:
-        name = local(inner)
-        if name == "tc":
-            yield inner
-        elif name in _ROWS:
-            yield from _cells_of(inner)
+        elif local(inner) in _ROWS:
+            yield from _nested(inner, name)
 
 
 def _plain(piece: Piece) -> str:
     if piece.kind == "table":
         return "\n".join("; ".join(filter(None, dict.fromkeys(row))) for row in piece.rows)
     return piece.text.lstrip("# ") if piece.kind == "heading" else piece.text
-
-
-@dataclass
-class Paragraphs:
-    """Reads paragraphs; remembers what was left out of them, and the text boxes that hang on the last one."""
-
-    relations: Mapping[str, Relation]
-    deletions: int = 0
-    boxes: list[Element] = field(default_factory=list["Element"])
-
-    def text(self, paragraph: Element) -> str:
-        return "".join(self._texts(paragraph)).strip()
-
-    def take_boxes(self) -> list[Element]:
-        boxes, self.boxes = self.boxes, []
-        return boxes
-
-    def _texts(self, parent: Element) -> Iterator[str]:
-        for element in parent:
-            name = local(element)
-            if name == "t":
-                yield element.text or ""
-            elif name in _DELETED:
-                self.deletions += 1
-            elif name in _SIGNS:
-                yield _SIGNS[name]
-            elif name in _NOTES:
-                yield f"[^{_NOTES[name]}{attribute(element, 'id')}]"
-            elif name == "txbxContent":
-                self.boxes.append(element)
-            elif name == "hyperlink":
-                yield self._link(element)
-            elif name == "docPr":
-                yield _label(element)
-            elif name not in _LEFT_OUT and not (name == "r" and is_on(child(element, "rPr"), "vanish")):
-                yield from self._texts(element)
-
-    def _link(self, element: Element) -> str:
-        text = "".join(self._texts(element))
-        relation = self.relations.get(attribute(element, "id"))
-        if relation is None or not relation.target.startswith(_WEB) or text.strip() in ("", relation.target):
-            return text
-        return f"[{text}]({relation.target})"
 
 
 def _label(element: Element) -> str:

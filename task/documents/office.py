@@ -1,4 +1,4 @@
-"""Open an Office file safely: bombs are refused before anything is unpacked, and nothing is written to disk."""
+"""Office files as XML parts: zip bombs and XML entities are refused, and nothing is written to disk or fetched."""
 
 from __future__ import annotations
 
@@ -27,15 +27,27 @@ _COMPOUND = bytes.fromhex("d0cf11e0a1b11ae1")
 _ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 _DAMAGED = "it is damaged or was cut off; save or download it again"
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError)
+# Nothing is expanded or fetched; depth (256) and the length of texts (10 MB) stay limited.
+_PARSER_OPTIONS: dict[str, Any] = {
+    "resolve_entities": False,
+    "load_dtd": False,
+    "no_network": True,
+    "huge_tree": False,
+    "remove_comments": True,
+    "remove_pis": True,
+}
+
+
+class Harmful(Unreadable):
+    """A file that was made to do harm; nothing of it is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Where a part points: the last word of the relation's type, and a part's name or an address outside."""
+    """What a part points to: the last word of the relation's type, and a part's name or an external address."""
 
     kind: str
     target: str
-    is_external: bool
 
 
 class Package:
@@ -44,14 +56,11 @@ class Package:
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
         self.damaged: list[str] = []
+        self._relations: dict[str, Mapping[str, Relation]] = {}
         self._parts = {_key(info.filename): info for info in archive.infolist() if not info.is_dir()}
 
     def __contains__(self, name: str) -> bool:
         return _key(name) in self._parts
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._parts)
 
     @contextmanager
     def stream(self, name: str) -> Generator[IO[bytes]]:
@@ -80,14 +89,14 @@ class Package:
             if self._parts[_key(name)].file_size > MOST_TREE_BYTES:
                 raise Unreadable(f"its part {name} is larger than {MOST_TREE_BYTES >> 20} MiB when unpacked")
             try:
-                root = etree.parse(part, etree.XMLParser(**parser_options())).getroot()
+                root = etree.parse(part, etree.XMLParser(**_PARSER_OPTIONS)).getroot()
             except etree.XMLSyntaxError as error:
                 raise Unreadable(_DAMAGED) from error
-        refuse_declarations(root)
+        _refuse_declarations(root)
         return root
 
     def side(self, name: str) -> Element | None:
-        """The root of a part that the document can be read without; None, and a note, where it is damaged.
+        """The root of a part that the document can be read without; None, and a note, where the part is damaged.
 
         Raises:
             Harmful: the part declares entities.
@@ -109,11 +118,11 @@ class Package:
         from lxml import etree
 
         wanted = [f"{{*}}{tag}" for tag in tags]
-        options: dict[str, Any] = {**parser_options(), "events": ("end",), "tag": wanted}
+        options: dict[str, Any] = {**_PARSER_OPTIONS, "events": ("end",), "tag": wanted}
         with self.stream(name) as part:
             try:
                 for _, element in etree.iterparse(part, **options):
-                    refuse_declarations(element)
+                    _refuse_declarations(element)
                     yield element
                     element.clear()
                     while element.getprevious() is not None and (parent := element.getparent()) is not None:
@@ -122,20 +131,30 @@ class Package:
                 raise Unreadable(_DAMAGED) from error
 
     def relations(self, name: str) -> Mapping[str, Relation]:
-        """What a part (or the package itself, named "") points to, by relation id; nothing where that is not said."""
+        """What a part (or the package itself, named "") points to, by relation id."""
+        if name not in self._relations:
+            self._relations[name] = dict(self._listed_relations(name))
+        return self._relations[name]
+
+    def _listed_relations(self, name: str) -> Iterator[tuple[str, Relation]]:
         folder, _, own = name.rpartition("/")
         listing = posixpath.join(folder, "_rels", f"{own}.rels")
         if listing not in self:
-            return {}
-        found: dict[str, Relation] = {}
+            return
         for element in self.xml(listing).iterfind("{*}Relationship"):
-            is_external = attribute(element, "TargetMode") == "External"
             target = attribute(element, "Target")
-            kind = attribute(element, "Type").rpartition("/")[2]
-            found[attribute(element, "Id")] = Relation(
-                kind, target if is_external else _resolved(folder, target), is_external
-            )
-        return found
+            if attribute(element, "TargetMode") != "External":
+                target = _resolved(folder, target)
+            yield attribute(element, "Id"), Relation(attribute(element, "Type").rpartition("/")[2], target)
+
+    def parts(self, kind: str, name: str | None = None) -> list[str]:
+        """The parts of this kind that a part, by default the main one, points to and that are there."""
+        relations = self.relations(self.main if name is None else name).values()
+        return [relation.target for relation in relations if relation.kind == kind and relation.target in self]
+
+    def first(self, kind: str) -> Element | None:
+        """The root of the main part's first part of this kind, if it is there and undamaged."""
+        return next(map(self.side, self.parts(kind)), None)
 
     @cached_property
     def main(self) -> str:
@@ -144,13 +163,12 @@ class Package:
         Raises:
             NotText: it is a zip file of another kind.
         """
-        for relation in self.relations("").values():
-            if relation.kind == "officeDocument" and relation.target in self:
-                return relation.target
+        if parts := self.parts("officeDocument", ""):
+            return parts[0]
         raise NotText("this is not an Office file")
 
     def notes(self) -> list[str]:
-        """What the file holds beside its text."""
+        """Notes on what the file holds besides its text."""
         found = ["contains macros; they were not run"] if self._count("vbaproject.bin") else []
         if self.damaged:
             found.append(f"damaged parts left out: {', '.join(dict.fromkeys(self.damaged))}")
@@ -169,7 +187,7 @@ def open_package(content: bytes) -> Package:
 
     Raises:
         NotText: it is no Office file.
-        Unreadable: it is protected, damaged, in the old binary format, or would unpack to far more than it is.
+        Unreadable: it is protected, damaged, in the old binary format, or a zip bomb.
     """
     if content.startswith(_COMPOUND):
         raise Unreadable(_compound_reason(content))
@@ -205,35 +223,15 @@ def _key(name: str) -> str:
     return name.replace("\\", "/").lstrip("/").lower()
 
 
-class Harmful(Unreadable):
-    """A file that was made to do harm; nothing of it is read."""
-
-
-def parser_options() -> dict[str, Any]:
-    """Options that leave a parser nothing to expand or to fetch; depth (256) and texts (10 MB) stay limited."""
-    return {
-        "resolve_entities": False,
-        "load_dtd": False,
-        "no_network": True,
-        "huge_tree": False,
-        "remove_comments": True,
-        "remove_pis": True,
-    }
-
-
-def refuse_declarations(element: Element) -> None:
-    """No Office program writes a document type; one that is there declares entities.
-
-    Raises:
-        Harmful: there is one.
-    """
+def _refuse_declarations(element: Element) -> None:
+    # No Office program writes a document type; one that is there declares entities.
     docinfo: Any = element.getroottree().docinfo  # the stubs call an absent DTD impossible
     if docinfo.internalDTD is not None:
         raise Harmful("it declares XML entities, as only files made to do harm do")
 
 
 def local(element: Element) -> str:
-    """The element's name without its namespace: files of the strict and the common kind differ in nothing else."""
+    """The element's name without its namespace, which is all that strict and transitional files differ in."""
     return element.tag.rpartition("}")[2]
 
 

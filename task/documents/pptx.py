@@ -50,6 +50,7 @@ def _slides(package: Package) -> Iterator[str]:
 class _Slide:
     def __init__(self, package: Package, part: str) -> None:
         self._package = package
+        self._part = part
         self._relations = package.relations(part)
         self._title = ""
 
@@ -76,12 +77,11 @@ class _Slide:
                 yield Piece("text", f"[image: {label}]")
 
     def _texts(self, shape: Element) -> Iterator[Piece]:
-        place = child(shape, "nvSpPr", "nvPr", "ph")
-        kind = "" if place is None else attribute(place, "type") or "obj"
+        kind = _kind(shape)
         if kind in _REPEATED:
             return
         if kind in _TITLES:
-            self._title = " ".join(" ".join(_text(part) for part in shape.iterfind("{*}txBody/{*}p")).split())
+            self._title = " ".join(_body_text(shape).split())
             return
         for paragraph in shape.iterfind("{*}txBody/{*}p"):
             if text := _text(paragraph):
@@ -98,20 +98,16 @@ class _Slide:
                 yield from (item(text, 0) for part in parts if (text := _text(part)))
 
     def _notes(self) -> Iterator[Piece]:
-        for relation in self._relations.values():
-            if relation.kind != "notesSlide" or relation.target not in self._package:
-                continue
-            root = self._package.side(relation.target)
+        for part in self._package.parts("notesSlide", self._part):
+            root = self._package.side(part)
             shapes = () if root is None else root.iterfind("{*}cSld/{*}spTree/{*}sp")
-            bodies = [shape for shape in shapes if _kind(shape) == "body"]
-            text = "\n".join(filter(None, (_text(part) for body in bodies for part in body.iterfind("{*}txBody/{*}p"))))
-            if text:
+            if text := "\n".join(filter(None, (_body_text(shape) for shape in shapes if _kind(shape) == "body"))):
                 yield Piece("text", f"Notes: {text}")
 
 
 def _kind(shape: Element) -> str:
     place = child(shape, "nvSpPr", "nvPr", "ph")
-    return "" if place is None else attribute(place, "type")
+    return "" if place is None else attribute(place, "type") or "obj"
 
 
 def _label(shape: Element) -> str:
@@ -122,6 +118,10 @@ def _label(shape: Element) -> str:
 def _text(paragraph: Element) -> str:
     texts = ("\n" if local(part) == "br" else part.text or "" for part in paragraph.iter("{*}t", "{*}br"))
     return "".join(texts).replace("\v", "\n").strip()
+
+
+def _body_text(shape: Element) -> str:
+    return "\n".join(filter(None, map(_text, shape.iterfind("{*}txBody/{*}p"))))
 
 
 def _shaped(text: str, properties: Element | None, *, in_list: bool) -> Piece:
@@ -143,6 +143,6 @@ def _rows(element: Element) -> Iterator[list[str]]:
             elif attribute(cell, "vMerge") in ("1", "true") and place < len(above):
                 cells.append(above[place])
             else:
-                cells.append("\n".join(filter(None, (_text(part) for part in cell.iterfind("{*}txBody/{*}p")))))
+                cells.append(_body_text(cell))
         above = cells
         yield cells

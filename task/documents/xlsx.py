@@ -40,10 +40,8 @@ def read_xlsx(content: bytes, content_type: str = "") -> Extraction:
     """
     package = open_package(content)
     workbook = package.xml(package.main)
-    parts = {relation.kind: relation.target for relation in package.relations(package.main).values()}
-    styles = package.side(parts["styles"]) if parts.get("styles", "") in package else None
-    strings = strings_of(package, parts["sharedStrings"] if parts.get("sharedStrings", "") in package else None)
-    cells = Cells(strings, formats_of(styles, from_1904=is_1904(workbook)))
+    strings = strings_of(package, next(iter(package.parts("sharedStrings")), None))
+    cells = Cells(strings, formats_of(package.first("styles"), from_1904=is_1904(workbook)))
     blocks: list[Block] = []
     notes: list[str] = []
     room = MOST_ROWS
