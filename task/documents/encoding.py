@@ -1,4 +1,4 @@
-"""Bytes to text: byte order marks, UTF-8, UTF-16 and UTF-32 without marks, and old code pages."""
+"""Bytes to text: byte order marks, UTF-8, UTF-16 and UTF-32 without marks, old code pages, and what HTML declares."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _MOST_NULS = 0.3
 _LOST = "\N{REPLACEMENT CHARACTER}"
 _WIDE = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
 _NOT_IN_TEXT = (*_CONTROLS.decode(), _LOST)
-_DECLARED = re.compile(rb"""<(?:meta|\?xml)[^>]{0,500}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
-_IN_HEADER = re.compile(r"""charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+_DECLARED = re.compile(r"""<(?:meta|\?xml)[^>]{0,500}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.I | re.A)
+_IN_HEADER = re.compile(r"""charset\s*=\s*["']?\s*([\w.:-]+)""", re.I)
 _HEAD = 4096
 _WEB_NAMES = {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932"}
-"""What browsers read instead. Source: WHATWG Encoding Standard, Names and labels."""
+"""What browsers use instead. Source: WHATWG Encoding Standard, Names and labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Decoded:
 
 
 def decode(content: bytes) -> Decoded:
-    """Find the encoding and decode.
+    """Detect the encoding and decode.
 
     Raises:
         NotText: it is binary data.
@@ -59,7 +59,7 @@ def decode(content: bytes) -> Decoded:
         raw = raw.replace("\0", "")
     if _has_mixed_line_ends(raw):
         notes.append("mixed line ends")
-    return Decoded(raw.replace("\r\n", "\n").replace("\r", "\n"), tuple(notes))
+    return Decoded(_with_line_feeds(raw), tuple(notes))
 
 
 def _encoding_of(content: bytes) -> tuple[str, int]:
@@ -133,29 +133,27 @@ def _has_mixed_line_ends(text: str) -> bool:
 
 
 def decode_html(content: bytes, content_type: str = "") -> Decoded:
-    """Decode by byte order mark, by being UTF-8, by what the page says, by what the header says, by its bytes.
+    """Decode by byte order mark, as UTF-8, or by the first true of the encodings that page and header declare.
 
     Raises:
         NotText: it is binary data.
     """
     found = decode(content)
-    if not any(note.startswith("encoding ") for note in found.notes) or _has_mark(content):
+    is_marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF8))
+    is_utf8 = not any(note.startswith("encoding ") for note in found.notes)
+    if is_utf8 or is_marked or b"\0" in content[:_HEAD]:
         return found
-    for name in (*_DECLARED.findall(content[:_HEAD]), *_IN_HEADER.findall(content_type)):
-        if (read := _decoded(content, name if isinstance(name, str) else name.decode("ascii", "replace"))) is not None:
-            return read
+    head = content[:_HEAD].decode("latin-1")
+    for name in (*_DECLARED.findall(head), *_IN_HEADER.findall(content_type)):
+        try:
+            known = codecs.lookup(name).name
+            encoding = _WEB_NAMES.get(known, known)
+            text = content.decode(encoding)
+        except (LookupError, UnicodeDecodeError):
+            continue
+        return Decoded(_with_line_feeds(text), (f"encoding {encoding}",))
     return found
 
 
-def _has_mark(content: bytes) -> bool:
-    return content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF8)) or b"\0" in content[:_HEAD]
-
-
-def _decoded(content: bytes, name: str) -> Decoded | None:
-    try:
-        known = codecs.lookup(name).name
-        encoding = _WEB_NAMES.get(known, known)
-        text = content.decode(encoding)
-    except (LookupError, UnicodeDecodeError):
-        return None
-    return Decoded(text.replace("\r\n", "\n").replace("\r", "\n"), (f"encoding {encoding}",))
+def _with_line_feeds(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")

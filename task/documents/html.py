@@ -1,4 +1,4 @@
-"""Reader of HTML: what a person reads on the page, without scripts, menus and banners. Nothing is ever fetched."""
+"""Reader of HTML: what a person reads on the page, without scripts, menus and banners. Nothing is fetched."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden")
 _ARTICLE = frozenset({"article", "main", "blockquote"})
 _LARGE = 1_000_000  # characters; trafilatura's time grows with their square
 _LITTLE = 0.3
-_TELLING, _SHORT, _CLOSE = 120, 12, 200  # letters
+_COMPARED, _SHORT, _CLOSE = 120, 12, 200  # letters
 _NUMBER = re.compile(r"^\s*\d+\.")
 _MARKUP = re.compile(r"\]\((?:https?|mailto):[^)\s]*\)|\[image: [^]]*\]|[\W_]+")
 
@@ -36,14 +36,14 @@ _MARKUP = re.compile(r"\]\((?:https?|mailto):[^)\s]*\)|\[image: [^]]*\]|[\W_]+")
 def read_html(content: bytes, content_type: str = "") -> Extraction:
     """Headings, paragraphs, lists, code and tables as Markdown.
 
-    A page with menus, banners or a footer is one of a web site: of it the main content is given, as trafilatura finds
-    it, or everything but those parts where it finds little. Any other file is given whole.
+    A page with menus, banners or a footer belongs to a web site: only its main content, found by trafilatura, is kept,
+    or everything but those parts where trafilatura finds little. Any other file is kept whole.
     """
     from bs4 import BeautifulSoup
 
     decoded = decode_html(content, content_type)
     with warnings.catch_warnings():
-        # BeautifulSoup wonders aloud about pages that look like an address or like XML.
+        # BeautifulSoup warns about pages that look like an address or like XML.
         warnings.simplefilter("ignore")
         soup = BeautifulSoup(decoded.text, "html.parser")
     title = _title(soup)
@@ -89,7 +89,7 @@ def _cleaned(soup: BeautifulSoup) -> bool:
 
 def _without(soup: BeautifulSoup, menus: Sequence[Tag]) -> bool:
     whole = len(_letters(soup.get_text()))
-    # A menu that is never closed swallows the page: then nothing is taken for one.
+    # A menu that is never closed contains the whole page: then nothing is treated as a menu.
     if not menus or sum(len(_letters(tag.get_text())) for tag in menus) == whole:
         return False
     for tag in menus:
@@ -133,13 +133,13 @@ def _kept(pieces: Sequence[Piece], found: str) -> list[bool]:
     place = last = 0
     for piece in pieces:
         words = _words(piece)
-        telling = _letters("".join(piece.rows[0])) if piece.kind == "table" else words[:_TELLING]
-        # A word or two stand everywhere: they count only close to what was found before them.
-        end = len(found) if len(telling) >= _SHORT else place + last + _CLOSE
-        start = found.find(telling, place, end)
+        sample = _letters("".join(piece.rows[0])) if piece.kind == "table" else words[:_COMPARED]
+        # A word or two occur anywhere: they count only close to the previous match.
+        end = len(found) if len(sample) >= _SHORT else place + last + _CLOSE
+        start = found.find(sample, place, end)
         kept.append(start >= 0)
         if start >= 0:
-            place, last = start + len(telling), len(words)
+            place, last = start + len(sample), len(words)
     return _with_headings(pieces, kept)
 
 

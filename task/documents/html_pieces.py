@@ -1,4 +1,4 @@
-"""Turn an HTML tree into headings, paragraphs, lists, code and tables, however deep and badly nested it is."""
+"""Turn an HTML tree into headings, paragraphs, lists, code and tables, however deep or badly nested it is."""
 
 from __future__ import annotations
 
@@ -13,43 +13,11 @@ if TYPE_CHECKING:
 
 Event = tuple[Literal["start", "end", "text"], "Tag", str]
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_BLOCKS = frozenset(
-    [
-        "address",
-        "article",
-        "aside",
-        "blockquote",
-        "body",
-        "caption",
-        "center",
-        "dd",
-        "details",
-        "dialog",
-        "div",
-        "dl",
-        "dt",
-        "fieldset",
-        "figcaption",
-        "figure",
-        "footer",
-        "form",
-        "header",
-        "hgroup",
-        "hr",
-        "html",
-        "legend",
-        "li",
-        "main",
-        "ol",
-        "p",
-        "section",
-        "summary",
-        "ul",
-        "tbody",
-        "thead",
-        "tfoot",
-    ]
-)
+_BLOCKS = frozenset({
+    "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dialog", "div", "dl",
+    "dt", "fieldset", "figcaption", "figure", "footer", "form", "header", "hgroup", "hr", "html", "legend", "li",
+    "main", "ol", "p", "section", "summary", "ul", "tbody", "thead", "tfoot",
+})  # fmt: skip
 _SPACES = re.compile(r"[^\S\n]+")
 _AROUND_BREAK = re.compile(r" *\n *")
 _ABSOLUTE = ("http://", "https://", "mailto:")
@@ -59,7 +27,7 @@ _TALLEST_SPAN = 10_000
 
 
 def pieces_of(root: Tag) -> list[Piece]:
-    """What the tree shows, in reading order."""
+    """What the tree displays, in reading order."""
     writer = _Writer(_layout_tables(root))
     for kind, tag, text in events(root):
         if kind == "text":
@@ -73,7 +41,7 @@ def pieces_of(root: Tag) -> list[Piece]:
 
 
 def events(root: Tag) -> Iterator[Event]:
-    """Starts, ends and texts below the root, without recursion: pages nest deeper than Python may call."""
+    """Starts, ends and texts below the root, without recursion: pages nest deeper than Python's stack."""
     from bs4.element import NavigableString, PreformattedString, Tag
 
     stack = [(root, iter(root.contents))]
@@ -92,7 +60,7 @@ def events(root: Tag) -> Iterator[Event]:
 
 
 def _layout_tables(root: Tag) -> set[int]:
-    """Ids of the tables that hold other tables or say that they are no data."""
+    # Ids of the tables that hold other tables or are marked as mere layout.
     found: set[int] = set()
     open_tables: list[int] = []
     for kind, tag, _ in events(root):
@@ -158,7 +126,7 @@ class _Writer:
             self._end_link(*self._links.pop())
         elif name == "code":
             self._line.append("`")
-        elif name == "table" and self._grid is not None:  # a table of data holds no other
+        elif name == "table" and self._grid is not None:  # a data table holds no other
             self._end_table()
         elif name in ("ul", "ol"):
             self.flush()
@@ -172,7 +140,7 @@ class _Writer:
             self._marker = None
 
     def flush(self) -> None:
-        """End the paragraph, item or heading that is being written."""
+        """End the current paragraph, item or heading."""
         text = _AROUND_BREAK.sub("\n", _SPACES.sub(" ", "".join(self._line)).replace("``", "")).strip()
         self._line.clear()
         self._flushes += 1
@@ -198,7 +166,7 @@ class _Writer:
         elif name == "pre":
             self._listing = []
         elif name in ("ul", "ol"):
-            self._lists.append(_first_number(tag) if name == "ol" else None)
+            self._lists.append(_number(tag, "start") if name == "ol" else None)
         elif name == "li":
             self._marker = self._next_marker()
 
@@ -228,14 +196,8 @@ class _Writer:
     def _end_table(self) -> None:
         self.flush()
         grid, self._grid = self._grid, None
-        made = table(grid.rows()) if grid else None
-        if made:
+        if grid and (made := table(grid.rows())):
             self.pieces.append(made)
-
-
-def _first_number(tag: Tag) -> int:
-    start = str(tag.get("start") or "1")
-    return int(start) if start.isascii() and start.isdigit() and len(start) < 9 else 1
 
 
 def _language(tag: Tag) -> str:
@@ -245,7 +207,7 @@ def _language(tag: Tag) -> str:
 
 
 class Grid:
-    """The cells of one table while it is read; a spanning cell's text stands in every place it covers."""
+    """The cells of one table while it is read; a spanning cell's text is repeated in every place it covers."""
 
     def __init__(self) -> None:
         self._rows: list[list[str]] = []
@@ -258,20 +220,21 @@ class Grid:
         return self._span is not None
 
     def open(self, tag: Tag) -> None:
-        """A row or a cell begins, whether or not the one before was ended."""
+        """Start a row or a cell, whether or not the one before was ended."""
         self._end_cell()
         if tag.name == "tr":
-            self._end_row()
+            self._fill()
             self._rows.append([])
         else:
-            self._span = (_number(tag, "colspan", _WIDEST_SPAN), _number(tag, "rowspan", _TALLEST_SPAN))
+            width, height = max(_number(tag, "colspan"), 1), max(_number(tag, "rowspan"), 1)
+            self._span = (min(width, _WIDEST_SPAN), min(height, _TALLEST_SPAN))
 
     def write(self, text: str) -> None:
         self._cell.append(text)
 
     def rows(self) -> list[list[str]]:
         self._end_cell()
-        self._end_row()
+        self._fill()
         return self._rows
 
     def _end_cell(self) -> None:
@@ -280,33 +243,23 @@ class Grid:
         if self._span is None:
             return
         (width, height), self._span = self._span, None
-        self._fill()
-        row = self._row()
-        for column in range(len(row), len(row) + width):
-            if height > 1:
-                self._hanging[column] = (height - 1, text)
-        row += [text] * width
-
-    def _row(self) -> list[str]:
         if not self._rows:
             self._rows.append([])
-        return self._rows[-1]
+        self._fill()
+        row = self._rows[-1]
+        if height > 1:
+            self._hanging.update(dict.fromkeys(range(len(row), len(row) + width), (height - 1, text)))
+        row += [text] * width
 
     def _fill(self) -> None:
-        row = self._row()
-        while (covered := self._hanging.get(len(row))) is not None:
+        row = self._rows[-1] if self._rows else []
+        while (covered := self._hanging.pop(len(row), None)) is not None:
             left, text = covered
             if left > 1:
                 self._hanging[len(row)] = (left - 1, text)
-            else:
-                del self._hanging[len(row)]
             row.append(text)
 
-    def _end_row(self) -> None:
-        if self._rows:
-            self._fill()
 
-
-def _number(tag: Tag, name: str, largest: int) -> int:
+def _number(tag: Tag, name: str) -> int:
     value = str(tag.get(name) or "")
-    return min(max(int(value), 1), largest) if value.isascii() and value.isdigit() and len(value) < 9 else 1
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 9 else 1

@@ -21,18 +21,18 @@ _QUOTING: tuple[tuple[Literal[0, 3], tuple[str, ...]], ...] = (
     (csv.QUOTE_MINIMAL, ()),
     (csv.QUOTE_NONE, ("unbalanced quotes kept as they are",)),
 )
-DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
+_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 _ROWS = 200
 _SAMPLE = 262_144
 _NUMBER = re.compile(r"\s*[-+]?[\d.,]*\d\s*%?\s*")
-_EXCEL = re.compile(r"sep=([,;|\t:^~])\n", re.IGNORECASE)
+_EXCEL = re.compile(r"sep=([,;|\t:^~])\n", re.IGNORECASE)  # Excel's own first line names the delimiter
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
     """Cells of the widest row and of most rows, rows of one cell above the table, and the lines of ragged rows.
 
-    Rows without text do not count, but for `parsed`: the widest row that a parser will meet.
+    Rows without text do not count, except in `parsed`: the widest row that a parser will find.
     """
 
     parsed: int
@@ -43,16 +43,16 @@ class _Shape:
 
 
 def read_table(content: bytes, content_type: str = "", *, expected: str) -> Extraction:
-    """A Markdown table whose first row is the header; text with a note where no table can be made of it."""
+    """A Markdown table whose first row is the header; text with a note where it cannot be read as a table."""
     decoded = decode(content)
     if not decoded.text.strip():
         return Extraction(notes=decoded.notes)
-    named = declared(decoded.text)
-    text = decoded.text.partition("\n")[2] if named else decoded.text
-    delimiter = named or detected(text, expected)
+    declared = _EXCEL.match(decoded.text)
+    text = decoded.text[declared.end() :] if declared else decoded.text
+    delimiter = declared[1] if declared else _detected(text, expected)
     notes = list(decoded.notes)
     if delimiter != expected:
-        notes.append(f"cells separated by {DELIMITERS.get(delimiter, delimiter)}")
+        notes.append(f"cells separated by {_DELIMITERS.get(delimiter, delimiter)}")
     for quoting, remark in _QUOTING:
         try:
             shape = _shape_of(text, delimiter, quoting)
@@ -67,8 +67,6 @@ def read_table(content: bytes, content_type: str = "", *, expected: str) -> Extr
 
 
 read_csv = partial(read_table, expected=",")
-
-
 read_tsv = partial(read_table, expected="\t")
 
 
@@ -115,15 +113,8 @@ def _counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def declared(text: str) -> str | None:
-    """The delimiter of Excel's own first line `sep=;`, if the text has one."""
-    match = _EXCEL.match(text)
-    return match.group(1) if match else None
-
-
-def detected(text: str, expected: str) -> str:
-    """The delimiter under which most rows have the same number of cells; `expected` where none tells."""
-    scores = {candidate: _score(text[:_SAMPLE], candidate) for candidate in DELIMITERS}
+def _detected(text: str, expected: str) -> str:
+    scores = {candidate: _score(text[:_SAMPLE], candidate) for candidate in _DELIMITERS}
     best = max(scores, key=lambda candidate: (scores[candidate], candidate == expected))
     return best if scores[best] > (0, 0, 0, 0) else expected
 

@@ -38,7 +38,7 @@ def _indented(text: str) -> str:
     for piece in _lines(text):
         pieces.append(piece)
         room -= len(piece)
-        if room < 0:  # deep nesting, told in spaces, would fill the memory
+        if room < 0:  # the indentation of deep nesting would fill the memory
             return text
     return "".join(pieces).lstrip()
 
