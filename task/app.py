@@ -233,12 +233,12 @@ def default_tools(settings: Settings, connection: Connection | None = None) -> l
     Raises:
         SettingsError: a tool of the settings cannot be loaded, or two tools have one name.
     """
-    endpoint, store = settings.dial_endpoint, connection.offloader.store if connection else None
+    endpoint, files = settings.dial_endpoint, connection.files if connection else None
     readers = _readers(settings.limits)
     tools: list[BaseTool] = [
         FileContentExtractionTool(
             endpoint,
-            files=connection.files if connection else None,
+            files=files,
             max_size=settings.limits.max_download_bytes,
             readers=readers,
         ),
@@ -246,7 +246,7 @@ def default_tools(settings: Settings, connection: Connection | None = None) -> l
         CalculatorTool(),
         *_interpreter_tools(settings, connection),
         *_deployment_tools(settings, connection),
-        *([ReadFileLinesTool(store), SearchInFileTool(store)] if store else []),
+        *([ReadFileLinesTool(files), SearchInFileTool(files)] if files else []),
         *load_tools(settings.tool_paths),
     ]
     named(tools)

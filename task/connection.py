@@ -22,7 +22,6 @@ from task.llm.transport import RETRIES, Retries, new_session
 from task.llm.window import ContextWindow
 from task.loop import Limits
 from task.tools.dial_files import DialFiles
-from task.tools.files.result_store import DialResultStore
 from task.tools.mcp.hub import MCPHub, ServerSpec
 from task.tools.models import Caller
 from task.tools.offload import Offloader
@@ -125,7 +124,7 @@ def open_connection(
         ModelListings(session, endpoint),
         StateSeal(secret or os.urandom(32)),
         limits or Limits(),
-        Offloader(DialResultStore(files), offload_chars),
+        Offloader(files, offload_chars),
         inline_images=openai is not None,
         mcp=MCPHub(mcp_servers, files),
         permissions=replace(permissions or Permissions(), claims=CoreClaims(session, endpoint)),

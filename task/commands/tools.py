@@ -40,17 +40,16 @@ def listed(settings: Settings) -> ListedTools:
     """
     from task.app import default_tools
     from task.tools.dial_files import DialFiles
-    from task.tools.files.result_store import DialResultStore
     from task.tools.offload import ReadFileLinesTool, SearchInFileTool
     from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 
     def source(tool: BaseTool) -> str:
         return INTERPRETER if isinstance(tool, PythonCodeInterpreterTool) else AGENT
 
-    store = DialResultStore(DialFiles(settings.dial_endpoint))
+    files = DialFiles(settings.dial_endpoint)
     return [
         _shown(tool, source(tool))
-        for tool in (*default_tools(settings), ReadFileLinesTool(store), SearchInFileTool(store))
+        for tool in (*default_tools(settings), ReadFileLinesTool(files), SearchInFileTool(files))
     ]
 
 

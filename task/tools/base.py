@@ -1,4 +1,4 @@
-"""The base of every tool: a name, a description, a schema, and an execution that never raises."""
+"""The base class of every tool: name, description, schema, and an execution that never raises."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 class BaseTool(ABC):
     """A tool the model may call. Source: API reference, BaseTool.
 
-    A subclass names itself, describes itself, gives a JSON Schema and implements `_execute`, which returns text or a
-    message and raises `ToolError` with a sentence for the model when it cannot do what was asked.
+    A subclass defines name, description and JSON Schema, and implements `_execute`, which returns text or a message
+    and raises `ToolError` with a sentence for the model when it cannot do what was asked.
     """
 
     @property
@@ -38,7 +38,7 @@ class BaseTool(ABC):
 
     @property
     def show_in_stage(self) -> bool:
-        """Whether the toolbox writes arguments and result into the stage; False: the tool writes them itself."""
+        """Whether the toolbox writes arguments and result into the stage; if not, the tool does."""
         return True
 
     @property
@@ -47,7 +47,7 @@ class BaseTool(ABC):
 
     @property
     def origin(self) -> Origin:
-        """Whose words the results are; found from the effects unless a tool knows better."""
+        """Who wrote the text of the results; derived from the effects unless overridden."""
         return origin_of(self.effects)
 
     @property
@@ -61,27 +61,26 @@ class BaseTool(ABC):
         return True
 
     def title(self, arguments: dict[str, Any]) -> str:
-        """The stage's title: the name with the argument that tells this call from another."""
-        telling = next((str(value) for value in arguments.values() if isinstance(value, str) and value.strip()), "")
-        first_line = telling.strip().splitlines()[0] if telling.strip() else ""
-        return f"{self.name}: {first_line[:60]}" if first_line else self.name
+        """The stage's title: the name and the first argument with text."""
+        text = next((value.strip() for value in arguments.values() if isinstance(value, str) and value.strip()), None)
+        return f"{self.name}: {text.splitlines()[0][:60]}" if text else self.name
 
     @cached_property
     def schema(self) -> dict[str, Any]:
-        """The OpenAI function-calling schema; the same object every time, so that a request's prefix stays stable."""
+        """The OpenAI function-calling schema; always the same object, so that a request's prefix stays stable."""
         function = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
     @cached_property
     def briefed_schema(self) -> dict[str, Any]:
-        """The schema that also asks what the call is for, where it writes and a person may have to approve it."""
+        """The schema, which for a tool that writes also asks for the purpose of the call."""
         return with_brief(self.schema) if Effect.WRITE in self.effects else self.schema
 
     def parse(self, call: ToolCall) -> dict[str, Any]:
         """The call's arguments, checked against the schema, with the schema's defaults filled in.
 
         Raises:
-            ArgumentsError: they are not JSON, not an object, or do not fit; the text says how.
+            ArgumentsError: they are not JSON, not an object, or do not match the schema.
         """
         if call.problem:
             raise ArgumentsError(f"{call.problem} Send the arguments of {self.name} again.")
@@ -96,7 +95,7 @@ class BaseTool(ABC):
         return self._checked(cast("dict[str, Any]", arguments))
 
     def _checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        faults = sorted(self._validator.iter_errors(arguments), key=lambda fault: list(map(str, fault.path)))
+        faults = sorted(self._validator.iter_errors(arguments), key=lambda fault: [*map(str, fault.path)])
         if faults:
             named = "; ".join(
                 f"{'.'.join(map(str, fault.path)) or 'arguments'}: {fault.message}" for fault in faults[:5]
@@ -130,7 +129,7 @@ class BaseTool(ABC):
             return tool_message(call, text, failed=True)
 
     async def close(self) -> None:
-        """Close what the tool has opened; nothing unless a tool says otherwise."""
+        """Close what the tool has opened."""
         return
 
     @abstractmethod
@@ -138,7 +137,7 @@ class BaseTool(ABC):
 
 
 def as_tool_message(call: ToolCall, result: Any) -> Message:
-    """What a tool returned, as the answer to `call`; accepts text, our message, or the DIAL SDK's."""
+    """The tool message that answers `call`, from text, our own message or one of the DIAL SDK."""
     if isinstance(result, Message):
         return Message(
             Role.TOOL, result.text(), tool_call_id=call.id, name=call.function.name,

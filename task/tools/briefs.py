@@ -1,4 +1,4 @@
-"""What a model says of its own call beside the call's arguments: asked for in the schema, taken out before the call."""
+"""The model's own words about a call: asked for in the schema, removed from the arguments before the call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WHOLE = ("icerc", "icerc_full_text")
 
 
 def with_brief(schema: dict[str, Any]) -> dict[str, Any]:
-    """The tool's schema with two optional texts for the user; names that the tool has itself stay the tool's."""
+    """The tool's schema with two optional texts for the user; the tool's own parameters keep their names."""
     function = schema["function"]
     parameters = function["parameters"]
     properties = parameters.get("properties", {})
@@ -26,7 +26,7 @@ def with_brief(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def split_brief(call: ToolCall, parameters: dict[str, Any]) -> tuple[ToolCall, Brief]:
-    """The call as the tool knows it, and the model's words about it."""
+    """The call with the tool's own arguments only, and the model's words about it."""
     text = call.function.arguments
     if not any(f'"{name}"' in text for name in (*_ASKED, *_WHOLE)):
         return call, Brief()
@@ -38,10 +38,10 @@ def split_brief(call: ToolCall, parameters: dict[str, Any]) -> tuple[ToolCall, B
     if not isinstance(arguments, dict):
         return call, Brief()
     given = cast("dict[str, Any]", arguments)
-    told = {name: given.pop(name) for name in (*_ASKED, *_WHOLE) if name in given and name not in own}
-    if not told:
+    extra = {name: given.pop(name) for name in (*_ASKED, *_WHOLE) if name in given and name not in own}
+    if not extra:
         return call, Brief()
-    whole = next((Brief.read(told[name]) for name in _WHOLE if name in told), Brief())
-    single = Brief.read(told)
+    whole = next((Brief.read(extra[name]) for name in _WHOLE if name in extra), Brief())
+    single = Brief.read(extra)
     brief = Brief(single.intent or whole.intent, single.expected_outcome or whole.expected_outcome)
     return replace(call, function=FunctionCall(call.name, json.dumps(given, ensure_ascii=False))), brief

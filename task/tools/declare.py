@@ -1,4 +1,4 @@
-"""Make tools of Python functions, and load them from settings paths and entry points."""
+"""Turn Python functions into tools, and load tools from settings paths and entry points."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENTRY_POINTS = "dial_agent.tools"
 
 
 class FunctionTool(BaseTool):
-    """A Python function as a tool; it can still be called as the function it is."""
+    """A Python function as a tool; it can still be called as a function."""
 
     def __init__(
         self,
@@ -86,20 +86,19 @@ def tool(
     effects: Iterable[Effect] = (Effect.READ,),
     timeout: float | None = None,
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
-    """Make a tool of a function: `@tool` or `@tool(effects={Effect.WRITE}, name="…", timeout=seconds)`.
+    """Turn a function into a tool: `@tool` or `@tool(effects={Effect.WRITE}, name="…", timeout=seconds)`.
 
-    The docstring describes the tool and its arguments, the type hints make the schema. A synchronous function runs in
-    a thread of its own. A parameter annotated `ToolCallParams` gets the call's surroundings. Text is the result as it
-    is, anything else becomes JSON.
+    The docstring describes the tool and its arguments, the type hints become the schema. A synchronous function runs
+    in its own thread. A parameter annotated `ToolCallParams` receives them. A result that is not text becomes JSON.
 
     Raises:
-        TypeError: the function has no docstring, or a parameter that no schema can describe.
+        TypeError: the function has no docstring, or a parameter without a schema.
     """
 
-    def declared(function: Callable[..., Any]) -> FunctionTool:
+    def decorated(function: Callable[..., Any]) -> FunctionTool:
         return FunctionTool(function, name=name, effects=effects, timeout=timeout)
 
-    return declared if function is None else declared(function)
+    return decorated if function is None else decorated(function)
 
 
 def _as_result(value: Any) -> str | Message:
@@ -111,12 +110,12 @@ def _as_result(value: Any) -> str | Message:
 
 
 def load_tools(paths: Sequence[str]) -> list[BaseTool]:
-    """The tools behind settings paths, then those of installed packages (entry points in `dial_agent.tools`).
+    """The tools at settings paths, then those of installed packages (entry points in `dial_agent.tools`).
 
-    A path is `package.module:attribute`, `package.module`, or a Python file, of which every tool is taken.
+    A path is `package.module:attribute`, `package.module` or a Python file, whose tools are all loaded.
 
     Raises:
-        SettingsError: something cannot be loaded, is not a tool, or two tools have one name; names it.
+        SettingsError: something cannot be loaded, is not a tool, or two tools have one name.
     """
     found = [(f"tool path {path!r}", found) for path in paths for found in _loaded(path)]
     for entry in entry_points(group=ENTRY_POINTS):
@@ -171,5 +170,5 @@ def _tools_in(loaded: Any, source: str) -> list[BaseTool]:
         candidates = cast("list[Any]", loaded)
     tools = [item for item in candidates if isinstance(item, BaseTool)]
     if not tools:
-        raise SettingsError(f"{source} holds no tool; decorate a function with @tool or make a BaseTool")
+        raise SettingsError(f"{source} contains no tool; decorate a function with @tool or make a BaseTool")
     return tools

@@ -1,4 +1,4 @@
-"""Read and write files of DIAL Core with the key of whoever asks."""
+"""Read and write files of DIAL Core with the caller's key."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DownloadedFile:
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """What Core tells about a file without its content; `size` is in bytes."""
+    """What Core knows of a file; `size` is in bytes."""
 
     url: str
     name: str
@@ -49,13 +49,12 @@ class FileInfo:
 
 
 class DialFiles:
-    """Files of one DIAL Core, over the process's pool of connections; each call uses the key or token it is given.
+    """Files of one DIAL Core, over one pool of connections that is opened on first use unless it is given.
 
-    Without `pool` it makes its own on first use; `session` is shared with others. A call lasts at most `seconds`. Keys
-    go to `endpoint` only: URLs of other hosts are refused before anything is sent.
+    A call lasts at most `seconds`. Keys go to `endpoint` only: URLs of other hosts are refused unsent.
 
     Raises:
-        ToolError: by every method, when something fails; the text tells the model what to do next.
+        ToolError: by every method that fails; the text says to the model what to do next.
     """
 
     def __init__(
@@ -73,17 +72,14 @@ class DialFiles:
         self._seconds = seconds
 
     async def open(self) -> AsyncDialClientPool:
-        """The pool; made, with the libraries below it, in a thread, so that nothing else waits."""
+        """The pool; its libraries are imported in a thread, so that nothing else waits."""
         async with self._opening:
             if self._pool is None:
                 self._pool = await asyncio.to_thread(_new_pool)
             return self._pool
 
     async def download(self, url: str, api_key: str, max_size: int) -> DownloadedFile:
-        """The file at `files/{bucket}/{path}` or `{endpoint}/v1/files/...`, unless it is larger than `max_size` bytes.
-
-        No more than that is read.
-        """
+        """The file at `files/{bucket}/{path}` or `{endpoint}/v1/files/...`, of at most `max_size` bytes."""
         relative = own(file_url(url, self._endpoint), api_key)
         async with (
             self._client(api_key, shortened(relative)) as client,
@@ -93,7 +89,7 @@ class DialFiles:
             return DownloadedFile(answer.filename, content, answer.content_type, _unquoted(answer.headers.get("etag")))
 
     async def metadata(self, url: str, api_key: str) -> FileInfo:
-        """What Core knows about the file; proves that the key may read it."""
+        """What Core knows of the file; succeeds only with a key that may read it."""
         relative = own(file_url(url, self._endpoint), api_key)
         async with self._client(api_key, shortened(relative)) as client:
             found = await client.files.get_metadata(relative)
@@ -103,8 +99,8 @@ class DialFiles:
     async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str:
         """Store a new file under a unique name that keeps `name` readable; returns its relative URL.
 
-        The file goes where the user can read it: the application's folder in the user's bucket, or the bucket of the
-        key itself when the key is not one of a request to an application.
+        It goes where the user can read it: the application's folder in the user's bucket, or the key's own bucket if
+        the request was not made to an application.
         """
         async with self._client(api_key, f"the new file {shortened(name)}") as client:
             home = await client.bucket.get_raw()
@@ -114,31 +110,31 @@ class DialFiles:
             return item.url
 
     def check(self, url: str, api_key: str) -> None:
-        """Refuse a file of another owner of a shared key."""
+        """Refuse a file of another owner who shares this key."""
         own(file_url(url, self._endpoint), api_key)
 
     async def adopt(self, url: str, api_key: str, max_size: int) -> str:
-        """Where the key's owner can read a file of at most `max_size` bytes that a deployment has stored.
+        """The URL at which the key's owner can read a file, of at most `max_size` bytes, that a deployment has stored.
 
-        Deployments store below `appdata/`, with a key that several owners may share: then the owner gets a copy.
+        Deployments store below `appdata/`. With a key that several owners share, the owner gets a copy.
         """
         relative = file_url(url, self._endpoint)
         if in_reach(relative, api_key) or not relative.split("/", 2)[2].startswith("appdata/"):
             return url
-        made = await self.download(relative, str(api_key), max_size)
-        kind = made.content_type or "application/octet-stream"
-        return await self.upload(unquote(PurePosixPath(relative).name), made.content, kind, api_key)
+        stored = await self.download(relative, str(api_key), max_size)
+        kind = stored.content_type or "application/octet-stream"
+        return await self.upload(unquote(PurePosixPath(relative).name), stored.content, kind, api_key)
 
     async def principal(self, api_key: str) -> str:
-        """Who is behind the key, the same for every key of one user: the id of the user's bucket."""
-        # Every answer with tools asks this: through the client library it cost more than the rest of the answer.
+        """The id of the user's bucket, which is the same for every key of one user."""
+        # Every answer with tools needs it, and the client library takes longer than the rest of the answer.
         url, headers = f"{self._endpoint.rstrip('/')}/v1/bucket", core_headers(api_key)
         try:
             async with asyncio.timeout(self._seconds), self._plain_session() as session:
                 home = orjson.loads(await _got(session, url, headers))
                 return str(home.get("appdata") or home["bucket"]).partition("/")[0]
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, AttributeError) as error:
-            raise ToolError(_explained(error, "the user's bucket")) from error
+            raise ToolError(_explanation(error, "the user's bucket")) from error
 
     async def close(self) -> None:
         """Close the pool, for all who share it."""
@@ -147,18 +143,20 @@ class DialFiles:
 
     @asynccontextmanager
     async def _client(self, api_key: str, subject: str) -> AsyncGenerator[AsyncDial]:
-        pool = await self.open()
-        import httpx
-        from aidial_client import DialException
+        async with self._lent_pool() as pool:
+            import httpx
+            from aidial_client import DialException
 
-        try:
-            async with asyncio.timeout(self._seconds):
-                timeout = httpx.Timeout(30, connect=5)
-                yield pool.create_client(
-                    base_url=self._endpoint, **client_credentials(api_key), max_retries=1, timeout=timeout
-                )
-        except (DialException, httpx.HTTPError, httpx.StreamError, TimeoutError) as error:
-            raise ToolError(_explained(error, subject)) from error
+            options = {**client_credentials(api_key), "max_retries": 1, "timeout": httpx.Timeout(30, connect=5)}
+            try:
+                async with asyncio.timeout(self._seconds):
+                    yield pool.create_client(base_url=self._endpoint, **options)
+            except (DialException, httpx.HTTPError, httpx.StreamError, TimeoutError) as error:
+                raise ToolError(_explanation(error, subject)) from error
+
+    @asynccontextmanager
+    async def _lent_pool(self) -> AsyncGenerator[AsyncDialClientPool]:
+        yield await self.open()
 
     @asynccontextmanager
     async def _plain_session(self) -> AsyncGenerator[aiohttp.ClientSession]:
@@ -169,8 +167,20 @@ class DialFiles:
             yield session
 
 
+class UnpooledFiles(DialFiles):
+    """`DialFiles` of a tool that nobody closes: each call opens and closes connections of its own."""
+
+    @asynccontextmanager
+    async def _lent_pool(self) -> AsyncGenerator[AsyncDialClientPool]:
+        pool = await asyncio.to_thread(_new_pool)
+        try:
+            yield pool
+        finally:
+            await pool.aclose()
+
+
 async def _got(session: aiohttp.ClientSession, url: str, headers: Mapping[str, str]) -> bytes:
-    """What the URL answers, at the second try where the first met a dead connection or a failing server."""
+    # The first try may meet a connection that has died, or a failing server.
     try:
         return await _got_once(session, url, headers)
     except (aiohttp.ClientConnectionError, aiohttp.ClientResponseError) as error:
@@ -204,7 +214,7 @@ async def _read(answer: FileDownloadResponse, max_size: int) -> bytes:
     return bytes(content)
 
 
-def _explained(error: BaseException, subject: str) -> str:
+def _explanation(error: BaseException, subject: str) -> str:
     import httpx
 
     chain = list(_chain(error))

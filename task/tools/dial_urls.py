@@ -1,4 +1,4 @@
-"""Tell URLs of DIAL files from all others, before anything is sent anywhere."""
+"""Recognise URLs of DIAL files, and the keys and tokens that restrict them to a folder."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from task.llm.dial import UserToken
 
 
 class FolderKey(str):
-    """A key whose new files go into one folder of its bucket.
-
-    `folder` is that folder, without slashes at its ends.
-    """
+    """A key whose new files go into one `folder` of its bucket, written without slashes at its ends."""
 
     __slots__ = ("folder",)
     folder: str
@@ -26,7 +23,7 @@ class FolderKey(str):
 
 
 class OwnersKey(FolderKey):
-    """A key that several owners share: with it only files below the folder are read, too."""
+    """A key that several owners share; it also reads only files below its folder."""
 
     __slots__ = ()
 
@@ -38,7 +35,7 @@ class FolderToken(FolderKey, UserToken):
 
 
 def filing(secret: str, folder: str) -> str:
-    """The key or token, with which new files go into that folder."""
+    """The key or token with a folder for new files."""
     return FolderToken(secret, folder) if isinstance(secret, UserToken) else FolderKey(secret, folder)
 
 
@@ -53,25 +50,25 @@ def file_url(url: str, endpoint: str) -> str:
     Accepts the relative form and `{endpoint}/v1/files/...`.
 
     Raises:
-        ToolError: the URL names something else; the text tells the model what a file's URL looks like.
+        ToolError: the URL names something else; the text says what a file's URL looks like.
     """
-    shown = shortened(url)
+    quoted = shortened(url)
     if "?" in url or "#" in url:
-        raise ToolError(f"{shown} has a '?' or '#' part, which file URLs have not. Use {FORM}.")
+        raise ToolError(f"{quoted} has a '?' or '#' part, which file URLs do not have. Use {FORM}.")
     relative = _on_endpoint(url.strip(), endpoint) if "://" in url else url.strip()
     if relative is None:
-        raise ToolError(f"{shown} is not on this DIAL Core; only its files can be read. Use {FORM}.")
+        raise ToolError(f"{quoted} is not on this DIAL Core; only its files can be read. Use {FORM}.")
     segments = relative.split("/")
     if len(segments) < 3 or segments[0] != "files" or not all(map(_is_name, segments)):
-        raise ToolError(f"{shown} is not the URL of a DIAL file. Use {FORM}.")
+        raise ToolError(f"{quoted} is not the URL of a DIAL file. Use {FORM}.")
     return relative
 
 
 def own(relative: str, api_key: str) -> str:
-    """The relative URL, where the key may reach it.
+    """The relative URL.
 
     Raises:
-        ToolError: the key is an owner's and the file is not in that owner's folder.
+        ToolError: the key belongs to an owner and the file is not in that owner's folder.
     """
     if not in_reach(relative, api_key):
         raise ToolError(f"There is no {shortened(relative)}. Check the URL, or ask the user to attach the file again.")
@@ -79,17 +76,17 @@ def own(relative: str, api_key: str) -> str:
 
 
 def in_reach(relative: str, api_key: str) -> bool:
-    """Whether DIAL Core may be asked with this key for the file at that relative URL."""
+    """Whether this key may be used for the file at that relative URL."""
     return not isinstance(api_key, OwnersKey) or unquote(relative.split("/", 2)[2]).startswith(folder_of(api_key))
 
 
 def folder_of(api_key: str) -> str:
-    """The folder for new files with a slash at its end; empty where they go to the top of the bucket."""
+    """The folder for new files with a slash at its end; empty for the top of the bucket."""
     return f"{api_key.folder}/" if isinstance(api_key, FolderKey) else ""
 
 
 def shortened(url: str) -> str:
-    """A URL in quotes, cut where it is too long to be shown."""
+    """A URL in quotes, cut to a length that can be shown."""
     return repr(url if len(url) <= 200 else f"{url[:200]}…")
 
 

@@ -1,4 +1,4 @@
-"""What a tool is given: the call, where to write, and who asks."""
+"""What a tool receives: the call, where to write, and the caller."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from task.conversation.sinks import ChoiceSink, StageSink
 from task.llm.base import Usage
 from task.permissions.effects import Effect as Effect
 
-TOOLS = "tools"  # stands for the models of tools that name none
+TOOLS = "tools"  # the model name for tokens of tools that name no model
 
 
 class Spend(Protocol):
-    """Told the tokens that a tool's own model took, and that model's name."""
+    """Counts the tokens that a tool's own model used."""
 
     def __call__(self, usage: Usage, model: str = TOOLS, /) -> None: ...
 
 
 def _uncounted(usage: Usage, model: str = TOOLS, /) -> None:
-    """Nobody counts the tokens."""
+    return
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who a run works for.
+    """The person or program a run works for.
 
-    `api_key` is the key or token of this one request; `headers` travel on to models and servers (`X-*`, `traceparent`);
-    `principal` gives the stable identity behind the key, asked for once and only when somebody needs it. `files` are
-    the attachments of the conversation's messages, oldest first. A tool that asks a model of its own tells `spend` the
-    tokens and the model: they belong to the run.
+    `api_key` is the key or token of this one request; `headers` are forwarded to models and servers (`X-*`,
+    `traceparent`); `principal` resolves the stable identity behind the key, once and only where it is needed. `files`
+    are the attachments of the conversation's messages, oldest first. A tool that uses a model of its own reports its
+    tokens to `spend`: they count for the run.
     """
 
     api_key: str
@@ -44,10 +44,9 @@ class Caller:
 
 @dataclass
 class ToolCallParams:
-    """Everything one execution of a tool gets. Source: API reference, Data Models.
+    """Everything one execution of a tool receives. Source: API reference, Data Models.
 
-    `arguments` are the parsed, schema-checked arguments of `tool_call`; `BaseTool.execute` fills them in when the
-    caller has not.
+    `arguments` are the parsed, schema-checked arguments of `tool_call`; `BaseTool.execute` sets them if they are None.
     """
 
     tool_call: ToolCall

@@ -1,13 +1,14 @@
-"""Keep long results out of the conversation: store them as a file, and let the model read or search in it."""
+"""Keep long results out of the conversation: store them in DIAL, and let the model read or search the file."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from task.conversation.messages import Message
 from task.errors import ToolError
 from task.tools.base import BaseTool
+from task.tools.dial_files import DialFiles
 from task.tools.models import Caller, ToolCallParams
 
 HEAD = 4_000
@@ -15,23 +16,14 @@ TAIL = 1_000
 READ_CHARS = 10_000
 MATCHES = 50
 LINE_CHARS = 500
-
-
-class ResultStore(Protocol):
-    """Where long results are kept, with the caller's own rights."""
-
-    async def save(self, name: str, text: str, caller: Caller) -> str:
-        """Store the text and give the URL the model can name."""
-        ...
-
-    async def load(self, url: str, caller: Caller) -> str: ...
+MAX_BYTES = 20 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Offloader:
-    """Shortens results above `limit` characters; without a store, or when storing fails, they are only cut."""
+    """Shortens results above `limit` characters; without `files`, or when storing fails, they are only cut."""
 
-    store: ResultStore | None
+    files: DialFiles | None
     limit: int = 40_000
 
     async def shortened(self, name: str, text: str, caller: Caller) -> str:
@@ -39,10 +31,10 @@ class Offloader:
             return text
         lines = text.count("\n") + 1
         size = f"{len(text):,} characters in {lines:,} lines"
-        if self.store is None:
+        if self.files is None:
             return _cut(text, f"[cut: the result has {size}, and the middle is not kept anywhere]")
         try:
-            url = await self.store.save(f"{name}-result.txt", text, caller)
+            url = await self.files.upload(f"{name}-result.txt", text.encode(), "text/plain", caller.api_key)
         except ToolError as error:
             return _cut(text, f"[cut: the result has {size}; it could not be stored ({error})]")
         return _cut(
@@ -57,17 +49,16 @@ def _cut(text: str, notice: str) -> str:
 
 
 class _StoredText(BaseTool):
-    def __init__(self, store: ResultStore) -> None:
-        self._store = store
+    def __init__(self, files: DialFiles) -> None:
+        self._files = files
 
     @property
     def offloads(self) -> bool:
         return False
 
     async def _lines(self, params: ToolCallParams, url: str) -> list[str]:
-        if params.caller is None:
-            raise ToolError("stored results can only be read within a conversation")
-        return (await self._store.load(url, params.caller)).splitlines()
+        file = await self._files.download(url, params.api_key, MAX_BYTES)
+        return file.content.decode(errors="replace").splitlines()
 
 
 class ReadFileLinesTool(_StoredText):
@@ -112,7 +103,7 @@ class ReadFileLinesTool(_StoredText):
 
 
 class SearchInFileTool(_StoredText):
-    """Finds lines of a stored text that contain a string, without regard to case; at most 50 lines a call."""
+    """Finds lines of a stored text that contain a string, ignoring case; at most 50 lines a call."""
 
     @property
     def name(self) -> str:

@@ -18,10 +18,7 @@ _UNNAMED = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, ins
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a tool needs to know of its function.
-
-    `injected` names the parameters that get the call's `ToolCallParams`; they are not part of the schema.
-    """
+    """A function's description and schema; `injected` parameters receive the call's `ToolCallParams` instead."""
 
     description: str
     parameters: dict[str, Any]
@@ -29,7 +26,7 @@ class Signature:
     _model: type[BaseModel]
 
     def typed(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the types of the function's hints.
+        """The arguments in the types of the function's hints.
 
         Raises:
             ArgumentsError: a value does not fit its type.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import json
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from time import perf_counter
 from typing import Any
 
@@ -19,20 +22,17 @@ from task.tools.base import BaseTool
 from task.tools.briefs import split_brief
 from task.tools.models import Caller, ToolCallParams
 from task.tools.offload import Offloader
-from task.tools.repeats import RepeatGuard
 from task.tools.stage_text import request_arguments, response
 from task.utils.stage import StageProcessor
 
 PARALLEL_CALLS = 32
 CANCEL_GRACE = 1.0  # seconds a cancelled tool may take to clean up before it is left behind
+WARN_AT, WITHDRAW_AT = 3, 5  # equal results of equal calls
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A call that waits for a person's decision; it has no tool message yet.
-
-    `digest` is what the answer must be bound to, `grant_description` what "always" would cover; see `Deferred`.
-    """
+    """A call that waits for a person's decision and has no tool message yet; for its fields see `Deferred`."""
 
     call: ToolCall
     card: ICERC
@@ -45,9 +45,33 @@ CallEnded = Callable[[ToolCall, Message, float], None]
 Decided = Callable[[ToolCall, Decision], None]
 
 
+@dataclass(slots=True)
+class RepeatGuard:
+    """Counts equal calls with equal results during one turn; a call that writes resets every other count."""
+
+    withdrawn: set[str] = field(default_factory=set[str])
+    _counts: Counter[tuple[str, str, bytes]] = field(default_factory=Counter[tuple[str, str, bytes]])
+
+    def with_warning(self, name: str, arguments: Mapping[str, Any], result: str, *, writes: bool) -> str:
+        """The result for the model; from the third equal one on it ends with a warning."""
+        key = (name, json.dumps(arguments, sort_keys=True, default=str), blake2b(result.encode()).digest())
+        if writes:
+            self._counts = Counter({key: self._counts[key]})
+        self._counts[key] += 1
+        count = self._counts[key]
+        if count >= WITHDRAW_AT:
+            self.withdrawn.add(name)
+            return (
+                f"{result}\n\n[{name} gave this same result {count} times; it is withdrawn for the rest of this turn.]"
+            )
+        if count >= WARN_AT:
+            return f"{result}\n\n[The same call gave the same result {count} times. Use it, or call differently.]"
+        return result
+
+
 @dataclass(frozen=True, slots=True)
-class _Making:
-    """What the calls of one turn have in common."""
+class _Step:
+    """What the calls of one step share."""
 
     choice: ChoiceSink
     caller: Caller
@@ -58,9 +82,9 @@ class _Making:
 
 @dataclass(slots=True)
 class Toolbox:
-    """The tools of one run. Built per run: it remembers repeated calls and withdrawn tools.
+    """The tools of one run, which remembers repeated calls and withdrawn tools.
 
-    `briefed`: tools that write ask the model what a call is for, because a person may have to approve it.
+    `briefed`: the schemas of tools that write ask the model for the purpose of a call, for the person who approves it.
     """
 
     tools: Sequence[BaseTool]
@@ -82,7 +106,7 @@ class Toolbox:
         return [tool.briefed_schema if self.briefed else tool.schema for tool in offered]
 
     def view(self, messages: Sequence[Message]) -> ContextView:
-        """What a conversation with these tools tells, as it stands now."""
+        """The conversation as the gate sees it, with the origin of each tool's results."""
         if not self._origins:
             self._origins = {tool.name: tool.origin for tool in self.tools}
         return ContextView(messages, self._origins)
@@ -100,16 +124,16 @@ class Toolbox:
     ) -> list[Message | Pending]:
         """One tool message or one pending call for every call, in call order.
 
-        `messages` is the conversation the calls were made in, for the gate. `seconds` is what is left of the run; a
-        call gets no more. `ended` hears of every answer as it comes, also when the whole is cancelled before the last
-        one; `decided` hears what the gate said.
+        `messages` is the conversation the calls were made in, for the gate. `seconds` is what is left of the run and
+        bounds every call. `ended` is called with each answer as it arrives, even if the step is cancelled before the
+        last one; `decided` with each decision of the gate.
         """
-        making = _Making(choice, caller, self.view(messages), seconds, decided)
+        step = _Step(choice, caller, self.view(messages), seconds, decided)
 
         async def answer(call: ToolCall) -> Message | Pending:
             async with self._slots:
                 started = perf_counter()
-                result = await self._answer(call, making)
+                result = await self._answer(call, step)
             if ended and isinstance(result, Message):
                 ended(call, result, perf_counter() - started)
             return result
@@ -121,8 +145,8 @@ class Toolbox:
             choice.add_attachment(**attachment.as_dict())
         return results
 
-    async def _answer(self, call: ToolCall, making: _Making) -> Message | Pending:
-        tool, choice = self._by_name.get(call.name), making.choice
+    async def _answer(self, call: ToolCall, step: _Step) -> Message | Pending:
+        tool, choice = self._by_name.get(call.name), step.choice
         if tool is None:
             return _failed(call, choice, f"There is no tool {call.name!r}. Tools: {', '.join(self._by_name)}.")
         if call.name in self._repeats.withdrawn:
@@ -132,20 +156,20 @@ class Toolbox:
             arguments = tool.parse(made)
         except ArgumentsError as error:
             message = _failed(call, choice, str(error))
-            return self._noted(tool, {"raw": call.function.arguments}, message)
-        decision = await self.gate.decide(CallRequest(call, arguments, tool.effects, making.context, brief))
-        if making.decided is not None:
-            making.decided(call, decision)
+            return self._with_repeat_warning(tool, {"raw": call.function.arguments}, message)
+        decision = await self.gate.decide(CallRequest(call, arguments, tool.effects, step.context, brief))
+        if step.decided is not None:
+            step.decided(call, decision)
         if isinstance(decision, Deferred):
             return Pending(call, decision.card, decision.digest, decision.reason, decision.grant_description)
         if isinstance(decision, Denied):
             return _failed(call, choice, f"This call was not allowed: {decision.reason}.")
-        return await self._run(tool, call, arguments, making, decision.card)
+        return await self._run(tool, call, arguments, step, decision.card)
 
     async def _run(
-        self, tool: BaseTool, call: ToolCall, arguments: dict[str, Any], making: _Making, card: ICERC | None
+        self, tool: BaseTool, call: ToolCall, arguments: dict[str, Any], step: _Step, card: ICERC | None
     ) -> Message:
-        choice, caller, seconds = making.choice, making.caller, making.seconds
+        choice, caller, seconds = step.choice, step.caller, step.seconds
         limit = tool.timeout or self.tool_seconds
         limit = limit if seconds is None else min(limit, seconds)
         with _CallStage(choice, tool.title(arguments)) as stage:
@@ -167,11 +191,11 @@ class Toolbox:
             message = replace(message, content=await self.offloader.shortened(tool.name, message.text(), caller))
         if note:
             message = replace(message, content=f"{message.text()}\n\n[Not as the user approved it. {note}]")
-        return self._noted(tool, arguments, message)
+        return self._with_repeat_warning(tool, arguments, message)
 
-    def _noted(self, tool: BaseTool, arguments: dict[str, Any], message: Message) -> Message:
+    def _with_repeat_warning(self, tool: BaseTool, arguments: dict[str, Any], message: Message) -> Message:
         writes = Effect.WRITE in tool.effects
-        return replace(message, content=self._repeats.noted(tool.name, arguments, message.text(), writes=writes))
+        return replace(message, content=self._repeats.with_warning(tool.name, arguments, message.text(), writes=writes))
 
 
 def named(tools: Sequence[BaseTool]) -> dict[str, BaseTool]:
@@ -194,7 +218,7 @@ def _attachments(results: Sequence[Message | Pending]) -> list[Attachment]:
 
 
 class _CallStage:
-    """A call's stage: opened, timed, and closed FAILED unless the call is known to have succeeded."""
+    """A call's stage: timed, and closed FAILED unless the call is known to have succeeded."""
 
     def __init__(self, choice: ChoiceSink, title: str) -> None:
         self.sink: StageSink = choice.create_stage(title)
@@ -222,18 +246,17 @@ def _interrupted(call: ToolCall, limit: float) -> Message:
 
 
 async def _within(work: Coroutine[Any, Any, Message], seconds: float) -> Message | None:
-    """The tool's answer, or None when it took too long or was cancelled by something of its own."""
     task = asyncio.create_task(work)
-    task.add_done_callback(_retrieved)
+    task.add_done_callback(_retrieve_error)
     try:
         await asyncio.wait({task}, timeout=seconds)
     finally:
         if not task.done():
             task.cancel()
             await asyncio.wait({task}, timeout=CANCEL_GRACE)
-    return task.result() if task.done() and not task.cancelled() else None
+    return task.result() if task.done() and not task.cancelled() else None  # None: too slow, or it cancelled itself
 
 
-def _retrieved(task: asyncio.Task[Message]) -> None:
+def _retrieve_error(task: asyncio.Task[Message]) -> None:
     if not task.cancelled():
         task.exception()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hashlib import md5
 
 from task.errors import ToolError
-from task.tools.dial_files import DownloadedFile, FileInfo
+from task.tools.dial_files import DialFiles, DownloadedFile, FileInfo
 
 SALES = (
     ("Date", "Category", "Sales", "Profit"),
@@ -43,7 +43,7 @@ def manual(characters: int = 24_400) -> str:
 
 
 @dataclass
-class MemoryFiles:
+class MemoryFiles(DialFiles):
     """Files by URL, readable by the keys named for them; counts what was asked for."""
 
     contents: dict[str, bytes]

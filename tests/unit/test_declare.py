@@ -335,7 +335,7 @@ def test_installed_packages_bring_their_tools(tmp_path: Path, monkeypatch: pytes
         ("1 / 0", "cannot be loaded: ZeroDivisionError"),
         ("def broken(:", "cannot be loaded: SyntaxError"),
         ("import no_such_module_anywhere", "cannot be loaded: ModuleNotFoundError"),
-        ("value = 1", "holds no tool"),
+        ("value = 1", "contains no tool"),
         (FIVE_LINES + "again = tool(name='shout')(shout)", "already a tool 'shout'"),
         (FIVE_LINES.replace('"""Say it louder."""', "pass"), "needs a docstring"),
     ],

@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from task.conversation.messages import Message
 from task.tools.base import BaseTool
 from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentSpec, DeploymentTool
 from task.tools.deployment.image_generation_tool import MADE, ImageGenerationTool
+from task.tools.dial_files import DialFiles
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.core_peers import DONE, Handler, Peer, answers, chunk, peer, streams
@@ -27,11 +28,12 @@ PICTURE = {"title": "Image", "type": "image/png", "url": "files/user/appdata/dal
 TRANSLATOR = DeploymentSpec("translate", "Translates.", "translator", prompt="text")
 
 
-@dataclass
-class MemoryUploads:
+class MemoryUploads(DialFiles):
     """Files that were stored, by their URL."""
 
-    files: dict[str, tuple[bytes, str]] = field(default_factory=dict[str, tuple[bytes, str]])
+    def __init__(self) -> None:
+        super().__init__("http://core")
+        self.files: dict[str, tuple[bytes, str]] = {}
 
     async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str:
         assert api_key == CALLER.api_key
@@ -115,9 +117,9 @@ async def test_files_of_the_conversation_are_passed_along_by_their_address() -> 
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("https://evil.example/files/b/a.png", "is no file of this conversation"),
-        ("metadata/files/b/", "is no file of this conversation"),
-        ("files/b/a.png?x=1", "is no file of this conversation"),
+        ("https://evil.example/files/b/a.png", "is not on this DIAL Core"),
+        ("metadata/files/b/", "is not the URL of a DIAL file"),
+        ("files/b/a.png?x=1", "a '?' or '#' part"),
         ("files/b/report.csv", "only image/* can"),
     ],
 )

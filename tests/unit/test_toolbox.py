@@ -13,7 +13,7 @@ from task.conversation.messages import Attachment, CustomContent, FunctionCall, 
 from task.errors import SettingsError, ToolError
 from task.permissions.decisions import ModeGate, PermissionMode
 from task.permissions.effects import Effect
-from task.tools.models import Caller
+from task.tools.dial_files import DialFiles, DownloadedFile
 from task.tools.offload import Offloader, ReadFileLinesTool, SearchInFileTool
 from task.tools.stage_text import RESPONSE_CHARS, clipped, label
 from task.tools.toolbox import Toolbox
@@ -102,19 +102,22 @@ async def test_a_read_only_conversation_refuses_tools_that_write() -> None:
     assert (await result_of(toolbox, call("reader"))).text() == "read"
 
 
-class MemoryStore:
+class StoredTexts(DialFiles):
+    """Uploads that stay in memory under their own names."""
+
     def __init__(self, *, full: bool = False) -> None:
-        self.texts: dict[str, str] = {}
+        super().__init__("http://core")
+        self.texts: dict[str, bytes] = {}
         self._full = full
 
-    async def save(self, name: str, text: str, caller: Caller) -> str:
+    async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str:
         if self._full:
             raise ToolError("there is no room")
-        self.texts[name] = text
+        self.texts[name] = content
         return name
 
-    async def load(self, url: str, caller: Caller) -> str:
-        return self.texts[url]
+    async def download(self, url: str, api_key: str, max_size: int) -> DownloadedFile:
+        return DownloadedFile(url, self.texts[url], None, None)
 
 
 @cache
@@ -123,9 +126,9 @@ def long_text() -> str:
 
 
 async def test_a_five_megabyte_result_is_stored_and_the_model_gets_its_ends_and_the_way_to_the_rest() -> None:
-    store = MemoryStore()
-    tools = [answering("huge", long_text()), ReadFileLinesTool(store), SearchInFileTool(store)]
-    toolbox = Toolbox(tools, offloader=Offloader(store))
+    files = StoredTexts()
+    tools = [answering("huge", long_text()), ReadFileLinesTool(files), SearchInFileTool(files)]
+    toolbox = Toolbox(tools, offloader=Offloader(files))
     answer = (await result_of(toolbox, call("huge"))).text()
     assert len(long_text()) > 5_000_000
     assert len(answer) < 6_000
@@ -142,19 +145,19 @@ async def test_a_five_megabyte_result_is_stored_and_the_model_gets_its_ends_and_
 
 
 async def test_reading_lines_stays_within_its_bound_and_names_the_range() -> None:
-    store = MemoryStore()
-    store.texts["x"] = long_text()
-    toolbox = Toolbox([ReadFileLinesTool(store)])
+    files = StoredTexts()
+    files.texts["x"] = long_text().encode()
+    toolbox = Toolbox([ReadFileLinesTool(files)])
     page = (await result_of(toolbox, call("read_file_lines", '{"file_url": "x"}'))).text()
     assert len(page) < 10_100
     beyond = (await result_of(toolbox, call("read_file_lines", '{"file_url": "x", "first_line": 600000}'))).text()
     assert "ask for lines between 1 and 500000" in beyond
 
 
-@pytest.mark.parametrize("store", [None, MemoryStore(full=True)])
-async def test_a_long_result_that_cannot_be_stored_is_cut_and_says_so(store: MemoryStore | None) -> None:
+@pytest.mark.parametrize("files", [None, StoredTexts(full=True)])
+async def test_a_long_result_that_cannot_be_stored_is_cut_and_says_so(files: StoredTexts | None) -> None:
     answer = (
-        await result_of(Toolbox([answering("huge", long_text())], offloader=Offloader(store)), call("huge"))
+        await result_of(Toolbox([answering("huge", long_text())], offloader=Offloader(files)), call("huge"))
     ).text()
     assert f"[cut: the result has {len(long_text()):,} characters" in answer
 

@@ -1,4 +1,4 @@
-"""Any DIAL deployment as a tool: asked with the caller's key, its text for the model, its files for the person."""
+"""Any DIAL deployment as a tool: called with the caller's key, its text for the model, its files for the person."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from task.llm.accumulator import Accumulator
 from task.llm.base import Delta, ModelOptions, TextDelta, Usage
 from task.llm.chat_request import BASIC
 from task.llm.dial import DialChatModel
+from task.llm.failures import CONTEXT_LENGTH, TIMEOUT
 from task.llm.transport import Retries, new_session
 from task.permissions.effects import Origin
 from task.tools.base import BaseTool
-from task.tools.deployment.explained import REFUSED, explained
-from task.tools.deployment.files import MAX_BYTES, FileUploads, OwnUploads, passed_files, stored, without_content
+from task.tools.deployment.files import MAX_BYTES, passed_files, stored, without_content
+from task.tools.dial_files import DialFiles, UnpooledFiles
 from task.tools.models import ToolCallParams
 from task.tools.stage_text import RESPONSE_CHARS, clipped, request_arguments
 
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 FILES = "file_urls"
 MAX_FILES = 10
 _RETRIES = Retries(attempts=2)  # each try may cost as much as a picture
+_REFUSED = (
+    "The deployment {} refused this by its content rules. Ask for something else in other words, or tell the user."
+)
+_REFUSALS = frozenset({"content_filter", "content_policy_violation", "moderation_blocked", "responsible_ai_policy"})
+_QUOTED_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +42,8 @@ class DeploymentSpec:
     """A deployment and how it is offered to the model.
 
     `prompt` names the parameter that becomes the message. `arguments` are JSON Schemas of further parameters; with the
-    fixed `configuration` they reach the deployment as `custom_fields.configuration`. `attachments` are the MIME types
-    (`image/*`) of the conversation's files that the model may pass along; `seconds` is what one call may take.
+    fixed `configuration` they are sent as `custom_fields.configuration`. `attachments` are the MIME types (`image/*`)
+    of the conversation's files that the model may pass along; `seconds` limits one call.
     """
 
     name: str
@@ -53,34 +59,32 @@ class DeploymentSpec:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentAccess:
-    """What deployment tools share in one process; without `session` or `files` each call opens its own.
+    """What deployment tools share in one process; without `session` or `files` a tool opens its own.
 
-    `max_bytes` is the largest file that is taken from a deployment's answer.
+    `max_bytes` is the largest file accepted from a deployment's answer.
     """
 
     session: aiohttp.ClientSession | None = None
-    files: FileUploads | None = None
+    files: DialFiles | None = None
     max_bytes: int = MAX_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class DeploymentAnswer:
-    """What a deployment gave: its text, and its files as URLs; no file's content is left in them."""
+    """A deployment's text, and its files as URLs."""
 
     text: str
     attachments: tuple[Attachment, ...] = ()
 
 
 class DeploymentTool(BaseTool):
-    """Asks a deployment of the Core at `endpoint`; its text appears in the stage as it comes."""
+    """Calls a deployment of the Core at `endpoint`; its text is streamed into the stage."""
 
     def __init__(self, endpoint: str, spec: DeploymentSpec, *, access: DeploymentAccess | None = None) -> None:
-        access = access or DeploymentAccess()
+        self._access = access or DeploymentAccess()
         self._endpoint = endpoint
         self._spec = spec
-        self._session = access.session
-        self._files: FileUploads = access.files or OwnUploads(endpoint)
-        self._max_bytes = access.max_bytes
+        self._files = self._access.files or UnpooledFiles(endpoint)
 
     @property
     def name(self) -> str:
@@ -96,8 +100,8 @@ class DeploymentTool(BaseTool):
         properties: dict[str, Any] = {self._spec.prompt: prompt}
         properties |= {name: dict(shape) for name, shape in self._spec.arguments.items()}
         if self._spec.attachments:
-            told = f"URLs of files attached to the conversation that it needs ({', '.join(self._spec.attachments)})"
-            urls = {"type": "array", "items": {"type": "string"}, "maxItems": MAX_FILES, "description": told}
+            accepted = f"URLs of files attached to the conversation that it needs ({', '.join(self._spec.attachments)})"
+            urls = {"type": "array", "items": {"type": "string"}, "maxItems": MAX_FILES, "description": accepted}
             properties[FILES] = urls
         return {"type": "object", "properties": properties, "required": [self._spec.prompt]}
 
@@ -111,7 +115,7 @@ class DeploymentTool(BaseTool):
 
     @property
     def origin(self) -> Origin:
-        """A model writes the results; what they say is not copied from outside."""
+        """A model writes the results; they are not copied from outside."""
         return Origin.MADE
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
@@ -125,11 +129,6 @@ class DeploymentTool(BaseTool):
     async def _ask(
         self, arguments: Mapping[str, Any], params: ToolCallParams, writer: _StageWriter | None = None
     ) -> DeploymentAnswer:
-        """The deployment's answer; its text goes to `writer` piece by piece.
-
-        Raises:
-            ToolError: it refused, failed or broke off; the text tells the model what to do.
-        """
         answer = Accumulator()
         try:
             async with self._asked(self._message(arguments, params), self._options(arguments), params) as deltas:
@@ -140,13 +139,14 @@ class DeploymentTool(BaseTool):
                     elif isinstance(delta, Usage) and params.caller is not None:
                         params.caller.spend(delta, self._spec.deployment)
         except ProviderError as error:
-            raise ToolError(explained(error, self._spec.deployment)) from error
+            raise ToolError(_explanation(error, self._spec.deployment)) from error
         if answer.finish_reason == "content_filter":
-            raise ToolError(REFUSED.format(self._spec.deployment))
+            raise ToolError(_REFUSED.format(self._spec.deployment))
         custom = answer.message().custom_content
-        text, within = without_content(answer.text.strip())
-        given = (*(custom.attachments if custom else ()), *within)
-        return DeploymentAnswer(text, await stored(given, self._endpoint, self._files, params.api_key, self._max_bytes))
+        text, inline = without_content(answer.text.strip())
+        received = (*(custom.attachments if custom else ()), *inline)
+        max_bytes = self._access.max_bytes
+        return DeploymentAnswer(text, await stored(received, self._endpoint, self._files, params.api_key, max_bytes))
 
     @asynccontextmanager
     async def _asked(
@@ -163,8 +163,8 @@ class DeploymentTool(BaseTool):
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[aiohttp.ClientSession]:
-        if self._session is not None:
-            yield self._session
+        if self._access.session is not None:
+            yield self._access.session
             return
         async with new_session() as own:
             yield own
@@ -185,13 +185,13 @@ class DeploymentTool(BaseTool):
 
 
 def result(text: str, attachments: tuple[Attachment, ...]) -> Message:
-    """The tool's message: the text and where the files are, which a later turn can only know from here."""
-    told = "\n\n".join(filter(None, (text, attachment_note([item for item in attachments if item.url]))))
-    return Message(Role.TOOL, told, custom_content=CustomContent(attachments) if attachments else None)
+    """The tool's message: the text, and the URLs of the files for later turns."""
+    text = "\n\n".join(filter(None, (text, attachment_note([item for item in attachments if item.url]))))
+    return Message(Role.TOOL, text, custom_content=CustomContent(attachments) if attachments else None)
 
 
 class _StageWriter:
-    """Writes a text into a stage as it comes, up to what DIAL Chat shows."""
+    """Streams a text into a stage, up to the size that DIAL Chat shows."""
 
     def __init__(self, stage: StageSink) -> None:
         self._stage = stage
@@ -202,3 +202,27 @@ class _StageWriter:
             return
         self._stage.append_content(clipped(text, self._room))
         self._room -= len(text.encode(errors="replace"))
+
+
+def _explanation(error: ProviderError, deployment: str) -> str:
+    quoted = " ".join((error.display_message or error.text).split())[:_QUOTED_CHARS]
+    sentence = _sentence(error, deployment)
+    return f"{sentence} It said: {quoted}" if quoted and (error.status_code or 500) < 500 else sentence
+
+
+def _sentence(error: ProviderError, deployment: str) -> str:
+    if error.code in _REFUSALS:
+        return _REFUSED.format(deployment)
+    if error.code == TIMEOUT or error.status_code in (408, 504):
+        return f"The deployment {deployment} took too long. Try something simpler, or tell the user."
+    if error.code == CONTEXT_LENGTH:
+        return f"The request is too long for the deployment {deployment}. Send a shorter one."
+    match error.status_code:
+        case 404:
+            return f"There is no deployment {deployment} on this DIAL Core. Tell the user that it is not available."
+        case 401 | 403:
+            return f"The deployment {deployment}, or a file passed to it, is not open to this user. Tell the user."
+        case 400 | 413 | 415 | 422:
+            return f"The deployment {deployment} did not accept the request. Correct it, or tell the user."
+        case _:
+            return f"The deployment {deployment} did not answer properly. Try again later, or tell the user."

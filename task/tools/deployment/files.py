@@ -1,4 +1,4 @@
-"""The files that go to a deployment and come from it: always as URLs of this Core, never as content."""
+"""Files sent to a deployment and received from it: always URLs of this Core, never content."""
 
 from __future__ import annotations
 
@@ -7,80 +7,34 @@ import binascii
 import mimetypes
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
-from typing import Protocol
-from urllib.parse import quote, unquote, unquote_to_bytes
-from uuid import uuid4
+from urllib.parse import unquote, unquote_to_bytes
 
 from task.conversation.messages import Attachment
 from task.errors import ToolError
-from task.llm.dial import client_credentials
+from task.tools.dial_files import DialFiles
+from task.tools.dial_urls import file_url
 
 MAX_BYTES = 50 * 2**20
 _CARD_CHARS = 40_000  # a longer text is a file
 _FILE_URL = re.compile(r"files/[^/\s?#]+/[^\s?#]+")
 _DATA_IN_TEXT = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,([A-Za-z0-9+/=]{64,})")
 _MEDIA = ("image/", "audio/", "video/")
-_UPLOAD_SECONDS = 60
-
-
-class FileUploads(Protocol):
-    """Where new files are put; `DialFiles` is the one of the product. Raises ToolError.
-
-    `adopt` tells where the caller can read a file that a deployment has stored; `check` refuses a file that is not the
-    caller's though the key could read it.
-    """
-
-    async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str: ...
-    async def adopt(self, url: str, api_key: str, max_size: int) -> str: ...
-    def check(self, url: str, api_key: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class OwnUploads:
-    """Puts files beside the application's own in the user's bucket, with a client made for each of them."""
-
-    endpoint: str
-
-    async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str:
-        import httpx
-        from aidial_client import AsyncDial, DialException
-
-        try:
-            credentials = client_credentials(api_key)
-            async with AsyncDial(base_url=self.endpoint, **credentials, timeout=_UPLOAD_SECONDS) as client:
-                home = await client.bucket.get_raw()
-                path = PurePosixPath(name)
-                unique = f"{path.stem}_{uuid4().hex[:8]}{path.suffix}"
-                url = f"files/{home.appdata or home.bucket}/{quote(unique, safe='')}"
-                item = await client.files.upload(url, (unique, content, content_type), etag_if_none_match="*")
-                return item.url
-        except (DialException, httpx.HTTPError) as error:
-            raise ToolError("DIAL Core did not store the new file. Try again later, or tell the user.") from error
-
-    async def adopt(self, url: str, api_key: str, max_size: int) -> str:
-        """The same: the key is the caller's own."""
-        return url
-
-    def check(self, url: str, api_key: str) -> None:
-        """Nothing: Core knows whose key it is."""
 
 
 def passed_files(urls: Sequence[str], endpoint: str, accepted: Sequence[str]) -> tuple[Attachment, ...]:
-    """The files the model named as attachments of a request; Core itself checks that the caller may read them.
+    """The files the model named, as attachments of a request; Core checks that the caller may read them.
 
     Raises:
-        ToolError: one is no file of this Core, or of a type the deployment does not take.
+        ToolError: one is not a file of this Core, or has a type the deployment does not accept.
     """
     return tuple(_passed(url, endpoint, accepted) for url in dict.fromkeys(urls))
 
 
 def _passed(url: str, endpoint: str, accepted: Sequence[str]) -> Attachment:
-    relative = _relative(url.strip(), endpoint)
-    if not _FILE_URL.fullmatch(relative):
-        raise ToolError(f"{url[:200]!r} is no file of this conversation. Use files/{{bucket}}/{{path}} as attached.")
+    relative = file_url(url, endpoint)
     name = unquote(PurePosixPath(relative).name)
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
     if not any(fnmatch(kind, pattern) for pattern in accepted):
@@ -89,25 +43,23 @@ def _passed(url: str, endpoint: str, accepted: Sequence[str]) -> Attachment:
 
 
 def without_content(text: str) -> tuple[str, tuple[Attachment, ...]]:
-    """A text without the files that are written out in it as `data:` URLs, and those files."""
+    """A text without the `data:` URLs in it, and the files these contained."""
     files = tuple(Attachment(kind, "File", data=data) for kind, data in _DATA_IN_TEXT.findall(text))
     return (_DATA_IN_TEXT.sub("attached", text), files) if files else (text, ())
 
 
 async def stored(
-    attachments: Sequence[Attachment], endpoint: str, files: FileUploads, api_key: str, max_bytes: int
+    attachments: Sequence[Attachment], endpoint: str, files: DialFiles, api_key: str, max_bytes: int
 ) -> tuple[Attachment, ...]:
-    """The attachments as they can be shown and kept: what came as content is a file of the caller's now.
-
-    URLs stay as they are, and so do texts that are short enough for a card.
+    """The attachments with their content stored as files of the caller; URLs and short texts stay as they are.
 
     Raises:
-        ToolError: a content is damaged, larger than `max_bytes`, or cannot be stored.
+        ToolError: an attachment is damaged, larger than `max_bytes`, or cannot be stored.
     """
     return tuple([await _stored(item, endpoint, files, api_key, max_bytes) for item in attachments])
 
 
-async def _stored(item: Attachment, endpoint: str, files: FileUploads, api_key: str, max_bytes: int) -> Attachment:
+async def _stored(item: Attachment, endpoint: str, files: DialFiles, api_key: str, max_bytes: int) -> Attachment:
     if item.url is not None and not item.url.startswith("data:"):
         relative = _relative(item.url, endpoint)
         kind = item.type or mimetypes.guess_type(relative)[0]

@@ -1,4 +1,4 @@
-"""Pictures made by an image deployment, attached to the answer."""
+"""Pictures from an image deployment, attached to the answer."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ DEPLOYMENT = "dall-e-3"
 SECONDS = 180.0
 MADE = "The picture was made as asked and is attached to the answer, where the user sees it."
 TITLE = "Generated Image"
-_REVISED = "revised prompt"  # the title under which DIAL's image adapters tell it
-_SAID_CHARS = 500
+_REVISED = "revised prompt"  # its title in answers of DIAL's image adapters
+_QUOTED_CHARS = 500
 _LINKED = (
     "The deployment {} answered with a link to another host instead of a picture, and such links are not followed. "
     "Tell the user that its operator has to let it store pictures in DIAL."
@@ -37,10 +37,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
 
 
 class ImageGenerationTool(DeploymentTool):
-    """Makes a picture of a description. Source: API reference, ImageGenerationTool.
-
-    `endpoint` is DIAL Core's address, `deployment` what makes the pictures there.
-    """
+    """Generates a picture with `deployment` of the Core at `endpoint`. Source: API reference, ImageGenerationTool."""
 
     def __init__(
         self,
@@ -73,19 +70,19 @@ class ImageGenerationTool(DeploymentTool):
             raise ToolError(_without_picture(answer, self._spec.deployment))
         if not all((item.url or "").startswith("files/") for item in pictures):
             raise ToolError(_LINKED.format(self._spec.deployment))
-        revised = [f"**Revised Prompt**: {item.data}" for item in answer.attachments if _tells_prompt(item)]
+        revised = [f"**Revised Prompt**: {item.data}" for item in answer.attachments if _is_prompt(item)]
         return result("\n\n".join([*revised, answer.text or MADE]), pictures)
 
 
 def _titled(pictures: Sequence[Attachment]) -> tuple[Attachment, ...]:
-    # DIAL Chat tells the attachments of a message apart by their titles.
+    # DIAL Chat distinguishes the attachments of a message by their titles.
     return tuple(replace(item, title=f"{TITLE} {uuid4().hex[:6]}") for item in pictures)
 
 
-def _tells_prompt(item: Attachment) -> bool:
+def _is_prompt(item: Attachment) -> bool:
     return bool(item.data) and (item.title or "").strip().casefold() == _REVISED
 
 
 def _without_picture(answer: DeploymentAnswer, deployment: str) -> str:
-    said = f" It said: {answer.text[:_SAID_CHARS]}" if answer.text else ""
-    return f"The deployment {deployment} made no picture. Ask in other words, or tell the user.{said}"
+    quoted = f" It said: {answer.text[:_QUOTED_CHARS]}" if answer.text else ""
+    return f"The deployment {deployment} made no picture. Ask in other words, or tell the user.{quoted}"
