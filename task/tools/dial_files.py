@@ -147,10 +147,12 @@ class DialFiles:
             import httpx
             from aidial_client import DialException
 
-            options = {**client_credentials(api_key), "max_retries": 1, "timeout": httpx.Timeout(30, connect=5)}
+            timeout = httpx.Timeout(30, connect=5)
             try:
                 async with asyncio.timeout(self._seconds):
-                    yield pool.create_client(base_url=self._endpoint, **options)
+                    yield pool.create_client(
+                        base_url=self._endpoint, **client_credentials(api_key), max_retries=1, timeout=timeout
+                    )
             except (DialException, httpx.HTTPError, httpx.StreamError, TimeoutError) as error:
                 raise ToolError(_explanation(error, subject)) from error
 

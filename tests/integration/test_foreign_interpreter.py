@@ -13,7 +13,7 @@ from tests.support.mcp_processes import PNG, foreign_interpreter
 from tests.support.product import Product, product
 
 CODE = "print(6 * 7)"
-LIMITS = "attached files do not lie in its working directory, and it may forget variables between two calls."
+LIMITS = "attached files are not in its working directory, and it may forget variables between two calls."
 
 
 def told(p: Product) -> str:

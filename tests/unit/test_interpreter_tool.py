@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 from task.conversation.messages import Attachment, FunctionCall, ToolCall
 from task.errors import ToolError
+from task.tools.dial_files import DialFiles, DownloadedFile, FileInfo
 from task.tools.mcp.results import MCPResult
 from task.tools.models import ToolCallParams
-from task.tools.py_interpreter.execution import CodeError, Execution, execution_of
+from task.tools.py_interpreter.execution import CodeError, Execution, execution_of, heading, outcome
 from task.tools.py_interpreter.inputs import inputs_of, plain_name
-from task.tools.py_interpreter.layout import heading, outcome
-from task.tools.py_interpreter.own_files import OwnFile
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from tests.support.choices import CALLER, RecordedStage, RecordingChoice
 
@@ -20,18 +19,18 @@ NOBODY = "http://127.0.0.1:9/mcp"
 
 
 @dataclass
-class Files:
+class Files(DialFiles):
     """Files in memory; `etags` by URL."""
 
     etags: dict[str, str] = field(default_factory=dict[str, str])
 
-    async def metadata(self, url: str, api_key: str) -> OwnFile:
+    async def metadata(self, url: str, api_key: str) -> FileInfo:
         if url not in self.etags:
             raise ToolError(f"No access to {url!r}.")
-        return OwnFile(url.rpartition("/")[2], self.etags[url])
+        return FileInfo(url, url.rpartition("/")[2], None, None, self.etags[url])
 
-    async def download(self, url: str, api_key: str, max_size: int) -> OwnFile:
-        return OwnFile(url, content=b"")
+    async def download(self, url: str, api_key: str, max_size: int) -> DownloadedFile:
+        return DownloadedFile(url, b"", None, None)
 
     async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str:
         return f"files/me/{name}"
@@ -83,7 +82,7 @@ async def test_what_a_message_carries_itself_becomes_a_file_within_bounds() -> N
         "notes.md": b"# as it is, no base64",
     }
     assert found.notes == (
-        "broken.png is not in the working directory: the message carries it in no readable form.",
+        "broken.png is not in the working directory: the message contains it in no readable form.",
         "large.zip is not in the working directory: it is larger than 1,000 bytes.",
     )
 

@@ -1,4 +1,4 @@
-"""The conversation's attached files as code will find them: under which names, and in which version."""
+"""The conversation's attached files as code finds them: their names and versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from task.conversation.messages import Attachment
 from task.errors import ToolError
-from task.tools.py_interpreter.own_files import ConversationFiles
+from task.tools.dial_files import DialFiles
 
 MAX_FILES = 50
 MAX_BYTES = 50 * 2**20
@@ -25,10 +25,7 @@ _LONGEST = 120
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One file for the working directory; another `version` means another content.
-
-    It lies at `url`, or the message itself carried its `content`.
-    """
+    """One file for the working directory, at `url` or with its `content`; a new `version` means new content."""
 
     name: str
     url: str
@@ -38,7 +35,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The files that can be had, and sentences about those that cannot."""
+    """The available files, and sentences about the others."""
 
     files: tuple[Input, ...] = ()
     notes: tuple[str, ...] = ()
@@ -52,11 +49,11 @@ class Inputs:
 
 
 async def inputs_of(
-    attachments: Sequence[Attachment], files: ConversationFiles, api_key: str, max_bytes: int = MAX_BYTES
+    attachments: Sequence[Attachment], files: DialFiles, api_key: str, max_bytes: int = MAX_BYTES
 ) -> Inputs:
-    """The conversation's files; each is looked up with the caller's own key, which also proves the right to it.
+    """The conversation's files, each looked up with the caller's own key, which proves the right to read it.
 
-    What messages carry themselves counts up to `max_bytes` a piece.
+    Files whose content is in the message may have up to `max_bytes` each.
     """
     named = _named([item for item in attachments if _is_file(item.url) or _is_inline(item)])
     found = await asyncio.gather(
@@ -96,13 +93,13 @@ def _usual_ending(item: Attachment) -> str:
 
 
 def plain_name(title: str, url: str) -> str:
-    """The title as a file name; with the ending of the URL where a title has none."""
+    """The title as a file name, with the ending of the URL if it has none."""
     name = _UNFIT.sub("_", title).strip(" .") or "file"
     path, ending = PurePosixPath(name), PurePosixPath(unquote(url)).suffix
     return f"{path.stem[:_LONGEST]}{(path.suffix or ending)[:20]}"
 
 
-async def _input(name: str, url: str, files: ConversationFiles, api_key: str) -> Input | str:
+async def _input(name: str, url: str, files: DialFiles, api_key: str) -> Input | str:
     try:
         found = await files.metadata(url, api_key)
     except ToolError as error:
@@ -118,10 +115,10 @@ async def _inline(name: str, item: Attachment, max_bytes: int) -> Input | str:
         content = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         if not (item.type or "text/").startswith("text/"):
-            return f"{name} is not in the working directory: the message carries it in no readable form."
+            return f"{name} is not in the working directory: the message contains it in no readable form."
         content = data.encode(errors="replace")  # some clients send text as it is
     return Input(name, "", _version(content), content)
 
 
-def _version(told: bytes) -> str:
-    return sha256(told).hexdigest()[:16]
+def _version(content: bytes) -> str:
+    return sha256(content).hexdigest()[:16]

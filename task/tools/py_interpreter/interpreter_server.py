@@ -18,11 +18,7 @@ TRANSFER_SECONDS = 60.0
 
 
 class InterpreterServer:
-    """The server at `url`; opened with the first call, closed with `close`.
-
-    Raises:
-        ToolError: by every method, when the server does not do what it was asked.
-    """
+    """The server at `url`; nothing is sent before the first call. Every method raises `ToolError` when it fails."""
 
     def __init__(self, url: str, token: str | None, seconds: float) -> None:
         self._mcp = MCPClient(url, token=token, timeout=seconds, name="the Python interpreter")
@@ -44,7 +40,7 @@ class InterpreterServer:
         return await self._request("GET", f"{files_path}{path}")
 
     async def read(self, file: MCPFile, max_bytes: int) -> bytes:
-        """The content of a file of a result, as servers of other kinds give it."""
+        """The content of a file in the result of a server of another kind."""
         if file.content is not None or file.uri is None:
             return file.content or b""
         found = await self._mcp.read(file.uri, max_bytes=max_bytes)
@@ -58,7 +54,7 @@ class InterpreterServer:
     async def _request(self, method: str, path: str, **rest: Any) -> bytes:
         import httpx
 
-        if not path.startswith("/sessions/"):  # the token goes nowhere but to this server
+        if not path.startswith("/sessions/"):  # the token is sent to this server only
             raise ToolError("The Python interpreter named a place for files that is not its own.")
         try:
             response = await self._client().request(method, f"{self._origin}{path}", **rest)
