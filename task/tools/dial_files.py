@@ -18,6 +18,7 @@ import orjson
 from task.errors import ToolError
 from task.llm.dial import client_credentials, core_headers
 from task.tools.dial_urls import file_url, folder_of, in_reach, own, shortened
+from task.tools.models import DownloadedFile
 
 if TYPE_CHECKING:  # their import takes most of a second; `DialFiles.open` loads them off the event loop
     from aidial_client import AsyncDial, AsyncDialClientPool
@@ -25,16 +26,6 @@ if TYPE_CHECKING:  # their import takes most of a second; `DialFiles.open` loads
 
 _SECONDS = 60.0
 _UNFIT_FOR_NAMES = re.compile(r"[\x00-\x1f/\\{}]+")
-
-
-@dataclass(frozen=True, slots=True)
-class DownloadedFile:
-    """A file's content; `etag` is unquoted, None where Core gave none."""
-
-    name: str
-    content: bytes
-    content_type: str | None
-    etag: str | None
 
 
 @dataclass(frozen=True, slots=True)

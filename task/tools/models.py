@@ -56,3 +56,13 @@ class ToolCallParams:
     conversation_id: str
     arguments: dict[str, Any] | None = None
     caller: Caller | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadedFile:
+    """A file's content; `etag` is unquoted, None where Core gave none."""
+
+    name: str
+    content: bytes
+    content_type: str | None
+    etag: str | None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from task.conversation.messages import Message
 from task.errors import ToolError
 from task.tools.base import BaseTool
-from task.tools.dial_files import DialFiles
-from task.tools.models import Caller, ToolCallParams
+from task.tools.models import Caller, DownloadedFile, ToolCallParams
 
 HEAD = 4_000
 TAIL = 1_000
@@ -19,11 +18,19 @@ LINE_CHARS = 500
 MAX_BYTES = 20 * 2**20
 
 
+class TextFiles(Protocol):
+    """`DialFiles`, which the loop must not import: it knows no network library."""
+
+    async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str: ...
+
+    async def download(self, url: str, api_key: str, max_size: int) -> DownloadedFile: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Offloader:
     """Shortens results above `limit` characters; without `files`, or when storing fails, they are only cut."""
 
-    files: DialFiles | None
+    files: TextFiles | None
     limit: int = 40_000
 
     async def shortened(self, name: str, text: str, caller: Caller) -> str:
@@ -49,7 +56,7 @@ def _cut(text: str, notice: str) -> str:
 
 
 class _StoredText(BaseTool):
-    def __init__(self, files: DialFiles) -> None:
+    def __init__(self, files: TextFiles) -> None:
         self._files = files
 
     @property

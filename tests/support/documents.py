@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from hashlib import md5
 
 from task.errors import ToolError
-from task.tools.dial_files import DialFiles, DownloadedFile, FileInfo
+from task.tools.dial_files import DialFiles, FileInfo
+from task.tools.models import DownloadedFile
 
 SALES = (
     ("Date", "Category", "Sales", "Profit"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from task.documents.extract import extract
 from task.documents.model import Extraction
-from task.tools.dial_files import DownloadedFile
+from task.tools.models import DownloadedFile
 from tests.support.documents import MemoryFiles
 
 

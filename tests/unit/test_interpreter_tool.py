@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from task.conversation.messages import Attachment, FunctionCall, ToolCall
 from task.errors import ToolError
-from task.tools.dial_files import DialFiles, DownloadedFile, FileInfo
+from task.tools.dial_files import DialFiles, FileInfo
 from task.tools.mcp.results import MCPResult
-from task.tools.models import ToolCallParams
+from task.tools.models import DownloadedFile, ToolCallParams
 from task.tools.py_interpreter.execution import CodeError, Execution, execution_of, heading, outcome
 from task.tools.py_interpreter.inputs import inputs_of, plain_name
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool

@@ -13,7 +13,8 @@ from task.conversation.messages import Attachment, CustomContent, FunctionCall, 
 from task.errors import SettingsError, ToolError
 from task.permissions.decisions import ModeGate, PermissionMode
 from task.permissions.effects import Effect
-from task.tools.dial_files import DialFiles, DownloadedFile
+from task.tools.dial_files import DialFiles
+from task.tools.models import DownloadedFile
 from task.tools.offload import Offloader, ReadFileLinesTool, SearchInFileTool
 from task.tools.stage_text import RESPONSE_CHARS, clipped, label
 from task.tools.toolbox import Toolbox

@@ -16,8 +16,8 @@ from task.documents.paging import PAGE_CHARS
 from task.documents.workers.pool import ReaderPool
 from task.errors import ToolError
 from task.tools.base import BaseTool
-from task.tools.dial_files import DialFiles, DownloadedFile, UnpooledFiles
-from task.tools.models import ToolCallParams
+from task.tools.dial_files import DialFiles, UnpooledFiles
+from task.tools.models import DownloadedFile, ToolCallParams
 from task.tools.stage_text import request_arguments, response
 
 MAX_SIZE = 10 * 2**20
