@@ -1,10 +1,64 @@
-"""Who may read and write which file: a user, or an application with the key of one request."""
+"""Whose bucket is whose, and who may read and write which file: a user, or an application with a per-request key."""
 
 from __future__ import annotations
 
-from task.local_core.buckets import BucketIds
-from task.local_core.identity import Access, Identity, PerRequestKey
+import hashlib
+import hmac
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from task.local_core.callers import Access, Identity
 from task.local_core.urls import PUBLIC_BUCKET, ResourceUrl, encode_segment, parse
+
+_ID_LENGTH = 32
+
+
+class BucketIds:
+    """Stable, opaque bucket ids by owner, and owners by bucket id.
+
+    An owner is a location such as `Keys/{project}/` or `Users/{sub}/`. Owners become known through `id_of`; with a
+    `path` they are kept in that file, so that they are known after a restart.
+    """
+
+    def __init__(self, secret: bytes, path: Path | None = None) -> None:
+        self._secret = secret
+        self._path = path
+        self._owners = {self._digest(owner): owner for owner in _saved_owners(path)}
+
+    def id_of(self, owner: str) -> str:
+        """The bucket of an owner; the same every time for the same secret."""
+        bucket = self._digest(owner)
+        if bucket not in self._owners:
+            self._owners[bucket] = owner
+            self._save(owner)
+        return bucket
+
+    def owner_of(self, bucket: str) -> str | None:
+        """The owner of this bucket, None for an unknown one; `public/` owns the public bucket."""
+        return f"{PUBLIC_BUCKET}/" if bucket == PUBLIC_BUCKET else self._owners.get(bucket)
+
+    def _digest(self, owner: str) -> str:
+        return hmac.new(self._secret, owner.encode(errors="surrogatepass"), hashlib.sha256).hexdigest()[:_ID_LENGTH]
+
+    def _save(self, owner: str) -> None:
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(owner) + "\n")
+
+
+def _saved_owners(path: Path | None) -> Iterator[str]:
+    if path is None or not path.exists():
+        return
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            owner = json.loads(line)
+        except json.JSONDecodeError:  # a line that was being written when the machine stopped
+            continue
+        if isinstance(owner, str):
+            yield owner
 
 
 class AccessRules:
@@ -38,28 +92,19 @@ class AccessRules:
         return f"{self._buckets.id_of(identity.owner)}/appdata/{folder}"
 
     def _granted(self, identity: Identity, resource: ResourceUrl) -> Access | None:
-        owner = self._buckets.owner_of(resource.bucket)
-        if identity.key is None:
+        owner, key = self._buckets.owner_of(resource.bucket), identity.key
+        if key is None:
             return "READ_WRITE" if owner == identity.owner else None
-        if owner == f"Keys/{identity.key.deployment}/":
+        home = ("appdata", *key.deployment.split("/"))
+        appdata = ResourceUrl(resource.type, resource.bucket, home, is_folder=True)
+        if owner == f"Keys/{key.deployment}/" or (owner == identity.owner and appdata.contains(resource)):
             return "READ_WRITE"
-        if owner == identity.owner and _is_appdata(identity.key.deployment, resource):
+        wanted = resource.url
+        grants = {
+            access
+            for url, access in key.attached.items()
+            if url == wanted or (url.endswith("/") and wanted.startswith(url))
+        }
+        if "READ_WRITE" in grants:
             return "READ_WRITE"
-        return _attached(identity.key, resource)
-
-
-def _is_appdata(deployment: str, resource: ResourceUrl) -> bool:
-    home = ("appdata", *deployment.split("/"))
-    return ResourceUrl(resource.type, resource.bucket, home, is_folder=True).contains(resource)
-
-
-def _attached(key: PerRequestKey, resource: ResourceUrl) -> Access | None:
-    wanted = resource.url
-    grants = {
-        access
-        for url, access in key.attached.items()
-        if url == wanted or (url.endswith("/") and wanted.startswith(url))
-    }
-    if "READ_WRITE" in grants:
-        return "READ_WRITE"
-    return "READ" if grants else None
+        return "READ" if grants else None

@@ -7,49 +7,39 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from aiohttp import web
 
 from task.errors import SettingsError
-from task.local_core import resources
-from task.local_core.access import AccessRules
-from task.local_core.admin import Administration
-from task.local_core.auth import Authenticator
-from task.local_core.buckets import BucketIds
-from task.local_core.chat_calls import ChatCalls
+from task.local_core.access import AccessRules, BucketIds
+from task.local_core.callers import IDENTITY, KEY_SECONDS, Keys
+from task.local_core.chat_calls import chat_routes
 from task.local_core.clock import Clock
-from task.local_core.completions import Completions, LocalModel
+from task.local_core.completions import completion_routes
 from task.local_core.config import CoreConfig
-from task.local_core.config_source import KEY_VARIABLE, ConfigSource, expanded, with_hosts, with_installation_key
-from task.local_core.demo import DemoServed
-from task.local_core.features import FeatureCalls
-from task.local_core.images import ImagesServed, with_image_model
-from task.local_core.keys import TTL_SECONDS, Keys
-from task.local_core.listings import Listings
-from task.local_core.models import ModelChoice, ScriptedDemo, UpstreamServed, with_choice
+from task.local_core.config_source import KEY_VARIABLE, ConfigSource, expanded, with_installation_key
+from task.local_core.core import CORE, Core, ServedModel
+from task.local_core.files import file_routes
+from task.local_core.forwarding import answer_by_route, feature_routes
+from task.local_core.guard import Authenticator, BodyLimits, Guard, is_loopback
+from task.local_core.images import ImageServer, with_image_model
+from task.local_core.listings import listing_routes
+from task.local_core.models import ModelChoice, UpstreamModel, UpstreamServer, with_choice
 from task.local_core.painters import painter_of
-from task.local_core.permissions import Permissions
-from task.local_core.refusal import PlainAnswer
+from task.local_core.permissions import permission_routes
 from task.local_core.relay import IDLE_SECONDS, Relay
-from task.local_core.routes import Routes
+from task.local_core.responses import PlainResponse, json_response
+from task.local_core.served import ChatModelServer, EmbeddedModelServer
 from task.local_core.storage import Store
-from task.local_core.testing_hooks import Injected, TestingHooks
-from task.local_core.toolsets import Toolsets
-from task.local_core.transport import BodyLimits, Doorkeeper, is_loopback
+from task.local_core.testing_hooks import hook_routes
+from task.local_core.toolsets import toolset_routes
 from task.local_model.model import EmbeddedModel
 from task.settings.installation import installation_secret
 
 VERSION = "0.46.0 (local stand-in)"
 VERSION_025 = "0.25.1 (local stand-in)"
 SHUTDOWN_SECONDS = 2.0
-
-
-@runtime_checkable
-class Living(Protocol):
-    """A model of local Core's own that starts and ends with it."""
-
-    def lifespan(self, app: web.Application) -> AsyncIterator[None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +68,7 @@ class CoreSettings:
     core025: bool = False
     limits: BodyLimits = field(default_factory=BodyLimits)
     idle_seconds: float = IDLE_SECONDS
-    key_seconds: float = TTL_SECONDS
+    key_seconds: float = KEY_SECONDS
     clock: Clock = field(default_factory=Clock)
     test_hooks: bool = False
     unsigned_tokens: bool = False
@@ -92,38 +82,32 @@ def installation_key(data_folder: Path, given: str | None = None) -> str:
 def create_app(settings: CoreSettings) -> web.Application:
     """The application. Raises: SettingsError for a public address without `allow_public` or a bad configuration."""
     _check_address(settings)
+    core025 = settings.core025
     source = ConfigSource(settings.config_files, settings.config, lambda document: _prepared(document, settings))
-    injected = Injected()
-    relay = Relay(settings.clock, injected, settings.idle_seconds)
-    keys = Keys(settings.clock, None if settings.core025 else settings.key_seconds)
     buckets = _buckets(settings, source.current())
-    access = AccessRules(buckets)
-    store = Store(settings.data_folder / "files")
-
-    models = _local_models(settings, relay, store, buckets)
-
-    app = _application(settings, source, keys, Routes(source.current, keys, relay), relay)
-    app.cleanup_ctx.extend(model.lifespan for model in models if isinstance(model, Living))
-    Completions(
-        config=source.current,
-        keys=keys,
-        access=access,
-        relay=relay,
+    core = Core(
+        source=source,
+        keys=Keys(settings.clock, None if core025 else settings.key_seconds),
+        buckets=buckets,
+        access=AccessRules(buckets),
+        store=Store(settings.data_folder / "files"),
+        relay=Relay(settings.clock, settings.idle_seconds),
         clock=settings.clock,
-        injected=injected,
-        local_models=models,
-        core025=settings.core025,
-    ).register(app)
-    resources.register(app, store, access, buckets, max_file_size=settings.limits.upload, core025=settings.core025)
-    Listings(source.current, settings.core025).register(app)
-    FeatureCalls(source.current, keys, relay).register(app)
-    ChatCalls(source.current, settings.core025).register(app)
-    Administration(source).register(app)
-    if not settings.core025:
-        Permissions(keys, access).register(app)
-        Toolsets(source.current, keys, relay).register(app)
+        max_file_bytes=settings.limits.upload,
+        core025=core025,
+    )
+    app = _application(settings, core)
+    core.models = _served_models(settings, core, app)
+    app.add_routes(completion_routes())
+    app.add_routes(file_routes(core025=core025))
+    app.add_routes(listing_routes(core025=core025))
+    app.add_routes(feature_routes())
+    app.add_routes(chat_routes(core025=core025))
+    if not core025:
+        app.add_routes(permission_routes())
+        app.add_routes(toolset_routes())
     if settings.test_hooks:
-        TestingHooks(settings.clock, keys, injected).register(app)
+        app.add_routes(hook_routes())
     return app
 
 
@@ -148,47 +132,55 @@ def runner_options() -> dict[str, Any]:
     }
 
 
-def _application(
-    settings: CoreSettings, source: ConfigSource, keys: Keys, routes: Routes, relay: Relay
-) -> web.Application:
-    doorkeeper = Doorkeeper(
-        Authenticator(
-            source.current,
-            keys,
-            unsigned_tokens=settings.unsigned_tokens,
-            bearer_keys=not settings.core025,
-        ),
-        routes.answer,
+def _application(settings: CoreSettings, core: Core) -> web.Application:
+    authenticator = Authenticator(
+        lambda: core.config,
+        core.keys,
+        unsigned_tokens=settings.unsigned_tokens,
+        bearer_keys=not settings.core025,
+    )
+    guard = Guard(
+        authenticator,
+        answer_by_route,
         hosts=settings.allowed_hosts,
         origins=settings.allowed_origins,
         limits=settings.limits,
         core025=settings.core025,
     )
-    app = web.Application(middlewares=[doorkeeper.middleware()], client_max_size=settings.limits.other)
-    app.on_response_prepare.append(doorkeeper.add_cors)
+    app = web.Application(middlewares=[guard.middleware()], client_max_size=settings.limits.other)
+    app[CORE] = core
+    app.on_response_prepare.append(guard.add_cors)
     version = VERSION_025 if settings.core025 else VERSION
 
     async def health(_: web.Request) -> web.Response:
-        return PlainAnswer(200)
+        return PlainResponse(200)
 
     async def version_text(_: web.Request) -> web.Response:
         return web.Response(text=version)
 
     async def lifespan(_: web.Application) -> AsyncIterator[None]:
         yield
-        await relay.close()
+        await core.relay.close()
 
     app.router.add_get("/health", health, allow_head=False)
     app.router.add_get("/version", version_text, allow_head=False)
+    app.router.add_post("/v1/ops/config/reload", _reload)
     app.cleanup_ctx.append(lifespan)
     return app
+
+
+async def _reload(request: web.Request) -> web.Response:
+    """The configuration as it is now, without callers' keys and upstreams' secrets; for administrators."""
+    request[IDENTITY].check_admin()
+    hidden = {"keys": True, "models": {"__all__": {"upstreams": True}}, "routes": True}
+    return json_response(request, request.app[CORE].config.model_dump(mode="json", by_alias=False, exclude=hidden))
 
 
 def _prepared(document: dict[str, Any], settings: CoreSettings) -> CoreConfig:
     key = installation_key(settings.data_folder, settings.api_key)
     environment = {**settings.environment, KEY_VARIABLE: key}
-    document = with_installation_key(expanded(document, environment), key)
-    config = CoreConfig.model_validate(with_hosts(document, settings.host_map))
+    document = with_installation_key(expanded(document, environment, settings.host_map), key)
+    config = CoreConfig.model_validate(document)
     if settings.model is None:
         return config
     chosen = with_choice(config, settings.model)
@@ -204,24 +196,24 @@ def _buckets(settings: CoreSettings, config: CoreConfig) -> BucketIds:
     return buckets
 
 
-def _local_models(settings: CoreSettings, relay: Relay, store: Store, buckets: BucketIds) -> list[LocalModel]:
+def _served_models(settings: CoreSettings, core: Core, app: web.Application) -> list[ServedModel]:
     choice, image = settings.model, settings.image_model
     if choice is None:
         return []
-    models = [_chat_model(choice, relay, store)]
-    return [*models, ImagesServed(image, painter_of(choice, image), store, buckets)] if image else models
+    chat = _chat_model(choice, core, app)
+    return [chat, ImageServer(image, painter_of(choice, image), core.store, core.buckets)] if image else [chat]
 
 
-def _chat_model(choice: ModelChoice, relay: Relay, store: Store) -> LocalModel:
+def _chat_model(choice: ModelChoice, core: Core, app: web.Application) -> ServedModel:
+    if isinstance(choice, UpstreamModel):
+        return UpstreamServer(choice, core.relay, core.store)
     if isinstance(choice, EmbeddedModel):
-        from task.local_core.embedded_model import EmbeddedServed
+        server = EmbeddedModelServer(choice)
+        app.cleanup_ctx.append(server.lifespan)
+        return server
+    from task.llm.scripted import ScriptedModel
 
-        return EmbeddedServed(choice)
-    if isinstance(choice, ScriptedDemo):
-        from task.llm.scripted import ScriptedModel
-
-        return DemoServed(ScriptedModel.from_file(choice.path), choice.name)
-    return UpstreamServed(choice, relay, store)
+    return ChatModelServer(choice.name, ScriptedModel.from_file(choice.path))
 
 
 def _check_address(settings: CoreSettings) -> None:

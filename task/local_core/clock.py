@@ -1,61 +1,26 @@
-"""Monotonic time that a test can move forward."""
+"""Monotonic time that a test can move forward, and a limit on silence that follows it."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from types import TracebackType
 
 
-class Timer:
-    """One pending callback; `cancel` is safe to call at any time."""
-
-    def __init__(self, clock: Clock, due: float, callback: Callable[[], None]) -> None:
-        self._clock = clock
-        self._due = due
-        self._callback = callback
-        self._handle: asyncio.TimerHandle | None = None
-
-    def arm(self) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-        delay = max(0.0, self._due - self._clock.now())
-        self._handle = asyncio.get_running_loop().call_later(delay, self._fire)
-
-    def cancel(self) -> None:
-        self._clock.forget(self)
-        if self._handle is not None:
-            self._handle.cancel()
-
-    def _fire(self) -> None:
-        self._clock.forget(self)
-        self._callback()
-
-
 class Clock:
-    """Seconds that only grow; `advance` is for tests and fires the timers that became due."""
+    """Seconds that only grow; `advance` is for tests and ends the limits that are due."""
 
     def __init__(self) -> None:
         self._offset = 0.0
-        self._timers: set[Timer] = set()
+        self.limits: set[IdleLimit] = set()
 
     def now(self) -> float:
         return time.monotonic() + self._offset
 
-    def call_at(self, due: float, callback: Callable[[], None]) -> Timer:
-        timer = Timer(self, due, callback)
-        self._timers.add(timer)
-        timer.arm()
-        return timer
-
     def advance(self, seconds: float) -> None:
         self._offset += seconds
-        for timer in tuple(self._timers):
-            timer.arm()
-
-    def forget(self, timer: Timer) -> None:
-        self._timers.discard(timer)
+        for limit in tuple(self.limits):
+            limit.check()
 
 
 class IdleLimit:
@@ -64,19 +29,20 @@ class IdleLimit:
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
         self._seconds = seconds
-        self._touched = clock.now()
         self._timeout = asyncio.timeout(None)
-        self._timer: Timer | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.touch()
 
     async def __aenter__(self) -> IdleLimit:
-        self._touched = self._clock.now()
         await self._timeout.__aenter__()
-        self._watch()
+        self._clock.limits.add(self)
+        self.check()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
+        self._clock.limits.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         return await self._timeout.__aexit__(kind, error, traceback)
@@ -84,9 +50,13 @@ class IdleLimit:
     def touch(self) -> None:
         self._touched = self._clock.now()
 
-    def _watch(self) -> None:
-        due = self._touched + self._seconds
-        if due > self._clock.now():
-            self._timer = self._clock.call_at(due, self._watch)
-            return
-        self._timeout.reschedule(asyncio.get_running_loop().time())
+    def check(self) -> None:
+        """End the block if it is due, else look again when it may be."""
+        if self._timer is not None:
+            self._timer.cancel()
+        loop, left = asyncio.get_running_loop(), self._touched + self._seconds - self._clock.now()
+        if left <= 0:
+            self._clock.limits.discard(self)
+            self._timeout.reschedule(loop.time())
+        else:
+            self._timer = loop.call_later(left, self.check)

@@ -2,171 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 from aiohttp import web
+from multidict import CIMultiDict
 
-from task.local_core.access import AccessRules
-from task.local_core.clock import Clock
-from task.local_core.config import Application, CoreConfig, Deployment, Limit, Model, may_use
-from task.local_core.identity import IDENTITY, Identity, PerRequestKey
-from task.local_core.keys import Keys, identity_of
-from task.local_core.refusal import Refusal
-from task.local_core.relay import Answering, Relay, read_body
+from task.local_core.callers import IDENTITY, Identity, PerRequestKey
+from task.local_core.config import Application, Deployment, Limit, Model, Upstream
+from task.local_core.core import CORE, Core, ServedModel, usable
+from task.local_core.listings import features_of
+from task.local_core.relay import ResponseHooks, Target, passed_headers, read_body, with_query
+from task.local_core.responses import Refusal
 from task.local_core.sharing import AnswerWatch, request_files
-from task.local_core.targets import completion_targets
-from task.local_core.testing_hooks import Injected
 
 ROUTE = r"/{slashes:/*}openai/deployments/{id:.+?}/{operation:chat/completions|completions|embeddings}"
-BLOCK_SECONDS = 30.0  # Core 0.25 keeps everybody away from an application for so long after a 4xx
+BLOCK_SECONDS = 30.0  # for so long Core 0.25 keeps everybody away from an application after a 4xx
 SWALLOWED = frozenset({429, 502, 503, 504})
 
 
-class LocalModel(Protocol):
-    """A model that local Core answers for itself."""
-
-    @property
-    def name(self) -> str: ...
-
-    async def answer(
-        self, request: web.Request, document: Mapping[str, Any], answering: Answering
-    ) -> web.StreamResponse: ...
+def completion_routes() -> list[web.RouteDef]:
+    return [web.post(ROUTE, _complete)]
 
 
-@dataclass(slots=True)
-class Completions:
-    """The completion routes and what they need; `blocked` is Core 0.25's memory of failed applications."""
-
-    config: Callable[[], CoreConfig]
-    keys: Keys
-    access: AccessRules
-    relay: Relay
-    clock: Clock
-    injected: Injected
-    local_models: Sequence[LocalModel] = ()
-    core025: bool = False
-    blocked: dict[str, float] = field(default_factory=dict[str, float])
-
-    def register(self, app: web.Application) -> None:
-        app.router.add_post(ROUTE, self.complete)
-
-    async def complete(self, request: web.Request) -> web.StreamResponse:
-        if "application/json" not in request.headers.get("Content-Type", ""):
-            raise Refusal(415, "Only application/json is supported")
-        identity = request[IDENTITY]
-        deployment = self._usable(request.match_info["id"], identity)
-        self._check_limit(deployment, identity)
-        body = await read_body(request)
-        document = _object(body)
-        files = self._readable(document, identity)
-        key = self.keys.mint(identity, deployment.name, request.headers, dict.fromkeys(files, "READ"))
-        answering = self._answering(request, deployment, key)
-        try:
-            if (local := self._local_model(deployment.name)) is not None:
-                return await self._answer_here(request, local, deployment.defaults | document, answering)
-            body = self._prepared(body, document, deployment)
-            return await self._call(request, deployment, key, body, answering)
-        finally:
-            self.keys.end(key)
-
-    def _usable(self, name: str, identity: Identity) -> Deployment:
-        deployment = self.config().deployment(name)
-        if deployment is None:
-            raise Refusal(404, f"Unknown application: {name}")
-        if not may_use(identity.roles, deployment.user_roles):
-            raise Refusal(403, f"Forbidden deployment: {name}")
-        if not deployment.endpoint and self._local_model(name) is None:
-            raise Refusal(503)
-        if identity.key is not None and not deployment.features.accessible_by_per_request_key:
-            raise Refusal(403, f"Deployment {name} is not accessible by {identity.key.deployment}")
-        return deployment
-
-    def _local_model(self, name: str) -> LocalModel | None:
-        return next((model for model in self.local_models if model.name == name), None)
-
-    def _check_limit(self, deployment: Deployment, identity: Identity) -> None:
-        if not isinstance(deployment, Model):
-            return
-        limit = self.config().limit(deployment.name, identity.roles)
-        if not limit.positive:
-            raise Refusal(403, {"message": "Access denied", "code": "403"})
-        retry_after = self.injected.throttled.get(deployment.name)
-        if retry_after is not None:
-            error = {"message": _limit_text(limit), "code": "429"}
-            raise Refusal(429, error, headers={"Retry-After": str(retry_after)})
-
-    def _readable(self, document: dict[str, Any], identity: Identity) -> list[str]:
-        files = request_files(document, strict_nulls=self.core025)
-        for url in files:
-            if not self.access.may_read(identity, url):
-                raise Refusal(403, f"Access denied to the file {url}")
-        return files
-
-    def _prepared(self, body: bytes, document: dict[str, Any], deployment: Deployment) -> bytes:
-        added = {name: value for name, value in deployment.defaults.items() if name not in document}
-        if isinstance(deployment, Model) and deployment.override_name:
-            added["model"] = deployment.override_name
-        if self.core025 and isinstance(deployment, Application) and deployment.application_properties is not None:
-            fields = document.get("custom_fields")
-            old = fields if isinstance(fields, dict) else {}
-            added["custom_fields"] = old | {"application_properties": deployment.application_properties}
-        return orjson.dumps(document | added) if added else body
-
-    async def _answer_here(
-        self, request: web.Request, model: LocalModel, document: dict[str, Any], answering: Answering
-    ) -> web.StreamResponse:
+async def _complete(request: web.Request) -> web.StreamResponse:
+    if "application/json" not in request.headers.get("Content-Type", ""):
+        raise Refusal(415, "Only application/json is supported")
+    core, identity, name = request.app[CORE], request[IDENTITY], request.match_info["id"]
+    served = next((model for model in core.models if model.name == name), None)
+    deployment = _usable(request, name, served)
+    _check_limit(core, deployment, identity)
+    body = await read_body(request)
+    document = _object(body)
+    files = _readable_files(core, document, identity)
+    with core.keys.created(request, deployment.name, dict.fromkeys(files, "READ")) as key:
+        hooks = _hooks(core, identity, deployment, key)
+        if served is None:
+            return await _call(request, deployment, key, _prepared(core, body, document, deployment), hooks)
         if request.match_info["operation"] != "chat/completions":
             raise Refusal(404)
-        return await model.answer(request, document, answering)
+        return await served.respond(request, deployment.defaults | document, hooks)
 
-    async def _call(
-        self, request: web.Request, deployment: Deployment, key: PerRequestKey, body: bytes, answering: Answering
-    ) -> web.StreamResponse:
-        self._check_block(deployment)
-        targets = completion_targets(request, deployment, key, core025=self.core025)
-        try:
-            return await self.relay.send(request, targets, body, answering)
-        except Refusal as refusal:
-            if refusal.status == 503:
-                self._note(deployment, 429)
-            raise
 
-    def _answering(self, request: web.Request, deployment: Deployment, key: PerRequestKey) -> Answering:
-        failed: str | dict[str, Any] = "Failed to connect to origin"
-        swallowed = SWALLOWED | self.config().retriable_error_codes
+def _usable(request: web.Request, name: str, served: ServedModel | None) -> Deployment:
+    found = request.app[CORE].config.deployment(name)
+    deployment = usable(request, found, f"Unknown application: {name}", f"Forbidden deployment: {name}")
+    if not deployment.endpoint and served is None:
+        raise Refusal(503)
+    key = request[IDENTITY].key
+    if key is not None and not deployment.features.accessible_by_per_request_key:
+        raise Refusal(403, f"Deployment {name} is not accessible by {key.deployment}")
+    return deployment
 
-        def ended(status: int) -> None:
-            self.keys.end(key)
-            self._note(deployment, status)
 
-        return Answering(
-            unreachable=Refusal(502, failed if self.core025 else {"message": failed, "code": "502"}),
-            broken=Refusal(502, "No route"),
-            is_swallowed=swallowed.__contains__,
-            watch=lambda content_type: self._watch(request[IDENTITY], key, content_type),
-            ended=ended,
-        )
+def _check_limit(core: Core, deployment: Deployment, identity: Identity) -> None:
+    if not isinstance(deployment, Model):
+        return
+    limit = core.config.limit(deployment.name, identity.roles)
+    if not limit.positive:
+        raise Refusal(403, {"message": "Access denied", "code": "403"})
+    retry_after = core.throttled.get(deployment.name)
+    if retry_after is not None:
+        error = {"message": _limit_text(limit), "code": "429"}
+        raise Refusal(429, error, headers={"Retry-After": str(retry_after)})
 
-    def _watch(self, caller: Identity, key: PerRequestKey, content_type: str) -> AnswerWatch | None:
-        receiver = caller.key
-        if receiver is None:
-            return None
-        return AnswerWatch(
-            f"files/{self.access.appdata_of(identity_of(key))}/",
-            lambda urls: self.keys.add_rights(receiver, urls, "READ_WRITE"),
-            events="text/event-stream" in content_type,
-        )
 
-    def _check_block(self, deployment: Deployment) -> None:
-        if self.blocked.get(deployment.name, 0) > self.clock.now():
-            raise Refusal(502, "No route")
-
-    def _note(self, deployment: Deployment, status: int) -> None:
-        if self.core025 and 400 <= status < 500:
-            self.blocked[deployment.name] = self.clock.now() + BLOCK_SECONDS
+def _limit_text(limit: Limit) -> str:
+    windows = (("Minute", limit.minute), ("Day", limit.day), ("Week", limit.week), ("Month", limit.month))
+    used = " ".join(f"{name} limit: {allowed} / {allowed} tokens." for name, allowed in windows)
+    return f"Hit token rate limit. {used}"
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -179,7 +83,103 @@ def _object(body: bytes) -> dict[str, Any]:
     return document
 
 
-def _limit_text(limit: Limit) -> str:
-    windows = (("Minute", limit.minute), ("Day", limit.day), ("Week", limit.week), ("Month", limit.month))
-    used = " ".join(f"{name} limit: {allowed} / {allowed} tokens." for name, allowed in windows)
-    return f"Hit token rate limit. {used}"
+def _readable_files(core: Core, document: dict[str, Any], identity: Identity) -> list[str]:
+    files = request_files(document, strict_nulls=core.core025)
+    for url in files:
+        if not core.access.may_read(identity, url):
+            raise Refusal(403, f"Access denied to the file {url}")
+    return files
+
+
+def _prepared(core: Core, body: bytes, document: dict[str, Any], deployment: Deployment) -> bytes:
+    added = {name: value for name, value in deployment.defaults.items() if name not in document}
+    if isinstance(deployment, Model) and deployment.override_name:
+        added["model"] = deployment.override_name
+    if core.core025 and isinstance(deployment, Application) and deployment.application_properties is not None:
+        fields = document.get("custom_fields")
+        old = fields if isinstance(fields, dict) else {}
+        added["custom_fields"] = old | {"application_properties": deployment.application_properties}
+    return orjson.dumps(document | added) if added else body
+
+
+async def _call(
+    request: web.Request, deployment: Deployment, key: PerRequestKey, body: bytes, hooks: ResponseHooks
+) -> web.StreamResponse:
+    core = request.app[CORE]
+    if core.blocked.get(deployment.name, 0) > core.clock.now():
+        raise Refusal(502, "No route")
+    try:
+        return await core.relay.send(request, _targets(request, deployment, key), body, hooks)
+    except Refusal as refusal:
+        if refusal.status == 503:
+            _note(core, deployment, 429)
+        raise
+
+
+def _note(core: Core, deployment: Deployment, status: int) -> None:
+    if core.core025 and 400 <= status < 500:
+        core.blocked[deployment.name] = core.clock.now() + BLOCK_SECONDS
+
+
+def _hooks(core: Core, caller: Identity, deployment: Deployment, key: PerRequestKey) -> ResponseHooks:
+    failed: str | dict[str, Any] = "Failed to connect to origin"
+    swallowed = SWALLOWED | core.config.retriable_error_codes
+
+    def watch(content_type: str) -> AnswerWatch | None:
+        receiver = caller.key
+        if receiver is None:
+            return None
+        return AnswerWatch(
+            f"files/{core.access.appdata_of(key.identity)}/",
+            lambda urls: core.keys.add_rights(receiver, urls, "READ_WRITE"),
+            events="text/event-stream" in content_type,
+        )
+
+    def ended(status: int) -> None:
+        core.keys.end(key)
+        _note(core, deployment, status)
+
+    return ResponseHooks(
+        unreachable=Refusal(502, failed if core.core025 else {"message": failed, "code": "502"}),
+        broken=Refusal(502, "No route"),
+        is_swallowed=swallowed.__contains__,
+        watch=watch,
+        ended=ended,
+    )
+
+
+def _targets(request: web.Request, deployment: Deployment, key: PerRequestKey) -> list[Target]:
+    """In the order in which they are tried: a model's upstreams by tier, else the endpoint alone."""
+    headers = passed_headers(request.headers, authorization=deployment.forward_auth_token)
+    headers["API-KEY"] = key.value
+    if not request.app[CORE].core025:
+        headers.update(_dial_headers(deployment))
+    url = with_query(deployment.endpoint or "", request.rel_url.raw_query_string)
+    if not isinstance(deployment, Model) or not deployment.upstreams:
+        return [Target(url, headers)]
+    upstreams = sorted((one for one in deployment.upstreams if one.weight > 0), key=lambda one: one.tier)
+    return [Target(url, _with_upstream(headers, one)) for one in upstreams[: deployment.max_retry_attempts]]
+
+
+def _dial_headers(deployment: Deployment) -> dict[str, str]:
+    headers = {
+        "X-DIAL-DEPLOYMENT-FEATURES": orjson.dumps(features_of(deployment)).decode(),
+        "X-DIAL-DEPLOYMENT-ID": deployment.name,
+    }
+    if isinstance(deployment, Model) and deployment.override_name:
+        headers["X-DIAL-OVERRIDE-NAME"] = deployment.override_name
+    if isinstance(deployment, Application) and deployment.application_properties is not None:
+        headers["X-DIAL-APPLICATION-ID"] = deployment.name
+        headers["X-DIAL-APPLICATION-PROPERTIES"] = orjson.dumps(deployment.application_properties).decode()
+    return headers
+
+
+def _with_upstream(headers: CIMultiDict[str], upstream: Upstream) -> CIMultiDict[str]:
+    result = headers.copy()
+    result["X-UPSTREAM-ENDPOINT"] = upstream.endpoint
+    if upstream.key is not None:
+        result["X-UPSTREAM-KEY"] = upstream.key
+    if upstream.extra_data is not None:
+        extra = upstream.extra_data
+        result["X-UPSTREAM-EXTRA-DATA"] = extra if isinstance(extra, str) else orjson.dumps(extra).decode()
+    return result

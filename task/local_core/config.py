@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import AliasGenerator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AliasGenerator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 UNLIMITED = 2**63 - 1
 
 
 class _Part(BaseModel):
-    """One object of the file; fields are read in camelCase and in snake_case, unknown ones are left alone."""
+    """One object of the file; fields are read in camelCase and in snake_case, unknown ones are ignored."""
 
     model_config = ConfigDict(
         alias_generator=AliasGenerator(validation_alias=to_camel), populate_by_name=True, extra="ignore", frozen=True
@@ -52,8 +60,8 @@ class Features(_Part):
     reasoning_efforts: list[str] = Field(default_factory=list[str])
 
 
-class Deployment(_Part):
-    """What applications and models share. `name` is the entry's key in the file."""
+class Entry(_Part):
+    """What deployments and toolsets share. `name` is the entry's key in the file."""
 
     name: str = ""
     endpoint: str | None = None
@@ -64,16 +72,21 @@ class Deployment(_Part):
     reference: str | None = None
     user_roles: frozenset[str] | None = None
     forward_auth_token: bool = False
+
+    @property
+    def unique_reference(self) -> str:
+        return self.reference or self.name
+
+
+class Deployment(Entry):
+    """What applications and models share."""
+
     features: Features = Features()
     input_attachment_types: list[str] | None = None
     max_input_attachments: int | None = None
     defaults: dict[str, Any] = Field(default_factory=dict[str, Any])
     description_keywords: list[str] = Field(default_factory=list[str])
     max_retry_attempts: int = 5
-
-    @property
-    def unique_reference(self) -> str:
-        return self.reference or self.name
 
 
 class Application(Deployment):
@@ -82,36 +95,22 @@ class Application(Deployment):
 
 
 class Model(Deployment):
-    type: str = "chat"
+    type: Annotated[str, StringConstraints(to_lower=True)] = "chat"
     upstreams: list[Upstream] = Field(default_factory=list[Upstream])
     override_name: str | None = None
     tokenizer_model: str | None = None
     limits: dict[str, Any] | None = None
     pricing: dict[str, Any] | None = None
 
-    @field_validator("type")
-    @classmethod
-    def _case_does_not_matter(cls, value: str) -> str:
-        return value.lower()
-
     @property
     def is_chat(self) -> bool:
         return self.type == "chat"
 
 
-class Toolset(_Part):
-    name: str = ""
-    endpoint: str | None = None
+class Toolset(Entry):
     transport: str = "http"
-    display_name: str | None = None
-    display_version: str | None = None
-    icon_url: str | None = None
-    description: str | None = None
-    reference: str | None = None
-    user_roles: frozenset[str] | None = None
     allowed_tools: list[str] = Field(default_factory=list[str])
     forward_per_request_key: bool = False
-    forward_auth_token: bool = False
 
 
 class ProjectKey(_Part):
@@ -174,7 +173,7 @@ class Route(_Part):
             try:
                 re.compile(path)
             except re.error as error:
-                raise ValueError(f"{path!r} is no pattern: {error}") from None
+                raise ValueError(f"{path!r} is not a pattern: {error}") from None
         return paths
 
 
@@ -225,8 +224,3 @@ class CoreConfig(_Part):
 
 def _named(entry: Any, name: str) -> Any:
     return {**entry, "name": name} if isinstance(entry, dict) else entry
-
-
-def may_use(roles: tuple[str, ...], allowed: frozenset[str] | None) -> bool:
-    """Whether one of the roles is among those a deployment names; None names everybody."""
-    return allowed is None or not allowed.isdisjoint(roles)

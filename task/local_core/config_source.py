@@ -1,4 +1,4 @@
-"""Where Core's configuration comes from: files that are read again when they change, or a document given once."""
+"""Where Core's configuration comes from: files that are read again when they change, or a fixed document."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ConfigSource:
         try:
             self._config = self._load()
         except SettingsError as error:
-            logger.warning("Core's configuration was not taken over: %s", error)
+            logger.warning("Core's configuration was not reloaded: %s", error)
 
     def _load(self) -> CoreConfig:
         document: dict[str, Any] = _merged({}, self._document or {})
@@ -64,36 +64,35 @@ class ConfigSource:
         return tuple((stat.st_mtime_ns, stat.st_size) if stat else (0, 0) for stat in stats)
 
 
-def expanded(value: Any, environment: Mapping[str, str]) -> Any:
-    """The document with `${env:NAME}` in keys and values replaced; unknown names become empty."""
-    if isinstance(value, str):
-        return _VARIABLE.sub(lambda match: environment.get(match[1], ""), value)
-    if isinstance(value, list):
-        return [expanded(item, environment) for item in value]
-    if isinstance(value, dict):
-        return {expanded(key, environment): expanded(item, environment) for key, item in value.items()}
-    return value
+def expanded(document: Any, environment: Mapping[str, str], hosts: Mapping[str, str]) -> Any:
+    """The document with `${env:NAME}` replaced and the host names of addresses replaced by `hosts`.
+
+    Unknown variables become empty. An address keeps its port where `hosts` names none (`{"agent": "127.0.0.1"}`,
+    `{"agent": "127.0.0.1:5031"}`).
+    """
+
+    def text(value: str) -> str:
+        return _rehosted(_VARIABLE.sub(lambda match: environment.get(match[1], ""), value), hosts)
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, str):
+            return text(value)
+        if isinstance(value, list):
+            return [changed(item) for item in value]
+        if isinstance(value, dict):
+            return {text(key): changed(item) for key, item in value.items()}
+        return value
+
+    return changed(document)
 
 
 def with_installation_key(document: dict[str, Any], key: str) -> dict[str, Any]:
-    """The document whose published example key, or a new entry, is `key` and keeps its project and roles."""
+    """The document with `key` in place of the published example key, or in a new entry."""
     entries = dict(document.get("keys") or {})
     published = entries.pop(PUBLISHED_KEY, None)
-    entries.pop("", None)  # what an unset variable leaves behind must not become a key
+    entries.pop("", None)  # an unset variable must not become a key
     entries.setdefault(key, published or {"project": "local", "role": "default"})
     return {**document, "keys": entries}
-
-
-def with_hosts(value: Any, hosts: Mapping[str, str]) -> Any:
-    """The document whose addresses' host names are replaced by `hosts`; an address keeps its port where `hosts` names
-    none (`{"agent": "127.0.0.1"}`, `{"agent": "127.0.0.1:5031"}`)."""
-    if isinstance(value, str):
-        return _rehosted(value, hosts)
-    if isinstance(value, list):
-        return [with_hosts(item, hosts) for item in value]
-    if isinstance(value, dict):
-        return {key: with_hosts(item, hosts) for key, item in value.items()}
-    return value
 
 
 def _rehosted(text: str, hosts: Mapping[str, str]) -> str:

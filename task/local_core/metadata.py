@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from task.local_core.refusal import Refusal
+from task.local_core.responses import Refusal
 from task.local_core.storage import StoredFile
 from task.local_core.urls import RESOURCE_TYPES, ResourceUrl, parse
 
@@ -21,7 +21,7 @@ Permissions = Callable[[str], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class ListingQuery:
-    """How much of a folder is asked for; `token` is the key of the last node that the caller has."""
+    """How much of a folder is requested; `token` is the key of the last node that the caller has."""
 
     recursive: bool = False
     limit: int = 100
@@ -33,9 +33,8 @@ class ListingQuery:
         """Raises Refusal 400 when a parameter is out of its range."""
         limit, recursive = query.get("limit", "100"), query.get("recursive", "false").lower()
         if recursive not in {"true", "false"} or not _WHOLE_NUMBER.fullmatch(limit):
-            raise Refusal(
-                400, "Bad query parameters. Limit must be in [0, 1000] range. Recursive must be true/false"
-            )  # fmt: skip
+            text = f"Bad query parameters. Limit must be in [0, {MAX_LIMIT}] range. Recursive must be true/false"
+            raise Refusal(400, text)
         if not 0 <= int(limit) <= MAX_LIMIT:
             raise Refusal(400, f"Limit is out of allowed range: [0, {MAX_LIMIT}]")
         permissions = query.get("permissions", "false").lower() == "true"
@@ -43,7 +42,7 @@ class ListingQuery:
 
 
 def item_node(stored: StoredFile, permissions: Permissions | None = None) -> Node:
-    """A file, conversation or prompt, with its etag; only files tell their size and type."""
+    """A file, conversation or prompt, with its etag; only files have a size and type."""
     url = parse(stored.url)
     content = {"contentLength": stored.size, "contentType": stored.content_type} if url.type == "files" else {}
     return _node(url, "ITEM", permissions) | {
@@ -58,7 +57,7 @@ def item_node(stored: StoredFile, permissions: Permissions | None = None) -> Nod
 def folder_node(
     folder: ResourceUrl, files: Sequence[StoredFile], query: ListingQuery, permissions: Permissions
 ) -> Node:
-    """One page of a folder. `files` are all below it, in the order of their paths; its own sub-folders are nodes too
+    """One page of a folder. `files` are all below it, in the order of their paths; its own sub-folders are nodes too,
     unless the query is recursive."""
     shown = permissions if query.permissions else None
     later = [pair for pair in _keyed(folder, files, query.recursive) if pair[0] > query.token]

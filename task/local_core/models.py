@@ -14,8 +14,8 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from task.local_core.config import CoreConfig, Features, Model
-from task.local_core.refusal import Refusal
-from task.local_core.relay import Answering, Relay, Target
+from task.local_core.relay import Relay, ResponseHooks, Target
+from task.local_core.responses import Refusal
 from task.local_core.sharing import is_absolute
 from task.local_core.storage import Store
 from task.local_core.urls import canonical
@@ -25,7 +25,7 @@ DEMO_NAME = "scripted-demo"
 DEMO_TITLE = "Scripted demo (not a real model)"
 SMALL_TEXT = "A small model that runs on this machine: good for trying the product, not for judging answers."
 
-_TOLD = frozenset({429, 503})  # Core says so of its own limits too: callers of a model know what it means
+_PASSED_ON = frozenset({429, 503})  # Core reports its own limits so too: callers of a model understand them
 _DIAL_ONLY = frozenset({"custom_content", "custom_fields", "custom_input", "addons", "max_prompt_tokens"})
 
 
@@ -41,7 +41,7 @@ class UpstreamModel:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedDemo:
-    """The demo that answers from a file and says so; it is listed under its own name only."""
+    """The demo that answers from a file and says so; listed under its own name only."""
 
     path: Path
     name: str = DEMO_NAME
@@ -50,13 +50,11 @@ class ScriptedDemo:
 ModelChoice = UpstreamModel | ScriptedDemo | EmbeddedModel
 
 
-def with_choice(config: CoreConfig, choice: ModelChoice | None) -> CoreConfig:
-    """The configuration whose chat models are replaced by the chosen one; None leaves it as it is.
+def with_choice(config: CoreConfig, choice: ModelChoice) -> CoreConfig:
+    """The configuration whose chat models are replaced by the chosen one.
 
     No model is ever listed under another's name: an entry of the file is kept only where it describes the chosen one.
     """
-    if choice is None:
-        return config
     others = {name: model for name, model in config.models.items() if not model.is_chat}
     return config.model_copy(update={"models": others | {choice.name: _listed(config, choice)}})
 
@@ -70,35 +68,40 @@ def _listed(config: CoreConfig, choice: ModelChoice) -> Model:
         return Model(
             name=choice.name, display_name=choice.title, description=SMALL_TEXT, features=features, limits=limits
         )
-    described = config.models.get(choice.name)
-    if described is not None:
-        return described.model_copy(update={"endpoint": None, "upstreams": [], "override_name": None})
+    if described := described_by(config, choice.name):
+        return described
     types = list(choice.input_attachment_types) or None
     return Model(name=choice.name, display_name=choice.name, features=features, input_attachment_types=types)
 
 
-class UpstreamServed:
-    """Passes completions to the upstream: what only DIAL knows is taken out, stored images go along as data URLs."""
+def described_by(config: CoreConfig, name: str) -> Model | None:
+    """The model's entry in the configuration, without the addresses that are not used."""
+    described = config.models.get(name)
+    return described and described.model_copy(update={"endpoint": None, "upstreams": [], "override_name": None})
 
-    def __init__(self, choice: UpstreamModel, relay: Relay, store: Store) -> None:
-        self._choice = choice
-        self._relay = relay
-        self._store = store
+
+@dataclass(frozen=True, slots=True)
+class UpstreamServer:
+    """Passes completions to the upstream: what only DIAL knows is removed, stored images are sent as data URLs."""
+
+    choice: UpstreamModel
+    relay: Relay
+    store: Store
 
     @property
     def name(self) -> str:
-        return self._choice.name
+        return self.choice.name
 
-    async def answer(
-        self, request: web.Request, document: Mapping[str, Any], answering: Answering
+    async def respond(
+        self, request: web.Request, document: Mapping[str, Any], hooks: ResponseHooks
     ) -> web.StreamResponse:
         body = orjson.dumps(await self._translated(document))
         headers = CIMultiDict({"Content-Type": "application/json", "Accept": request.headers.get("Accept", "*/*")})
-        if self._choice.api_key:
-            headers["Authorization"] = f"Bearer {self._choice.api_key}"
-        url = f"{self._choice.base_url.rstrip('/')}/chat/completions"
-        told = replace(answering, is_swallowed=lambda status: status not in _TOLD and answering.is_swallowed(status))
-        return await self._relay.send(request, [Target(self.name, url, headers)], body, told)
+        if self.choice.api_key:
+            headers["Authorization"] = f"Bearer {self.choice.api_key}"
+        url = f"{self.choice.base_url.rstrip('/')}/chat/completions"
+        own = replace(hooks, is_swallowed=lambda status: status not in _PASSED_ON and hooks.is_swallowed(status))
+        return await self.relay.send(request, [Target(url, headers)], body, own)
 
     async def _translated(self, document: Mapping[str, Any]) -> dict[str, Any]:
         upstream = _without_dial(document)
@@ -135,7 +138,7 @@ class UpstreamServed:
     async def _data_url(self, url: str) -> str:
         if is_absolute(url):
             return url
-        opened = await self._store.open(canonical(url))
+        opened = await self.store.open(canonical(url))
         if opened is None:
             raise Refusal(400, {"message": f"There is no file {url}", "type": "invalid_request_error", "code": "400"})
         stored, file = opened

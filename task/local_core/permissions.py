@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from aiohttp import web
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
-from task.local_core.access import AccessRules
-from task.local_core.identity import IDENTITY, Access, Identity, PerRequestKey
-from task.local_core.keys import Keys
-from task.local_core.refusal import PlainAnswer, Refusal, json_answer
+from task.local_core.callers import IDENTITY, Access, Identity, PerRequestKey
+from task.local_core.core import CORE, Core
+from task.local_core.responses import PlainResponse, Refusal, json_response
 from task.local_core.urls import InvalidUrl, canonical
 
 PATH = "/v1/ops/resource/per-request-permissions"
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
     url: str
     permissions: list[Literal["READ", "WRITE"]] = Field(default_factory=lambda: ["READ"])
 
@@ -28,71 +23,57 @@ class _Entry(BaseModel):
 class _Body(BaseModel):
     """The current form of the body, or the older one that calls the list `resources`."""
 
-    model_config = ConfigDict(frozen=True)
-
     receiver: str = ""
     entries: list[_Entry] = Field(
         default_factory=list[_Entry], validation_alias=AliasChoices("resourcePermissions", "resources")
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Permissions:
-    """The routes; what is granted goes into the keys minted for the receiver while the granting key lives."""
-
-    keys: Keys
-    access: AccessRules
-
-    def register(self, app: web.Application) -> None:
-        app.router.add_post(f"{PATH}/grant", self.grant)
-        app.router.add_post(f"{PATH}/revoke", self.revoke)
-        app.router.add_post(f"{PATH}/list", self.list)
-
-    async def grant(self, request: web.Request) -> web.Response:
-        identity, key = _application(request)
-        body = await _parsed(request, with_entries=True)
-        rights = dict(self._checked(identity, body.entries))
-        key.granted.setdefault(body.receiver, {}).update(rights)
-        self.keys.renew(key)
-        return PlainAnswer(200)
-
-    async def revoke(self, request: web.Request) -> web.Response:
-        _, key = _application(request)
-        body = await _parsed(request, with_entries=True)
-        rights = key.granted.get(body.receiver, {})
-        for entry in body.entries:
-            rights.pop(_canonical(entry.url), None)
-        return PlainAnswer(200)
-
-    async def list(self, request: web.Request) -> web.Response:
-        _, key = _application(request)
-        body = await _parsed(request, with_entries=False)
-        rights = key.granted.get(body.receiver, {})
-        return json_answer(
-            request,
-            {
-                "receiver": body.receiver,
-                "resourcePermissions": [
-                    {"url": url, "permissions": access.split("_")} for url, access in rights.items()
-                ],
-            },
-        )
-
-    def _checked(self, identity: Identity, entries: Iterable[_Entry]) -> Iterable[tuple[str, Access]]:
-        for entry in entries:
-            url = _canonical(entry.url)
-            writes = "WRITE" in entry.permissions
-            allowed = self.access.may_write(identity, url) if writes else self.access.may_read(identity, url)
-            if not allowed:
-                raise Refusal(403, f"You don't have an access to: {url}")
-            yield url, "READ_WRITE" if writes else "READ"
+def permission_routes() -> list[web.RouteDef]:
+    """What is granted is added to the keys created for the receiver while the granting key lives."""
+    return [web.post(f"{PATH}/grant", _grant), web.post(f"{PATH}/revoke", _revoke), web.post(f"{PATH}/list", _list)]
 
 
-def _application(request: web.Request) -> tuple[Identity, PerRequestKey]:
-    identity = request[IDENTITY]
-    if identity.key is None:
+async def _grant(request: web.Request) -> web.Response:
+    core, identity, key = request.app[CORE], request[IDENTITY], _key(request)
+    body = await _parsed(request, with_entries=True)
+    rights = dict(_checked(core, identity, entry) for entry in body.entries)
+    key.granted.setdefault(body.receiver, {}).update(rights)
+    core.keys.renew(key)
+    return PlainResponse(200)
+
+
+async def _revoke(request: web.Request) -> web.Response:
+    key = _key(request)
+    body = await _parsed(request, with_entries=True)
+    rights = key.granted.get(body.receiver, {})
+    for entry in body.entries:
+        rights.pop(_canonical(entry.url), None)
+    return PlainResponse(200)
+
+
+async def _list(request: web.Request) -> web.Response:
+    key = _key(request)
+    body = await _parsed(request, with_entries=False)
+    rights = key.granted.get(body.receiver, {})
+    entries = [{"url": url, "permissions": access.split("_")} for url, access in rights.items()]
+    return json_response(request, {"receiver": body.receiver, "resourcePermissions": entries})
+
+
+def _checked(core: Core, identity: Identity, entry: _Entry) -> tuple[str, Access]:
+    url = _canonical(entry.url)
+    writes = "WRITE" in entry.permissions
+    allowed = core.access.may_write(identity, url) if writes else core.access.may_read(identity, url)
+    if not allowed:
+        raise Refusal(403, f"You don't have an access to: {url}")
+    return url, "READ_WRITE" if writes else "READ"
+
+
+def _key(request: web.Request) -> PerRequestKey:
+    key = request[IDENTITY].key
+    if key is None:
         raise Refusal(403, "Per-request permissions need a per-request key")
-    return identity, identity.key
+    return key
 
 
 async def _parsed(request: web.Request, *, with_entries: bool) -> _Body:

@@ -1,4 +1,4 @@
-"""Pass a request on to an application or model and its answer back, each piece as it comes."""
+"""Pass a request on to an application or model, and its response back as it arrives."""
 
 from __future__ import annotations
 
@@ -14,94 +14,58 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from task.local_core.clock import Clock, IdleLimit
-from task.local_core.refusal import Refusal
+from task.local_core.responses import Refusal
 from task.local_core.sharing import AnswerWatch
-from task.local_core.testing_hooks import Injected
 
 IDLE_SECONDS = 300.0
 CONNECT_SECONDS = 10.0
 # uvicorn closes idle connections after 5 s; reusing one at that moment would lose the request.
 KEEP_ALIVE_SECONDS = 3.0
 
-NOT_PASSED = frozenset(
-    {
-        "connection",
-        "keep-alive",
-        "host",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "content-length",
-        "accept-encoding",
-    }
-)
-CORE_ONLY = frozenset({"api-key", "traceparent", "tracestate"})
-DIAL_ONLY = frozenset(
-    {
-        "x-dial-application-id",
-        "x-dial-application-properties",
-        "x-dial-deployment-features",
-        "x-dial-deployment-id",
-        "x-dial-override-name",
-    }
-)
+_NOT_PASSED = frozenset({
+    "connection", "keep-alive", "host", "proxy-authenticate", "proxy-authorization", "te", "trailer",
+    "transfer-encoding", "upgrade", "content-length", "accept-encoding",
+})  # fmt: skip
+_FOR_CORE = frozenset({
+    "api-key", "traceparent", "tracestate", "x-dial-application-id", "x-dial-application-properties",
+    "x-dial-deployment-features", "x-dial-deployment-id", "x-dial-override-name",
+})  # fmt: skip
 _AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One address to try; `deployment` names it for the test hooks."""
+    """One address to try."""
 
-    deployment: str
     url: str
     headers: CIMultiDict[str]
 
 
-def _never(_: int) -> bool:
-    return False
-
-
-def _no_watch(_: str) -> AnswerWatch | None:
-    return None
-
-
-def _nothing(_: int) -> None:
-    return None
-
-
 class Rewriter(Protocol):
-    """Changes an answer's body on its way; raises aiohttp.ClientError when the rest must not pass."""
+    """Changes a response's body on its way; raises aiohttp.ClientError when the rest must not pass."""
 
     def feed(self, data: bytes) -> bytes: ...
     def finish(self) -> bytes: ...
 
 
-def _no_rewriter(_: Mapping[str, str]) -> Rewriter | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
-class Answering:
-    """How an answer is treated: which statuses are kept from the caller, who reads along (by content type), who changes
-    its body (by its headers), and what happens once it has ended and before the caller can see that."""
+class ResponseHooks:
+    """What happens to a response on its way: which statuses are kept from the caller, what reads along (by content
+    type), what changes its body (by its headers), and what is called when it has ended, before the caller sees that."""
 
     unreachable: Refusal = field(default_factory=lambda: Refusal(502, "connection error to origin"))
     broken: Refusal = field(default_factory=lambda: Refusal(502, "connection error to origin"))
-    is_swallowed: Callable[[int], bool] = _never
-    watch: Callable[[str], AnswerWatch | None] = _no_watch
-    rewrite: Callable[[Mapping[str, str]], Rewriter | None] = _no_rewriter
-    ended: Callable[[int], None] = _nothing
+    is_swallowed: Callable[[int], bool] = lambda _: False
+    watch: Callable[[str], AnswerWatch | None] = lambda _: None
+    rewrite: Callable[[Mapping[str, str]], Rewriter | None] = lambda _: None
+    ended: Callable[[int], None] = lambda _: None
 
 
 class Relay:
     """The one pooled client towards applications and models; `close` ends it."""
 
-    def __init__(self, clock: Clock, injected: Injected, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(self, clock: Clock, idle_seconds: float = IDLE_SECONDS) -> None:
         self._clock = clock
-        self._injected = injected
         self._idle_seconds = idle_seconds
         self._client: aiohttp.ClientSession | None = None
 
@@ -110,22 +74,20 @@ class Relay:
             await self._client.close()
 
     async def send(
-        self, request: web.Request, targets: Sequence[Target], body: bytes, answering: Answering
+        self, request: web.Request, targets: Sequence[Target], body: bytes, hooks: ResponseHooks
     ) -> web.StreamResponse:
-        """The answer of the first target that gives one. Raises: Refusal when none does."""
+        """The response of the first target that gives one. Raises: Refusal when none does."""
         refusal = Refusal(503)
         for attempt, target in enumerate(targets, 1):
-            outcome = await self._attempt(request, target, body, attempt, answering)
+            outcome = await self._attempt(request, target, body, attempt, hooks)
             if isinstance(outcome, web.StreamResponse):
                 return outcome
             refusal = outcome
         raise refusal
 
     async def _attempt(
-        self, request: web.Request, target: Target, body: bytes, attempt: int, answering: Answering
+        self, request: web.Request, target: Target, body: bytes, attempt: int, hooks: ResponseHooks
     ) -> web.StreamResponse | Refusal:
-        if await self._injected.refuses(target.deployment, target.url, target.headers, body):
-            return answering.unreachable
         response: web.StreamResponse | None = None
         try:
             async with (
@@ -139,16 +101,17 @@ class Relay:
                     skip_auto_headers=_AUTO_HEADERS,
                 ) as origin,
             ):
-                if answering.is_swallowed(origin.status):
+                if hooks.is_swallowed(origin.status):
                     return _swallowed(origin)
                 response = await _started(request, origin, attempt)
-                await _pump(origin, response, answering, idle)
+                await _pump(origin, response, hooks, idle)
         except aiohttp.ClientConnectorError:
-            return answering.unreachable
+            return hooks.unreachable
         except (aiohttp.ClientError, TimeoutError):
             if response is None:
-                return answering.broken
-            hang_up(request)
+                return hooks.broken
+            if request.transport is not None:  # so that half a response does not look complete
+                request.transport.close()
         return response
 
     def _session(self) -> aiohttp.ClientSession:
@@ -162,16 +125,9 @@ class Relay:
         return self._client
 
 
-def hang_up(request: web.Request) -> None:
-    """Close the caller's connection, so that a half answer does not look complete."""
-    if request.transport is not None:
-        request.transport.close()
-
-
 def passed_headers(headers: Mapping[str, str], *, authorization: bool) -> CIMultiDict[str]:
-    """The caller's headers that an application may see, and a new span of the same trace."""
-    dropped = CORE_ONLY | DIAL_ONLY | (frozenset() if authorization else {"authorization"})
-    passed = _without(headers, dropped)
+    """The caller's headers that an application may see, with a new span of the same trace."""
+    passed = _without(headers, _FOR_CORE if authorization else _FOR_CORE | {"authorization"})
     passed["traceparent"] = _next_span(headers.get("traceparent", ""))
     return passed
 
@@ -184,7 +140,7 @@ def with_query(endpoint: str, query: str) -> str:
 
 
 def _without(headers: Mapping[str, str], dropped: frozenset[str] = frozenset()) -> CIMultiDict[str]:
-    unwanted = NOT_PASSED | dropped
+    unwanted = _NOT_PASSED | dropped
     return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in unwanted)
 
 
@@ -210,10 +166,10 @@ async def _started(request: web.Request, origin: aiohttp.ClientResponse, attempt
 
 
 async def _pump(
-    origin: aiohttp.ClientResponse, response: web.StreamResponse, answering: Answering, idle: IdleLimit
+    origin: aiohttp.ClientResponse, response: web.StreamResponse, hooks: ResponseHooks, idle: IdleLimit
 ) -> None:
-    watch = answering.watch(origin.headers.get("Content-Type", ""))
-    rewriter = answering.rewrite(origin.headers)
+    watch = hooks.watch(origin.headers.get("Content-Type", ""))
+    rewriter = hooks.rewrite(origin.headers)
     async for data in origin.content.iter_any():
         if watch is not None:
             watch.feed(data)
@@ -224,7 +180,7 @@ async def _pump(
         await response.write(rest)
     if watch is not None:
         watch.finish()
-    answering.ended(origin.status)
+    hooks.ended(origin.status)
     await response.write_eof()
 
 

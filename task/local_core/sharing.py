@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from task.local_core.refusal import Refusal
+from task.local_core.responses import Refusal
 from task.local_core.urls import InvalidUrl, canonical
 
 FOLDER_TYPE = "application/vnd.dial.metadata+json"

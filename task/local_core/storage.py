@@ -1,4 +1,4 @@
-"""Keep files in a folder of the machine: whole files only, under names that no URL can steer."""
+"""Keep files in a folder of the machine: whole files only, under names that no URL can influence."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ import json
 import logging
 import os
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import TracebackType
+from typing import Any, BinaryIO, Self
 from uuid import uuid4
 
-from task.local_core.uploads import Upload
 from task.local_core.urls import ResourceUrl, parse
 
 logger = logging.getLogger(__name__)
 
 _ABANDONED_SECONDS = 3600
 _RACES_WITH_A_WRITER = 5
+_FLUSH_BYTES = 1 << 20
 
 Check = Callable[["StoredFile | None"], None]
-"""Looks at what is stored before it is changed, and raises when it may not be."""
+"""Inspects what is stored before it is changed, and raises when it must not be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,61 @@ class StoredFile:
     path: Path
 
 
+class Upload:
+    """Collects one file's bytes on disk, off the event loop; memory holds at most about 1 MiB of it.
+
+    After `finish`, `path`, `size` and `etag` (md5 hex) describe the whole file. Keeping it renames `path`; leaving the
+    context removes what is still there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = tempfile.NamedTemporaryFile(dir=folder, delete=False)  # noqa: SIM115 - closed by finish or __exit__
+        self._digest = hashlib.md5(usedforsecurity=False)
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self.path = Path(self._file.name)
+        self.size = 0
+
+    async def write(self, chunk: bytes) -> None:
+        self._waiting.append(chunk)
+        self._waiting_bytes += len(chunk)
+        self.size += len(chunk)
+        if self._waiting_bytes >= _FLUSH_BYTES:
+            await self._flush()
+
+    async def finish(self) -> None:
+        await self._flush()
+        await asyncio.to_thread(self._file.close)
+
+    @property
+    def etag(self) -> str:
+        return self._digest.hexdigest()
+
+    async def _flush(self) -> None:
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        await asyncio.to_thread(self._write_now, b"".join(waiting))
+
+    def _write_now(self, data: bytes) -> None:
+        self._digest.update(data)
+        self._file.write(data)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+
+
 class Store:
     """Files by canonical URL, in `root`.
 
     A file is a JSON sidecar, named by the hash of its path, and the content file that the sidecar names. Content files
     never change: a new version is a new content file and then a sidecar that replaces the old one, so readers see the
-    old file or the new one and nothing between. Names never come from a URL and symbolic links are not followed:
+    old file or the new one and nothing in between. Names never come from a URL and symbolic links are not followed, so
     nothing outside `root` can be reached.
 
     Raises:
@@ -64,7 +115,7 @@ class Store:
         self._remove_abandoned()
 
     def upload(self) -> Upload:
-        """A place to collect the bytes of a file before it is kept."""
+        """Where the bytes of a file are collected before it is kept."""
         return Upload(self._uploads)
 
     async def keep(self, url: str, upload: Upload, content_type: str, author: str, check: Check) -> StoredFile:
@@ -153,20 +204,20 @@ class Store:
         return _parsed(self._sidecar(url))
 
     def _list(self, folder: ResourceUrl) -> list[StoredFile]:
-        found = (_parsed(sidecar) for sidecar in self._place(folder).glob("*.json"))
+        found = (_parsed(sidecar) for sidecar in self._bucket_folder(folder).glob("*.json"))
         files = [(parse(stored.url), stored) for stored in found if stored is not None]
         inside = [(url.path, stored) for url, stored in files if folder.contains(url)]
         return [stored for _, stored in sorted(inside, key=lambda pair: pair[0])]
 
-    def _place(self, resource: ResourceUrl) -> Path:
-        place = self._root / resource.type / resource.bucket
-        if place.resolve() != place:
+    def _bucket_folder(self, resource: ResourceUrl) -> Path:
+        folder = self._root / resource.type / resource.bucket
+        if folder.resolve() != folder:
             raise PermissionError(f"the folder of bucket {resource.bucket} is a symbolic link")
-        return place
+        return folder
 
     def _sidecar(self, url: str) -> Path:
         resource = parse(url)
-        return self._place(resource) / f"{hashlib.sha256(resource.path.encode()).hexdigest()}.json"
+        return self._bucket_folder(resource) / f"{hashlib.sha256(resource.path.encode()).hexdigest()}.json"
 
     def _new_content(self, url: str) -> Path:
         sidecar = self._sidecar(url)
@@ -190,7 +241,7 @@ def _parsed(sidecar: Path) -> StoredFile | None:
             values["path"] = sidecar.with_name(values["path"])
             return StoredFile(**values)
         except (ValueError, TypeError, KeyError):
-            logger.warning("%s is damaged; the file counts as missing", sidecar.name)
+            logger.warning("%s is damaged; the file is treated as missing", sidecar.name)
             return None
 
 

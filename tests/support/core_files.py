@@ -7,20 +7,11 @@ import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
-from aiohttp import ClientSession, ClientTimeout, FormData, web
-from aiohttp.typedefs import Handler
+from aiohttp import ClientSession, ClientTimeout, FormData
 from yarl import URL
-
-from task.local_core.access import AccessRules
-from task.local_core.buckets import BucketIds
-from task.local_core.identity import IDENTITY, Identity
-from task.local_core.refusal import Refusal
-from task.local_core.resources import MAX_FILE_BYTES, register
-from task.local_core.storage import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,28 +95,3 @@ def new_home() -> str:
 
 def _spelled(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.replace("_", "-"): value for name, value in headers.items()}
-
-
-@asynccontextmanager
-async def serve_files(root: Path, *, max_file_size: int = MAX_FILE_BYTES) -> AsyncGenerator[str]:
-    """Only the file half of Core, on `root`; every API key is a project of its own. Yields the base URL."""
-
-    @web.middleware
-    async def identified(request: web.Request, handler: Handler) -> web.StreamResponse:
-        key = request.headers["Api-Key"]
-        request[IDENTITY] = Identity(f"Keys/{key}/", ("default",), key)
-        try:
-            return await handler(request)
-        except Refusal as refusal:
-            return refusal.answer()
-
-    app = web.Application(middlewares=[identified])
-    buckets = BucketIds(b"secret")
-    register(app, Store(root), AccessRules(buckets), buckets, max_file_size=max_file_size)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()

@@ -14,7 +14,7 @@ from aiohttp import ClientSession
 
 from task.errors import SettingsError
 from task.local_core.app import CoreSettings, create_app
-from task.local_core.transport import BodyLimits
+from task.local_core.guard import BodyLimits
 from tests.support.core import RunningCore, local_core
 from tests.support.core_peers import calling, config
 

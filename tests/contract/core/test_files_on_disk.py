@@ -6,12 +6,17 @@ import asyncio
 import hashlib
 import os
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from task.local_core.app import CoreSettings, create_app
+from task.local_core.core import CORE
 from task.local_core.storage import Store, StoredFile
-from tests.support.core_files import CoreFiles, serve_files
+from tests.support.core import served
+from tests.support.core_files import CoreFiles
 
 URL = "files/b1/dir/a.txt"
 
@@ -37,6 +42,15 @@ async def content_of(store: Store, url: str = URL) -> bytes | None:
 
 def data_files(root: Path) -> list[Path]:
     return [path for path in root.rglob("*") if path.is_file()]
+
+
+@asynccontextmanager
+async def caller_of(root: Path, max_file_bytes: int = 2**30) -> AsyncGenerator[CoreFiles]:
+    """A caller of a local Core whose files are kept below `root/files`."""
+    app = create_app(CoreSettings(root, config={"keys": {"ann": {"project": "ann", "role": "default"}}}))
+    app[CORE].max_file_bytes = max_file_bytes
+    async with served(app) as base_url, CoreFiles.of(base_url, "ann") as files:
+        yield files
 
 
 async def test_concurrent_writers_to_one_name_leave_one_whole_file(tmp_path: Path) -> None:
@@ -144,30 +158,30 @@ async def test_an_old_leftover_of_a_crash_is_removed_and_a_running_upload_is_not
 
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_13_21_an_upload_over_the_limit_is_a_413_and_leaves_nothing(tmp_path: Path, chunked: bool) -> None:
-    async with serve_files(tmp_path, max_file_size=1000) as base_url, CoreFiles.of(base_url, "ann") as files:
+    async with caller_of(tmp_path, max_file_bytes=1000) as files:
         assert (await files.put("a", b"x" * 1000)).status == 200
-        before = data_files(tmp_path)
+        before = data_files(tmp_path / "files")
         head = b'--b\r\nContent-Disposition: form-data; name="f"; filename="x"\r\n\r\n'
         body = head + b"x" * 1001 + b"\r\n--b--\r\n"
         headers = {"Content-Type": "multipart/form-data; boundary=b"}
         answer = await files.call("PUT", files.file("a"), data=body, headers=headers, chunked=chunked or None)
         assert (answer.status, answer.text) == (413, "Request body is too large")
         assert (await files.get("a")).body == b"x" * 1000
-        assert data_files(tmp_path) == before
+        assert data_files(tmp_path / "files") == before
 
 
 async def test_13_13_an_interrupted_upload_leaves_nothing(tmp_path: Path) -> None:
-    async with serve_files(tmp_path) as base_url, CoreFiles.of(base_url, "ann") as files, asyncio.timeout(10):
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(base_url.rpartition(":")[2]))
+    async with caller_of(tmp_path) as files, asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(files.base_url.rpartition(":")[2]))
         head = f"PUT {files.file('a')} HTTP/1.1\r\nHost: core\r\nApi-Key: ann\r\nContent-Length: 9999999\r\n"
         part = '--b\r\nContent-Disposition: form-data; name="f"; filename="x"\r\n\r\n' + "x" * 3_000_000
         writer.write(f"{head}Content-Type: multipart/form-data; boundary=b\r\n\r\n{part}".encode())
         await writer.drain()
-        while not data_files(tmp_path):
+        while not data_files(tmp_path / "files"):
             await asyncio.sleep(0.01)
         writer.close()
         await reader.read()
-        while data_files(tmp_path):
+        while data_files(tmp_path / "files"):
             await asyncio.sleep(0.01)
         assert (await files.get("a")).status == 404
 

@@ -201,7 +201,7 @@ FAULTS: dict[str, tuple[Handler, int, str]] = {
     "no-picture": (answers(body={"data": []}), 500, "The image model failed"),
     "empty-entry": (answers(body={"data": [{}]}), 500, "without a picture"),
     "no-base64": (answers(body={"data": [{"b64_json": "!!"}]}), 500, "The image model failed"),
-    "not-a-picture": (answers(body={"data": [{"b64_json": "aGVsbG8="}]}), 500, "no picture"),
+    "not-a-picture": (answers(body={"data": [{"b64_json": "aGVsbG8="}]}), 500, "not answer with a picture"),
     "not-json": (answers(200, []), 500, "The image model failed"),
 }
 

@@ -1,0 +1,262 @@
+"""Serve a chat model of ours in OpenAI's wire format: the scripted demo, or the model that runs on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import orjson
+from aiohttp import web
+
+from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall
+from task.errors import ProviderError
+from task.llm.accumulator import Accumulator
+from task.llm.base import (
+    AttachmentDelta,
+    ChatModel,
+    Delta,
+    Finish,
+    ModelOptions,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+)
+from task.llm.transport import new_session
+from task.local_core.relay import ResponseHooks
+from task.local_core.responses import Refusal, json_response
+from task.local_model.chat_model import LocalChatModel
+from task.local_model.line import Line
+from task.local_model.model import EmbeddedModel
+from task.local_model.process import ModelProcess
+from task.prompts import SYSTEM_PROMPT
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS = {"X-UPSTREAM-ATTEMPTS": "1"}
+_OPTIONS = ("temperature", "top_p", "max_tokens", "stop", "seed", "tool_choice")
+_ATTACHMENT_FIELDS = ("type", "title", "data", "url", "reference_url", "reference_type")
+
+
+class EventStream:
+    """A streamed completion of a model: chunks in OpenAI's form, ended by `[DONE]`."""
+
+    def __init__(self, model: str, hooks: ResponseHooks) -> None:
+        self._envelope = _envelope(model, "chat.completion.chunk")
+        self._hooks = hooks
+        self._response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **_ATTEMPTS})
+
+    async def start(self, request: web.Request) -> None:
+        await self._response.prepare(request)
+
+    def event(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
+        return _event(self._envelope | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]})
+
+    def usage_event(self, usage: Usage) -> bytes:
+        return _event(self._envelope | {"choices": [], "usage": _usage(usage)})
+
+    async def write(self, events: bytes) -> None:
+        await self._response.write(events)
+
+    async def end(self) -> web.StreamResponse:
+        self._hooks.ended(200)
+        await self._response.write(b"data: [DONE]\n\n")
+        await self._response.write_eof()
+        return self._response
+
+
+def block(model: str, message: dict[str, Any], finish_reason: str, usage: Usage) -> dict[str, Any]:
+    """A completion as one JSON document."""
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish_reason}
+    return _envelope(model, "chat.completion") | {"choices": [choice], "usage": _usage(usage)}
+
+
+def block_response(request: web.Request, document: dict[str, Any], hooks: ResponseHooks) -> web.Response:
+    hooks.ended(200)
+    response = json_response(request, document)
+    response.headers.update(_ATTEMPTS)
+    return response
+
+
+@dataclass(frozen=True, slots=True)
+class ChatModelServer:
+    """Answers completions from a chat model's deltas, streamed or as one block."""
+
+    name: str
+    model: ChatModel
+
+    async def respond(
+        self, request: web.Request, document: Mapping[str, Any], hooks: ResponseHooks
+    ) -> web.StreamResponse:
+        messages = [_message(item) for item in document.get("messages") or ()]
+        deltas = self.model.stream(messages, document.get("tools") or (), _options(document))
+        async with aclosing(deltas):  # a client that leaves stops the model
+            if document.get("stream"):
+                return await self._streamed(request, deltas, hooks)
+            return await self._block(request, deltas, hooks)
+
+    async def _streamed(
+        self, request: web.Request, deltas: AsyncIterator[Delta], hooks: ResponseHooks
+    ) -> web.StreamResponse:
+        stream = EventStream(self.name, hooks)
+        await stream.start(request)
+        await stream.write(stream.event({"role": "assistant"}))
+        try:
+            async for delta in deltas:
+                if isinstance(delta, Usage):
+                    await stream.write(stream.usage_event(delta))
+                elif isinstance(delta, Finish):
+                    await stream.write(stream.event({}, delta.reason))
+                else:
+                    await stream.write(stream.event(_rendered(delta)))
+        except ProviderError as error:
+            await stream.write(_event({"error": _error(error)}))
+        return await stream.end()
+
+    async def _block(self, request: web.Request, deltas: AsyncIterator[Delta], hooks: ResponseHooks) -> web.Response:
+        answer = Accumulator()
+        try:
+            async for delta in deltas:
+                answer.add(delta)
+        except ProviderError as error:
+            raise Refusal(500, _error(error)) from None
+        message = answer.message()
+        fields = {"content": ""} | message.as_dict()
+        if message.reasoning_content:
+            fields["reasoning_content"] = message.reasoning_content
+        if message.custom_content:
+            attachments = [attachment.as_dict() for attachment in message.custom_content.attachments]
+            fields["custom_content"] = {"attachments": attachments}
+        document = block(self.name, fields, answer.finish_reason or "stop", answer.usage or Usage())
+        return block_response(request, document, hooks)
+
+
+class EmbeddedModelServer:
+    """Answers completions from the embedded model, whose process lives as long as the application."""
+
+    def __init__(self, model: EmbeddedModel) -> None:
+        self._model = model
+        self._server: ChatModelServer | None = None
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    async def lifespan(self, _: web.Application) -> AsyncIterator[None]:
+        async with new_session() as session, ModelProcess(self._model, logger.warning) as process:
+            model = LocalChatModel(
+                session,
+                process.endpoint,
+                self.name,
+                context=self._model.context,
+                answer_tokens=self._model.answer_tokens,
+                known_prompt=SYSTEM_PROMPT,
+                reply_bias=self._model.reply_bias,
+                line=Line(self._model.queue),
+            )
+            self._server = ChatModelServer(self.name, model)
+            warming = asyncio.create_task(self._warm_up(model, process))
+            yield
+            warming.cancel()
+
+    async def respond(
+        self, request: web.Request, document: Mapping[str, Any], hooks: ResponseHooks
+    ) -> web.StreamResponse:
+        assert self._server is not None
+        return await self._server.respond(request, document, hooks)
+
+    async def _warm_up(self, model: LocalChatModel, process: ModelProcess) -> None:
+        """A process that has just started holds the beginning of conversations only if an earlier one has saved it."""
+        while True:
+            await process.started()
+            with suppress(ProviderError, OSError):  # the next question reports whatever it is
+                if file := self._model.found():
+                    await self._save_state(model, self._model.state(file))
+
+    async def _save_state(self, model: LocalChatModel, state: Path) -> None:
+        new = state.with_suffix(".new")  # a whole file or none: processes may start and die at any time
+        if await model.warm_up(new.name):
+            new.replace(state)
+            for other in self._model.store.states(self.name):
+                if other != state:
+                    other.unlink(missing_ok=True)
+
+
+def _envelope(model: str, kind: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{uuid4().hex}", "created": int(time.time()), "model": model, "object": kind}
+
+
+def _rendered(delta: TextDelta | ReasoningDelta | ToolCallDelta | AttachmentDelta) -> dict[str, Any]:
+    if isinstance(delta, TextDelta):
+        return {"content": delta.text}
+    if isinstance(delta, ReasoningDelta):
+        return {"reasoning_content": delta.text}
+    if isinstance(delta, AttachmentDelta):
+        return {"custom_content": {"attachments": [delta.attachment.as_dict()]}}
+    arguments = delta.arguments if not isinstance(delta.arguments, dict) else orjson.dumps(delta.arguments).decode()
+    call: dict[str, Any] = {"index": delta.index or 0, "function": {"arguments": arguments or ""}}
+    if delta.id is not None:
+        call |= {"id": delta.id, "type": "function"}
+    if delta.name is not None:
+        call["function"]["name"] = delta.name
+    return {"tool_calls": [call]}
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    total = usage.prompt_tokens + usage.completion_tokens
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": total,
+    }
+
+
+def _error(error: ProviderError) -> dict[str, Any]:
+    shown = {"display_message": error.display_message} if error.display_message else {}
+    return {"message": str(error), "type": "runtime_error", "code": error.code or "500"} | shown
+
+
+def _event(document: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(document) + b"\n\n"
+
+
+def _options(document: Mapping[str, Any]) -> ModelOptions:
+    given: dict[str, Any] = {name: document[name] for name in _OPTIONS if document.get(name) is not None}
+    if document.get("max_completion_tokens") is not None:
+        given["max_tokens"] = document["max_completion_tokens"]
+    return ModelOptions(**given)
+
+
+def _message(wire: Any) -> Message:
+    try:
+        return Message(
+            Role(wire["role"]),
+            wire.get("content"),
+            tool_calls=tuple(_call(call) for call in wire.get("tool_calls") or ()),
+            tool_call_id=wire.get("tool_call_id"),
+            name=wire.get("name"),
+            custom_content=_custom_content(wire.get("custom_content")),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        fault = {"message": "A message is not in OpenAI's shape", "type": "invalid_request_error", "code": "400"}
+        raise Refusal(400, fault) from None
+
+
+def _call(wire: dict[str, Any]) -> ToolCall:
+    function = wire["function"]
+    return ToolCall(wire["id"], FunctionCall(function["name"], function.get("arguments") or "{}"))
+
+
+def _custom_content(wire: dict[str, Any] | None) -> CustomContent | None:
+    attachments = (wire or {}).get("attachments")
+    if not attachments:
+        return None
+    known = ({name: item[name] for name in _ATTACHMENT_FIELDS if name in item} for item in attachments)
+    return CustomContent(tuple(Attachment(**fields) for fields in known))
