@@ -19,7 +19,7 @@ from time import perf_counter
 import orjson
 
 from scripts.local_prompts import PROMPTS, Prompt
-from task.commands.local_model import embedded
+from task.commands.model_choice import embedded_model
 from task.conversation.messages import system, user
 from task.errors import AgentError
 from task.llm.accumulator import Accumulator
@@ -176,7 +176,7 @@ def _memory(pid: int) -> int:
 async def _measure(write: Path | None, with_speed: bool) -> int:
     from tests.support.local_tools import DEFAULT_TOOLS
 
-    model = replace(embedded(load_settings()), queue=0)
+    model = replace(embedded_model(load_settings()), queue=0)
     if model.found() is None:
         print("The model is not on this machine: dial-agent model pull", file=sys.stderr)
         return 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from task.commands.keys import Config
 from task.commands.keys import app as keys
 from task.commands.traces import app as traces
 from task.errors import InvalidRequest, SettingsError, StoreUnavailable
@@ -25,11 +26,10 @@ app = typer.Typer(
 app.add_typer(traces, name="traces")
 app.add_typer(keys, name="keys")
 
-Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="Settings file instead of dial-agent.yaml.")
-]
 Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
+LoopbackHost = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the agent.")]
+ServerPort = Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the server.")]
 CorePort = Annotated[int | None, typer.Option("--core-port", min=0, max=65535, help="Port of local Core.")]
 OwnPort = Annotated[int | None, typer.Option("--port", "--core-port", min=0, max=65535, help="Port of local Core.")]
 
@@ -56,7 +56,7 @@ app.add_typer(model_app, name="model", no_args_is_help=True)
 
 @model_app.command()
 def pull(config: Config = None) -> None:
-    """Download it, and what runs it; goes on where an earlier download stopped."""
+    """Download it, and what runs it; continues an earlier download."""
     from task.commands.model import run_pull
 
     raise typer.Exit(run_pull(_settings(config)))
@@ -83,10 +83,10 @@ def serve(config: Config = None, host: Host = None, port: Port = None) -> None:
     """Run the agent alone."""
     import gc
 
-    from task.commands.ports import require_free
+    from task.commands.addresses import usable_port
 
     settings = _settings(config, host=host, port=port)
-    require_free(settings.host, settings.port, "--port", "AGENT_PORT")
+    usable_port(settings.host, settings.port, "--port", "AGENT_PORT")
     gc.disable()  # until the server has loaded everything, which stays for good
     from task.server import run
 
@@ -104,8 +104,8 @@ def core(config: Config = None, port: OwnPort = None) -> None:
 @app.command()
 def duckduckgo(
     config: Config = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the search server.")] = None,
+    host: LoopbackHost = "127.0.0.1",
+    port: ServerPort = None,
 ) -> None:
     """Run the search server alone: web search and the text of pages, over MCP."""
     from task.commands.companions import become_search_server
@@ -116,16 +116,16 @@ def duckduckgo(
 @app.command()
 def python_interpreter(
     config: Config = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the interpreter.")] = None,
+    host: LoopbackHost = "127.0.0.1",
+    port: ServerPort = None,
     allowed_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Further name callers may use; may be repeated.")
     ] = None,
 ) -> None:
     """Run the Python interpreter alone: one sandboxed kernel per conversation, over MCP."""
-    from task.commands.interpreter import become
+    from task.commands.companions import become_interpreter
 
-    become(_settings(config), host, port, allowed_host or [])
+    become_interpreter(_settings(config), host, port, allowed_host or [])
 
 
 @app.command()
@@ -159,14 +159,10 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="The rows as one JSON array.")] = False,
     sandbox: Annotated[bool, typer.Option("--sandbox", help="Try the escape list, and print its verdicts.")] = False,
 ) -> None:
-    """Check settings, ports, Core, model, tools and sandbox, and say how to mend what is wrong."""
-    if sandbox:
-        from task.commands.sandbox import self_test
+    """Check settings, ports, Core, model, tools and sandbox, and say how to fix what is wrong."""
+    from task.commands.doctor import run, try_escapes
 
-        raise typer.Exit(self_test(as_json))
-    from task.commands.doctor import run
-
-    raise typer.Exit(run(config, as_json))
+    raise typer.Exit(try_escapes(as_json) if sandbox else run(config, as_json))
 
 
 @app.command()
@@ -187,13 +183,13 @@ def core_config(
     mode: Annotated[str, typer.Option(metavar="OCTAL", help="Who may read the written file; it holds keys.")] = "600",
 ) -> None:
     """Print Core's configuration for a real DIAL Core, with the environment's values filled in."""
-    from task.commands.core_config import run
+    from task.commands.core import print_config
 
     try:
         bits = int(mode, 8)
     except ValueError:
         raise typer.BadParameter(f"{mode!r} is not an octal file mode such as 644", param_hint="--mode") from None
-    run(template, output, bits)
+    print_config(template, output, bits)
 
 
 def _settings(config: Path | None, **given: Any) -> Settings:

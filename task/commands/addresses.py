@@ -1,8 +1,11 @@
-"""Where the product's parts are reached, and the key that opens Core."""
+"""Addresses, ports and keys of the product's parts, as seen from this machine."""
 
 from __future__ import annotations
 
+import errno
+import socket
 from ipaddress import ip_address
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from task.errors import SettingsError
@@ -10,16 +13,12 @@ from task.settings import Settings
 from task.settings.installation import installation_secret
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  where a server on every address is reached
+LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp
 
 
 def core_is_ours(settings: Settings) -> bool:
     """Whether Core is the local one: it is unless `DIAL_ENDPOINT` names another."""
     return "dial_endpoint" not in settings.model_fields_set
-
-
-def agent_address(settings: Settings) -> str:
-    """Where this machine reaches the agent."""
-    return base_url(settings.host, settings.port)
 
 
 def core_address(settings: Settings) -> str:
@@ -50,15 +49,72 @@ def key_for(settings: Settings, address: str) -> str:
     Raises:
         SettingsError: another machine's Core and no key for it, or the data folder cannot be used.
     """
-    if settings.dial_api_key is None and not is_loopback(address):
+    if settings.dial_api_key is None and not _is_loopback(address):
         raise SettingsError(f"DIAL_API_KEY is not set, and {address} is not this machine; set the key it gave you.")
     return local_core_key(settings)
 
 
-def is_loopback(address: str) -> bool:
-    """Whether the address is this machine's."""
+def free_port(host: str) -> int:
+    """A port nobody listens on at this moment."""
+    with socket.socket(_family(host)) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def usable_port(host: str, port: int, option: str, variable: str) -> int:
+    """The port to listen on: `port` once it is known to be free, or any free one for 0.
+
+    Raises:
+        SettingsError: the port is taken, needs rights, or the host is not this machine's.
+    """
+    if port == 0:
+        return free_port(host)
+    if fault := port_fault(host, port):
+        raise SettingsError(f"{fault}; choose another with {option} or {variable}.")
+    return port
+
+
+def port_fault(host: str, port: int) -> str | None:
+    """Why nothing can listen on `host:port`, as a clause; None when it can."""
+    try:
+        with socket.socket(_family(host)) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+            return None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return f"Port {port} is in use by {holder_of(port) or 'another process'}"
+        return f"Nothing can listen on {host} port {port}: {error.strerror}"
+
+
+def holder_of(port: int) -> str | None:
+    """The listening process as `name (process 123)`, where Linux lets us see it."""
+    sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
+    for process in Path("/proc").glob("[0-9]*") if sockets else ():
+        try:
+            if any(str(link.readlink()) in sockets for link in (process / "fd").iterdir()):
+                return f"{(process / 'comm').read_text().strip()} (process {process.name})"
+        except OSError:
+            continue  # it has ended, or belongs to another user
+    return None
+
+
+def _is_loopback(address: str) -> bool:
     host = urlsplit(address).hostname or ""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _listening_inodes(port: int) -> set[str]:
+    inodes: set[str] = set()
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        lines = table.read_text().splitlines()[1:] if table.exists() else []
+        columns = [line.split() for line in lines]
+        inodes.update(row[9] for row in columns if row[3] == LISTENING and int(row[1].rpartition(":")[2], 16) == port)
+    return inodes
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -7,56 +7,43 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from task.conversation.messages import Attachment
 from task.conversation.state import waits
 from task.llm.sse import DONE
 
 
-class _Lenient(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-
-class _Attachment(_Lenient):
-    type: str | None = None
-    title: str | None = None
-    data: str | None = None
-    url: str | None = None
-    reference_url: str | None = None
-    reference_type: str | None = None
-
-
-class _Stage(_Lenient):
+class _Stage(BaseModel):
     index: int
     parent_stage_index: int | None = None
     name: str | None = None
     status: str | None = None
 
 
-class _CustomContent(_Lenient):
-    attachments: list[_Attachment] | None = None
+class _CustomContent(BaseModel):
+    attachments: list[Attachment] | None = None
     stages: list[_Stage] | None = None
     state: dict[str, Any] | None = None
 
 
-class _Delta(_Lenient):
+class _Delta(BaseModel):
     content: str | None = None
     custom_content: _CustomContent | None = None
 
 
-class _Choice(_Lenient):
+class _Choice(BaseModel):
     delta: _Delta = _Delta()
     finish_reason: str | None = None
 
 
-class _Error(_Lenient):
+class _Error(BaseModel):
     message: str | None = None
     display_message: str | None = None
 
 
-class _Chunk(_Lenient):
-    choices: list[_Choice] = Field(default_factory=list[_Choice])
+class _Chunk(BaseModel):
+    choices: list[_Choice] = []
     error: _Error | None = None
 
 
@@ -100,20 +87,31 @@ class AnswerEnded:
     reason: str
 
 
-AnswerEvent = TextPiece | StageOpened | StageClosed | Attachment | ApprovalAsked | AnswerFailed | AnswerEnded
+@dataclass(frozen=True, slots=True)
+class AttachmentSaved:
+    """A file of the answer was written to `path`."""
+
+    title: str | None
+    url: str | None
+    path: str
+
+
+AnswerEvent = (
+    TextPiece | StageOpened | StageClosed | Attachment | ApprovalAsked | AnswerFailed | AnswerEnded | AttachmentSaved
+)
 
 
 @dataclass(slots=True)
-class _Open:
-    name: str
+class _OpenStage:
     depth: int
     since: float
-    told: bool = False
+    name: str = ""
+    reported: bool = False
 
 
 @dataclass(slots=True)
 class AnswerReader:
-    """Folds chunk after chunk; a stage is told when it has a name, and once more when it closes.
+    """Folds chunk after chunk; a stage is an event when it has a name, and once more when it closes.
 
     `text` and `state` are what a chat keeps of the answer.
     """
@@ -121,7 +119,7 @@ class AnswerReader:
     clock: Callable[[], float] = time.monotonic
     text: str = ""
     state: dict[str, Any] | None = None
-    _stages: dict[int, _Open] = field(default_factory=dict[int, _Open])
+    _stages: dict[int, _OpenStage] = field(default_factory=dict[int, _OpenStage])
     _ended: bool = False
 
     async def events(self, payloads: AsyncIterable[bytes]) -> AsyncIterator[AnswerEvent]:
@@ -129,36 +127,34 @@ class AnswerReader:
         async for payload in payloads:
             if payload == DONE:
                 break
-            for event in self.feed(payload):
+            for event in self._chunk(payload):
                 yield event
                 if isinstance(event, AnswerFailed):
                     return
         if not self._ended:
             yield AnswerFailed("The answer broke off before its end.")
 
-    def feed(self, payload: bytes) -> list[AnswerEvent]:
-        """The events of one chunk."""
+    def _chunk(self, payload: bytes) -> list[AnswerEvent]:
         try:
             chunk = _Chunk.model_validate_json(payload)
         except ValidationError:
             return [AnswerFailed("What came is not a DIAL answer.")]
         if chunk.error is not None:
-            told = chunk.error.display_message or chunk.error.message
-            return [AnswerFailed(told or "The answer failed without a reason.")]
+            message = chunk.error.display_message or chunk.error.message
+            return [AnswerFailed(message or "The answer failed without a reason.")]
         return [event for choice in chunk.choices for event in self._choice(choice)]
 
     def _choice(self, choice: _Choice) -> list[AnswerEvent]:
-        events: list[AnswerEvent] = []
         custom = choice.delta.custom_content or _CustomContent()
-        for stage in custom.stages or ():
-            events.extend(self._stage(stage))
+        events = [event for stage in custom.stages or () for event in self._stage(stage)]
         if choice.delta.content:
             self.text += choice.delta.content
             events.append(TextPiece(choice.delta.content))
         if custom.state is not None:
             self.state = custom.state
-            events.extend([ApprovalAsked(waits(self.state))] if waits(self.state) else [])
-        events.extend(Attachment(**item.model_dump()) for item in custom.attachments or ())
+            if calls := waits(self.state):
+                events.append(ApprovalAsked(calls))
+        events.extend(custom.attachments or ())
         if choice.finish_reason and not self._ended:
             self._ended = True
             events.append(AnswerEnded(choice.finish_reason))
@@ -168,14 +164,13 @@ class AnswerReader:
         opened = self._stages.get(stage.index)
         if opened is None:
             parent = self._stages.get(-1 if stage.parent_stage_index is None else stage.parent_stage_index)
-            opened = self._stages[stage.index] = _Open("", parent.depth + 1 if parent else 0, self.clock())
+            opened = self._stages[stage.index] = _OpenStage(parent.depth + 1 if parent else 0, self.clock())
         opened.name += stage.name or ""
         events: list[AnswerEvent] = []
-        if opened.name and not opened.told:
-            opened.told = True
+        if opened.name and not opened.reported:
+            opened.reported = True
             events.append(StageOpened(stage.index, opened.name, opened.depth))
         if stage.status:
-            seconds = self.clock() - opened.since
-            failed = stage.status.lower() == "failed"
+            seconds, failed = self.clock() - opened.since, stage.status.lower() == "failed"
             events.append(StageClosed(stage.index, opened.name, opened.depth, seconds, failed))
         return events

@@ -1,4 +1,4 @@
-"""Show an answer while it is made: for people on two streams, or as JSON lines for programs."""
+"""Show an answer as it arrives: for people on two streams, or as JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from dataclasses import asdict
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO
 
 from rich.console import Console
 from rich.text import Text
@@ -16,6 +16,7 @@ from task.commands.answer import (
     AnswerEvent,
     AnswerFailed,
     ApprovalAsked,
+    AttachmentSaved,
     StageClosed,
     StageOpened,
     TextPiece,
@@ -32,22 +33,16 @@ NAMES = {
     ApprovalAsked: "approval_asked",
     AnswerFailed: "error",
     AnswerEnded: "end",
+    AttachmentSaved: "saved",
 }
-
-
-_SHORT = {"": "deny", "y": "yes", "n": "no"}
+_SHORT_REPLIES = {"": "deny", "y": "yes", "n": "no"}
 
 
 class AnswerOutput(Protocol):
-    """Where the events of an answer go, and files that were saved from it.
-
-    `decision` is what a person at the terminal replies to a question; None: there is nobody to ask.
-    """
+    """Where the events of an answer go; `decision` is what a person replies to a question, None without a person."""
 
     def show(self, event: AnswerEvent) -> None: ...
     async def decision(self) -> str | None: ...
-    def saved(self, attachment: Attachment, path: str) -> None: ...
-    def failed(self, message: str) -> None: ...
 
 
 class TerminalOutput:
@@ -62,15 +57,25 @@ class TerminalOutput:
     def show(self, event: AnswerEvent) -> None:
         match event:
             case TextPiece(text):
-                self._text(text)
+                self._out.write(text.translate(UNSAFE) if self._out.isatty() else text)
+                self._out.flush()
+                self._line_open = not text.endswith("\n")
             case StageOpened(_, name, depth):
                 self._aside(f"{'  ' * depth}▸ {name}", "dim")
-            case StageClosed():
-                self._aside(*_closing(event))
+            case StageClosed(_, name, depth, seconds, failed):
+                # The agent ends its titles with the time it measured itself.
+                took = "" if name.endswith("]") else f" [{seconds:.2f}s]"
+                mark, style = ("✗ FAILED", "red") if failed else ("✓", "dim green")
+                self._aside(f"{'  ' * depth}{mark} {name}{took}", style)
             case Attachment():
-                self._aside(self._attachment(event), "cyan")
+                kind = f" ({event.type})" if event.type else ""
+                text = f"📎 {event.title or 'attachment'}{kind} {event.url or event.reference_url or ''}".rstrip()
+                hint = "" if self._saves or event.reference_url else "; --save DIR keeps it"
+                self._aside(text + hint, "cyan")
+            case AttachmentSaved(title, url, path):
+                self._aside(f"saved {title or url or 'attachment'}: {path}", "green")
             case AnswerFailed(message):
-                self.failed(message)
+                self._aside(message, "red")
             case AnswerEnded() | ApprovalAsked():
                 self._end_line()
 
@@ -79,18 +84,7 @@ class TerminalOutput:
             return None
         self._console.print(Text("approve, always, or deny because …? [deny] ", "bold"), end="")
         line = await _typed_line(sys.stdin)
-        return _SHORT.get(line.strip().lower(), line.strip()) if line else None
-
-    def saved(self, attachment: Attachment, path: str) -> None:
-        self._aside(f"saved {attachment.title or attachment.url or 'attachment'}: {path}", "green")
-
-    def failed(self, message: str) -> None:
-        self._aside(message, "red")
-
-    def _text(self, text: str) -> None:
-        self._out.write(text.translate(UNSAFE) if self._out.isatty() else text)
-        self._out.flush()
-        self._line_open = not text.endswith("\n")
+        return _SHORT_REPLIES.get(line.strip().lower(), line.strip()) if line else None
 
     def _aside(self, text: str, style: str) -> None:
         if self._out.isatty():
@@ -103,13 +97,6 @@ class TerminalOutput:
             self._out.flush()
             self._line_open = False
 
-    def _attachment(self, attachment: Attachment) -> str:
-        title = attachment.title or "attachment"
-        kind = f" ({attachment.type})" if attachment.type else ""
-        where = attachment.url or attachment.reference_url or ""
-        hint = "" if self._saves or attachment.reference_url else "; --save DIR keeps it"
-        return f"📎 {title}{kind} {where}".rstrip() + hint
-
 
 class JsonOutput:
     """One JSON object per line and event on stdout."""
@@ -119,20 +106,11 @@ class JsonOutput:
 
     def show(self, event: AnswerEvent) -> None:
         fields = event.as_dict() if isinstance(event, Attachment) else asdict(event)
-        self._line(NAMES[type(event)], fields)
+        self._out.write(json.dumps({"event": NAMES[type(event)], **fields}, ensure_ascii=False) + "\n")
+        self._out.flush()
 
     async def decision(self) -> str | None:
         return None
-
-    def saved(self, attachment: Attachment, path: str) -> None:
-        self._line("saved", {"title": attachment.title, "url": attachment.url, "path": path})
-
-    def failed(self, message: str) -> None:
-        self._line("error", {"message": message})
-
-    def _line(self, event: str, fields: dict[str, Any]) -> None:
-        self._out.write(json.dumps({"event": event, **fields}, ensure_ascii=False) + "\n")
-        self._out.flush()
 
 
 async def _typed_line(terminal: TextIO) -> str:
@@ -144,11 +122,3 @@ async def _typed_line(terminal: TextIO) -> str:
     finally:
         loop.remove_reader(terminal.fileno())
     return terminal.readline()
-
-
-def _closing(stage: StageClosed) -> tuple[str, str]:
-    # The agent ends its titles with the time it measured itself.
-    timed = stage.name.endswith("]")
-    took = "" if timed else f" [{stage.seconds:.2f}s]"
-    mark, style = ("✗ FAILED", "red") if stage.failed else ("✓", "dim green")
-    return f"{'  ' * stage.depth}{mark} {stage.name}{took}", style

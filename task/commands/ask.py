@@ -15,9 +15,9 @@ from uuid import uuid4
 import aiohttp
 
 from task.commands.addresses import core_address, key_for
-from task.commands.answer import AnswerFailed, AnswerReader, ApprovalAsked
+from task.commands.answer import AnswerFailed, AnswerReader, ApprovalAsked, AttachmentSaved
 from task.commands.answer_output import AnswerOutput, JsonOutput, TerminalOutput
-from task.commands.core_client import TIMEOUT, CoreClient, Refused, Unreachable, own_folder
+from task.commands.core_client import TIMEOUT, CoreClient, Refused, Unreachable
 from task.conversation.messages import Attachment
 from task.errors import InvalidRequest
 from task.settings import Settings
@@ -87,45 +87,45 @@ async def _run(address: str, api_key: str, question: Question) -> int:
         try:
             return await _ask(client, question, output)
         except Unreachable as error:
-            output.failed(f"{error}; {START_IT}")
+            output.show(AnswerFailed(f"{error}; {START_IT}"))
             return UNREACHABLE
         except Refused as error:
-            message, code = _explained(error, address, question.model)
-            output.failed(message)
+            message, code = _refusal(error, address, question.model)
+            output.show(AnswerFailed(message))
             return code
 
 
 async def _ask(client: CoreClient, question: Question, output: AnswerOutput) -> int:
     attachments: list[Attachment] = []
     if question.files:
-        folder = own_folder(await client.bucket())
+        folder = f"{await client.bucket()}/ask/{uuid4().hex[:12]}"  # no other question uses it
         attachments = [await client.upload(path, f"{folder}/{n}") for n, path in enumerate(question.files, 1)]
-    messages: list[dict[str, Any]] = [_asked(question.text, attachments)]
+    messages: list[dict[str, Any]] = [_user_message(question.text, attachments)]
     received: list[Attachment] = []
     conversation = uuid4().hex
     while True:
-        code, answer = await _shown(client.ask(question.model, messages, conversation), output, received)
+        code, answer = await _show(client.ask(question.model, messages, conversation), output, received)
         if code != WAITING:
             break
         decision = await output.decision()
         if decision is None:
-            output.failed(NOBODY)
+            output.show(AnswerFailed(NOBODY))
             break
-        messages += [answer, _asked(decision)]
+        messages += [answer, _user_message(decision)]
     if question.save is not None:
         await _save(client, received, question.save, output)
     return code
 
 
-def _asked(text: str, attachments: Sequence[Attachment] = ()) -> dict[str, Any]:
+def _user_message(text: str, attachments: Sequence[Attachment] = ()) -> dict[str, Any]:
     custom = {"attachments": [item.as_dict() for item in attachments]}
     return {"role": "user", "content": text, **({"custom_content": custom} if attachments else {})}
 
 
-async def _shown(
+async def _show(
     payloads: AsyncIterator[bytes], output: AnswerOutput, received: list[Attachment]
 ) -> tuple[int, dict[str, Any]]:
-    """Show an answer; how it ended, and the message that a chat would keep. Its attachments go to `received`."""
+    # The exit code, and the message that a chat would keep; attachments go to `received`.
     reader, code = AnswerReader(), ANSWERED
     async for event in reader.events(payloads):
         output.show(event)
@@ -148,7 +148,7 @@ async def _save(client: CoreClient, attachments: list[Attachment], folder: Path,
             target.write_bytes(_content(attachment.data, attachment.type or ""))
         else:
             continue
-        output.saved(attachment, str(target))
+        output.show(AttachmentSaved(attachment.title, attachment.url, str(target)))
 
 
 def _free_name(folder: Path, title: str) -> Path:
@@ -171,11 +171,11 @@ def _content(data: str, kind: str) -> bytes:
         return data.encode()
 
 
-def _explained(error: Refused, address: str, model: str) -> tuple[str, int]:
+def _refusal(error: Refused, address: str, model: str) -> tuple[str, int]:
     if error.status == 401:
         return f"{address} refuses the key ({error}); set DIAL_API_KEY to the one it knows.", USAGE
     if error.status == 404:
-        return f"{address} says: {error}; --model {model} is not deployed there.", USAGE
+        return f"{address} answers: {error}; --model {model} is not deployed there.", USAGE
     if error.status in BEHIND_CORE:
         return f"{address} answers, but {model} behind it does not ({error}); {START_IT}", UNREACHABLE
     return str(error), FAILED

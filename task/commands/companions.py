@@ -1,27 +1,33 @@
-"""The servers that `dial-agent up` starts beside the agent, and what the agent is told of them."""
+"""The servers beside the agent: whether each can run here, with which command, and how the agent finds it."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
-from task.commands import interpreter, ports
-from task.commands.addresses import base_url
+import task
+from task.commands.addresses import base_url, usable_port
 from task.commands.processes import Program
-from task.settings import PREFIX, Settings, process_environment
+from task.errors import SettingsError
+from task.settings import PREFIX, InterpreterSettings, Settings, process_environment
 from task.settings.installation import installation_secret
 
 SEARCH = (sys.executable, "-m", "mcp_servers.duckduckgo")
+INTERPRETER = (sys.executable, "-m", "mcp_servers.python_interpreter")
 TOKEN_VARIABLE = f"{PREFIX}MCP_TOKEN"
+SEARCH_PORT, INTERPRETER_PORT = f"{PREFIX}SEARCH_PORT", f"{PREFIX}INTERPRETER__PORT"
 HOST = "127.0.0.1"
+# Code runs below the interpreter, so it gets nobody's keys.
+INTERPRETER_VARIABLES = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "TMPDIR", TOKEN_VARIABLE)
 
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """A server of ours; `variable` tells the agent its address. `needed`: the only variables it gets; None: all.
+    """A server of ours; `variable` names its address for the agent, `inherited` the only variables it gets (None: all).
 
     `name` stands before its lines, `title` beside its address.
     """
@@ -31,42 +37,42 @@ class Companion:
     command: tuple[str, ...]
     port: int
     variable: str
-    needed: tuple[str, ...] | None = None
+    inherited: tuple[str, ...] | None = None
 
     @property
     def url(self) -> str:
         return base_url(HOST, self.port)
 
     def program(self, environment: Mapping[str, str]) -> Program:
-        given = {name: environment[name] for name in self.needed or environment if name in environment}
+        given = {name: environment[name] for name in self.inherited or environment if name in environment}
         return Program(self.name, (*self.command, "--port", str(self.port)), given, f"{self.url}/health", optional=True)
 
 
 def companions(settings: Settings) -> list[Companion]:
-    """The servers to start: those whose address nobody has given.
+    """The servers to start: those for which the settings name no address.
 
     Raises:
         SettingsError: a port is taken.
     """
     started: list[Companion] = []
     if settings.ddg_mcp_url is None:
-        port = ports.chosen(HOST, settings.search_port, "--search-port", f"{PREFIX}SEARCH_PORT")
+        port = usable_port(HOST, settings.search_port, "--search-port", SEARCH_PORT)
         started.append(Companion("search", "Search", SEARCH, port, "DDG_MCP_URL"))
-    if settings.pyinterpreter_mcp_url is None and interpreter.obstacle(settings) is None:
-        port = interpreter.chosen_port(HOST, settings.interpreter.port)
-        command = interpreter.command(settings)
-        started.append(Companion("python", "Python", command, port, "PYINTERPRETER_MCP_URL", interpreter.NEEDED))
+    if settings.pyinterpreter_mcp_url is None and interpreter_obstacle(settings) is None:
+        port = usable_port(HOST, settings.interpreter.port, "--port", INTERPRETER_PORT)
+        command = _interpreter_command(settings)
+        started.append(Companion("python", "Python", command, port, "PYINTERPRETER_MCP_URL", INTERPRETER_VARIABLES))
     return started
 
 
-def absent(settings: Settings) -> list[str]:
+def missing_companions(settings: Settings) -> list[str]:
     """What cannot be started here, and why, as lines for a person."""
-    reason = interpreter.obstacle(settings) if settings.pyinterpreter_mcp_url is None else None
+    reason = interpreter_obstacle(settings) if settings.pyinterpreter_mcp_url is None else None
     return [f"No Python interpreter: {reason}."] if reason else []
 
 
-def told(started: list[Companion], settings: Settings) -> dict[str, str]:
-    """The environment that lets the agent and the servers meet.
+def companion_environment(started: Sequence[Companion], settings: Settings) -> dict[str, str]:
+    """The variables by which the agent and the servers find each other.
 
     Raises:
         SettingsError: the data folder cannot be written.
@@ -78,14 +84,62 @@ def told(started: list[Companion], settings: Settings) -> dict[str, str]:
     return {TOKEN_VARIABLE: token, **{server.variable: f"{server.url}/mcp" for server in started}}
 
 
+def interpreter_obstacle(settings: Settings) -> str | None:
+    """Why the interpreter cannot be started on this machine, with the fix; None when it can."""
+    if sys.platform != "linux":
+        return "it needs Linux: point PYINTERPRETER_MCP_URL at one that runs elsewhere"
+    python = _kernel_python(settings.interpreter)
+    return None if python.exists() else f"{python} does not exist: `make run` makes the kernels' environment"
+
+
 def become_search_server(settings: Settings, host: str, port: int | None) -> NoReturn:
     """Turn this process into the search server.
 
     Raises:
         SettingsError: the port is taken.
     """
-    wanted = ports.chosen(host, settings.search_port if port is None else port, "--port", f"{PREFIX}SEARCH_PORT")
+    wanted = usable_port(host, settings.search_port if port is None else port, "--port", SEARCH_PORT)
     environment = process_environment()
     if settings.mcp_token:
         environment[TOKEN_VARIABLE] = settings.mcp_token.get_secret_value()
-    os.execve(SEARCH[0], [*SEARCH, "--host", host, "--port", str(wanted)], environment)  # noqa: S606
+    _become((*SEARCH, "--host", host, "--port", str(wanted)), environment)
+
+
+def become_interpreter(settings: Settings, host: str, port: int | None, allowed_hosts: Sequence[str]) -> NoReturn:
+    """Turn this process into the Python interpreter server.
+
+    Raises:
+        SettingsError: it cannot run here, the port is taken, or the token that callers must show is not set.
+    """
+    if reason := interpreter_obstacle(settings):
+        raise SettingsError(f"The Python interpreter cannot run here: {reason}.")
+    if settings.mcp_token is None:
+        raise SettingsError(f"{TOKEN_VARIABLE}: set the token that callers must show, at least 16 characters.")
+    wanted = usable_port(host, settings.interpreter.port if port is None else port, "--port", INTERPRETER_PORT)
+    environment = {name: value for name, value in process_environment().items() if name in INTERPRETER_VARIABLES}
+    environment[TOKEN_VARIABLE] = settings.mcp_token.get_secret_value()
+    names = [text for name in allowed_hosts for text in ("--allowed-host", name)]
+    _become((*_interpreter_command(settings), "--host", host, "--port", str(wanted), *names), environment)
+
+
+def _become(command: tuple[str, ...], environment: Mapping[str, str]) -> NoReturn:
+    os.execve(command[0], command, environment)  # noqa: S606
+
+
+def _kernel_python(settings: InterpreterSettings) -> Path:
+    # The kernels have an environment of their own, which lies beside the project's unless the settings name another.
+    return settings.python or Path(task.__file__).parent.parent / ".venv-kernel" / "bin" / "python"
+
+
+def _interpreter_command(settings: Settings) -> tuple[str, ...]:
+    chosen = settings.interpreter
+    given = {
+        "--data": settings.data_dir / "interpreter",
+        "--python": _kernel_python(chosen),
+        "--seconds": chosen.seconds,
+        "--sessions": chosen.sessions,
+        "--idle-minutes": chosen.idle_minutes,
+        "--memory-mib": chosen.memory_mib,
+    }
+    options = [text for name, value in given.items() for text in (name, str(value))]
+    return (*INTERPRETER, *options, *(["--unsafe"] if chosen.unsafe else []))

@@ -1,23 +1,28 @@
-"""Run local Core with the model that the settings lead to."""
+"""Run local Core with the model that the settings lead to, or print Core's configuration for a real DIAL Core."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import re
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from task.commands import ports
-from task.commands.addresses import local_core_key
-from task.commands.core_config import config_files
-from task.commands.local_model import embedded
-from task.commands.model_choice import ChosenModel, choose_model
+from task.commands.addresses import local_core_key, usable_port
+from task.errors import SettingsError
 from task.settings import PREFIX, Settings, process_environment
 from task.settings.sources import read_dotenv
 
 if TYPE_CHECKING:
+    from task.commands.model_choice import ChosenModel
     from task.local_core.app import CoreSettings
     from task.local_core.models import ModelChoice
+
+OWN_CONFIG = Path(__file__).resolve().parents[2] / "core_config" / "config.json"
+_VARIABLE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def run(settings: Settings) -> None:
@@ -26,22 +31,68 @@ def run(settings: Settings) -> None:
     Raises:
         SettingsError: the port is taken, or Core's configuration is wrong.
     """
+    from task.commands.model_choice import choose_model
     from task.local_core.app import serve
 
-    ports.require_free(settings.core.host, settings.core_port, "--port", f"{PREFIX}CORE_PORT")
-    chosen = asyncio.run(choose_model(settings, behind_core=True))
-    serve(core_settings(settings, chosen))
+    usable_port(settings.core.host, settings.core_port, "--port", f"{PREFIX}CORE_PORT")
+    serve(_core_settings(settings, asyncio.run(choose_model(settings, behind_core=True))))
 
 
-def core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
-    """What `task.local_core` needs to know, from the settings and the model chosen for it."""
+def print_config(template: Path | None, output: Path | None, mode: int) -> None:
+    """Print the filled-in configuration, or write it to `output` with the file mode `mode`."""
+    text = render_config(template or OWN_CONFIG, _environment())
+    if output is None:
+        print(text)
+    else:
+        write_private(output, text, mode)
+
+
+def render_config(path: Path, environment: Mapping[str, str]) -> str:
+    """The file's text with every `${env:NAME}` replaced.
+
+    Raises:
+        SettingsError: the file cannot be read, a variable is not set, or the result is not JSON.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}. Name an existing file.") from error
+    missing = sorted({name for name in _VARIABLE.findall(text) if not environment.get(name)})
+    if missing:
+        raise SettingsError(f"{', '.join(missing)}: not set, but {path.name} needs it. Set it and try again.")
+    filled = _VARIABLE.sub(lambda found: json.dumps(environment[found[1]])[1:-1], text)
+    try:
+        json.loads(filled)
+    except json.JSONDecodeError as error:
+        raise SettingsError(f"{path} is not valid JSON: {error}. Correct it.") from error
+    return filled
+
+
+def write_private(path: Path, text: str, mode: int = 0o600) -> None:
+    """Replace `path` at once; unless `mode` says otherwise only its owner may read it, because it holds keys.
+
+    Raises:
+        SettingsError: the folder cannot be written.
+    """
+    unfinished = path.with_name(f".{path.name}.part")
+    try:
+        unfinished.unlink(missing_ok=True)
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(text)
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise SettingsError(f"--output: {path} cannot be written: {error.strerror}. Choose another file.") from error
+
+
+def _core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
     from task.local_core.app import CoreSettings
 
     core = settings.core
-    folder = core.data_dir or settings.data_dir / "core"
     return CoreSettings(
-        data_folder=folder,
-        config_files=tuple(config_files(settings)),
+        data_folder=core.data_dir or settings.data_dir / "core",
+        config_files=_config_files(settings),
         host=core.host,
         port=settings.core_port,
         allow_public=core.allow_public,
@@ -51,18 +102,31 @@ def core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
         host_map=core.host_map,
         allowed_hosts=frozenset(core.allowed_hosts),
         allowed_origins=frozenset(core.allowed_origins),
-        environment={**read_dotenv(Path(".env")), **process_environment()},
+        environment=_environment(),
         core025=core.core025,
     )
 
 
+def _config_files(settings: Settings) -> tuple[Path, ...]:
+    files = tuple(settings.core.config_files) or (OWN_CONFIG,)
+    for path in files:
+        if not path.is_file():
+            raise SettingsError(f"AGENT_CORE__CONFIG_FILES: there is no file {path}. Name an existing one.")
+    return files
+
+
 def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None:
+    from task.commands.model_choice import embedded_model
     from task.local_core.models import ScriptedDemo, UpstreamModel
 
     if chosen.rule == "local":
-        return embedded(settings)
+        return embedded_model(settings)
     if chosen.rule == "demo":
         return ScriptedDemo(Path(str(files("task.llm") / "demo.yaml")), chosen.name)
     if chosen.base_url is None:
         return None
     return UpstreamModel(chosen.base_url, chosen.name, chosen.api_key or None)
+
+
+def _environment() -> dict[str, str]:
+    return {**read_dotenv(Path(".env")), **process_environment()}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -15,23 +14,26 @@ if TYPE_CHECKING:
     from task.store.store import Store
 
 app = typer.Typer(help="Make, list and revoke keys of the HTTP front door.", no_args_is_help=True)
+T = TypeVar("T")
 
 Config = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="Settings file instead of dial-agent.yaml.")
 ]
 
 
-@asynccontextmanager
-async def opened_store(config: Path | None) -> AsyncGenerator[Store]:
-    """The store of the settings, for one look."""
+def with_store(config: Path | None, work: Callable[[Store], Awaitable[T]]) -> T:
+    """Open the store of the settings, do the work, close the store."""
     from task.settings import load_settings
     from task.store.access import StoreAccess
 
-    access = StoreAccess(**load_settings(config).store_options, chores=False)
-    try:
-        yield await access.get()
-    finally:
-        await access.close()
+    async def run() -> T:
+        access = StoreAccess(**load_settings(config).store_options, chores=False)
+        try:
+            return await work(await access.get())
+        finally:
+            await access.close()
+
+    return asyncio.run(run())
 
 
 @app.command()
@@ -42,33 +44,23 @@ def create(
     config: Config = None,
 ) -> None:
     """Make a key and print its secret, this once."""
-
-    async def work() -> None:
-        async with opened_store(config) as store:
-            key, secret = await store.keys.create(owner, label, operator=operator)
-        print(f"{key.key_id} belongs to {owner}. The secret is shown this once:", file=sys.stderr)
-        print(secret)
-
-    asyncio.run(work())
+    key, secret = with_store(config, lambda store: store.keys.create(owner, label, operator=operator))
+    print(f"{key.key_id} belongs to {owner}. The secret is shown this once:", file=sys.stderr)
+    print(secret)
 
 
 @app.command("list")
 def show(config: Config = None) -> None:
     """List all keys, without their secrets."""
-    from task.commands.columns import columns
+    from task.commands.trace_text import columns
     from task.store.records import iso
 
-    async def work() -> None:
-        async with opened_store(config) as store:
-            keys = await store.keys.list()
-        rows = [
-            (key.key_id, key.owner, "operator" if key.operator else "", iso(key.created_at),
-             f"revoked {iso(key.revoked_at)}" if key.revoked_at is not None else "valid", key.label)
-            for key in keys
-        ]  # fmt: skip
-        print(columns(("KEY", "OWNER", "ROLE", "CREATED", "STATE", "LABEL"), rows))
-
-    asyncio.run(work())
+    rows = [
+        (key.key_id, key.owner, "operator" if key.operator else "", iso(key.created_at),
+         f"revoked {iso(key.revoked_at)}" if key.revoked_at is not None else "valid", key.label)
+        for key in with_store(config, lambda store: store.keys.list())
+    ]  # fmt: skip
+    print(columns(("KEY", "OWNER", "ROLE", "CREATED", "STATE", "LABEL"), rows))
 
 
 @app.command()
@@ -76,10 +68,5 @@ def revoke(
     key_id: Annotated[str, typer.Argument(help="The key's id, as `list` shows it.")], config: Config = None
 ) -> None:
     """Make a key invalid for good."""
-
-    async def work() -> None:
-        async with opened_store(config) as store:
-            await store.keys.revoke(key_id)
-        print(f"{key_id} is revoked", file=sys.stderr)
-
-    asyncio.run(work())
+    with_store(config, lambda store: store.keys.revoke(key_id))
+    print(f"{key_id} is revoked", file=sys.stderr)

@@ -1,49 +1,53 @@
-"""`dial-agent model`: download the model that runs on this machine, list what is there, remove it."""
+"""`dial-agent model`: offer the model that runs on this machine, download it, list what is there, remove it."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import sys
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from task.commands.local_model import index_of, name_of, own_file, store_of
+from task.commands.model_choice import embedded_model, local_name, own_file, weight_store
 from task.local_model.catalogue import CATALOGUE, CODER
 from task.local_model.download import OTHER_SOURCES, Report, pull
 from task.local_model.download import Progress as Bytes
-from task.local_model.runtime import install_runtime
+from task.local_model.packages import PackageIndex
+from task.local_model.runtime import DOWNLOAD_BYTES, install_runtime
 from task.local_model.weights import WeightsUnavailable
-from task.settings import Settings
+from task.settings import Settings, process_environment
 
-EVERY_PERCENT = 10  # a line into a log
+DECLINED = "local-model-declined"  # in the data folder: nobody is asked twice
+SLOW_LINE = 2_000_000  # bytes in a second
+LOG_PERCENT = 10  # in a log: a line each time so much more is here
 
 
 def run_pull(settings: Settings) -> int:
     """Get what is missing: the program that runs models, then the weights. 0, or 1 with one sentence."""
-    console, store, index = Console(highlight=False, soft_wrap=True), store_of(settings), index_of()
+    console, store, index = _console(), weight_store(settings), PackageIndex(process_environment())
     try:
         own = own_file(settings)
         if own is None:
             console.print(f"{CODER.name}: {CODER.size / 1e9:.1f} GB into {store.folder}")
         install_runtime(store, index, lambda: None)
         if own is None:
-            with _shown(console) as report:
+            with _progress(console) as report:
                 pull(CODER, store, index, report)
     except WeightsUnavailable as error:
         text = str(error)
         console.print(text if OTHER_SOURCES in text else f"{text} {OTHER_SOURCES}", style="red")
         return 1
     except KeyboardInterrupt:
-        console.print("Stopped. The next `dial-agent model pull` goes on where this one ended.")
+        console.print("Stopped. The next `dial-agent model pull` continues where this one ended.")
         return 130
-    console.print(f"{name_of(settings)} is ready: `dial-agent up` uses it when no other model is connected.")
+    console.print(f"{local_name(settings)} is ready: `dial-agent up` uses it when no other model is connected.")
     return 0
 
 
 def run_list(settings: Settings) -> int:
-    """Each model with its size and state."""
-    console, store = Console(highlight=False, soft_wrap=True), store_of(settings)
+    """Print each model with its size and state."""
+    console, store = _console(), weight_store(settings)
     if own := own_file(settings):
         console.print(f"{own.stem}  {own.stat().st_size / 1e9:.2f} GB  your own file: {own}")
     for weights in CATALOGUE:
@@ -55,8 +59,7 @@ def run_list(settings: Settings) -> int:
 
 def run_remove(settings: Settings) -> int:
     """Delete what was downloaded; a file of the user's own stays."""
-    store = store_of(settings)
-    console = Console(highlight=False, soft_wrap=True)
+    console, store = _console(), weight_store(settings)
     for weights in CATALOGUE:
         with store.lock(weights.name, wait=False) as ours:
             if not ours:
@@ -67,10 +70,62 @@ def run_remove(settings: Settings) -> int:
     return 0
 
 
+def at_terminal() -> bool:
+    """Whether there is a person to ask."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def wants_download(settings: Settings, ask: Callable[[str], str] = input) -> bool:
+    """Ask once whether to download the model; a no is remembered."""
+    declined = settings.data_dir / DECLINED
+    if declined.exists():
+        return False
+    try:
+        answer = ask(_download_question(settings))
+    except EOFError:
+        return False
+    if answer.strip().lower() in ("y", "yes"):
+        return True
+    declined.parent.mkdir(parents=True, exist_ok=True)
+    declined.touch()
+    return False
+
+
+def announcement(settings: Settings) -> str:
+    """How much memory the model is about to take, or what is missing, as a line for a person."""
+    model = embedded_model(settings)
+    if model.found() is None:
+        return f"{model.name} is not complete on this machine; `dial-agent model pull` gets what is missing."
+    return f"{model.name} takes about {memory_bytes(settings) / 1e9:.1f} GB of memory while it runs."
+
+
+def memory_bytes(settings: Settings) -> int:
+    """How much memory the model takes, roughly; an own file is kept a second time, in a form that is faster."""
+    file = settings.local_model.file
+    return CODER.memory if file is None else 2 * file.stat().st_size
+
+
+def _download_question(settings: Settings) -> str:
+    size, folder = CODER.size + DOWNLOAD_BYTES, weight_store(settings).folder
+    return (
+        "No model is connected. A small one can run on this machine, with no account:\n"
+        f"  {CODER.title}, {CODER.licence}\n"
+        f"  a download of {size / 1e9:.1f} GB ({size / SLOW_LINE / 60:.0f} minutes at 2 MB/s) into {folder}\n"
+        f"  {CODER.memory / 1e9:.1f} GB of memory while it runs; it is for trying the product, not for judging it\n"
+        "The product starts without waiting for the download. Without it a scripted demo answers; "
+        "`dial-agent model pull` gets it later.\n"
+        "Download it now? [y/N] "
+    )
+
+
+def _console() -> Console:
+    return Console(highlight=False, soft_wrap=True)
+
+
 @contextmanager
-def _shown(console: Console) -> Generator[Report]:
+def _progress(console: Console) -> Generator[Report]:
     if not console.is_terminal:
-        yield _Lines(console)
+        yield _progress_lines(console)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
@@ -84,16 +139,16 @@ def _shown(console: Console) -> Generator[Report]:
         yield report
 
 
-class _Lines:
-    """A line for every tenth."""
+def _progress_lines(console: Console) -> Report:
+    printed = -1
 
-    def __init__(self, console: Console) -> None:
-        self._console, self._told = console, -1
-
-    def __call__(self, progress: Bytes) -> None:
+    def report(progress: Bytes) -> None:
+        nonlocal printed
         if progress.waiting:
-            self._console.print("Another process downloads it; waiting for that.")
-        tenth = 100 * progress.done // progress.total // EVERY_PERCENT
-        if tenth > self._told:
-            self._told = tenth
-            self._console.print(f"{tenth * EVERY_PERCENT} %")
+            console.print("Another process downloads it; waiting for that.")
+        step = 100 * progress.done // progress.total // LOG_PERCENT
+        if step > printed:
+            printed = step
+            console.print(f"{step * LOG_PERCENT} %")
+
+    return report

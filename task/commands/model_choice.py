@@ -1,14 +1,18 @@
-"""Which model the local product uses: the first rule that applies."""
+"""Which model the local product uses: the first rule that applies, and the model on this machine behind one of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, TypeVar
 
 import aiohttp
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
-from task.commands.local_model import is_here, name_of, own_file
+from task.errors import SettingsError
+from task.local_model.catalogue import CODER
+from task.local_model.model import EmbeddedModel
+from task.local_model.weights import WeightStore, gguf_fault
 from task.settings import Settings
 
 OPENAI = "https://api.openai.com/v1"
@@ -26,7 +30,7 @@ class _Model(BaseModel):
 
 
 class _Listing(BaseModel):
-    data: list[_Model] = Field(default_factory=list[_Model])
+    data: list[_Model] = []
 
 
 class _Details(BaseModel):
@@ -39,7 +43,7 @@ class _Tag(BaseModel):
 
 
 class _Tags(BaseModel):
-    models: list[_Tag] = Field(default_factory=list[_Tag])
+    models: list[_Tag] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,31 +58,74 @@ class ChosenModel:
 
 
 async def choose_model(settings: Settings, *, behind_core: bool = False) -> ChosenModel:
-    """The model of the local product; `behind_core` asks for local Core itself, which never uses another Core."""
+    """The model of the local product; `behind_core` asks for local Core itself, which never uses another Core.
+
+    Raises:
+        SettingsError: the user's own model file is not a GGUF file.
+    """
     if not behind_core and "dial_endpoint" in settings.model_fields_set:
         return ChosenModel("dial", settings.deployment_name, f"DIAL_ENDPOINT is set: {settings.dial_endpoint}")
     if settings.core.model == "demo":
-        return _demo("AGENT_CORE__MODEL asks for it")
+        return ChosenModel("demo", DEMO_MODEL, "AGENT_CORE__MODEL asks for it")
     if settings.core.model == "config":
         return ChosenModel("config", settings.deployment_name, "AGENT_CORE__MODEL takes Core's configuration")
     if settings.core.model == "local":
-        return _local(settings, "AGENT_CORE__MODEL asks for it")
+        own_file(settings)
+        return ChosenModel("local", local_name(settings), "AGENT_CORE__MODEL asks for it")
     if settings.core.model == "upstream" or settings.openai_api_key or settings.openai_base_url:
         return await _upstream(settings)
     if found := await _ollama(settings):
         return found
-    if is_here(settings):
-        return _local(settings, "it is on this machine, and no other model is connected")
-    return _demo("no DIAL_ENDPOINT, no OPENAI_API_KEY or OPENAI_BASE_URL, no running Ollama, no local model")
-
-
-def _demo(reason: str) -> ChosenModel:
+    if own_file(settings) is not None or embedded_model(settings).found() is not None:
+        reason = "it is on this machine, and no other model is connected"
+        return ChosenModel("local", local_name(settings), reason)
+    reason = "no DIAL_ENDPOINT, no OPENAI_API_KEY or OPENAI_BASE_URL, no running Ollama, no local model"
     return ChosenModel("demo", DEMO_MODEL, reason)
 
 
-def _local(settings: Settings, reason: str) -> ChosenModel:
-    own_file(settings)
-    return ChosenModel("local", name_of(settings), reason)
+async def listed_models(base_url: str, api_key: str) -> list[str]:
+    """The ids that an OpenAI-compatible upstream lists; none when it does not answer in time."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    listing = await _fetched(f"{base_url}/models", _Listing, LISTING_TIMEOUT, headers)
+    return [model.id for model in listing.data]
+
+
+def weight_store(settings: Settings) -> WeightStore:
+    """Where downloaded models lie."""
+    return WeightStore(settings.local_model.folder or settings.cache_dir / "models")
+
+
+def own_file(settings: Settings) -> Path | None:
+    """The user's own GGUF file.
+
+    Raises:
+        SettingsError: it is not one.
+    """
+    file = settings.local_model.file
+    if file is not None and (fault := gguf_fault(file)):
+        raise SettingsError(f"AGENT_LOCAL_MODEL__FILE: {fault}.")
+    return file
+
+
+def local_name(settings: Settings) -> str:
+    """What the model on this machine is called everywhere: the known weights' name, or that of the user's file."""
+    return settings.local_model.file.stem if settings.local_model.file else CODER.name
+
+
+def embedded_model(settings: Settings) -> EmbeddedModel:
+    """The model on this machine as local Core runs it."""
+    local, own = settings.local_model, settings.local_model.file
+    return EmbeddedModel(
+        name=local_name(settings),
+        title=f"{own.stem} (on this machine)" if own else CODER.title,
+        store=weight_store(settings),
+        weights=None if own else CODER,
+        file=own,
+        context=local.context_tokens,
+        answer_tokens=local.answer_tokens,
+        threads=local.threads,
+        queue=local.queue,
+    )
 
 
 async def _upstream(settings: Settings) -> ChosenModel:
@@ -92,20 +139,12 @@ async def _upstream(settings: Settings) -> ChosenModel:
     return ChosenModel("upstream", name, reason, base_url, api_key)
 
 
-async def listed_models(base_url: str, api_key: str) -> list[str]:
-    """The ids an OpenAI-compatible upstream lists; none when it does not answer the question in time."""
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    listing = await _fetched(f"{base_url}/models", _Listing, LISTING_TIMEOUT, headers)
-    return [model.id for model in listing.data]
-
-
 async def _ollama(settings: Settings) -> ChosenModel | None:
     tags = await _fetched(f"{settings.ollama_local}/api/tags", _Tags, OLLAMA_TIMEOUT, {})
     names = [model.name for model in tags.models if model.details.family not in EMBEDDERS]
     if not names:
         return None
-    wanted = settings.deployment_name
-    name = wanted if wanted in names else names[0]
+    name = settings.deployment_name if settings.deployment_name in names else names[0]
     return ChosenModel("ollama", name, f"Ollama runs at {settings.ollama_local}", f"{settings.ollama_local}/v1")
 
 

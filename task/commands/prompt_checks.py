@@ -1,4 +1,4 @@
-"""What every request to the model costs before anybody has asked anything: context, tools and their schemas."""
+"""The checks of `dial-agent doctor` of what the model gets with every request: context, tools, and the gate's rules."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from collections.abc import Sequence
 
 from task.app import default_tools, mcp_specs
 from task.commands.checks import Check
+from task.commands.tools import discover_tools
 from task.context.prompt import context_prompt
 from task.context_setup import context_manager
 from task.conversation.pruning import text_tokens
 from task.errors import SettingsError
 from task.llm.window import schema_tokens
+from task.permission_setup import policy_of
+from task.permissions.policy import dead_rules
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
 from task.tools.base import BaseTool
-from task.tools.mcp.hub import Issue, MCPHub, ServerSpec
+from task.tools.mcp.hub import Issue, ServerSpec
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.names import fit
 from task.tools.toolbox import named
@@ -30,11 +33,33 @@ async def prompt_checks(settings: Settings) -> list[Check]:
         specs = mcp_specs(settings)
     except SettingsError as error:
         return [context, Check("MCP servers", "bad", str(error), "Rename one of them."), _prompt(settings, added)]
-    try:
-        tools, issues = await _tools(settings, specs)
-    except SettingsError:  # the row of the tools says so
-        tools, issues = [], ()
+    tools, issues = await _tools_and_issues(settings)
     return [context, *_servers(specs, issues), *_names(tools), *_schemas(tools), _prompt(settings, added)]
+
+
+def rules_check(settings: Settings) -> Check:
+    """Rules that can never decide: another one always comes first, or no tool has such a name."""
+    policy = policy_of(settings)
+    own = len(settings.permissions.rules)
+    dead = [found for found in dead_rules(policy.rules, _known_tools(settings)) if found.number <= own]
+    if dead:
+        rules = (f"rule {found.number} ({found.rule.describe()}) never decides: {found.reason}" for found in dead)
+        return Check(
+            "permission rules", "note", "; ".join(rules), "Remove it, or move it up in AGENT_PERMISSIONS__RULES."
+        )
+    if any(rule.action == "allow" and rule.trusted for rule in policy.rules):
+        text = f"{own} of your own; some allow calls even when text from outside is in the conversation (trusted)"
+        return Check("permission rules", "note", text, "Trust only what cannot do harm.")
+    return Check("permission rules", "ok", f"{own} of your own, {len(policy.rules) - own} of the product's")
+
+
+def _known_tools(settings: Settings) -> list[str] | None:
+    if settings.mcp_servers or settings.ddg_mcp_url:
+        return None  # their tools have names of their own
+    try:
+        return [tool.name for tool in default_tools(settings)]
+    except SettingsError:  # the row of the tools reports it
+        return None
 
 
 def _context(settings: Settings) -> tuple[Check, str]:
@@ -44,23 +69,22 @@ def _context(settings: Settings) -> tuple[Check, str]:
         return Check("context", "bad", str(error), "Correct the path or the persona, or remove it."), ""
     if manager is None:
         return Check("context", "ok", "none"), ""
-    made = context_prompt(manager, settings.context.persona)
-    warnings = [*manager.warnings, *(f"{name} has no room in the prompt" for name in made.left_out)]
+    rendered = context_prompt(manager, settings.context.persona)
+    warnings = [*manager.warnings, *(f"{name} has no room in the prompt" for name in rendered.left_out)]
     personas = manager.persona_ids()
     found = f"{len(manager.documents) - len(personas)} documents, {len(personas)} personas"
     if warnings:
-        mend = f"Correct {manager.path.name}, or the files and context settings it needs."
-        return Check("context", "note", "; ".join([found, *warnings]), mend), made.text
-    return Check("context", "ok", found), made.text
+        fix = f"Correct {manager.path.name}, or the files and context settings it needs."
+        return Check("context", "note", "; ".join([found, *warnings]), fix), rendered.text
+    return Check("context", "ok", found), rendered.text
 
 
-async def _tools(settings: Settings, specs: Sequence[ServerSpec]) -> tuple[list[BaseTool], Sequence[Issue]]:
-    own = default_tools(settings)
-    hub = MCPHub(specs)
+async def _tools_and_issues(settings: Settings) -> tuple[list[BaseTool], Sequence[Issue]]:
     try:
-        found = await hub.discover(None, named(own))
-    finally:
-        await hub.close()
+        own = default_tools(settings)
+        found = await discover_tools(settings, named(own))
+    except SettingsError:  # the row of the tools reports it
+        return [], ()
     return [*own, *found.tools], found.issues
 
 
@@ -70,8 +94,8 @@ def _servers(specs: Sequence[ServerSpec], issues: Sequence[Issue]) -> list[Check
             for issue in issues]  # fmt: skip
     for spec in specs:
         if spec.name not in silent:
-            told = "is asked with each caller's own key" if spec.forward_key else f"answers at {spec.url}"
-            rows.append(Check(f"MCP server {spec.name}", "ok", told))
+            found = "is asked with each caller's own key" if spec.forward_key else f"answers at {spec.url}"
+            rows.append(Check(f"MCP server {spec.name}", "ok", found))
     return rows
 
 
@@ -81,14 +105,14 @@ def _names(tools: Sequence[BaseTool]) -> list[Check]:
     alike: defaultdict[str, list[str]] = defaultdict(list)
     for tool in tools:
         alike[tool.name.casefold().replace("-", "_")].append(tool.name)
-    told = [f"{' and '.join(names)} differ in case or dashes only" for names in alike.values() if len(names) > 1]
-    told += [
+    clashes = [f"{' and '.join(names)} differ in case or dashes only" for names in alike.values() if len(names) > 1]
+    clashes += [
         f"{tool.mcp_tool_model.name} of a server is called {tool.name}, because its own name was taken"
         for tool in tools
         if isinstance(tool, MCPTool) and tool.name != fit(tool.mcp_tool_model.name)
     ]
-    if told:
-        return [Check("tool names", "note", "; ".join(told), "Offer only one of them: a model mixes such names up.")]
+    if clashes:
+        return [Check("tool names", "note", "; ".join(clashes), "Offer only one of them: a model mixes such names up.")]
     return [Check("tool names", "ok", f"{len(tools)}, all different")]
 
 

@@ -1,122 +1,165 @@
-"""List the agent's tools: the ones its settings give, and the ones a running agent offers."""
+"""The agent's tools: the ones its settings give, those of MCP servers, and the ones a running agent offers."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, TypeAdapter
+import aiohttp
+from pydantic import BaseModel, ValidationError
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from task.commands.checks import Check, own_tools
+from task.commands.companions import interpreter_obstacle
 from task.settings import Settings
-from task.tools.base import BaseTool
 
-LISTING_SECONDS = 30
-AGENT, INTERPRETER = "agent", "python interpreter"
-COMPANIONS = "`dial-agent up` adds {missing}, with servers of its own."
+if TYPE_CHECKING:
+    from task.tools.base import BaseTool
+    from task.tools.mcp.hub import Discovered
+    from task.tools.mcp.mcp_tool_model import MCPToolModel
+
+LISTING_SECONDS, INTERPRETER_SECONDS = 30, 3.0
+INTERPRETER, CODE_TOOL = "python interpreter", "execute_code"
+START = "Start it, or correct PYINTERPRETER_MCP_URL; the agent finds it when it is back."
+CORRECT = "Correct AGENT_MCP_TOKEN or PYINTERPRETER_MCP_URL, or the names by which that server lets itself be called."
+POINT = "Point PYINTERPRETER_MCP_URL at a server that has it, or unset it: `dial-agent up` starts its own."
 
 
-class ListedTool(BaseModel):
+@dataclass(frozen=True, slots=True)
+class ListedTool:
     """A tool as it is shown to people."""
 
     name: str
     description: str
     effects: list[str]
-    source: str = AGENT
+    source: str
 
 
-ListedTools = list[ListedTool]
-_LISTING = TypeAdapter(ListedTools)
-_NAMES = TypeAdapter(list[str])
+class _Ready(BaseModel):
+    tools: list[str]
 
 
-def listed(settings: Settings) -> ListedTools:
-    """The tools the agent would offer with these settings.
-
-    Raises:
-        SettingsError: a tool of `AGENT_TOOL_PATHS` cannot be loaded.
-    """
-    from task.app import default_tools
-    from task.tools.dial_files import DialFiles
-    from task.tools.offload import ReadFileLinesTool, SearchInFileTool
-    from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
-
-    def source(tool: BaseTool) -> str:
-        return INTERPRETER if isinstance(tool, PythonCodeInterpreterTool) else AGENT
-
-    files = DialFiles(settings.dial_endpoint)
-    return [
-        _shown(tool, source(tool))
-        for tool in (*default_tools(settings), ReadFileLinesTool(files), SearchInFileTool(files))
-    ]
-
-
-async def listed_with_servers(settings: Settings) -> tuple[ListedTools, list[str]]:
-    """All tools, those of MCP servers too, and sentences about the servers that do not answer.
-
-    Raises:
-        SettingsError: a tool cannot be loaded, or two servers have one name.
-    """
-    from task.commands.mcp_servers import discovered, interpreter_check
-    from task.tools.mcp.mcp_tool import MCPTool
-
-    own = listed(settings)
-    found = await discovered(settings, {tool.name for tool in own})
-    foreign = [_shown(tool, f"MCP {tool.client.name}") for tool in found.tools if isinstance(tool, MCPTool)]
-    python = await interpreter_check(settings)
-    silent = [f"No Python: {python.found}."] if python.state != "ok" else []
-    silent += [f"{issue.told}." for issue in found.issues]
-    return [*own, *foreign], [*silent, *_own_key(settings), *_companions(settings)]
-
-
-def _shown(tool: BaseTool, source: str) -> ListedTool:
-    return ListedTool(name=tool.name, description=tool.description, effects=sorted(tool.effects), source=source)
-
-
-def _own_key(settings: Settings) -> list[str]:
-    from task.app import mcp_specs
-
-    names = [spec.name for spec in mcp_specs(settings) if spec.forward_key]
-    return [f"The tools of {', '.join(names)} depend on each caller's own key."] if names else []
-
-
-def _companions(settings: Settings) -> list[str]:
-    missing = ["Python"] if settings.pyinterpreter_mcp_url is None else []
-    missing += ["web search"] if settings.ddg_mcp_url is None else []
-    return [COMPANIONS.format(missing=" and ".join(missing))] if missing else []
+class _Health(BaseModel):
+    sandbox_tier: str
 
 
 def show(settings: Settings, as_json: bool) -> None:
     """Print the tools as a table, or as one JSON array."""
-    tools, sentences = asyncio.run(listed_with_servers(settings))
+    tools, sentences = asyncio.run(list_with_servers(settings))
     if as_json:
-        print(_LISTING.dump_json(tools).decode())
+        print(json.dumps([asdict(tool) for tool in tools], ensure_ascii=False, separators=(",", ":")))
         return
     table = Table(box=SIMPLE)
     for heading in ("Tool", "From", "Effects", "Description"):
         table.add_column(heading, overflow="fold")
     for tool in tools:
-        effects = ", ".join(tool.effects) or "none"
-        table.add_row(Text(tool.name), Text(tool.source), effects, Text(_first_paragraph(tool.description)))
+        summary = " ".join(tool.description.strip().split("\n\n")[0].split())
+        table.add_row(Text(tool.name), Text(tool.source), ", ".join(tool.effects) or "none", Text(summary))
     console = Console(highlight=False)
     console.print(table)
     for sentence in sentences:
         console.print(Text(sentence))
 
 
-async def offered(agent_url: str) -> list[str] | None:
-    """The names of the tools that the running agent offers; None when it does not tell."""
-    import aiohttp
+async def list_with_servers(settings: Settings) -> tuple[list[ListedTool], list[str]]:
+    """All tools, those of MCP servers too, and sentences about the servers that do not answer.
 
+    Raises:
+        SettingsError: a tool cannot be loaded, or two servers have one name.
+    """
+    from task.app import mcp_specs
+    from task.tools.mcp.mcp_tool import MCPTool
+    from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
+
+    own = own_tools(settings)
+    tools = [_listed(tool, INTERPRETER if isinstance(tool, PythonCodeInterpreterTool) else "agent") for tool in own]
+    found = await discover_tools(settings, {tool.name for tool in own})
+    tools += [_listed(tool, f"MCP {tool.client.name}") for tool in found.tools if isinstance(tool, MCPTool)]
+    python = await interpreter_check(settings)
+    sentences = [f"No Python: {python.found}."] if python.state != "ok" else []
+    sentences += [f"{issue.told}." for issue in found.issues]
+    if forwarding := [spec.name for spec in mcp_specs(settings) if spec.forward_key]:
+        sentences.append(f"The tools of {', '.join(forwarding)} depend on each caller's own key.")
+    missing = ["Python"] if settings.pyinterpreter_mcp_url is None else []
+    missing += ["web search"] if settings.ddg_mcp_url is None else []
+    if missing:
+        sentences.append(f"`dial-agent up` adds {' and '.join(missing)}, with servers of its own.")
+    return tools, sentences
+
+
+async def discover_tools(settings: Settings, taken: Collection[str]) -> Discovered:
+    """The tools that the MCP servers offer beside those whose names are `taken`, and what is wrong with the others.
+
+    Raises:
+        SettingsError: two servers have one name.
+    """
+    from task.app import mcp_specs
+    from task.tools.mcp.hub import MCPHub
+
+    hub = MCPHub(mcp_specs(settings))
+    try:
+        return await hub.discover(None, taken)
+    finally:
+        await hub.close()
+
+
+async def interpreter_check(settings: Settings) -> Check:
+    """The row of `doctor`: whether Python code can be run, and how it is confined."""
+    from task.tools.mcp.failures import Fault, MCPFailure
+
+    url = settings.pyinterpreter_mcp_url
+    if url is None:
+        obstacle = interpreter_obstacle(settings)
+        found = f"cannot be started here: {obstacle}" if obstacle else "is started by `dial-agent up`"
+        return Check(INTERPRETER, "note" if obstacle else "ok", found)
+    try:
+        tools, tier = await asyncio.gather(_interpreter_tools(settings, url), _sandbox_tier(url))
+    except MCPFailure as failure:
+        wrong = failure.fault in (Fault.CREDENTIAL, Fault.ADDRESS)
+        return Check(INTERPRETER, "bad" if wrong else "note", f"{url}: {failure.told}", CORRECT if wrong else START)
+    names = [tool.name for tool in tools]
+    if CODE_TOOL not in names:
+        return Check(INTERPRETER, "bad", f"{url} has no tool {CODE_TOOL}, only {', '.join(names) or 'none'}", POINT)
+    return Check(INTERPRETER, "ok", f"answers at {url}" + (f"; sandbox: {tier}" if tier else "; a foreign server"))
+
+
+async def offered_tools(agent_url: str) -> list[str] | None:
+    """The names of the tools that the running agent offers; None when it does not list them."""
     timeout = aiohttp.ClientTimeout(LISTING_SECONDS)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"{agent_url}/ready") as response:
-            return _NAMES.validate_python((await response.json())["tools"])
-    except (aiohttp.ClientError, TimeoutError, ValueError, KeyError):
+            return _Ready.model_validate_json(await response.read()).tools
+    except (aiohttp.ClientError, TimeoutError, ValidationError):
         return None
 
 
-def _first_paragraph(text: str) -> str:
-    return " ".join(text.strip().split("\n\n")[0].split())
+def _listed(tool: BaseTool, source: str) -> ListedTool:
+    return ListedTool(tool.name, tool.description, sorted(tool.effects), source)
+
+
+async def _interpreter_tools(settings: Settings, url: str) -> list[MCPToolModel]:
+    from task.app import own_token
+    from task.tools.mcp.mcp_client import MCPClient
+
+    token, name = own_token(settings, url), "of the Python interpreter"
+    async with MCPClient(url, token=token, name=name, probe_seconds=INTERPRETER_SECONDS) as client:
+        return await client.get_tools()
+
+
+async def _sandbox_tier(url: str) -> str | None:
+    parts, timeout = urlsplit(url), aiohttp.ClientTimeout(INTERPRETER_SECONDS)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(f"{parts.scheme}://{parts.netloc}/health") as answer,
+        ):
+            return _Health.model_validate_json(await answer.read()).sandbox_tier
+    except (aiohttp.ClientError, TimeoutError, ValidationError):
+        return None

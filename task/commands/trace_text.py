@@ -1,4 +1,4 @@
-"""Traces as text for people, and as JSON lines."""
+"""Traces as text in columns for people, and as JSON lines."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ from collections.abc import Sequence
 
 import orjson
 
-from task.commands.columns import columns, harmless, one_line
 from task.runs.compare import Parting
 from task.store.records import iso
 from task.store.trace_records import Trace, TracedCall, TracedTurn
 
 HEADINGS = ("TRACE", "STARTED", "STATUS", "DOOR", "MODEL", "TURNS", "CALLS", "TOKENS", "COST", "SECONDS", "EXPERIMENT")
+WIDEST = 60  # characters of a column that is not the last
+
+
+def columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The rows under their headings, each column as wide as its widest entry; the last one is not cut."""
+    lines = [headings, *([*(_one_line(entry, WIDEST) for entry in row[:-1]), row[-1]] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = ("  ".join(entry.ljust(width) for entry, width in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(line.rstrip() for line in padded)
 
 
 def listing(traces: Sequence[Trace]) -> str:
@@ -21,7 +29,7 @@ def listing(traces: Sequence[Trace]) -> str:
     return columns(HEADINGS, [_row(trace) for trace in traces])
 
 
-def told(trace: Trace, *, full: bool = False) -> str:
+def details(trace: Trace, *, full: bool) -> str:
     """The trace as a person reads it: a line for each turn, with the time since the start."""
     lines = [f"{trace.trace_id}  {trace.status}  {trace.model}  {iso(trace.started_at)}"]
     facts = {
@@ -30,13 +38,13 @@ def told(trace: Trace, *, full: bool = False) -> str:
         "limits": "; ".join(trace.limits), "error": trace.error,
         "messages before": str(trace.history) if trace.history else None,
     }  # fmt: skip
-    lines += [f"  {name}: {one_line(value)}" for name, value in facts.items() if value]
+    lines += [f"  {name}: {_one_line(value)}" for name, value in facts.items() if value]
     calls = {call.call_id: call for call in trace.tool_calls}
     lines += ["", *(_turn(trace, turn, calls, full) for turn in trace.turns)]
     if trace.decisions:
         lines += ["", "decisions:"]
         for item in trace.decisions:
-            why = one_line(item.reason or item.by)
+            why = _one_line(item.reason or item.by)
             lines.append(f"  {item.verdict} {item.tool} ({item.call_id}){': ' + why if why else ''}")
     return "\n".join(lines)
 
@@ -58,7 +66,7 @@ def side_by_side(one: Trace, other: Trace) -> str:
 
 def difference(parted: Parting, one: str, other: str) -> str:
     """Where two runs part, and what differs there."""
-    place = {"end": "one run has no further turn", "status": "they end otherwise"}.get(parted.what, parted.what)
+    place = {"end": "one run has no further turn", "status": "they end differently"}.get(parted.what, parted.what)
     sides = "\n".join(f"  {name}: {_value(value)}" for name, value in ((one, parted.one), (other, parted.other)))
     return f"\nThey part at turn {parted.turn + 1}: {place}\n{sides}"
 
@@ -81,18 +89,30 @@ def _turn(trace: Trace, turn: TracedTurn, calls: dict[str, TracedCall], full: bo
     failed = turn.tool_call_id in calls and calls[turn.tool_call_id].failed
     name = f" {turn.name}" if turn.name else ""
     head = f"{since}  {turn.role}{name}{took}{' FAILED' if failed else ''}"
-    told = [head + ("" if full or turn.content is None else f"  {one_line(turn.content)}")]
+    lines = [head + ("" if full or turn.content is None else f"  {_one_line(turn.content)}")]
     if turn.content is None and turn.size:
-        told[0] += f"  ({turn.size} characters, not kept)"
+        lines[0] += f"  ({turn.size} characters, not kept)"
     if full and turn.content:
-        told += [f"    {harmless(line)}" for line in str(turn.content).expandtabs(4).splitlines()]
-    told += [f"{'':13}-> {call['name']} {one_line(call['arguments'] or '')} ({call['id']})" for call in turn.tool_calls]
-    return "\n".join(told)
+        lines += [f"    {_harmless(line)}" for line in str(turn.content).expandtabs(4).splitlines()]
+    lines += [
+        f"{'':13}-> {call['name']} {_one_line(call['arguments'] or '')} ({call['id']})" for call in turn.tool_calls
+    ]
+    return "\n".join(lines)
+
+
+def _one_line(value: object, most: int = 160) -> str:
+    text = _harmless(" ".join(str(value).split()))
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _harmless(line: str) -> str:
+    # A terminal would obey control characters.
+    return "".join(letter if letter.isprintable() else "?" for letter in line)
 
 
 def _value(value: object) -> str:
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    return one_line(text, 1000)
+    return _one_line(text, 1000)
 
 
 def _tokens(trace: Trace) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from task.commands.keys import Config, opened_store
+from task.commands.keys import Config, with_store
 
 if TYPE_CHECKING:
+    from task.store.store import Store
+    from task.store.trace_records import Trace
     from task.store.traces import TraceFilter
 
 DIFFERENT_EXIT = 1
@@ -40,14 +41,11 @@ def show_list(
     """List traces, the newest first."""
     from task.commands.trace_text import listing
 
-    async def work() -> None:
-        async with opened_store(config) as store:
-            page = await store.traces.list(None, limit, cursor, _which(session, experiment, status, door))
-        print(listing(page.items))
-        if page.cursor is not None:
-            print(f"there are more: --cursor {page.cursor}", file=sys.stderr)
-
-    asyncio.run(work())
+    wanted = _filter(session, experiment, status, door)
+    page = with_store(config, lambda store: store.traces.list(None, limit, cursor, wanted))
+    print(listing(page.items))
+    if page.cursor is not None:
+        print(f"there are more: --cursor {page.cursor}", file=sys.stderr)
 
 
 @app.command()
@@ -57,13 +55,9 @@ def show(
     config: Config = None,
 ) -> None:
     """Show one trace: its turns and calls with their times, tokens, decisions, limits."""
-    from task.commands.trace_text import told
+    from task.commands.trace_text import details
 
-    async def work() -> None:
-        async with opened_store(config) as store:
-            print(told(await store.traces.get(None, trace_id), full=full))
-
-    asyncio.run(work())
+    print(details(_trace(config, trace_id), full=full))
 
 
 @app.command()
@@ -78,39 +72,34 @@ def export(
     """Write traces as JSON lines with whole texts, the newest first."""
     from task.commands.trace_text import json_line
 
-    async def work() -> None:
-        which, cursor = _which(session, experiment, status, door), None
+    async def write(store: Store) -> None:
+        wanted, cursor = _filter(session, experiment, status, door), None
         with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as file:
-            async with opened_store(config) as store:
-                while True:
-                    page = await store.traces.list(None, PAGE, cursor, which)
-                    for listed in page.items:
-                        trace = await store.traces.get(None, listed.trace_id)
-                        file.write(json_line(trace))
-                    if (cursor := page.cursor) is None:
-                        return
+            while True:
+                page = await store.traces.list(None, PAGE, cursor, wanted)
+                for listed in page.items:
+                    file.write(json_line(await store.traces.get(None, listed.trace_id)))
+                if (cursor := page.cursor) is None:
+                    return
 
-    asyncio.run(work())
+    with_store(config, write)
 
 
 @app.command()
 def replay(trace_id: TraceId, config: Config = None) -> None:
     """Run a trace again, offline, with its recorded model and tools; exit code 1 when something else comes out."""
+    import asyncio
+
     from task.commands.trace_text import difference
     from task.runs.compare import parting
     from task.runs.replay import replayed
 
-    async def work() -> int:
-        async with opened_store(config) as store:
-            trace = await store.traces.get(None, trace_id)
-        parted = parting(trace, await replayed(trace))
-        if parted is None:
-            print(f"{trace_id}: {len(trace.turns)} turns replayed, the same as recorded ({trace.status})")
-            return 0
+    trace = _trace(config, trace_id)
+    parted = parting(trace, asyncio.run(replayed(trace)))
+    if parted is not None:
         print(difference(parted, "recorded", "replayed"))
-        return DIFFERENT_EXIT
-
-    raise typer.Exit(asyncio.run(work()))
+        raise typer.Exit(DIFFERENT_EXIT)
+    print(f"{trace_id}: {len(trace.turns)} turns replayed, the same as recorded ({trace.status})")
 
 
 @app.command()
@@ -121,18 +110,23 @@ def diff(
     from task.commands.trace_text import difference, side_by_side
     from task.runs.compare import parting
 
-    async def work() -> int:
-        async with opened_store(config) as store:
-            first, second = await store.traces.get(None, one), await store.traces.get(None, other)
-        print(side_by_side(first, second))
-        parted = parting(first, second)
-        print(difference(parted, one, other) if parted is not None else "\nBoth runs are the same, turn by turn.")
-        return 0 if parted is None else DIFFERENT_EXIT
+    async def both(store: Store) -> tuple[Trace, Trace]:
+        return await store.traces.get(None, one), await store.traces.get(None, other)
 
-    raise typer.Exit(asyncio.run(work()))
+    first, second = with_store(config, both)
+    print(side_by_side(first, second))
+    parted = parting(first, second)
+    if parted is not None:
+        print(difference(parted, one, other))
+        raise typer.Exit(DIFFERENT_EXIT)
+    print("\nBoth runs are the same, turn by turn.")
 
 
-def _which(session: str | None, experiment: str | None, status: str | None, door: str | None) -> TraceFilter:
+def _trace(config: Path | None, trace_id: str) -> Trace:
+    return with_store(config, lambda store: store.traces.get(None, trace_id))
+
+
+def _filter(session: str | None, experiment: str | None, status: str | None, door: str | None) -> TraceFilter:
     from task.store.traces import TraceFilter
 
     return TraceFilter(session_id=session, experiment=experiment, status=status, door=door)

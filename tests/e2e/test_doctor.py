@@ -29,7 +29,7 @@ async def test_before_the_first_start_nothing_is_wrong_and_the_notes_say_how_to_
         "python": "ok", "data folder": "ok", "state secret": "ok", "tools": "ok",
         "agent": "note", "core": "note", "model": "note",
     }  # fmt: skip
-    assert "make run" in found["core"].mend
+    assert "make run" in found["core"].fix
     assert "file_content_extraction_tool" in found["tools"].found
 
 
@@ -47,7 +47,7 @@ async def test_what_is_wrong_is_marked_and_mended(tmp_path: Path) -> None:
     assert {name for name, row in found.items() if row.state == "bad"} == {"data folder", "tools", "agent", "core"}
     assert found["state secret"].state == "note"
     assert "is in use by" in found["agent"].found
-    assert all(row.mend for row in found.values() if row.state != "ok")
+    assert all(row.fix for row in found.values() if row.state != "ok")
 
 
 async def test_a_real_core_without_the_agent_or_with_another_key_is_told(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from task.commands.sandbox import sandbox_check
+from task.commands.checks import sandbox_check
 from tests.support.up import dial_agent
 
 

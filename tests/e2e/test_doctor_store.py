@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from task.commands.checks import Check
-from task.commands.store_check import store_check
+from task.commands.checks import Check, store_check
 from task.llm.scripted import says
 from task.settings import load_settings
 from task.store.migrate import HEAD
@@ -51,13 +50,13 @@ async def test_before_the_first_start_there_is_no_store_and_none_is_made(tmp_pat
 
 async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     found = await row(tmp_path, "sqlite:////proc/nowhere/store.db")
-    assert (found.state, "cannot be made" in found.found, "AGENT_STORE__URL" in found.mend) == ("bad", True, True)
+    assert (found.state, "cannot be made" in found.found, "AGENT_STORE__URL" in found.fix) == ("bad", True, True)
 
 
 async def test_what_a_store_holds_is_told(tmp_path: Path) -> None:
     await filled(sqlite_url(tmp_path))
     found = await row(tmp_path, sqlite_url(tmp_path))
-    assert (found.state, found.mend) == ("ok", "")
+    assert (found.state, found.fix) == ("ok", "")
     assert f"SQLite in {tmp_path / 'store.db'}: answers; 2 sessions, 1 traces, 0." in found.found
 
 
@@ -68,7 +67,7 @@ async def test_what_a_store_holds_is_told(tmp_path: Path) -> None:
 async def test_how_far_its_tables_are_is_told(tmp_path: Path, version: str, state: str, told: str) -> None:
     await set_version(sqlite_url(tmp_path), version)
     found = await row(tmp_path, sqlite_url(tmp_path))
-    assert (found.state, bool(found.mend)) == (state, state != "ok")
+    assert (found.state, bool(found.fix)) == (state, state != "ok")
     assert told in found.found
 
 
@@ -77,7 +76,7 @@ async def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     found = await row(tmp_path, sqlite_url(tmp_path))
     assert found.state == "bad"
     assert "no database, or it is damaged" in found.found
-    assert "AGENT_STORE__URL" in found.mend
+    assert "AGENT_STORE__URL" in found.fix
 
 
 @pytest.mark.parametrize(
@@ -85,8 +84,8 @@ async def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
 )
 async def test_a_store_that_cannot_be_reached_is_told_without_its_password(tmp_path: Path, url: str) -> None:
     found = await row(tmp_path, url)
-    assert (found.state, "AGENT_STORE__URL" in found.mend) == ("bad", True)
-    assert "hush-hush" not in f"{found.found} {found.mend}"
+    assert (found.state, "AGENT_STORE__URL" in found.fix) == ("bad", True)
+    assert "hush-hush" not in f"{found.found} {found.fix}"
 
 
 async def test_the_command_prints_the_row_and_no_password(tmp_path: Path) -> None:

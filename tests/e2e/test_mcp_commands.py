@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from task.commands.mcp_servers import interpreter_check
-from task.commands.tools import listed_with_servers
+from task.commands.tools import interpreter_check, list_with_servers
 from task.settings import Settings, load_settings
 from tests.support.interpreter import TOKEN, RunningInterpreter, running_interpreter
 from tests.support.mcp_processes import ServerProcess, foreign_interpreter, mcp_peer
@@ -52,7 +51,7 @@ async def test_doctor_tells_an_interpreter_that_is_away_from_one_that_is_set_up_
         foreign = await interpreter_check(settings(tmp_path, PYINTERPRETER_MCP_URL=server.url))
     own = await interpreter_check(settings(tmp_path))
     assert (away.state, away.found) == ("note", f"{nobody}: The server of the Python interpreter cannot be reached")
-    assert (refused.state, "AGENT_MCP_TOKEN" in refused.mend) == ("bad", True)
+    assert (refused.state, "AGENT_MCP_TOKEN" in refused.fix) == ("bad", True)
     assert "refused the credentials (status 401)" in refused.found
     assert (other.state, "has no tool execute_code, only echo" in other.found) == ("bad", True)
     assert (foreign.state, foreign.found) == ("ok", f"answers at {server.url}; a foreign server")
@@ -67,7 +66,7 @@ async def test_tools_are_listed_with_where_they_come_from_and_what_does_not_answ
         {"name": "gone", "url": f"http://127.0.0.1:{free_port()}/mcp"},
         {"name": "library", "url": "toolset:library"},
     ]
-    tools, sentences = await listed_with_servers(settings(tmp_path, AGENT_MCP_SERVERS=json.dumps(servers)))
+    tools, sentences = await list_with_servers(settings(tmp_path, AGENT_MCP_SERVERS=json.dumps(servers)))
     sources = {tool.name: tool.source for tool in tools}
     assert (sources["calculator"], sources["read_file_lines"], sources["echo"]) == ("agent", "agent", "MCP peer")
     assert next(tool for tool in tools if tool.name == "write").effects == ["network", "read", "write"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from task.commands.local_model import embedded
+from task.commands.model_choice import embedded_model
 from task.settings import load_settings
 
-MODEL = embedded(load_settings())
+MODEL = embedded_model(load_settings())
 collect_ignore_glob = [] if MODEL.found() else ["test_*.py"]
 
 

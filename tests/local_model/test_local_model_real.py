@@ -16,7 +16,8 @@ import pytest
 
 from scripts.local_model import kept_state, running, speed, verdict
 from scripts.local_prompts import PROMPTS
-from task.commands.local_model import embedded, memory_of
+from task.commands.model import memory_bytes
+from task.commands.model_choice import embedded_model
 from task.conversation.messages import user
 from task.llm.base import Delta, ModelOptions
 from task.settings import load_settings
@@ -27,7 +28,7 @@ from tests.support.up import running_product
 
 pytestmark = [pytest.mark.local_model, pytest.mark.system, pytest.mark.timeout(3600)]
 SETTINGS = load_settings()
-MODEL = replace(embedded(SETTINGS), queue=0)
+MODEL = replace(embedded_model(SETTINGS), queue=0)
 
 STEPS = (  # what is asked of the sales below, and what the answer must hold
     ("What is 15% of the total sales?", "1,215"),
@@ -90,7 +91,7 @@ async def test_the_first_word_comes_in_time_and_the_memory_is_as_announced() -> 
     measured = await speed(MODEL, DEFAULT_TOOLS)
     assert measured.cold <= 12
     assert measured.warm <= 3
-    assert measured.memory == pytest.approx(memory_of(SETTINGS), rel=0.2)
+    assert measured.memory == pytest.approx(memory_bytes(SETTINGS), rel=0.2)
 
 
 async def test_what_it_read_beforehand_makes_the_next_start_short_and_a_damaged_copy_is_done_without() -> None:

@@ -6,7 +6,7 @@ import sys
 
 from rich.console import Console
 
-from task.commands.logs import PrefixedLines
+from task.commands.up_output import PrefixedLines
 
 
 def test_lines_are_told_apart_without_colour_and_without_being_cut() -> None:
@@ -20,7 +20,7 @@ def test_lines_are_told_apart_without_colour_and_without_being_cut() -> None:
 def test_when_nobody_reads_the_lines_any_more_the_process_ends_quietly() -> None:
     code = (
         "import signal, sys\n"
-        "from task.commands.logs import LogConsole\n"
+        "from task.commands.up_output import LogConsole\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
         "console = LogConsole()\n"
         "while True: console.print('line')\n"

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from task.commands.ports import free_port, holder_of, require_free
+from task.commands.addresses import free_port, holder_of, usable_port
 from task.errors import SettingsError
 
 
@@ -13,7 +13,7 @@ def test_a_port_in_use_names_the_process_and_the_setting() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         with pytest.raises(SettingsError) as caught:
-            require_free("127.0.0.1", port, "--port", "AGENT_PORT")
+            usable_port("127.0.0.1", port, "--port", "AGENT_PORT")
     told = str(caught.value)
     assert told.startswith(f"Port {port} is in use by ")
     assert f"(process {os.getpid()})" in told
@@ -22,10 +22,10 @@ def test_a_port_in_use_names_the_process_and_the_setting() -> None:
 
 def test_a_free_port_has_no_holder() -> None:
     port = free_port("127.0.0.1")
-    require_free("127.0.0.1", port, "--port", "AGENT_PORT")
+    usable_port("127.0.0.1", port, "--port", "AGENT_PORT")
     assert holder_of(port) is None
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"Nothing can listen on 192\.0\.2\.1"):
-        require_free("192.0.2.1", 5030, "--port", "AGENT_PORT")
+        usable_port("192.0.2.1", 5030, "--port", "AGENT_PORT")

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from task.commands.model_choice import ChosenModel
-from task.commands.table import overview
+from task.commands.up_output import overview
 
 
 def printed(*, page: bool) -> list[str]:

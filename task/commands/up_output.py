@@ -1,20 +1,24 @@
-"""What `dial-agent up` prints once it is ready: addresses, model, tools, what is missing, and a command to try."""
+"""What `dial-agent up` prints: the table of what runs, and the lines of its processes, each with its process's name."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.box import ROUNDED
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from task.commands.model_choice import ChosenModel
 
+LOG_WIDTH = 120
+COLOURS = ("cyan", "magenta", "yellow", "green", "blue")
 QUESTION = 'ask "What is the top sale for category A?" --file report.csv'
 ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
 REGISTER = "`dial-agent core-config` prints what to add to its configuration; `dial-agent doctor` checks it."
@@ -29,6 +33,31 @@ NO_MODEL = (
 )
 
 
+class LogConsole(Console):
+    """A terminal or a log; when nobody reads it any more, this process gets the signal to end."""
+
+    def __init__(self) -> None:
+        super().__init__(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+class PrefixedLines:
+    """Writes `name │ line`; the name keeps its colour and its width, and a pipe gets the same without colour."""
+
+    def __init__(self, console: Console, names: Sequence[str]) -> None:
+        self._console = console
+        self._width = max(map(len, names), default=0)
+        self._colours = {name: COLOURS[position % len(COLOURS)] for position, name in enumerate(names)}
+
+    def __call__(self, name: str, line: str) -> None:
+        prefix = (f"{name:<{self._width}} │ ", self._colours.get(name, "bold"))
+        self._console.print(Text.assemble(prefix, Text.from_ansi(line)), soft_wrap=True)
+
+
 def overview(
     agent_url: str,
     core_url: str,
@@ -39,7 +68,7 @@ def overview(
     *,
     page: bool = True,
 ) -> Table:
-    """The table that `dial-agent up` prints once; `companions` are names and addresses, `page` is the web page."""
+    """The table that is printed once; `companions` are names and addresses, `page` says that there is a web page."""
     table = Table(box=ROUNDED, show_header=False, title=f"Ready in {ready_seconds:.1f} s", title_justify="left")
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -49,21 +78,15 @@ def overview(
     table.add_row("DIAL Core", core_url if model.rule == "dial" else f"{core_url} (local, no account needed)")
     for name, url in companions:
         table.add_row(name, url)
-    label = LABELS.get(model.rule, "")
-    table.add_row("Model", Text(f"{model.name}{label}\nbecause {model.reason}"))
-    table.add_row("Tools", Text(_names(tools)))
+    table.add_row("Model", Text(f"{model.name}{LABELS.get(model.rule, '')}\nbecause {model.reason}"))
+    names = "could not be listed; `dial-agent tools` says why" if tools is None else ", ".join(tools)
+    table.add_row("Tools", Text(names))
     if model.rule == "demo":
         table.add_row("Missing", Text(NO_MODEL))
     if model.rule == "dial":
         table.add_row("Needed", Text(f"{core_url} must know this agent: {REGISTER}"))
     table.add_row("Stop", "Ctrl-C")
     return table
-
-
-def _names(tools: list[str] | None) -> str:
-    if tools is None:
-        return "could not be listed; `dial-agent tools` says why"
-    return ", ".join(tools)
 
 
 def example(core_url: str, model: ChosenModel) -> str:
