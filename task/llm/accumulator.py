@@ -21,8 +21,6 @@ def new_call_id() -> str:
 
 
 class _Call:
-    """A call in the making: what its fragments have told so far."""
-
     __slots__ = ("id", "index", "last", "name", "pieces")
 
     def __init__(self, index: int | None) -> None:
@@ -30,10 +28,10 @@ class _Call:
         self.id: str | None = None
         self.name: str | None = None
         self.pieces: list[str] = []
-        self.last = ""  # the last character that is not white space; most of them spare the parsing in complete()
+        self.last = ""  # the last character that is not white space: it spares complete() most attempts to parse
 
     def complete(self) -> bool:
-        """Whether the arguments are whole JSON already."""
+        """Whether the arguments are complete JSON."""
         if self.last not in ("}", "]", '"'):
             return False
         try:
@@ -42,14 +40,14 @@ class _Call:
             return False
         return True
 
-    def opened_anew_by(self, fragment: ToolCallDelta) -> bool:
-        """Whether a fragment without an id of its own starts another call after this one."""
+    def ended_by(self, fragment: ToolCallDelta) -> bool:
+        """Whether a fragment without an id starts another call."""
         if not fragment.name or self.name is None:
             return False
         return fragment.name != self.name or self.complete()
 
     def repeated_by(self, fragment: ToolCallDelta) -> bool:
-        """Whether a fragment with this call's id is in truth another whole call: some servers reuse one id."""
+        """Whether a fragment with this call's id belongs to another call: some servers reuse ids."""
         if not fragment.name or self.name is None:
             return False
         elsewhere = fragment.index is not None and self.index is not None and fragment.index != self.index
@@ -68,10 +66,10 @@ class _Call:
 
 
 class Accumulator:
-    """One answer of a model, grown delta by delta.
+    """One answer of a model, built delta by delta.
 
     A fragment of a tool call belongs to the call with its id; without an id to the newest call at its index; without
-    either to the newest call. It opens a new call where that call is already whole or has another name.
+    either to the newest call. It starts a new call if that call is complete or has another name.
     """
 
     def __init__(self, new_id: Callable[[], str] = new_call_id) -> None:
@@ -92,7 +90,7 @@ class Accumulator:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was said, thought, called or attached yet."""
+        """Whether there is no text, reasoning, call or attachment yet."""
         return not (self._texts or self._reasoning or self._calls or self._attachments)
 
     def add(self, delta: Delta) -> None:
@@ -111,7 +109,7 @@ class Accumulator:
                 self._attachments.append(attachment)
 
     def message(self) -> Message:
-        """The answer so far; every call has an id of its own and valid JSON arguments, `problem` tells what was not."""
+        """The answer so far; every call has a unique id and valid JSON arguments, `problem` says what was invalid."""
         calls = self._finished_calls()
         return Message(
             Role.ASSISTANT,
@@ -133,7 +131,7 @@ class Accumulator:
         if known is not None and not known.repeated_by(fragment):
             return known
         call = self._candidate(fragment.index)
-        if known is not None or call is None or call.id or call.complete() or call.opened_anew_by(fragment):
+        if known is not None or call is None or call.id or call.complete() or call.ended_by(fragment):
             call = self._open(fragment)
         call.id = fragment.id
         self._by_id[fragment.id or ""] = call
@@ -141,7 +139,7 @@ class Accumulator:
 
     def _call_at_place(self, fragment: ToolCallDelta) -> _Call:
         call = self._candidate(fragment.index)
-        return self._open(fragment) if call is None or call.opened_anew_by(fragment) else call
+        return self._open(fragment) if call is None or call.ended_by(fragment) else call
 
     def _candidate(self, index: int | None) -> _Call | None:
         return self._current if index is None else self._by_index.get(index)
@@ -155,10 +153,10 @@ class Accumulator:
         finished: dict[str, ToolCall] = {}
         for call in self._calls:
             if call.id is None:
-                call.id = self._new_id()  # kept, so that asking twice gives the same message
+                call.id = self._new_id()  # kept, so that the message stays the same
             done = self._finished(call, call.id)
             if finished.get(done.id) == done:
-                continue  # the same call told twice
+                continue  # the same call sent twice
             if done.id in finished:
                 call.id = self._new_id()
                 done = self._finished(call, call.id)
@@ -166,13 +164,13 @@ class Accumulator:
         return tuple(finished.values())
 
     def _finished(self, call: _Call, call_id: str) -> ToolCall:
-        arguments, problem = _checked("".join(call.pieces), cut_off=self.finish_reason == "length")
+        arguments, problem = _parsed("".join(call.pieces), cut_off=self.finish_reason == "length")
         # A name that breaks the pattern would make every later request of the conversation invalid.
         name = _NOT_IN_A_NAME.sub("_", call.name or "unnamed")[:64]
         return ToolCall(call_id, FunctionCall(name, arguments), problem=problem)
 
 
-def _checked(raw: str, *, cut_off: bool) -> tuple[str, str | None]:
+def _parsed(raw: str, *, cut_off: bool) -> tuple[str, str | None]:
     text = raw.strip()
     if text in ("", "null"):
         return "{}", None
@@ -181,7 +179,8 @@ def _checked(raw: str, *, cut_off: bool) -> tuple[str, str | None]:
     except orjson.JSONDecodeError as error:
         return "{}", _problem(error, len(text), cut_off=cut_off)
     if not isinstance(value, dict):
-        return "{}", f"The arguments must be a JSON object, not {_kind(value)}."
+        kinds: dict[type, str] = {list: "an array", str: "a string", bool: "a boolean"}
+        return "{}", f"The arguments must be a JSON object, not {kinds.get(type(value), 'a number')}."
     return text, None
 
 
@@ -190,8 +189,3 @@ def _problem(error: json.JSONDecodeError, length: int, *, cut_off: bool) -> str:
         return f"The arguments were cut off by the length limit after {length} characters; ask for less at once."
     place = f"line {error.lineno} column {error.colno} (character {error.pos} of {length})"
     return f"The arguments are not valid JSON: {error.msg.split(':')[0]} at {place}."
-
-
-def _kind(value: object) -> str:
-    kinds: dict[type, str] = {list: "an array", str: "a string", bool: "a boolean"}
-    return kinds.get(type(value), "a number")

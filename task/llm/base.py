@@ -1,4 +1,4 @@
-"""What a chat model is: something that streams deltas for messages and tool schemas."""
+"""The interface of chat models: a stream of deltas for messages and tool schemas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """A fragment of a call as the provider sent it; what is absent is None, `arguments` is text or a whole object."""
+    """A fragment of a call as the provider sent it; `arguments` is text or a whole object."""
 
     index: int | None = None
     id: str | None = None
@@ -41,10 +41,10 @@ class AttachmentDelta:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one model request; usages are added up over a run.
+    """Tokens of one model request.
 
-    `cached_tokens` are those of the prompt that the provider knew already, `reasoning_tokens` those of the completion
-    that were not shown.
+    `cached_tokens` is the part of the prompt that the provider had cached, `reasoning_tokens` the part of the
+    completion that was not shown.
     """
 
     prompt_tokens: int = 0
@@ -63,23 +63,23 @@ class Usage:
         return Usage(*map(sub, self.counts, other.counts))
 
     def by_model(self, asked: str) -> dict[str, Usage]:
-        """The tokens by the model that took them, when the model `asked` was asked."""
+        """The tokens by the model that used them, for a request to the model `asked`."""
         return {asked: self}
 
 
 @dataclass(frozen=True, slots=True)
 class DelegatedUsage(Usage):
-    """Tokens of a request to a deployment that tells which models it asked itself; `models` are theirs."""
+    """Tokens of a request to a deployment that reports the usage of the `models` it called."""
 
     models: tuple[tuple[str, Usage], ...] = ()
 
     def by_model(self, asked: str) -> dict[str, Usage]:
-        told: dict[str, Usage] = {}
+        reported: dict[str, Usage] = {}
         for model, usage in self.models:
-            told[model] = told.get(model, Usage()) + usage
-        unknown = self - sum(told.values(), Usage())
+            reported[model] = reported.get(model, Usage()) + usage
+        unknown = self - sum(reported.values(), Usage())
         rest = Usage(*(max(count, 0) for count in unknown.counts))
-        return {**told, asked: told.get(asked, Usage()) + rest} if rest != Usage() else told
+        return {**reported, asked: reported.get(asked, Usage()) + rest} if rest != Usage() else reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ Delta = TextDelta | ReasoningDelta | ToolCallDelta | AttachmentDelta | Usage | F
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """A request's parameters in OpenAI's names; what is None is not sent. `extra` is sent as it is."""
+    """A request's parameters in OpenAI's names; None is not sent, `extra` is sent as it is."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -106,17 +106,17 @@ class ModelOptions:
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def over(self, **given: Any) -> ModelOptions:
-        """These options with those in their place that are given and not None."""
+        """These options, replaced by those of `given` that are not None."""
         return replace(self, **{name: value for name, value in given.items() if value is not None})
 
 
 class ChatModel(Protocol):
     """A model behind some provider.
 
-    Yields deltas as they arrive, in order. A stream that ended well has yielded exactly one Finish.
+    Yields deltas as they arrive, in order; a complete stream contains exactly one `Finish`.
 
     Raises:
-        ProviderError: the provider refused, failed, or the stream broke off (also without a finish reason).
+        ProviderError: the provider refused, failed, or the stream ended early, which includes without a finish reason.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Read the chunks of an OpenAI-shaped chat completion as deltas."""
+"""Parse the chunks of an OpenAI-shaped chat completion into deltas."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from task.llm.failures import INTERRUPTED, MALFORMED, stream_failure
 from task.llm.sse import DONE, EVENT_LIMIT, EventTooLong, SseReader
 
 _WRONG_SHAPE = (orjson.JSONDecodeError, AttributeError, TypeError, KeyError, IndexError)
-_END_SECONDS = 0.25  # how long the connection may take to end after [DONE], to be used again
+_END_SECONDS = 0.25  # how long the connection may take to end after [DONE] to be reused
 
 
 async def chat_deltas(
     pieces: AsyncGenerator[bytes], secrets: Iterable[str] = (), event_limit: int = EVENT_LIMIT
 ) -> AsyncGenerator[Delta]:
-    """The deltas of an answer's bytes, then its usage where it was told, then its one `Finish`.
+    """The deltas in an answer's bytes, then its usage if there was one, then its one `Finish`.
 
     Raises:
         ProviderError: the provider reports a failure in the stream, sends no chunks, or stops without a finish reason.
@@ -54,21 +54,19 @@ async def chat_deltas(
 
 
 class _Answer:
-    """What the chunks so far have told besides deltas."""
-
-    __slots__ = ("_reader", "_secrets", "_told", "done", "failure", "finish_reason", "usage")
+    __slots__ = ("_reader", "_secrets", "_started", "done", "failure", "finish_reason", "usage")
 
     def __init__(self, secrets: Iterable[str], event_limit: int) -> None:
         self._reader = SseReader(event_limit)
         self._secrets = secrets
-        self._told = False
+        self._started = False  # whether a chunk has been parsed
         self.done = False
         self.failure: ProviderError | None = None
         self.finish_reason = ""
         self.usage: Usage | None = None
 
     def feed(self, piece: bytes) -> Iterator[Delta]:
-        """What the piece tells, read as it is asked for: the first word does not wait for the others beside it."""
+        """The deltas of a piece, parsed lazily: the first word does not wait for the others in the same piece."""
         try:
             payloads = self._reader.feed(piece)
         except EventTooLong as error:
@@ -77,14 +75,14 @@ class _Answer:
         return self._read(payloads)
 
     def close(self) -> Iterable[Delta]:
-        """What the end of the stream completes; afterwards `failure` tells whether the answer is whole."""
+        """The deltas that the end of the stream completes; afterwards `failure` is None if the answer is complete."""
         if self.done:
             return []
         deltas = [*self._read(self._reader.close())]
         if self.finish_reason and (self.failure is None or self.failure.code == MALFORMED):
             self.failure = None  # only a torn last line after the answer's end
-        elif self.failure is None or (self._told and self.failure.code == MALFORMED):
-            self.failure = _interrupted() if self._told else _malformed()
+        elif self.failure is None or (self._started and self.failure.code == MALFORMED):
+            self.failure = _interrupted() if self._started else _malformed()
         return deltas
 
     def _read(self, payloads: list[bytes]) -> Iterator[Delta]:
@@ -104,7 +102,7 @@ class _Answer:
     def _read_chunk(self, chunk: dict[str, Any], deltas: list[Delta]) -> None:
         if chunk.get("error") or chunk.get("object") == "error":
             return self._end(stream_failure(chunk.get("error") or chunk, self._secrets))
-        self._told = True
+        self._started = True
         if usage := chunk.get("usage"):
             self.usage = _usage(usage, chunk.get("statistics"))
         if not (choices := chunk.get("choices")):
@@ -124,14 +122,13 @@ class _Answer:
 
 
 def _usage(usage: dict[str, Any], statistics: Any) -> Usage:
-    """The told tokens; DIAL tells beside them which models took how many."""
     counts = (
         usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0,
         _detail(usage, "prompt_tokens_details", "cached_tokens"),
         _detail(usage, "completion_tokens_details", "reasoning_tokens"),
     )  # fmt: skip
-    told = statistics.get("usage_per_model") if isinstance(statistics, dict) else None
-    models = tuple(filter(None, map(_model_usage, told))) if isinstance(told, list) else ()
+    per_model = statistics.get("usage_per_model") if isinstance(statistics, dict) else None  # an extension of DIAL's
+    models = tuple(filter(None, map(_model_usage, per_model))) if isinstance(per_model, list) else ()
     return DelegatedUsage(*counts, models=models) if models else Usage(*counts)
 
 
@@ -143,10 +140,10 @@ def _detail(usage: dict[str, Any], group: str, name: str) -> int:
             return 0
 
 
-def _model_usage(told: Any) -> tuple[str, Usage] | None:
-    match told:
+def _model_usage(item: Any) -> tuple[str, Usage] | None:
+    match item:
         case {"model": str(model)} if model:
-            numbers = [told.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")]
+            numbers = [item.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")]
             return (model, Usage(*numbers)) if all(type(number) is int for number in numbers) else None
         case _:
             return None
@@ -156,7 +153,7 @@ def _read_delta(delta: dict[str, Any], deltas: list[Delta]) -> None:
     if content := delta.get("content"):
         deltas.append(TextDelta(content if isinstance(content, str) else _joined(content)))
         if len(delta) == 1:
-            return  # nearly every chunk of a text is this and nothing else
+            return  # nearly every chunk of a text has nothing else
     if calls := delta.get("tool_calls"):
         deltas.extend(tool_call_delta(call) for call in calls)
     if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
@@ -193,11 +190,11 @@ def _interrupted() -> ProviderError:
 
 
 def _malformed() -> ProviderError:
-    return ProviderError("The model provider sent something that is no chat completion.", code=MALFORMED)
+    return ProviderError("The model provider's answer is not a chat completion.", code=MALFORMED)
 
 
 async def _drain(pieces: AsyncGenerator[bytes]) -> None:
-    """Read on to the connection's end, which is usually here already: only then can it be used again."""
+    # To the connection's end, which has usually arrived: only then can it be reused.
     try:
         async with asyncio.timeout(_END_SECONDS):
             async for _ in pieces:

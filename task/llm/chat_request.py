@@ -1,4 +1,4 @@
-"""Write a chat completion request in OpenAI's shape, with a provider's differences applied."""
+"""Build chat completion requests in OpenAI's shape, adapted to each provider's differences."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from task.llm.base import ModelOptions, ToolSchema
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How requests to one kind of provider differ from OpenAI's plain form.
+    """How requests to one kind of provider differ from OpenAI's basic form.
 
-    `refused`: names of `ModelOptions` (or of its `extra`) that are not sent. `empty_content`: what stands for missing
-    text beside tool calls. `replays_reasoning`: whether a message with calls takes its `reasoning_content` along, where
-    it has some or always. `call_extra`: what every call of the history carries in addition. `key_header`:
-    `Authorization` (as bearer) or another header (as it is). `api_version`: sent where the address names none.
+    `refused`: fields of `ModelOptions` (or of its `extra`) that are not sent. `empty_content`: how missing text beside
+    tool calls is sent. `replays_reasoning`: whether `reasoning_content` is sent with a message that has calls.
+    `call_extra`: fields added to every call of the history. `key_header`: `Authorization` (as bearer) or another header
+    (as it is). `api_version`: sent unless the address contains one.
     """
 
     name: str
@@ -30,21 +30,21 @@ class Profile:
     refused: frozenset[str] = frozenset()
     system_role: Role = Role.SYSTEM
     empty_content: Literal["absent", "text"] = "absent"
-    replays_reasoning: Literal["never", "told", "always"] = "never"
+    replays_reasoning: Literal["never", "present", "always"] = "never"
     call_extra: Mapping[str, Any] | None = None
     streams_usage: bool = True
     key_header: str = "Authorization"
     api_version: str | None = None
 
     def dropped(self, options: ModelOptions) -> tuple[str, ...]:
-        """The caller's parameters that this provider will not get; a trace says so."""
+        """The given options that are not sent to this provider, for the trace."""
         return tuple(
             sorted(name for name in self.refused if getattr(options, name, options.extra.get(name)) is not None)
         )
 
 
 _SAMPLING = frozenset({"temperature", "top_p"})
-_TOP_K = frozenset({"top_k"})  # no part of OpenAI's API; those who speak it strictly answer with a 400
+_TOP_K = frozenset({"top_k"})  # not in OpenAI's API; strict servers answer with a 400
 
 GENERIC = Profile("generic")
 OPENAI = Profile("openai", max_tokens_field="max_completion_tokens", refused=_TOP_K)
@@ -58,20 +58,20 @@ AZURE = Profile("azure", key_header="api-key", api_version="2024-10-21", refused
 GEMINI = Profile(
     "gemini",
     refused=_TOP_K | {"seed", "frequency_penalty", "presence_penalty", "logit_bias", "parallel_tool_calls"},
-    # Gemini 3 refuses calls without its signature; this is the stand-in that its documentation gives for calls whose
-    # signature is not kept: https://ai.google.dev/gemini-api/docs/thought-signatures
+    # Gemini 3 refuses calls without its signature; this is the documented placeholder for calls whose signature was not
+    # kept: https://ai.google.dev/gemini-api/docs/thought-signatures
     call_extra=MappingProxyType(
         {"extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}}
     ),
 )
-# It accepts these and ignores them: https://platform.claude.com/docs/en/api/openai-sdk
+# Anthropic accepts these and ignores them: https://platform.claude.com/docs/en/api/openai-sdk
 ANTHROPIC = Profile(
     "anthropic",
     refused=_TOP_K | {"seed", "reasoning_effort", "presence_penalty", "frequency_penalty", "logit_bias"},
 )
 # https://api-docs.deepseek.com/guides/thinking_mode: a call without its reasoning, even if empty, is a 400.
 DEEPSEEK = Profile("deepseek", empty_content="text", replays_reasoning="always")
-THINKING = Profile("thinking", replays_reasoning="told")
+THINKING = Profile("thinking", replays_reasoning="present")
 BASIC = Profile("basic", empty_content="text", streams_usage=False)
 
 PROFILES: Mapping[str, Profile] = MappingProxyType(
@@ -93,32 +93,29 @@ _HOSTS = (
 
 
 def profile_for(model: str, base_url: str | None = None) -> Profile:
-    """The profile for a model's name behind an address; None stands for DIAL, where only the name tells.
+    """The profile for a model's name at an address; None is DIAL, where only the name is known.
 
-    The host decides how a request is sent, a reasoning model's name which parameters it may carry.
+    The host decides how a request is sent, a reasoning model's name which parameters it may contain.
     """
     host = (urlsplit(base_url).hostname or "") if base_url else ""
     profile = next((profile for ending, profile in _HOSTS if host == ending or host.endswith(ending)), GENERIC)
     if _REASONING_MODEL.search(model.lower()):
-        return replace(REASONING, name=_joined(profile), key_header=profile.key_header, api_version=profile.api_version)
+        name = REASONING.name if profile in (GENERIC, OPENAI) else f"{profile.name}-{REASONING.name}"
+        return replace(REASONING, name=name, key_header=profile.key_header, api_version=profile.api_version)
     if profile is GENERIC and _THINKING_MODEL.search(model):
         return THINKING
     return profile
 
 
-def _joined(profile: Profile) -> str:
-    return REASONING.name if profile in (GENERIC, OPENAI) else f"{profile.name}-{REASONING.name}"
-
-
 _OPTIONS = ("temperature", "top_p", "stop", "seed", "reasoning_effort")
-_SYSTEM = Role.SYSTEM  # looked for in the enum it would cost more than the rest of the question
+_SYSTEM = Role.SYSTEM  # an enum member is slow to look up
 _ONLY_WITH_TOOLS = ("tool_choice", "parallel_tool_calls")
 
 
 def request_body(
     model: str, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions, profile: Profile
 ) -> bytes:
-    """The request as JSON. Nothing that is None is sent: DIAL Core 0.25 answers nulls with an empty 400."""
+    """The request as JSON, without nulls: DIAL Core 0.25 answers them with an empty 400."""
     body: dict[str, Any] = {
         "model": model,
         "messages": [_wire_message(message, profile) for message in messages],
@@ -132,30 +129,30 @@ def request_body(
 
 
 def _parameters(options: ModelOptions, profile: Profile, *, with_tools: bool) -> dict[str, Any]:
-    told = {name: getattr(options, name) for name in _OPTIONS}
-    told |= {profile.max_tokens_field: options.max_tokens, "tool_choice": options.tool_choice}
-    told |= options.extra
+    given = {name: getattr(options, name) for name in _OPTIONS}
+    given |= {profile.max_tokens_field: options.max_tokens, "tool_choice": options.tool_choice}
+    given |= options.extra
     withheld = profile.refused if with_tools else profile.refused.union(_ONLY_WITH_TOOLS)
-    return {name: value for name, value in told.items() if value is not None and name not in withheld}
+    return {name: value for name, value in given.items() if value is not None and name not in withheld}
 
 
 def _wire_message(message: Message, profile: Profile) -> dict[str, Any]:
     wire = message.as_dict()
     if message.tool_calls:
-        _dress_calls(wire, message, profile)
+        _adapt_calls(wire, message, profile)
     elif message.role is _SYSTEM:
         wire["role"] = profile.system_role.value
     elif message.custom_content and message.role is Role.USER:
-        # Only a DIAL deployment is asked with files beside the text.
+        # Only requests to a DIAL deployment have files beside the text.
         wire["custom_content"] = {"attachments": [item.as_dict() for item in message.custom_content.attachments]}
     return wire
 
 
-def _dress_calls(wire: dict[str, Any], message: Message, profile: Profile) -> None:
+def _adapt_calls(wire: dict[str, Any], message: Message, profile: Profile) -> None:
     if profile.empty_content == "text" and message.content is None:
         wire["content"] = ""
     reasoning = message.reasoning_content
-    if profile.replays_reasoning == "always" or (profile.replays_reasoning == "told" and reasoning):
+    if profile.replays_reasoning == "always" or (profile.replays_reasoning == "present" and reasoning):
         wire["reasoning_content"] = reasoning or ""
     if profile.call_extra:
         wire["tool_calls"] = [{**call, **profile.call_extra} for call in wire["tool_calls"]]

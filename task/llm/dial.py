@@ -1,4 +1,4 @@
-"""Chat models that DIAL Core serves as deployments."""
+"""Chat models that DIAL Core serves as deployments, their listings, and the credentials that Core accepts."""
 
 from __future__ import annotations
 
@@ -15,21 +15,19 @@ from task.conversation.messages import Message
 from task.llm.base import Delta, ModelOptions, ToolSchema
 from task.llm.chat_chunks import chat_deltas
 from task.llm.chat_request import Profile, profile_for, request_body
-from task.llm.transport import RETRIES, Post, Retries, answer_bytes
+from task.llm.transport import RETRIES, Retries, answer_bytes
 from task.llm.window import ANSWER_TOKENS
 
 
 class UserToken(str):
-    """A token of an identity provider. It goes where a key goes, and is shown to DIAL Core as a bearer token."""
+    """A token of an identity provider: passed around like a key, sent to DIAL Core as a bearer token."""
 
     __slots__ = ()
 
 
 def core_headers(secret: str) -> dict[str, str]:
-    """The header that shows DIAL Core a key or a token."""
-    if isinstance(secret, UserToken):
-        return {"Authorization": f"Bearer {secret}"}
-    return {"Api-Key": str(secret)}
+    """The header that authenticates with a key or a token."""
+    return {"Authorization": f"Bearer {secret}"} if isinstance(secret, UserToken) else {"Api-Key": str(secret)}
 
 
 class ClientCredentials(TypedDict, total=False):
@@ -40,16 +38,15 @@ class ClientCredentials(TypedDict, total=False):
 
 
 def client_credentials(secret: str) -> ClientCredentials:
-    """The arguments that have aidial-client show a key or a token."""
+    """The arguments with which aidial-client authenticates with a key or a token."""
     return {"bearer_token": str(secret)} if isinstance(secret, UserToken) else {"api_key": str(secret)}
 
 
 @dataclass(frozen=True, slots=True)
 class DialChatModel:
-    """A deployment of the Core at `endpoint`, asked with the key or token of this one request; `headers` travel
-    on.
+    """A deployment of the Core at `endpoint`, called with one caller's key or token and forwarded `headers`.
 
-    Without `profile` the deployment's name tells it.
+    Without `profile` the deployment's name determines it.
     """
 
     session: aiohttp.ClientSession
@@ -70,8 +67,8 @@ class DialChatModel:
     ) -> AsyncGenerator[Delta]:
         profile = self.profile or profile_for(self.deployment)
         body = request_body(self.deployment, messages, tools, options, profile)
-        post = Post(self._url(), body, {**self.headers, **core_headers(self.api_key)})
-        return chat_deltas(answer_bytes(self.session, post, self.retries), (self.api_key,))
+        headers = {**self.headers, **core_headers(self.api_key)}
+        return chat_deltas(answer_bytes(self.session, self._url(), body, headers, self.retries), (self.api_key,))
 
     def _url(self) -> str:
         path = f"{self.endpoint.rstrip('/')}/openai/deployments/{quote(self.deployment, safe='/')}/chat/completions"
@@ -88,24 +85,24 @@ class _Facts:
 
 
 class ModelListings:
-    """Asks Core's listings with the caller's key and keeps what it heard for five minutes."""
+    """Core's listings, requested with the caller's key and kept for five minutes."""
 
     def __init__(self, session: aiohttp.ClientSession, endpoint: str) -> None:
         self._session, self._endpoint = session, endpoint.rstrip("/")
         self._kept: TTLCache[str, _Facts] = TTLCache(1000, KEPT_SECONDS)
 
     async def accepts_images(self, model: str, api_key: str) -> bool:
-        """Whether the model's listing names pictures among its input types; False when Core does not tell."""
+        """Whether the model's listing has pictures among its input types; False if it is not available."""
         facts = await self._facts(model, api_key)
         return facts is not None and facts.images
 
     async def request_tokens(self, model: str, api_key: str) -> int | None:
-        """How many tokens a request may have, with room for the answer left; None when Core does not tell."""
+        """How many tokens a request may have, with room left for the answer; None if the listing does not name it."""
         facts = await self._facts(model, api_key)
         return facts.request_tokens if facts is not None else None
 
     async def chat_models(self, api_key: str) -> list[str]:
-        """The ids of the chat models the caller may use, in Core's order; empty when Core does not tell."""
+        """The ids of the chat models that the caller may use, in Core's order; empty if Core does not answer."""
         listing = await self._get("/openai/models", api_key)
         items = cast("list[dict[str, Any]]", (listing or {}).get("data") or [])
         return [str(item["id"]) for item in items if (item.get("capabilities") or {}).get("chat_completion")]
@@ -132,8 +129,8 @@ class ModelListings:
 
 
 def _request_tokens(limits: Any) -> int | None:
-    told = cast("dict[str, Any]", limits) if isinstance(limits, dict) else {}
-    prompt, total = told.get("max_prompt_tokens"), told.get("max_total_tokens")
+    fields = cast("dict[str, Any]", limits) if isinstance(limits, dict) else {}
+    prompt, total = fields.get("max_prompt_tokens"), fields.get("max_total_tokens")
     if isinstance(prompt, int) and prompt > 0:
         return prompt
     return total - min(ANSWER_TOKENS, total // 4) if isinstance(total, int) and total > 0 else None

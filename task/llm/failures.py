@@ -1,4 +1,4 @@
-"""Turn what a provider says about its failures into ProviderErrors: no bodies and no keys in what people read."""
+"""Turn a provider's failures into ProviderErrors whose texts for people contain no bodies and no keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MALFORMED = "malformed_answer"
 _TEXT_LIMIT = 500
 _KEY = re.compile(r"\bsk-[\w*.-]+")
 _TAG = re.compile(r"<(script|style).*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
-# vLLM, Anthropic, Gemini and llama.cpp say it in words only.
+# vLLM, Anthropic, Gemini and llama.cpp have no code for it.
 _TOO_LONG = re.compile(
     r"maximum context length|prompt is too long|context (length|size|window).{0,40}exceed|exceeds? .{0,60}context|"
     r"input token count .{0,60}exceeds",
@@ -41,7 +41,7 @@ _SENTENCES = {
 def http_failure(
     status: int, body: bytes, headers: Mapping[str, str], secrets: Iterable[str], now: datetime | None = None
 ) -> ProviderError:
-    """The error that an HTTP answer other than 200 stands for; `body` may be JSON, plain text or HTML."""
+    """The error for an HTTP status other than 200; `body` may be JSON, plain text or HTML."""
     error = _error_object(body)
     failure = _failure(status, error if error is not None else {"message": _plain(body)}, secrets)
     failure.retry_after = retry_after(headers, now or datetime.now(UTC))
@@ -49,23 +49,20 @@ def http_failure(
 
 
 def stream_failure(error: Any, secrets: Iterable[str] = ()) -> ProviderError:
-    """The error that an `error` event inside a stream stands for; status 500 unless it names another."""
+    """The error for an `error` event inside a stream; its status is 500 unless the event names another."""
     fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": str(error)}
     return _failure(_status_in(fields) or 500, fields, secrets)
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds that the provider asks to wait; the header holds seconds or a date."""
+    """Seconds that the provider asks to wait; the header contains seconds or a date."""
     value = headers.get("Retry-After", "").strip()
     try:
-        seconds = float(value) if value[:1].isdecimal() or value[:1] == "-" else _seconds_until(value, now)
+        numeric = value[:1].isdecimal() or value[:1] == "-"
+        seconds = float(value) if numeric else (parsedate_to_datetime(value) - now).total_seconds()
     except (TypeError, ValueError):
         return None
     return max(seconds, 0.0)
-
-
-def _seconds_until(date: str, now: datetime) -> float:
-    return (parsedate_to_datetime(date) - now).total_seconds()
 
 
 def _failure(status: int, error: Mapping[str, Any], secrets: Iterable[str]) -> ProviderError:
@@ -85,7 +82,7 @@ def _failure(status: int, error: Mapping[str, Any], secrets: Iterable[str]) -> P
 
 
 def _error_object(body: bytes) -> dict[str, Any] | None:
-    """The `error` of a JSON body: an object, a text, the body itself, or the first item where the body is a list."""
+    # The `error` of a JSON body: an object, a text, the body itself, or the first item if the body is a list.
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -100,8 +97,8 @@ def _error_object(body: bytes) -> dict[str, Any] | None:
 
 
 def _text(error: Mapping[str, Any]) -> str:
-    told = error.get("message") or error.get("detail") or error.get("error_description") or ""
-    return told if isinstance(told, str) else orjson.dumps(told).decode()
+    text = error.get("message") or error.get("detail") or error.get("error_description") or ""
+    return text if isinstance(text, str) else orjson.dumps(text).decode()
 
 
 def _code(error: Mapping[str, Any], text: str) -> str | None:

@@ -11,14 +11,14 @@ from task.conversation.messages import Message
 from task.llm.base import Delta, ModelOptions, ToolSchema
 from task.llm.chat_chunks import chat_deltas
 from task.llm.chat_request import Profile, profile_for, request_body
-from task.llm.transport import RETRIES, Post, Retries, answer_bytes
+from task.llm.transport import RETRIES, Retries, answer_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class OpenAIChatModel:
     """`model` at `base_url`, the part before `/chat/completions`; a query such as `?api-version=…` is kept.
 
-    Without `profile` the address and the model's name tell it.
+    Without `profile` the address and the model's name determine it.
     """
 
     session: aiohttp.ClientSession
@@ -38,16 +38,15 @@ class OpenAIChatModel:
     ) -> AsyncGenerator[Delta]:
         profile = self.profile or profile_for(self.model, self.base_url)
         body = request_body(self.model, messages, tools, options, profile)
-        post = Post(completions_url(self.base_url, profile.api_version), body, self._headers(profile.key_header))
-        return chat_deltas(answer_bytes(self.session, post, self.retries), (self.api_key,))
-
-    def _headers(self, key_header: str) -> dict[str, str]:
-        key = f"Bearer {self.api_key}" if key_header == "Authorization" else self.api_key
-        return {**self.headers, key_header: key} if self.api_key else dict(self.headers)
+        url, headers = completions_url(self.base_url, profile.api_version), dict(self.headers)
+        if self.api_key:
+            bearer = profile.key_header == "Authorization"
+            headers[profile.key_header] = f"Bearer {self.api_key}" if bearer else self.api_key
+        return chat_deltas(answer_bytes(self.session, url, body, headers, self.retries), (self.api_key,))
 
 
 def completions_url(base_url: str, api_version: str | None = None) -> str:
-    """The address of the endpoint; `api_version` becomes a query parameter where there is none yet."""
+    """The endpoint's address; `api_version` becomes a query parameter unless the address contains one."""
     address, _, query = base_url.partition("?")
     if api_version and "api-version=" not in query and "/openai/v1" not in address:
         query = f"{query}&api-version={api_version}".lstrip("&")

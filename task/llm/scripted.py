@@ -1,4 +1,4 @@
-"""A chat model that plays a script: for tests, and for the labelled demo."""
+"""A chat model that plays a script: for tests, replayed traces and the labelled demo."""
 
 from __future__ import annotations
 
@@ -39,15 +39,21 @@ Event = Delta | Pause | ProviderError
 class Reply:
     """One answer as data: deltas in order, pauses between them, or an error in their place.
 
-    A reply that ends without a `Finish` ends well: with `tool_calls` where it has calls, else with `stop`.
+    Without a `Finish` it ends with `tool_calls` if it has calls, else with `stop`.
     """
 
     events: tuple[Event, ...]
 
     def __and__(self, other: Reply) -> Reply:
-        """This reply and then `other`, as one answer; calls are numbered through."""
+        """This reply and then `other`, as one answer; calls are numbered consecutively."""
         shift = len(self.calls)
-        return Reply((*self.events, *(_shifted(event, shift) for event in other.events)))
+        numbered = (
+            replace(event, index=event.index + shift)
+            if isinstance(event, ToolCallDelta) and event.index is not None
+            else event
+            for event in other.events
+        )
+        return Reply((*self.events, *numbered))
 
     @property
     def calls(self) -> tuple[ToolCallDelta, ...]:
@@ -55,14 +61,8 @@ class Reply:
 
     @property
     def finish(self) -> Finish:
-        told = next((event for event in self.events if isinstance(event, Finish)), None)
-        return told or Finish("tool_calls" if self.calls else "stop")
-
-
-def _shifted(event: Event, shift: int) -> Event:
-    if not isinstance(event, ToolCallDelta) or event.index is None:
-        return event
-    return replace(event, index=event.index + shift)
+        finish = next((event for event in self.events if isinstance(event, Finish)), None)
+        return finish or Finish("tool_calls" if self.calls else "stop")
 
 
 def says(*pieces: str, pause: float = 0.0, reasoning: str = "", usage: Usage | None = None) -> Reply:
@@ -81,7 +81,7 @@ def wants(tool: str, /, **arguments: Any) -> Reply:
 
 
 def fails(error: ProviderError) -> Reply:
-    """An error; after `&` it breaks the answer off in the middle."""
+    """An error; after `&` it interrupts the answer."""
     return Reply((error,))
 
 
@@ -89,10 +89,10 @@ Chooser = Callable[[Sequence[Message], Sequence[ToolSchema]], Reply]
 
 
 class ScriptedModel:
-    """Plays its replies in order, then asks `then`; keeps every request unless told not to.
+    """Plays its replies in order, then those of `then`; records every request with `keep_requests`.
 
     Raises:
-        ProviderError: the script says so, or it has come to its end.
+        ProviderError: it is the script's next event, or the script has ended.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ScriptedModel:
     def from_file(cls, path: Path, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> ScriptedModel:
         """The model that a YAML file describes; shape: `ScriptFile`."""
         script = load_script(path)
-        replies = script.first_replies()
+        replies = [data.reply() for data in script.replies]
         return cls(*replies, name=script.name, then=script.reply, keep_requests=False, sleep=sleep)
 
     @property
@@ -183,7 +183,7 @@ class ReplyData(_Data):
     finish: str | None = None
 
     def reply(self, values: Mapping[str, str] | None = None) -> Reply:
-        """The reply; with `values`, `$name` in texts and arguments is filled in."""
+        """The reply; with `values`, `$name` in texts and arguments is replaced."""
         fill = partial(_filled, values=values)
         pieces = [self.text] if isinstance(self.text, str) else self.text
         pieces = [fill(piece) for piece in pieces if piece]
@@ -198,7 +198,7 @@ class ReplyData(_Data):
 
 
 class When(_Data):
-    """When a rule fits: the last message's role, a file attached to it (by extension or MIME type), a tool offered."""
+    """A rule's condition: the last message's role, a file attached to it (extension or MIME type), a tool offered."""
 
     last: Literal["user", "tool"] | None = None
     attached: list[str] | None = None
@@ -206,7 +206,7 @@ class When(_Data):
 
 
 class Rule(ReplyData):
-    """A reply for every request that `when` fits. With `attached`, its calls are made once for each fitting file."""
+    """A reply to every request that `when` fits. With `attached`, its calls are made once per fitting file."""
 
     when: When = When()
 
@@ -214,16 +214,13 @@ class Rule(ReplyData):
 class ScriptFile(_Data):
     """A scripted model: its name, replies for the first requests, then the first rule that fits.
 
-    Templates know `$tools` (names offered), `$results` (the newest tool results, quoted and cut) and, where the rule
-    asks for an attachment, `$title`, `$type` and `$url`.
+    Templates may use `$tools` (names offered), `$results` (the newest tool results, quoted and cut) and, if the rule
+    requires an attachment, `$title`, `$type` and `$url`.
     """
 
     name: str
     replies: list[ReplyData] = []
     rules: list[Rule] = []
-
-    def first_replies(self) -> list[Reply]:
-        return [data.reply() for data in self.replies]
 
     def reply(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Reply:
         offered = [str(tool["function"]["name"]) for tool in tools]
@@ -235,8 +232,10 @@ class ScriptFile(_Data):
 
 
 def load_script(path: Path) -> ScriptFile:
-    """Raises:
-    SettingsError: the file is not there or not a script; one line.
+    """Read a script from a YAML file.
+
+    Raises:
+        SettingsError: the file is missing or not a script; one line.
     """
     try:
         return ScriptFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
@@ -268,7 +267,6 @@ def _applied(
 
 
 def _attachments(message: Message | None) -> list[dict[str, str]]:
-    """The files that the block at the end of a message lists: title, type and url of each."""
     _, found, block = message.text().rpartition(f"{_BLOCK}\n") if message else ("", "", "")
     lines = [_ATTACHED.match(line) for line in block.strip().splitlines()] if found else []
     return [line.groupdict() for line in lines if line is not None]

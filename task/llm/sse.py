@@ -1,4 +1,4 @@
-"""Read server-sent events from pieces of bytes, wherever they were cut."""
+"""Parse server-sent events from pieces of bytes, wherever they were split."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class EventTooLong(ValueError):
-    """One event has outgrown the reader's limit."""
+    """One event is larger than the reader's limit."""
 
 
 class SseReader:
-    """Bytes in, the payloads of whole events out; `[DONE]` is a payload like any other.
+    """Turns bytes into the payloads of whole events; `[DONE]` is a payload like any other.
 
-    Comments and other fields than `data` are dropped. A body that is JSON instead of events comes out of `close()` as
-    one payload, and so does a last event that lacks its blank line.
+    Comments and fields other than `data` are dropped. `close()` returns a body that is JSON instead of events as one
+    payload, and a last event without its blank line.
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
     """
 
@@ -53,7 +53,7 @@ class SseReader:
         return [payload for block in blocks if (payload := _payload(block)) is not None]
 
     def close(self) -> list[bytes]:
-        """What is left when the bytes have ended."""
+        """The payloads that remain at the end of the bytes."""
         rest = self._released()
         if self._is_json:
             return [rest]
@@ -81,7 +81,7 @@ class SseReader:
 
 
 def _unified(data: bytes) -> bytes:
-    """Every line end as a line feed; a carriage return at the very end stays, it may be half of one."""
+    # A carriage return at the very end stays: it may be half of a line end.
     held = b"\r" if data.endswith(b"\r") else b""
     return _LINE_END.sub(b"\n", data.removesuffix(held)) + held
 

@@ -20,14 +20,13 @@ _SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key"})
 _ERROR_BODY_LIMIT = 64 * 1024
 _CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 _UNSENDABLE = (aiohttp.NonHttpUrlClientError, ValueError)  # aiohttp.InvalidURL is a ValueError too
-_LARGE_BODY = 2**20  # from here on aiohttp wants a file, so that writing does not hold the loop
+_LARGE_BODY = 2**20  # a larger body goes to aiohttp as a file, so that writing it does not block the event loop
 
 
 def new_session(read_seconds: float = 300.0) -> aiohttp.ClientSession:
-    """The connection pool that a composition root opens once and every model shares.
+    """The connection pool that a composition root opens once, in the running loop, and all models share.
 
-    Call it inside the running loop. No bound on connections, since each stands for a running answer; `read_seconds`:
-    the longest silence within an answer.
+    Connections are not limited, since each one is a running answer; `read_seconds`: the longest silence within one.
     """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, limit_per_host=0, keepalive_timeout=30),
@@ -38,10 +37,10 @@ def new_session(read_seconds: float = 300.0) -> aiohttp.ClientSession:
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """When a request is tried again: only before the answer's first byte, `attempts` times in all.
+    """When a request is retried: only before the answer's first byte, `attempts` tries in all.
 
-    Tried again are connection errors, 408, 409, 429 and 5xx. A `Retry-After` up to `patience` seconds is waited for; a
-    longer one ends the trying at once. Without one the wait is about `pause` seconds, then twice as long each time.
+    Retried are connection errors, 408, 409, 429 and 5xx. A `Retry-After` of up to `patience` seconds is honoured; a
+    longer one ends the retries. Without one the wait is about `pause` seconds, then twice as long each time.
     """
 
     attempts: int = 3
@@ -51,7 +50,7 @@ class Retries:
     jitter: Callable[[], float] = random.random
 
     def wait(self, attempt: int, error: ProviderError) -> float | None:
-        """Seconds until the next try; None: there is none."""
+        """Seconds until the next try; None: no retry."""
         if attempt >= self.attempts or not _worth_another_try(error):
             return None
         if error.retry_after is not None:
@@ -62,22 +61,27 @@ class Retries:
 RETRIES = Retries()
 
 
-@dataclass(frozen=True, slots=True)
-class Post:
-    """One POST of JSON; `url` is percent-encoded already, the key is among `headers`."""
+async def answer_bytes(
+    session: aiohttp.ClientSession, url: str, body: bytes, headers: Mapping[str, str], retries: Retries
+) -> AsyncGenerator[bytes]:
+    """The bytes of the answer to a POST of JSON; closing or cancelling the generator closes the connection.
 
-    url: str
-    body: bytes
-    headers: Mapping[str, str]
-
-
-async def answer_bytes(session: aiohttp.ClientSession, post: Post, retries: Retries) -> AsyncGenerator[bytes]:
-    """The answer's bytes as they arrive; closing or cancelling the generator closes the connection.
+    `url` is percent-encoded already, `headers` contain the key.
 
     Raises:
         ProviderError: the provider could not be reached, refused, failed or broke off.
     """
-    response, piece = await _opened(session, post, retries)
+    attempt = 1
+    while True:
+        try:
+            response, piece = await _open(session, url, body, headers)
+            break
+        except ProviderError as error:
+            wait = retries.wait(attempt, error)
+            if wait is None:
+                raise
+        await retries.sleep(wait)
+        attempt += 1
     try:
         while piece:
             yield piece
@@ -85,38 +89,30 @@ async def answer_bytes(session: aiohttp.ClientSession, post: Post, retries: Retr
     except _CONNECTION_ERRORS as error:
         raise _failure(error) from error
     finally:
-        _let_go(response)
+        _release(response)
 
 
-async def _opened(session: aiohttp.ClientSession, post: Post, retries: Retries) -> tuple[aiohttp.ClientResponse, bytes]:
-    attempt = 1
-    while True:
-        try:
-            return await _tried(session, post)
-        except ProviderError as error:
-            wait = retries.wait(attempt, error)
-            if wait is None:
-                raise
-        await retries.sleep(wait)
-        attempt += 1
-
-
-async def _tried(session: aiohttp.ClientSession, post: Post) -> tuple[aiohttp.ClientResponse, bytes]:
-    data = post.body if len(post.body) < _LARGE_BODY else io.BytesIO(post.body)
-    headers = {**_HEADERS, **post.headers}
+async def _open(
+    session: aiohttp.ClientSession, url: str, body: bytes, headers: Mapping[str, str]
+) -> tuple[aiohttp.ClientResponse, bytes]:
+    data = body if len(body) < _LARGE_BODY else io.BytesIO(body)
     try:
-        # A redirect is not followed: it would carry the key to another host.
-        response = await session.post(URL(post.url, encoded=True), data=data, headers=headers, allow_redirects=False)
+        response = await session.post(
+            URL(url, encoded=True),
+            data=data,
+            headers={**_HEADERS, **headers},
+            allow_redirects=False,  # a redirect would take the key to another host
+        )
     except _UNSENDABLE as error:
         raise ProviderError("The model provider's address, key or a header is not valid.", code="unsendable") from error
     except _CONNECTION_ERRORS as error:
         raise _failure(error) from error
     try:
         if response.status != 200:
-            raise http_failure(response.status, await _start_of(response), response.headers, _secrets(post.headers))
+            raise http_failure(response.status, await _error_body(response), response.headers, _secrets(headers))
         return response, await response.content.readany()
     except BaseException as error:
-        _let_go(response)
+        _release(response)
         if isinstance(error, _CONNECTION_ERRORS):
             raise _failure(error) from error
         raise
@@ -132,16 +128,14 @@ def _secrets(headers: Mapping[str, str]) -> list[str]:
     return [value.removeprefix("Bearer ") for name, value in headers.items() if name.lower() in _SECRET_HEADERS]
 
 
-def _let_go(response: aiohttp.ClientResponse) -> None:
-    """Put the connection back after an answer's end; in the middle of an answer close it, so that the peer stops."""
+def _release(response: aiohttp.ClientResponse) -> None:
     if response.content.at_eof():
         response.release()
-    else:
+    else:  # closed in the middle of an answer, so that the provider stops
         response.close()
 
 
-async def _start_of(response: aiohttp.ClientResponse) -> bytes:
-    """As much of an error's body as is worth reading."""
+async def _error_body(response: aiohttp.ClientResponse) -> bytes:
     body = b""
     while len(body) < _ERROR_BODY_LIMIT and (piece := await response.content.readany()):
         body += piece
@@ -149,7 +143,7 @@ async def _start_of(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _failure(error: Exception) -> ProviderError:
-    """No address in the words: it may hold a key; the cause stays attached for the log."""
+    # The texts name no address: it may contain a key. The cause stays attached for the log.
     if isinstance(error, aiohttp.ConnectionTimeoutError | aiohttp.ClientConnectorError):
         return ProviderError("The model provider cannot be reached.", code=CONNECTION_FAILED)
     if isinstance(error, TimeoutError):

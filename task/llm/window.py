@@ -18,10 +18,10 @@ from task.llm.failures import CONTEXT_LENGTH
 
 logger = logging.getLogger(__name__)
 
-ANSWER_TOKENS = 4096  # kept free for the answer where a limit is for both
-SMALL = 3000  # tokens that every model takes, so that nobody has to be asked about its limit
+ANSWER_TOKENS = 4096  # kept free for the answer if a limit covers both
+SMALL = 3000  # tokens that every model accepts, so that its limit need not be looked up
 NOTE_TOKENS = 400
-# Cut deeper than needed: the steps that follow then only add to the same beginning, which providers have cached.
+# Cut deeper than needed: the following steps then only add to the same beginning, which providers cache.
 CUT_TO = 0.75
 _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+|\d{4,}")
 
@@ -32,10 +32,10 @@ async def _unknown() -> int | None:
 
 @dataclass(slots=True)
 class ContextWindow:
-    """One model's room for one run. `limit` tells how many tokens a request may have; None: nobody knows.
+    """Keeps one run's requests to one model within `limit` tokens (None: unknown).
 
-    What is over the limit is pruned, with a note in its place that names what was left out; the conversation itself
-    stays whole. Where the limit is unknown or the estimate was wrong, the provider's refusal tells it.
+    What exceeds the limit is pruned and replaced by a note about what was left out; the conversation itself stays
+    complete. If the limit is unknown or the estimate was wrong, it is derived from the provider's refusal.
     """
 
     limit: Callable[[], Awaitable[int | None]] = _unknown
@@ -47,7 +47,7 @@ class ContextWindow:
     _weight: int = field(init=False, default=0)
 
     async def fitted(self, messages: list[Message], tools: Sequence[ToolSchema]) -> list[Message]:
-        """The messages as they can be sent; the same list where nothing is too long."""
+        """The messages as they can be sent; the same list if nothing is too long."""
         if not self._known:
             if self._tokens_of(messages) + schema_tokens(tools) < SMALL:
                 return messages
@@ -59,7 +59,7 @@ class ContextWindow:
     def shorter(
         self, messages: list[Message], tools: Sequence[ToolSchema], refusal: ProviderError
     ) -> list[Message] | None:
-        """The messages for another try after a refusal; None: it was not about their length, or nothing can go."""
+        """The messages for a retry after a refusal; None: length was not the reason, or nothing can be left out."""
         if refusal.code != CONTEXT_LENGTH:
             return None
         total = sum(map(message_tokens, messages)) + schema_tokens(tools)
@@ -89,13 +89,13 @@ class ContextWindow:
 
 
 def _begins_with(messages: Sequence[Message], earlier: Sequence[Message]) -> bool:
-    """Whether the messages are those of an earlier request of this run and more; a run only adds."""
+    # A run only adds messages to those of its earlier requests.
     known = len(earlier)
     return 0 < known <= len(messages) and messages[known - 1] is earlier[-1]
 
 
 def schema_tokens(tools: Sequence[ToolSchema]) -> int:
-    """Tokens that the tools' schemas cost in every request."""
+    """Tokens that the tools' schemas take in every request."""
     return int(len(orjson.dumps(list(tools))) / BYTES_PER_TOKEN) if tools else 0
 
 
@@ -107,6 +107,6 @@ def _pruned(messages: Sequence[Message], room: Budget) -> list[Message]:
 
 
 def _share(text: str) -> float:
-    """How much of the request may stay: refusals name the limit and the request's size, in tokens of the provider's."""
+    # The share of the request that may stay: refusals name the limit and the request's size in the provider's tokens.
     numbers = sorted({int(number.replace(",", "")) for number in _NUMBER.findall(text)})[-2:]
     return max(0.9 * numbers[0] / numbers[1], 0.05) if len(numbers) == 2 else 0.5

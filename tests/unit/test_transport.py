@@ -12,7 +12,7 @@ import pytest
 from task.errors import ProviderError
 from task.llm.failures import CONNECTION_FAILED, INTERRUPTED, TIMEOUT
 from task.llm.scripted import says
-from task.llm.transport import Post, Retries, answer_bytes, new_session
+from task.llm.transport import Retries, answer_bytes, new_session
 from tests.support.clock import FakeClock
 from tests.support.upstream import (
     RESET,
@@ -36,13 +36,16 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
+Post = tuple[str, bytes, dict[str, str]]
+
+
 def post(peer: Upstream, body: bytes = BODY) -> Post:
-    return Post(f"{peer.url}/chat/completions", body, {"Authorization": "Bearer sk-test"})
+    return f"{peer.url}/chat/completions", body, {"Authorization": "Bearer sk-test"}
 
 
 async def answer(session: aiohttp.ClientSession, request: Post, clock: FakeClock | None = None) -> bytes:
     retries = Retries(sleep=(clock or FakeClock(runs=True)).sleep, jitter=lambda: 1.0)
-    return b"".join([piece async for piece in answer_bytes(session, request, retries)])
+    return b"".join([piece async for piece in answer_bytes(session, *request, retries)])
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
@@ -138,7 +141,7 @@ async def test_cancelling_closes_the_connection_at_once(session: aiohttp.ClientS
 
 async def test_leaving_the_answer_early_closes_the_connection(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(hanging(says("1175"), chunks=2)) as peer:
-        async with aclosing(answer_bytes(session, post(peer), Retries())) as pieces:
+        async with aclosing(answer_bytes(session, *post(peer), Retries())) as pieces:
             await anext(pieces)
         await peer.disconnected(1, within=1.0)
 
