@@ -4,12 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import shutil
+import socket
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
-from task.embedding.client import Embedder
+from tests.support.isolation import OUTSIDE, hide_environment, without_services
+
+# Before the first import of the product, which sets a variable of its own.
+HOME = tempfile.mkdtemp(prefix="dial-agent-home-")
+hide_environment(HOME)
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(HOME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def foreign_directory() -> Generator[None]:
+    """Tests run in a folder without anybody's `.env` and `dial-agent.yaml`."""
+    before = Path.cwd()
+    os.chdir(HOME)
+    yield
+    os.chdir(before)
+
+
+@pytest.fixture(autouse=True)
+def isolation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reaches the user's own services; those marked for it see the user's environment as it is."""
+    if any(mark.name == "local_model" or mark.name.startswith("live_") for mark in request.node.iter_markers()):
+        for name, value in OUTSIDE.items():
+            monkeypatch.setenv(name, value)
+    else:
+        monkeypatch.setattr(socket.socket, "connect", without_services(socket.socket.connect))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -26,6 +57,8 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.fixture(scope="session")
 def embedding_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of an embedding process that is ready: loading the model takes seconds, so tests share one."""
+    from task.embedding.client import Embedder
+
     folder = tmp_path_factory.getbasetemp() / "embedder"
     embedder = Embedder(folder)
     asyncio.run(embedder.embed(["ready"]))

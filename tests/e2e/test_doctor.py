@@ -10,8 +10,9 @@ import aiohttp
 from task.commands.checks import Check, machine_checks, service_checks
 from task.settings import load_settings
 from tests.support.core import local_core
+from tests.support.isolation import NO_OLLAMA
 from tests.support.ports import free_port
-from tests.support.up import NO_OLLAMA, dial_agent
+from tests.support.up import dial_agent
 from tests.support.upstream import openai_upstream
 
 

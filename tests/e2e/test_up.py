@@ -14,7 +14,8 @@ import psutil
 
 from task.commands.checks import service_checks
 from task.settings import load_settings
-from tests.support.up import NO_OLLAMA, RunningProduct, dial_agent, running_product
+from tests.support.isolation import NO_OLLAMA
+from tests.support.up import RunningProduct, dial_agent, running_product
 
 QUESTION = "What is the top sale for category A?"
 REPORT = "Date,Category,Sales\n2025-10-01,A,1200\n2025-10-05,A,1700\n2025-10-05,B,1200\n"

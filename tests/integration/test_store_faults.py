@@ -16,7 +16,8 @@ from task.runs.traces import TraceRecorder, TraceStart
 from task.store.store import Store, open_store
 from tests.support.stores import OWNER, opened, sqlite_url
 
-DYING = Path(__file__).parent.parent / "support" / "dying_run.py"
+ROOT = Path(__file__).parents[2]
+DYING = ROOT / "tests" / "support" / "dying_run.py"
 
 
 async def traced_run(store: Store, session_id: str) -> str:
@@ -95,7 +96,7 @@ async def test_an_answer_that_ends_on_a_full_disk_is_kept_when_there_is_room_aga
 async def test_a_run_killed_in_the_middle_can_be_read_and_is_marked_interrupted(tmp_path: Path) -> None:
     url = sqlite_url(tmp_path)
     child = await asyncio.create_subprocess_exec(
-        sys.executable, str(DYING), url, cwd=Path.cwd(), env={"PYTHONPATH": "."}, stdout=asyncio.subprocess.PIPE
+        sys.executable, str(DYING), url, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, stdout=asyncio.subprocess.PIPE
     )
     assert child.stdout is not None
     async with asyncio.timeout(30):

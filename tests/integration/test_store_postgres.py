@@ -28,7 +28,8 @@ from tests.support.stores import OWNER, opened
 from tests.support.traced import traced
 
 pytestmark = pytest.mark.system
-DYING = Path(__file__).parent.parent / "support" / "dying_run.py"
+ROOT = Path(__file__).parents[2]
+DYING = ROOT / "tests" / "support" / "dying_run.py"
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ async def test_an_approval_asked_here_is_answered_there(pair: tuple[Store, Store
 
 async def test_a_process_killed_in_the_middle_leaves_an_interrupted_run(server: PostgresServer) -> None:
     child = await asyncio.create_subprocess_exec(
-        sys.executable, str(DYING), server.url, cwd=Path.cwd(), env={"PYTHONPATH": "."}, stdout=asyncio.subprocess.PIPE
+        sys.executable, str(DYING), server.url, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, stdout=asyncio.subprocess.PIPE
     )
     assert child.stdout is not None
     async with asyncio.timeout(60):

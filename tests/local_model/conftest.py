@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from task.commands.model_choice import embedded_model
 from task.settings import load_settings
+from tests.support.isolation import OUTSIDE
 
-MODEL = embedded_model(load_settings())
+MODEL = embedded_model(load_settings(environ=OUTSIDE))
 collect_ignore_glob = [] if MODEL.found() else ["test_*.py"]
 
 

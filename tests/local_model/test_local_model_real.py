@@ -23,11 +23,12 @@ from task.llm.base import Delta, ModelOptions
 from task.settings import load_settings
 from tests.support.chat_reader import Answer, ChatReader, read_line
 from tests.support.documents import SALES, csv_bytes, manual
+from tests.support.isolation import OUTSIDE
 from tests.support.local_tools import DEFAULT_TOOLS, EXTRACT
 from tests.support.up import running_product
 
 pytestmark = [pytest.mark.local_model, pytest.mark.system, pytest.mark.timeout(3600)]
-SETTINGS = load_settings()
+SETTINGS = load_settings(environ=OUTSIDE)
 MODEL = replace(embedded_model(SETTINGS), queue=0)
 
 STEPS = (  # what is asked of the sales below, and what the answer must hold

@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.isolation import NO_OLLAMA
+from tests.support.ports import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
-NO_OLLAMA = "http://127.0.0.1:9"
+UNUSED_PORT = str(free_port())
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ def environment(home: Path, **environ: str) -> dict[str, str]:
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(ROOT),
         "OLLAMA_LOCAL": NO_OLLAMA,
+        "AGENT_PORT": UNUSED_PORT,
+        "AGENT_CORE_PORT": UNUSED_PORT,
         "AGENT_SEARCH_PORT": "0",
         "AGENT_INTERPRETER__PORT": "0",
     }

@@ -15,9 +15,11 @@ from task.commands.core import OWN_CONFIG, render_config, write_private
 from task.errors import InvalidRequest, SettingsError
 from task.settings import Settings
 
+ROOT = Path(__file__).parents[2]
+
 
 def dial_agent(home: Path, *arguments: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
-    variables = {"HOME": str(home), "PYTHONPATH": str(Path.cwd()), "COLUMNS": "120", **environ}
+    variables = {"HOME": str(home), "PYTHONPATH": str(ROOT), "COLUMNS": "120", **environ}
     return subprocess.run(
         [sys.executable, "-m", "task", *arguments],
         cwd=home, env=variables, input=stdin, capture_output=True, text=True, timeout=30,
