@@ -21,8 +21,7 @@ from task.context_setup import live_context
 from task.dial.request import check_answerable, configuration_of, configuration_schema
 from task.dial.traces import trace_start
 from task.document_search import rag_tools
-from task.documents.workers.limits import ReaderLimits
-from task.documents.workers.pool import ReaderPool
+from task.documents.pool import ReaderLimits, ReaderPool
 from task.errors import InvalidRequest, ProviderError, SettingsError, new_reference
 from task.llm.base import ModelOptions
 from task.llm.chat_request import PROFILES, Profile

@@ -6,7 +6,7 @@ import logging
 from importlib.util import find_spec
 
 from task.connection import Connection
-from task.documents.workers.pool import ReaderPool
+from task.documents.pool import ReaderPool
 from task.embedding.client import Embedder, EmbedderOptions, default_folder
 from task.settings import RagSettings, Settings, process_environment
 from task.tools.rag.document_cache import DocumentCache

@@ -1,14 +1,14 @@
 """Find the reader for a file and read it.
 
-A format is one line in `FORMATS`: its name, the extensions and MIME types it goes by, the bytes it begins with where
-these tell it from all others, and its reader as `module:function` within this package. The module is imported when the
-first file of the format comes, in the process that reads it; large libraries are imported inside its functions.
+A format is one line in `FORMATS`: its name, the extensions and MIME types it goes by, the bytes it begins with where no
+other format does, and its reader as `module:function` in this package. The module is imported when the first file of
+the format comes, in the process that reads it; large libraries are imported inside its functions.
 
 A reader takes the content and Core's content type ("" where there was none; it may carry a charset) and returns an
-`Extraction`: blocks in reading order, tables as Markdown (`tables.as_markdown`), and notes on what was not readable,
-mended or cut off. It raises `NotText` for bytes that are not of its format at all, and `Unreadable` for a file that is
-encrypted or too damaged to give anything. Memory and time are limited from outside (`workers`), so a reader bounds
-only what it can bound with a note: rows, pages, characters.
+`Extraction`: blocks in reading order, tables as Markdown (`markdown.as_markdown`), and notes on what was unreadable,
+repaired or cut off. It raises `NotText` for bytes that are not of its format, and `Unreadable` for a file that is
+encrypted or too damaged to give anything. Memory and time are limited from outside (`worker`), so a reader limits only
+what it can report in a note: rows, pages, characters.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Format:
         return cast("Reader", getattr(import_module(f"task.documents.{module}"), function))
 
 
+_OPEN_XML, _MICROSOFT = "application/vnd.openxmlformats-officedocument", "application/vnd.ms"
 # A new format is a reader and its line here.
 FORMATS = (
     Format("PDF", "pdf:read_pdf", (".pdf",), ("application/pdf", "application/x-pdf"), b"%PDF-"),
@@ -57,10 +58,10 @@ FORMATS = (
         "docx:read_docx",
         (".docx", ".docm", ".dotx", ".dotm"),
         (
-            "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-            "application/vnd.openxmlformats-officedocument.wordprocessingml.template",
-            "application/vnd.ms-word.document.macroenabled.12",
-            "application/vnd.ms-word.template.macroenabled.12",
+            f"{_OPEN_XML}.wordprocessingml.document",
+            f"{_OPEN_XML}.wordprocessingml.template",
+            f"{_MICROSOFT}-word.document.macroenabled.12",
+            f"{_MICROSOFT}-word.template.macroenabled.12",
         ),
     ),
     Format(
@@ -68,10 +69,10 @@ FORMATS = (
         "xlsx:read_xlsx",
         (".xlsx", ".xlsm", ".xltx", ".xltm"),
         (
-            "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-            "application/vnd.openxmlformats-officedocument.spreadsheetml.template",
-            "application/vnd.ms-excel.sheet.macroenabled.12",
-            "application/vnd.ms-excel.template.macroenabled.12",
+            f"{_OPEN_XML}.spreadsheetml.sheet",
+            f"{_OPEN_XML}.spreadsheetml.template",
+            f"{_MICROSOFT}-excel.sheet.macroenabled.12",
+            f"{_MICROSOFT}-excel.template.macroenabled.12",
         ),
     ),
     Format(
@@ -79,10 +80,10 @@ FORMATS = (
         "pptx:read_pptx",
         (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"),
         (
-            "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-            "application/vnd.openxmlformats-officedocument.presentationml.slideshow",
-            "application/vnd.openxmlformats-officedocument.presentationml.template",
-            "application/vnd.ms-powerpoint.presentation.macroenabled.12",
+            f"{_OPEN_XML}.presentationml.presentation",
+            f"{_OPEN_XML}.presentationml.slideshow",
+            f"{_OPEN_XML}.presentationml.template",
+            f"{_MICROSOFT}-powerpoint.presentation.macroenabled.12",
         ),
     ),
     Format("JSON", "text:read_json", (".json",), ("application/json", "text/json")),
@@ -101,7 +102,7 @@ def extract(name: str, content: bytes, content_type: str | None = None) -> Extra
     """Read a file by its first bytes or extension, else its content type, else as text if it looks like text.
 
     Raises:
-        UnsupportedFile: no reader is made for it, or it is not what its name says.
+        UnsupportedFile: there is no reader for it, or it is not what its name indicates.
         Unreadable: it is encrypted or damaged; the text says which.
     """
     read = format_of(name, content, content_type).load()
@@ -118,7 +119,7 @@ def format_of(name: str, content: bytes, content_type: str | None = None) -> For
     """The format a file will be read as.
 
     Raises:
-        UnsupportedFile: its name says that it is of a kind without a reader.
+        UnsupportedFile: there is no reader for the kind of file that its name indicates.
     """
     for format in FORMATS:
         if format.opening and content.startswith(format.opening):

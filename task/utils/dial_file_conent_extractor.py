@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from task.documents.workers.pool import ReaderPool
+from task.documents.pool import ReaderPool
 from task.errors import ToolError
 
 logger = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from time import perf_counter, process_time
 import uvloop
 
 from task.documents.extract import extract
-from task.documents.paging import pages_of
-from task.documents.workers.pool import ReaderPool
+from task.documents.model import pages_of
+from task.documents.pool import ReaderPool
 from tests.benchmarks.figures import Figure, report
 from tests.support import pdfs
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from task.documents.workers.pool import ReaderPool
+from task.documents.pool import ReaderPool
 from task.embedding.client import Embedder
 from task.embedding.minilm import MiniLM
 from task.embedding.weights import packaged_folder

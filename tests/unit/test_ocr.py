@@ -9,7 +9,7 @@ import pytest
 
 from task.documents.ocr import Ocr
 from task.documents.pdf import read_pdf
-from task.documents.workers.pool import ReaderPool
+from task.documents.pool import ReaderPool
 from tests.support import pdfs
 
 WORDS = "Clean the glass tray\nin warm soapy water.\nInvoice 4711"

@@ -7,8 +7,7 @@ import random
 import pytest
 
 from task.documents.markdown import as_markdown
-from task.documents.model import Block
-from task.documents.paging import PAGE_CHARS, paginate
+from task.documents.model import PAGE_CHARS, Block, paginate
 from tests.support.documents import manual
 
 

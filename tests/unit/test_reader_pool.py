@@ -15,10 +15,8 @@ import psutil
 import pytest
 
 from task.documents.extract import extract
-from task.documents.model import Unreadable, UnsupportedFile
-from task.documents.paging import pages_of
-from task.documents.workers.limits import ReaderLimits
-from task.documents.workers.pool import ReaderPool
+from task.documents.model import Unreadable, UnsupportedFile, pages_of
+from task.documents.pool import ReaderLimits, ReaderPool
 from task.errors import ToolError
 from tests.support import pdfs
 from tests.support.documents import SALES, csv_bytes
@@ -55,7 +53,7 @@ def readers() -> list[psutil.Process]:
 
 def _is_reader(process: psutil.Process) -> bool:
     try:
-        return "task.documents.workers" in process.cmdline()
+        return "task.documents.worker" in process.cmdline()
     except psutil.NoSuchProcess:  # it ends just now
         return False
 
@@ -133,7 +131,7 @@ async def test_a_reader_that_crashes_fails_its_file_only(pooled: Pooled) -> None
     pool = pooled()
     reading = asyncio.create_task(pool.pages("slow.pdf", SLOW))
     (await busy(1))[0].send_signal(signal.SIGSEGV)
-    with pytest.raises(ToolError, match=r"'slow\.pdf' could not be read: the reader broke down on it"):
+    with pytest.raises(ToolError, match=r"'slow\.pdf' could not be read: the reader crashed on it"):
         await reading
     assert await pool.pages("a.json", b"[1]") == ONE
 
@@ -218,7 +216,7 @@ async def test_no_reader_outlives_a_server_that_is_killed(tmp_path: Path) -> Non
     (tmp_path / "slow.pdf").write_bytes(SLOW)
     code = (
         "import asyncio, pathlib, sys\n"
-        "from task.documents.workers.pool import ReaderPool\n"
+        "from task.documents.pool import ReaderPool\n"
         "asyncio.run(ReaderPool().pages('slow.pdf', pathlib.Path(sys.argv[1]).read_bytes()))\n"
     )
     server = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "slow.pdf")], cwd=ROOT)

@@ -7,7 +7,7 @@ from time import process_time
 import pytest
 
 from task.documents.extract import extract
-from task.documents.paging import paginate
+from task.documents.model import paginate
 from tests.support.documents import SALES, csv_bytes
 
 

@@ -12,8 +12,8 @@ from cachetools import TTLCache
 
 from task.conversation.messages import Message
 from task.documents.extract import SUPPORTED
-from task.documents.paging import PAGE_CHARS
-from task.documents.workers.pool import ReaderPool
+from task.documents.model import PAGE_CHARS
+from task.documents.pool import ReaderPool
 from task.errors import ToolError
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles, UnpooledFiles

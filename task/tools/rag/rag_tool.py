@@ -255,6 +255,6 @@ def _own_embedder() -> Vectors:
 
 
 def _own_readers() -> DocumentReader:
-    from task.documents.workers.pool import ReaderPool
+    from task.documents.pool import ReaderPool
 
     return ReaderPool()

@@ -1,0 +1,253 @@
+"""Reader processes, started when files come and kept for a while: bytes in, pages or blocks out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from task.documents.extract import extract, format_of
+from task.documents.model import Block, Extraction, NotText, Unreadable, UnsupportedFile, pages_of
+from task.documents.worker import HEADER, Frame, Kind, encoded, parsed
+from task.errors import ToolError, new_reference
+
+logger = logging.getLogger(__name__)
+
+PROCESSES = 2
+_TINY = 32 * 1024
+_ERRORS = {kind.__name__: kind for kind in (ToolError, NotText, Unreadable, UnsupportedFile)}
+_ROOT = Path(__file__).parents[2]
+# Nothing of the server's own environment: a reader needs no key.
+_ENVIRONMENT = {
+    "LC_ALL": "C.UTF-8",
+    "OMP_NUM_THREADS": "1",
+    "OMP_THREAD_LIMIT": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+}
+_SECONDS_TO_DIE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderLimits:
+    """Limits of reading one file; memory is address space, which is more than what is really used.
+
+    After `documents` files, or once it has held `kept_bytes` of real memory, a process is replaced; an idle one ends
+    after `idle_seconds`.
+    """
+
+    seconds: float = 120.0
+    memory_bytes: int = 2**30
+    output_bytes: int = 64 * 2**20
+    documents: int = 50
+    kept_bytes: int = 300 * 2**20
+    idle_seconds: float = 60.0
+
+
+class ReaderPool:
+    """Reads documents in at most `processes` processes at a time; further files wait for one.
+
+    A process that takes too much time or memory is killed and the caller gets an error; the next file gets a new
+    process. Cancelling a reading kills its process too. Small plain text is read in this process.
+
+    Raises:
+        ToolError: by both methods that read; the text says what is wrong with the file.
+    """
+
+    def __init__(self, limits: ReaderLimits | None = None, *, processes: int = PROCESSES) -> None:
+        self._limits = limits or ReaderLimits()
+        self._slots = asyncio.Semaphore(processes)
+        self._idle: dict[_ReaderProcess, asyncio.TimerHandle] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def pages(self, name: str, content: bytes, content_type: str | None = None) -> tuple[str, ...]:
+        """The document in pages, the first starting with the report; none when it is empty."""
+        if _is_tiny_text(name, content, content_type):
+            return pages_of(extract(name, content, content_type))
+        frames = await self._ask("pages", name, content, content_type)
+        return tuple(payload.decode() for kind, payload in frames if kind is Kind.PAGE)
+
+    async def extraction(self, name: str, content: bytes, content_type: str | None = None) -> Extraction:
+        """The document's blocks and notes."""
+        if _is_tiny_text(name, content, content_type):
+            return extract(name, content, content_type)
+        frames = await self._ask("blocks", name, content, content_type)
+        notes = [note for kind, payload in frames if kind is Kind.NOTES for note in json.loads(payload)]
+        return Extraction(tuple(_block(payload) for kind, payload in frames if kind is Kind.BLOCK), tuple(notes))
+
+    async def close(self) -> None:
+        """End the idle processes now, and each of the others when it is done."""
+        self._is_closed = True
+        for process in list(self._idle):
+            self._retire(process)
+        await asyncio.gather(*self._ending)
+
+    async def _ask(self, want: str, name: str, content: bytes, content_type: str | None) -> list[Frame]:
+        request = json.dumps({"want": want, "name": name, "content_type": content_type}).encode()
+        async with self._slots:
+            frames: list[Frame] = []
+            while not frames:
+                frames = await self._answer(await self._take(), name, request, content)
+        kind, payload = frames[-1]
+        if kind is Kind.FAILURE:
+            raise _failure(name, *json.loads(payload))
+        return frames
+
+    async def _answer(self, process: _ReaderProcess, name: str, request: bytes, content: bytes) -> list[Frame]:
+        # Empty when an idle process had died, or dies before it receives the request: not the file's fault.
+        is_new = process.documents == 0
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                frames = await process.ask(request, content)
+        except TimeoutError as error:
+            raise ToolError(_out_of(name, f"time, {self._limits.seconds:g} seconds")) from error
+        except _ReaderDied as error:
+            if is_new or error.has_started:
+                raise _died(name, error.status) from error
+            return []
+        else:
+            self._keep(process, frames[-1])
+            return frames
+        finally:
+            if process not in self._idle:
+                await process.end()
+
+    async def _take(self) -> _ReaderProcess:
+        if not self._idle:
+            return await _start(self._limits)
+        process, timer = self._idle.popitem()
+        timer.cancel()
+        return process
+
+    def _keep(self, process: _ReaderProcess, last: Frame) -> None:
+        if self._is_closed or process.documents >= self._limits.documents or self._used_much(*last):
+            return
+        timer = asyncio.get_running_loop().call_later(self._limits.idle_seconds, self._retire, process)
+        self._idle[process] = timer
+
+    def _used_much(self, kind: Kind, payload: bytes) -> bool:
+        if kind is Kind.DONE:
+            return int(payload) > self._limits.kept_bytes
+        return json.loads(payload)[0] == MemoryError.__name__
+
+    def _retire(self, process: _ReaderProcess) -> None:
+        self._idle.pop(process).cancel()
+        ending = asyncio.create_task(process.end())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+
+class _ReaderDied(Exception):
+    """The process ended before it had answered; `status` is its exit status, minus the signal that ended it."""
+
+    def __init__(self, status: int | None, *, has_started: bool) -> None:
+        super().__init__(f"the reader process ended with status {status}")
+        self.status = status
+        self.has_started = has_started
+
+
+@dataclass(slots=True, eq=False)
+class _ReaderProcess:
+    """A running process; `documents` counts the files it was given."""
+
+    _process: Process
+    documents: int = 0
+
+    async def ask(self, request: bytes, content: bytes) -> list[Frame]:
+        """The frames of the answer: the first is STARTED, the last DONE or FAILURE.
+
+        Raises:
+            _ReaderDied: the process ended first.
+        """
+        self.documents += 1
+        frames: list[Frame] = []
+        try:
+            await self._send(Kind.REQUEST, request)
+            await self._send(Kind.CONTENT, content)
+            while not frames or frames[-1][0] not in (Kind.DONE, Kind.FAILURE):
+                frames.append(await self._next())
+        except (asyncio.IncompleteReadError, ConnectionError, ValueError) as error:
+            await self.end()
+            raise _ReaderDied(self._process.returncode, has_started=bool(frames)) from error
+        return frames
+
+    async def end(self) -> None:
+        """Kill the process and all it has started; afterwards it is gone."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        async with asyncio.timeout(_SECONDS_TO_DIE):
+            await self._process.communicate()
+
+    async def _send(self, kind: Kind, payload: bytes) -> None:
+        assert self._process.stdin is not None
+        for piece in encoded(kind, payload):
+            self._process.stdin.write(piece)
+            await self._process.stdin.drain()
+
+    async def _next(self) -> Frame:
+        assert self._process.stdout is not None
+        kind, length = parsed(await self._process.stdout.readexactly(HEADER.size))
+        return kind, await self._process.stdout.readexactly(length)
+
+
+async def _start(limits: ReaderLimits) -> _ReaderProcess:
+    # In a group of its own: a terminal's interrupt does not reach it.
+    arguments = (os.getpid(), limits.memory_bytes, limits.seconds, limits.output_bytes)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "task.documents.worker", *map(str, arguments),
+        stdin=PIPE, stdout=PIPE, stderr=DEVNULL, cwd=_ROOT, env=_ENVIRONMENT, start_new_session=True,
+    )  # fmt: skip
+    return _ReaderProcess(process)
+
+
+def _is_tiny_text(name: str, content: bytes, content_type: str | None) -> bool:
+    if len(content) > _TINY or not format_of(name, content, content_type).is_plain_text:
+        return False
+    try:
+        content.decode()
+    except UnicodeDecodeError:  # detecting its encoding takes long
+        return False
+    return True
+
+
+def _block(payload: bytes) -> Block:
+    head, _, text = payload.decode().partition("\n")
+    heading, page = json.loads(head)
+    return Block(text, heading, page)
+
+
+def _failure(name: str, kind: str, text: str) -> ToolError:
+    if kind == MemoryError.__name__:
+        return ToolError(_out_of(name, "memory"))
+    if kind in _ERRORS:
+        return _ERRORS[kind](text)
+    reference = new_reference()
+    logger.error("the reader of a document failed (reference %s): %s", reference, text)
+    return ToolError(
+        f"The file {name!r} could not be read: its reader failed unexpectedly (reference {reference}). Tell the user."
+    )
+
+
+def _died(name: str, status: int | None) -> ToolError:
+    if status == -signal.SIGXCPU:
+        return ToolError(_out_of(name, "time"))
+    if status in (1, -signal.SIGKILL):  # Python had no memory left to report it, or the system killed it for lack of it
+        return ToolError(_out_of(name, "memory"))
+    logger.warning("the reader of a document ended with status %s", status)
+    return ToolError(
+        f"The file {name!r} could not be read: the reader crashed on it, so it is damaged or needs more memory than "
+        "there is. Tell the user, or ask for a smaller or newer copy."
+    )
+
+
+def _out_of(name: str, what: str) -> str:
+    return f"The file {name!r} could not be read: the reader ran out of {what}. Ask the user for a smaller file."

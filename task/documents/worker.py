@@ -1,0 +1,168 @@
+"""A reader process: `python -m task.documents.worker PARENT MEMORY SECONDS OUTPUT`, files in, text out.
+
+It runs under limits, so a file that takes too much time or memory ends nothing but its reader. Requests and answers
+travel in frames of one letter, a length and that many bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any, BinaryIO
+
+from task.documents.extract import extract
+from task.documents.model import pages_of
+from task.errors import ToolError
+
+HEADER = struct.Struct("!1sQ")
+_CHUNK = 256 * 1024
+_PDEATHSIG = 1  # prctl's number for the signal that is sent when the parent ends
+
+
+class Kind(StrEnum):
+    """What a frame holds. A request and its content are answered by STARTED, results, and one of the last two."""
+
+    REQUEST = "R"  # JSON: what is asked for, the file's name and content type
+    CONTENT = "C"  # the file
+    STARTED = "S"  # nothing: the request has arrived
+    NOTES = "N"  # JSON: the report
+    PAGE = "P"  # a page's text
+    BLOCK = "B"  # JSON: heading and page; on the next line the text
+    DONE = "D"  # JSON: the most memory the process has used so far, in bytes
+    FAILURE = "F"  # JSON: the error's kind and its text
+
+
+Frame = tuple[Kind, bytes]
+
+
+def encoded(kind: Kind, payload: bytes) -> Iterator[bytes]:
+    """The frame in pieces of bounded length."""
+    yield HEADER.pack(kind.encode(), len(payload))
+    for start in range(0, len(payload), _CHUNK):
+        yield payload[start : start + _CHUNK]
+
+
+def parsed(header: bytes) -> tuple[Kind, int]:
+    """The kind of frame that a header announces and its number of bytes.
+
+    Raises:
+        ValueError: this is no header.
+    """
+    letter, length = HEADER.unpack(header)
+    return Kind(letter.decode("ascii", "replace")), length
+
+
+def main(parent: int, memory: int, seconds: float, output: int) -> None:
+    """Answer requests until there are no more, or until memory runs out."""
+    _confine(parent, memory)
+    incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints must not get between the frames
+    while (request := _receive(incoming)) is not None:
+        _limit_processor(seconds)
+        if not _answer(incoming, outgoing, json.loads(request), output):
+            return
+
+
+def _answer(incoming: BinaryIO, outgoing: BinaryIO, request: dict[str, Any], output: int) -> bool:
+    _send(outgoing, Kind.STARTED, b"")
+    try:
+        for kind, payload in _results(request, _receive(incoming) or b""):
+            output -= len(payload)
+            if output < 0:
+                raise ToolError(f"{request['name']!r} holds more text than can be read. Ask the user for a part of it.")
+            _send(outgoing, kind, payload)
+    except ToolError as error:
+        _send(outgoing, Kind.FAILURE, json.dumps([type(error).__name__, str(error)]).encode())
+    except MemoryError:
+        # The memory that is left is fragmented: the next file gets a new process.
+        _send(outgoing, Kind.FAILURE, b'["MemoryError", ""]')
+        return False
+    except Exception as error:
+        _send(outgoing, Kind.FAILURE, json.dumps(["unexpected", _location(error)]).encode())
+    else:
+        _send(outgoing, Kind.DONE, str(_peak_memory()).encode())
+    return True
+
+
+def _results(request: dict[str, Any], content: bytes) -> Iterator[Frame]:
+    found = extract(request["name"], content, request["content_type"])
+    if request["want"] == "pages":
+        yield from ((Kind.PAGE, page.encode(errors="replace")) for page in pages_of(found))
+        return
+    yield Kind.NOTES, json.dumps(found.notes).encode()
+    for block in found.blocks:
+        head = json.dumps([block.heading, block.page])
+        yield Kind.BLOCK, f"{head}\n{block.text}".encode(errors="replace")
+
+
+def _location(error: Exception) -> str:
+    # Where it happened, not its message, which may quote the document.
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f" in {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
+    return type(error).__name__ + where
+
+
+def _receive(incoming: BinaryIO) -> bytes | None:
+    header = incoming.read(HEADER.size)
+    return incoming.read(parsed(header)[1]) if len(header) == HEADER.size else None
+
+
+def _send(outgoing: BinaryIO, kind: Kind, payload: bytes) -> None:
+    outgoing.writelines(encoded(kind, payload))
+    outgoing.flush()
+
+
+def _confine(parent: int, memory_bytes: int) -> None:
+    """Limit this process: memory, no files written, no core dumps; it ends with its parent."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it has already ended
+            os.kill(os.getpid(), signal.SIGKILL)
+    if sys.platform == "win32":
+        return
+    import resource
+
+    limits = {resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 256}
+    if sys.platform != "darwin":  # macOS refuses it
+        limits[resource.RLIMIT_AS] = memory_bytes
+    for limit, value in limits.items():
+        hard = resource.getrlimit(limit)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (value, value))
+
+
+def _limit_processor(seconds: float) -> None:
+    """End this process when it computes for this many more seconds; a second line behind the server's clock."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime + seconds) + 1, hard))
+
+
+def _peak_memory() -> int:
+    if sys.platform == "win32":
+        return 0
+    if sys.platform == "linux":  # where getrusage would report the peak of the process that started this one
+        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+            return next((int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:")), 0)
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+if __name__ == "__main__":
+    parent, memory, seconds, output = sys.argv[1:]
+    main(int(parent), int(memory), float(seconds), int(output))
