@@ -20,7 +20,7 @@ from task.settings import Settings
 from task.tools.base import BaseTool
 from task.tools.mcp.hub import Issue, ServerSpec
 from task.tools.mcp.mcp_tool import MCPTool
-from task.tools.mcp.names import fit
+from task.tools.mcp.mcp_tool_model import fit
 from task.tools.toolbox import named
 
 HEAVY_TOOL, HEAVY_TOOLS, HEAVY_PROMPT = 1500, 8000, 8000  # tokens
@@ -90,7 +90,7 @@ async def _tools_and_issues(settings: Settings) -> tuple[list[BaseTool], Sequenc
 
 def _servers(specs: Sequence[ServerSpec], issues: Sequence[Issue]) -> list[Check]:
     silent = {issue.server for issue in issues}
-    rows = [Check(f"MCP server {issue.server}", "bad", issue.told, "Start it, or correct its address and key.")
+    rows = [Check(f"MCP server {issue.server}", "bad", issue.summary, "Start it, or correct its address and key.")
             for issue in issues]  # fmt: skip
     for spec in specs:
         if spec.name not in silent:

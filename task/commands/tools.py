@@ -84,7 +84,7 @@ async def list_with_servers(settings: Settings) -> tuple[list[ListedTool], list[
     tools += [_listed(tool, f"MCP {tool.client.name}") for tool in found.tools if isinstance(tool, MCPTool)]
     python = await interpreter_check(settings)
     sentences = [f"No Python: {python.found}."] if python.state != "ok" else []
-    sentences += [f"{issue.told}." for issue in found.issues]
+    sentences += [f"{issue.summary}." for issue in found.issues]
     if forwarding := [spec.name for spec in mcp_specs(settings) if spec.forward_key]:
         sentences.append(f"The tools of {', '.join(forwarding)} depend on each caller's own key.")
     missing = ["Python"] if settings.pyinterpreter_mcp_url is None else []
@@ -123,7 +123,7 @@ async def interpreter_check(settings: Settings) -> Check:
         tools, tier = await asyncio.gather(_interpreter_tools(settings, url), _sandbox_tier(url))
     except MCPFailure as failure:
         wrong = failure.fault in (Fault.CREDENTIAL, Fault.ADDRESS)
-        return Check(INTERPRETER, "bad" if wrong else "note", f"{url}: {failure.told}", CORRECT if wrong else START)
+        return Check(INTERPRETER, "bad" if wrong else "note", f"{url}: {failure.summary}", CORRECT if wrong else START)
     names = [tool.name for tool in tools]
     if CODE_TOOL not in names:
         return Check(INTERPRETER, "bad", f"{url} has no tool {CODE_TOOL}, only {', '.join(names) or 'none'}", POINT)

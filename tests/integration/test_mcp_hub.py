@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from task.tools.mcp.catalogue import BACK_OFF
-from task.tools.mcp.hub import MCPHub, ServerSpec
-from task.tools.mcp.names import fit, model_name
+from task.tools.mcp.hub import BACK_OFF, MCPHub, ServerSpec
+from task.tools.mcp.mcp_tool_model import fit, model_name
 from task.tools.models import Caller
 from tests.support.choices import RecordingChoice
 from tests.support.clock import FakeClock

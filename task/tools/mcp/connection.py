@@ -1,4 +1,4 @@
-"""The connections to one MCP server: a client per call for today's protocol, one owned session for the older one."""
+"""Connections to one MCP server: a client per call for the current protocol, one owned session for the older one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
 from task.tools.mcp.failures import Fault, MCPFailure, failure_of
+from task.tools.mcp.identity import SERVICE, Identity
 from task.tools.mcp.owned_session import OwnedSession
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Use = Callable[["Client"], Awaitable[T]]
 MAX_EVENT_BYTES = 16 * 2**20
 CONNECT_SECONDS = 5.0
 PROBE_SECONDS = 5.0
-GRACE = 2.0  # what the SDK gets to report its own time-out before ours ends the call
+GRACE = 2.0  # in which the SDK may report its own time-out before ours ends the call
 KEEP_ERA = frozenset({Fault.TIMEOUT, Fault.REFUSED, Fault.TOO_LARGE})
 CONNECTIONS = 64
 
@@ -35,20 +35,8 @@ _headers: ContextVar[Mapping[str, str]] = ContextVar("mcp_headers")
 _statuses: ContextVar[list[int]] = ContextVar("mcp_statuses")
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """For whom a server is called: headers of this one request, and what separates whose lists may be shared."""
-
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    partition: str = "service"
-    own: bool = False  # the headers carry somebody's own key: nothing made with them may be shared
-
-
-SERVICE = Identity()
-
-
 class ServerConnection:
-    """Calls one server, whatever protocol it speaks, and says in `MCPFailure` how a call failed."""
+    """Calls one server in either protocol; failed calls raise `MCPFailure`."""
 
     def __init__(self, url: str, server: str, headers: Mapping[str, str], parallel: int, probe_seconds: float) -> None:
         self._url = url
@@ -63,7 +51,7 @@ class ServerConnection:
         self._session = OwnedSession(lambda: self._client("legacy", SERVICE), probe_seconds)
 
     async def run(self, use: Use[T], seconds: float, identity: Identity, *, repeatable: bool) -> T:
-        """What `use` makes of a connected client; tried a second time where that can do no harm.
+        """The result of `use` with a connected client, which is retried once where that is safe.
 
         Raises:
             MCPFailure: the server did not answer.
@@ -71,8 +59,7 @@ class ServerConnection:
         try:
             return await self._attempt(use, seconds, identity)
         except MCPFailure as failure:
-            again = failure.fault is Fault.SESSION_GONE or (failure.fault is Fault.LOST and repeatable)
-            if not again:
+            if failure.fault is not Fault.SESSION_GONE and not (failure.fault is Fault.LOST and repeatable):
                 raise
         return await self._attempt(use, seconds, identity)
 
@@ -97,12 +84,12 @@ class ServerConnection:
             raise
         except BaseException as error:
             failure = failure_of(error, self._server, seconds, statuses, session=session)
-            if failure is None and isinstance(error, Exception):  # the SDK breaks in many ways when it is stopped
+            if failure is None and isinstance(error, Exception):  # the SDK raises anything when it is stopped
                 raise asyncio.CancelledError from error
             if failure is None:
                 raise
             if failure.fault not in KEEP_ERA:
-                self._version = None  # it may come back as another server
+                self._version = None  # the next server at this address may be another one
             raise failure from error
 
     async def _used(self, use: Use[T], modern: str | None, identity: Identity) -> T:
@@ -169,6 +156,6 @@ def _http_client(url: str, headers: Mapping[str, str]) -> httpx2.AsyncClient:
 
 
 async def sdk_loaded() -> None:
-    """Have the SDK imported, in a thread."""
-    if "mcp" not in sys.modules:  # most of a second, which the other requests shall not wait for
+    """Import the SDK in a thread: it takes most of a second, in which other requests must not wait."""
+    if "mcp" not in sys.modules:
         await asyncio.to_thread(import_module, "mcp")

@@ -1,4 +1,4 @@
-"""What can go wrong with an MCP server, told apart and put into sentences."""
+"""The ways in which an MCP server can fail, and a sentence for each."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ class Fault(StrEnum):
 
 
 class MCPFailure(ToolError):
-    """A call that an MCP server did not answer; `fault` says in which way."""
+    """An MCP server did not answer a call."""
 
     def __init__(self, fault: Fault, text: str) -> None:
         super().__init__(text)
         self.fault = fault
 
     @property
-    def told(self) -> str:
-        """What happened, without the advice for a model that follows it."""
+    def summary(self) -> str:
+        """What happened, without the advice to the model."""
         return str(self).partition(". ")[0].rstrip(".")
 
 
-_TELL = "Tell the user, and answer without it or suggest another way."
+_ADVICE = "Tell the user, and answer without it or suggest another way."
 _WORDS = {
-    Fault.UNAVAILABLE: f"The server {{server}} cannot be reached. {_TELL}",
-    Fault.LOST: f"The connection to the server {{server}} broke off; the call may or may not have been done. {_TELL}",
+    Fault.UNAVAILABLE: f"The server {{server}} cannot be reached. {_ADVICE}",
+    Fault.LOST: f"The connection to the server {{server}} broke off; the call may or may not have been done. {_ADVICE}",
     Fault.SESSION_GONE: "The server {server} was restarted and forgot this session. Call again.",
     Fault.TIMEOUT: "The server {server} did not answer within {seconds:g} s. Try a smaller request, or tell the user.",
     Fault.CREDENTIAL: "The server {server} refused the credentials (status {status}). An operator has to look at its "
@@ -45,15 +45,15 @@ _WORDS = {
     Fault.ADDRESS: "The server {server} does not accept this address (status {status}). An operator has to check its "
     "URL and its allowed hosts; do not call it again, and tell the user.",
     Fault.TOO_LARGE: "The server {server} refused the request as too large (status 413). Send less at once.",
-    Fault.BROKEN: f"The server {{server}} answered in a way that cannot be understood{{status_words}}. {_TELL}",
+    Fault.BROKEN: f"The server {{server}} answered in a way that cannot be understood{{status_words}}. {_ADVICE}",
 }
 _BY_STATUS = {
     401: Fault.CREDENTIAL, 403: Fault.CREDENTIAL, 421: Fault.ADDRESS, 404: Fault.ADDRESS, 405: Fault.ADDRESS,
     413: Fault.TOO_LARGE, 408: Fault.TIMEOUT, 502: Fault.UNAVAILABLE, 503: Fault.UNAVAILABLE, 504: Fault.UNAVAILABLE,
 }  # fmt: skip
-_SESSION_GONE = (-32600, 32600)  # the second is what servers of the 1.x SDK send
+_SESSION_GONE = (-32600, 32600)  # servers of the 1.x SDK send the second
 _BY_CODE = {-32000: Fault.LOST, -32001: Fault.TIMEOUT, -32601: Fault.REFUSED, -32602: Fault.REFUSED}
-# When one cause has several leaves, the most telling of them counts.
+# Of a group of errors, the first in this order counts.
 _ORDER = (
     Fault.CREDENTIAL, Fault.ADDRESS, Fault.TOO_LARGE, Fault.UNAVAILABLE, Fault.TIMEOUT, Fault.SESSION_GONE,
     Fault.REFUSED, Fault.LOST, Fault.BROKEN,
@@ -63,10 +63,9 @@ _ORDER = (
 def failure_of(
     error: BaseException, server: str, seconds: float, statuses: Sequence[int], *, session: bool
 ) -> MCPFailure | None:
-    """`error` in our words, or None where it is none of the server's: the user stopped, or the process ends.
+    """`error` as a failure of the server, or None if the user stopped the call or the process ends.
 
-    `statuses` are the HTTP refusals seen meanwhile, which the SDK hides; `session` tells that the call went through a
-    session of the older protocol.
+    `statuses` are the HTTP errors during the call, which the SDK hides; `session`: the call used the older protocol.
     """
     leaves = list(_leaves(error))
     if any(isinstance(leaf, KeyboardInterrupt | SystemExit) for leaf in leaves) or asked_to_stop():
@@ -81,7 +80,7 @@ def failure_of(
 
 
 def asked_to_stop() -> bool:
-    """Whether somebody has cancelled this task; a broken transport of the SDK cancels without being asked."""
+    """Whether this task was cancelled from outside; a broken transport of the SDK raises `CancelledError` by itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -114,13 +113,13 @@ def _of_code(code: int, status: int | None, session: bool) -> Fault:
 def _refusal(leaves: Sequence[BaseException], server: str) -> str:
     from mcp.shared.exceptions import MCPError
 
-    said = next(leaf.message for leaf in leaves if isinstance(leaf, MCPError))
-    return f"The server {server} refused the call: {said[:1000]}"
+    message = next(leaf.message for leaf in leaves if isinstance(leaf, MCPError))
+    return f"The server {server} refused the call: {message[:1000]}"
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from _leaves(inner)
-        return
-    yield error
+    else:
+        yield error

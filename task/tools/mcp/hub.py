@@ -1,4 +1,4 @@
-"""All MCP servers of one agent: their tools for a request, and what the user must know about those that fail."""
+"""All MCP servers of one agent: their lists of tools, kept and refreshed in the background, and their failures."""
 
 from __future__ import annotations
 
@@ -6,33 +6,38 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 
 from task.conversation.sinks import ChoiceSink
+from task.errors import new_reference
 from task.tools.base import BaseTool
-from task.tools.mcp.catalogue import FRESH_SECONDS, PATIENCE, Catalogue
-from task.tools.mcp.connection import Identity, sdk_loaded
+from task.tools.dial_files import DialFiles
+from task.tools.mcp.connection import sdk_loaded
+from task.tools.mcp.failures import Fault, MCPFailure
+from task.tools.mcp.identity import Identity, identity_of
 from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
-from task.tools.mcp.mcp_tool import FileStore, MCPTool, identity_of
-from task.tools.mcp.mcp_tool_model import MCPToolModel
-from task.tools.mcp.names import model_name
-from task.tools.mcp.schemas import usable
+from task.tools.mcp.mcp_tool import MCPTool
+from task.tools.mcp.mcp_tool_model import MCPToolModel, model_name, usable
 from task.tools.models import Caller
 from task.utils.stage import StageProcessor
 
 logger = logging.getLogger(__name__)
 
+PATIENCE = 5.0  # seconds a request waits for a list it needs
+FRESH_SECONDS = 60.0
+BACK_OFF = 30.0  # for which requests do not wait for a server that hung
 MAX_CATALOGUES = 256  # lists of servers that are asked with each user's own key
 MAX_TOOLS = 100
 ISSUES_TITLE = "Initialization issues"
+Fetch = Callable[[], Awaitable[list[MCPToolModel]]]
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
-    """A server as the operator names it; `tools` lists the allowed ones, None allows all."""
+    """A server of the settings; `tools` lists the allowed ones, None allows all."""
 
     name: str
     url: str
@@ -45,11 +50,11 @@ class ServerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """What is wrong with a server: `text` with advice for the model, `told` for people."""
+    """What is wrong with a server: `text` with advice for the model, `summary` for people."""
 
     server: str
     text: str
-    told: str = ""
+    summary: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ class Discovered:
     issues: tuple[Issue, ...] = ()
 
     def show(self, choice: ChoiceSink) -> None:
-        """Tell the user in a stage of its own what is missing; nothing where nothing is."""
+        """List the issues, if any, in a stage of their own."""
         if not self.issues:
             return
         stage = StageProcessor.open_stage(choice, ISSUES_TITLE)
@@ -66,20 +71,77 @@ class Discovered:
         StageProcessor.close_stage_safely(stage, failed=True)
 
     def note(self) -> str:
-        """The same for the model; empty where nothing is missing."""
+        """The issues for the model; empty if there are none."""
         if not self.issues:
             return ""
         lines = [f"- {issue.server}: {issue.text}" for issue in self.issues]
         return "\n".join(["", "", "Some tools are not available right now:", *lines])
 
 
+class Catalogue:
+    """The last good list of a server's tools, and the server's current failure, if any."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        fresh_seconds: float = FRESH_SECONDS,
+        patience: float = PATIENCE,
+    ) -> None:
+        self.tools: list[MCPToolModel] | None = None
+        self.failure: MCPFailure | None = None
+        self._clock = clock
+        self._fresh_seconds = fresh_seconds
+        self._patience = patience
+        self._read_at = 0.0
+        self._hung_at: float | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def ready(self, fetch: Fetch, *, doubted: bool) -> None:
+        """Wait until `tools` or `failure` is known; `doubted`: a call has failed since the list was read."""
+        trusted = self.tools is not None and self.failure is None and not doubted
+        if trusted and self._clock() - self._read_at < self._fresh_seconds:
+            return
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read(fetch))
+        if trusted:
+            return
+        patience = 0.0 if self._backing_off() else self._patience
+        done, _ = await asyncio.wait({self._reading}, timeout=patience)
+        if not done and self.failure is None:
+            self._hung_at = self._clock()
+            self.failure = MCPFailure(Fault.TIMEOUT, "The server did not list its tools in time.")
+
+    async def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait({self._reading})
+
+    def _backing_off(self) -> bool:
+        return self._hung_at is not None and self._clock() - self._hung_at < BACK_OFF
+
+    async def _read(self, fetch: Fetch) -> None:
+        try:
+            tools = await fetch()
+        except MCPFailure as failure:
+            self.failure = failure
+            self._hung_at = self._clock() if failure.fault is Fault.TIMEOUT else None
+        except Exception:
+            reference = new_reference()
+            logger.exception("the tools of a server could not be listed (reference %s)", reference)
+            self.failure = MCPFailure(Fault.BROKEN, f"Its tools could not be listed (reference {reference}).")
+        else:
+            self.tools, self.failure, self._hung_at = tools, None, None
+            self._read_at = self._clock()
+
+
 class MCPHub:
-    """Knows the servers and keeps their lists; one for the whole process, inside one event loop."""
+    """The servers and their lists of tools; one for the whole process, in one event loop."""
 
     def __init__(
         self,
         servers: Sequence[ServerSpec],
-        files: FileStore | None = None,
+        files: DialFiles | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         fresh_seconds: float = FRESH_SECONDS,
@@ -94,7 +156,7 @@ class MCPHub:
     async def discover(self, caller: Caller | None = None, taken: Collection[str] = ()) -> Discovered:
         """The tools of all servers in a stable order, under names that are not `taken`.
 
-        Without a caller the servers that want a caller's own key are left out.
+        Without a caller, servers that need the caller's own key are left out.
         """
         servers = [server for server in self._servers if caller is not None or not server.spec.forward_key]
         if not servers:
@@ -107,17 +169,17 @@ class MCPHub:
                 names.add(tool.name)
                 tools.append(tool)
         issues = [
-            Issue(server.spec.name, str(catalogue.failure), catalogue.failure.told)
+            Issue(server.spec.name, str(catalogue.failure), catalogue.failure.summary)
             for server, catalogue in zip(servers, found, strict=True)
             if catalogue.failure is not None
         ]
         return Discovered(tuple(tools), tuple(issues))
 
     async def tools_at(self, url: str) -> list[BaseTool]:
-        """The tools of one server, which becomes one of the hub's if it was none.
+        """The tools of the server at `url`, which is added to the hub if it is new.
 
         Raises:
-            MCPFailure: the server cannot be asked.
+            MCPFailure: the server cannot be reached.
         """
         server = next((server for server in self._servers if server.spec.url == url), None)
         if server is None:
@@ -133,19 +195,17 @@ class MCPHub:
 
 
 class _Server:
-    def __init__(self, spec: ServerSpec, files: FileStore | None, new_catalogue: Callable[[], Catalogue]) -> None:
+    def __init__(self, spec: ServerSpec, files: DialFiles | None, new_catalogue: Callable[[], Catalogue]) -> None:
         self.spec = spec
         self._files = files
-        self._client = MCPClient(
-            spec.url, token=spec.token, headers=spec.headers, timeout=spec.seconds, name=spec.name
-        )  # fmt: skip
+        self._client = MCPClient(spec.url, token=spec.token, headers=spec.headers, timeout=spec.seconds, name=spec.name)
         self._new_catalogue = new_catalogue
         self._catalogues: OrderedDict[str, Catalogue] = OrderedDict()
 
     async def ready(self, caller: Caller | None) -> Catalogue:
         identity = await identity_of(caller, forward_key=self.spec.forward_key)
         catalogue = await self._catalogue(identity)
-        await sdk_loaded()  # not at the expense of the request's patience with the server
+        await sdk_loaded()  # its import must not count as time of the server
         doubted = self._client.failure is not None and not self.spec.forward_key
         await catalogue.ready(lambda: self._listed(identity), doubted=doubted)
         return catalogue

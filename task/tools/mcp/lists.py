@@ -1,4 +1,4 @@
-"""The lists of tools that the SDK looks into before a call, without what it would only carry along."""
+"""The SDK's cache of tool lists, reduced to what a call needs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from mcp.types import ListToolsResult, Tool
 
 
 class CallableTools(InMemoryResponseCacheStore):
-    """Keeps which tools there are and which of their arguments travel as headers.
+    """Keeps the tools' names and which of their arguments are sent as headers.
 
-    The SDK copies a kept list for every call, and with an output schema compiles that each time too: twice the work of
-    the call itself. Results are for models, who read whatever a tool says.
+    The SDK copies the cached list for every call and compiles its output schemas: twice the work of the call itself.
     """
 
     async def set(self, key: CacheKey, entry: CacheEntry) -> None:

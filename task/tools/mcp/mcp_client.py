@@ -1,4 +1,4 @@
-"""MCPClient: the tools of one MCP server, called in a way that survives the server's death."""
+"""MCPClient: the tools of one MCP server, which may restart at any time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, cast
 
 from task.errors import ToolError
-from task.tools.mcp.connection import PROBE_SECONDS, SERVICE, Identity, ServerConnection, is_modern
+from task.tools.mcp.connection import PROBE_SECONDS, ServerConnection, is_modern
 from task.tools.mcp.failures import Fault, MCPFailure
+from task.tools.mcp.identity import SERVICE, Identity
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.results import MCPFile, MCPResult, files_of, result_of
 
@@ -26,9 +27,8 @@ PARALLEL = 16
 class MCPClient:
     """One MCP server's tools. Source: API reference, MCPClient.
 
-    Nothing is sent before the first call, so a dead server stops nobody; the server may restart, change its protocol
-    or come back at any time. `name` is what people read in messages; `timeout` and `probe_seconds` bound a call, and
-    the question which tools and which protocol there are.
+    Nothing is sent before the first call; the server may restart, change its protocol or come back at any time. `name`
+    appears in messages; `timeout` bounds a call, `probe_seconds` the request for tools and protocol version.
     """
 
     def __init__(
@@ -52,23 +52,19 @@ class MCPClient:
         self._connection = ServerConnection(url, self.name, {**bearer, **(headers or {})}, parallel, probe_seconds)
 
     @staticmethod
-    def create(
-        url: str,
-        *,
-        token: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float = TOOL_SECONDS,
-        name: str | None = None,
-        parallel: int = PARALLEL,
-    ) -> Opening:
-        """A client for `await` or for `async with`, which closes it."""
-        return Opening(MCPClient(url, token=token, headers=headers, timeout=timeout, name=name, parallel=parallel))
+    def create(url: str, **options: Any) -> MCPClient:
+        """A client for `await` or for `async with`, which closes it; `options` are those of the constructor."""
+        return MCPClient(url, **options)
+
+    def __await__(self) -> Generator[Any, None, MCPClient]:
+        yield from ()
+        return self
 
     async def get_tools(self, *, identity: Identity = SERVICE) -> list[MCPToolModel]:
         """The server's tools, all pages of them.
 
         Raises:
-            MCPFailure: the server cannot be asked.
+            MCPFailure: the server cannot be reached.
         """
         tools = await self._run(_all_tools, self._probe_seconds, identity, repeatable=True)
         self._tools.update((tool.name, tool) for tool in tools)
@@ -91,13 +87,13 @@ class MCPClient:
         arguments: dict[str, Any],
         *,
         meta: Mapping[str, Any] | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - the server has to be told, and may be cancelled for it
+        timeout: float | None = None,  # noqa: ASYNC109 - it is also sent to the server
         on_progress: Progress | None = None,
         identity: Identity = SERVICE,
     ) -> MCPResult:
-        """The tool's result, also one with `is_error`; a cancelled call is cancelled on the server as well.
+        """The tool's result, which may have `is_error`; a cancelled call is cancelled on the server as well.
 
-        `timeout` is in seconds; `meta` travels as `_meta`, unseen by the model.
+        `timeout` is in seconds; `meta` is sent as `_meta`.
 
         Raises:
             MCPFailure: the server did not answer.
@@ -111,7 +107,7 @@ class MCPClient:
 
         async def use(client: Client) -> MCPResult:
             if is_modern(client.protocol_version):
-                await client.list_tools()  # from the shared cache; without it the SDK lists again after every call
+                await client.list_tools()  # cached; without it the SDK lists after every call
             answer = await client.call_tool(
                 name, arguments, seconds, progressed if on_progress else None, meta=cast("Any", dict(meta or {}))
             )
@@ -120,7 +116,7 @@ class MCPClient:
         return await self._run(use, seconds, identity, repeatable=tool is not None and tool.repeatable)
 
     async def read(self, uri: str, *, max_bytes: int, identity: Identity = SERVICE) -> list[MCPFile]:
-        """The files behind a resource link of this server.
+        """The files at a resource link of this server.
 
         Raises:
             ToolError: they are larger than `max_bytes`, or the server did not answer (`MCPFailure`).
@@ -152,25 +148,6 @@ class MCPClient:
             raise
         self.failure = None
         return result
-
-
-class Opening:
-    """What `MCPClient.create` returns: `await` gives the client, `async with` closes it at the end as well."""
-
-    def __init__(self, client: MCPClient) -> None:
-        self._client = client
-
-    def __await__(self) -> Generator[Any, None, MCPClient]:
-        return self._given().__await__()
-
-    async def __aenter__(self) -> MCPClient:
-        return self._client
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._client.close()
-
-    async def _given(self) -> MCPClient:
-        return self._client
 
 
 async def _all_tools(client: Client) -> list[MCPToolModel]:

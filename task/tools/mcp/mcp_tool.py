@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.errors import ToolError
-from task.llm.dial import core_headers
 from task.tools.base import BaseTool
-from task.tools.mcp.connection import SERVICE, Identity
+from task.tools.dial_files import DialFiles
+from task.tools.mcp.identity import Identity, conversation_meta, identity_of
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.mcp_tool_model import MCPToolModel
-from task.tools.mcp.meta import conversation_meta
 from task.tools.mcp.results import MCPFile, MCPResult
 from task.tools.models import Caller, Effect, ToolCallParams
 
 MAX_FILE_BYTES = 20 * 2**20
 MAX_FILES = 20
 MAX_PROGRESS_LINES = 40
-_TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
-
-
-class FileStore(Protocol):
-    """Keeps a file where its user can read it, and tells the URL."""
-
-    async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str: ...
 
 
 class MCPTool(BaseTool):
     """A tool of an MCP server. Source: API reference, MCPTool.
 
-    `name` is what the model calls it, where the server's own name does not fit; `files` keeps the pictures and files
-    of results; `forward_key` lets the caller's own key and headers travel to the server.
+    `name` is its name for the model if that differs from the server's; `files` stores the pictures and files of
+    results; `forward_key` sends the caller's own key and headers to the server.
     """
 
     def __init__(
@@ -41,7 +33,7 @@ class MCPTool(BaseTool):
         mcp_tool_model: MCPToolModel,
         *,
         name: str | None = None,
-        files: FileStore | None = None,
+        files: DialFiles | None = None,
         forward_key: bool = False,
     ) -> None:
         self.client = client
@@ -122,7 +114,7 @@ class MCPTool(BaseTool):
 
 
 class _Progress:
-    """Writes what a running call tells into its stage, so much of it as a person reads."""
+    """Writes the progress of a running call into its stage, up to a number of lines."""
 
     def __init__(self, params: ToolCallParams) -> None:
         self._stage = params.stage
@@ -134,15 +126,6 @@ class _Progress:
         self._lines += 1
         share = f"{done:g}/{total:g}" if total else f"{done:g}"
         self._stage.append_content(f"- {share} {(message or '')[:200]}\n")
-
-
-async def identity_of(caller: Caller | None, *, forward_key: bool) -> Identity:
-    """What of the caller a server gets to see: the trace, and where it is trusted with it, key and headers."""
-    if caller is None:
-        return SERVICE
-    if not forward_key:
-        return Identity({name: value for name, value in caller.headers.items() if name.lower() in _TRACE_HEADERS})
-    return Identity({**caller.headers, **core_headers(caller.api_key)}, await caller.principal(), own=True)
 
 
 async def _meta(caller: Caller | None) -> dict[str, str]:

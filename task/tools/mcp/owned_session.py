@@ -1,4 +1,4 @@
-"""A session of the older protocol: opened once, by a task of its own, however many calls need it."""
+"""A session of the older protocol, opened by a task of its own and shared by all calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Opening = Callable[[], AbstractAsyncContextManager["Client"]]
 
 @dataclass
 class _Opened:
-    """One opening of the session. A retired one ends when the last call that borrowed it has come back."""
+    """One opening of the session; after `retired` it ends with the last call that borrowed it."""
 
     client: asyncio.Future[Client]
     stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -34,9 +34,9 @@ class _Opened:
 
 
 class OwnedSession:
-    """Lends the client of one session, and opens another when that one is lost.
+    """Lends the client of one session, and replaces a lost session.
 
-    The SDK's client must be left by the task that entered it, so request tasks only borrow it.
+    Only the task that entered the SDK's client may leave it, so requests borrow it from an owner task.
     """
 
     def __init__(self, opening: Opening, seconds: float) -> None:
@@ -48,7 +48,7 @@ class OwnedSession:
 
     @asynccontextmanager
     async def borrowed(self) -> AsyncGenerator[Client]:
-        """The client for one call. A call that fails retires the session, for all calls that begin after it."""
+        """The client for one call. A failed call retires the session: later calls open another."""
         opened = await self._open_one()
         opened.borrowers += 1
         try:
@@ -63,7 +63,6 @@ class OwnedSession:
                 opened.stop.set()
 
     async def close(self) -> None:
-        """End every opening; each in the task that made it."""
         if self._current is not None:
             self._current.stop.set()
         if self._owners:
@@ -99,8 +98,8 @@ class OwnedSession:
                 await opened.stop.wait()
         except BaseException as error:
             if not opened.client.done():
-                told = error if isinstance(error, Exception) else ConnectionError("the session was not opened")
-                opened.client.set_exception(told)
-                opened.client.exception()  # who waited for it may have left
+                cause = error if isinstance(error, Exception) else ConnectionError("the session was not opened")
+                opened.client.set_exception(cause)
+                opened.client.exception()  # retrieved here, as nobody may be waiting any more
             if asked_to_stop():
                 raise

@@ -1,4 +1,4 @@
-"""What a call gave back, apart from how the protocol spells it."""
+"""Results of MCP calls in our own types."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_TEXT_CHARS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class MCPFile:
-    """A picture, sound or file of a result: its bytes, or the `uri` under which the same server keeps it."""
+    """A picture, sound or file of a result: its bytes, or its `uri` on the same server."""
 
     name: str
     mime_type: str
@@ -30,7 +30,7 @@ class MCPFile:
 
 @dataclass(frozen=True, slots=True)
 class MCPResult:
-    """A call's result; `structured` is JSON, or None where the tool gives none."""
+    """A call's result; `structured` is JSON, or None."""
 
     text: str
     structured: Any = None
@@ -39,7 +39,7 @@ class MCPResult:
 
 
 def result_of(answer: wire.CallToolResult) -> MCPResult:
-    """The SDK's result as ours: text for the model, files as bytes or links, never base64."""
+    """The SDK's result as our own: text for the model, files as bytes or links."""
     texts: list[str] = []
     files: list[MCPFile] = []
     for number, item in enumerate(answer.content, 1):

@@ -12,7 +12,7 @@ from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.errors import ToolError
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles, UnpooledFiles
-from task.tools.mcp.meta import META_DOMAIN, conversation_meta
+from task.tools.mcp.identity import META_DOMAIN, conversation_meta
 from task.tools.mcp.results import MCPResult
 from task.tools.models import Effect, ToolCallParams
 from task.tools.py_interpreter.execution import Execution, ProducedFile, execution_of, heading, outcome
