@@ -58,7 +58,7 @@ async def service_checks(settings: Settings, session: aiohttp.ClientSession) -> 
 async def store_check(settings: Settings) -> Check:
     """Which database it is, whether it answers, how far its tables are, and how much is in it."""
     from task.store.database import open_database
-    from task.store.survey import surveyed
+    from task.store.schema import survey
 
     url = str(settings.store_options["url"])
     if (missing := _missing_store(url)) is not None:  # opening it would create it
@@ -69,7 +69,7 @@ async def store_check(settings: Settings) -> Check:
         return Check("store", "bad", str(error), "Correct AGENT_STORE__URL.")
     place = database.place
     try:
-        found = await surveyed(database)
+        found = await database.read(survey)
     except StoreUnavailable as error:
         fix = "Look at it, or name another store with AGENT_STORE__URL."
         return Check("store", "bad", f"{place}: {error}", fix)

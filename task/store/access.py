@@ -1,4 +1,4 @@
-"""The store of a process that serves whether the database is there or not."""
+"""Access to the store for a process that serves even while the database is unavailable."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ ENDING_SECONDS = 5.0
 
 @dataclass(slots=True)
 class StoreAccess:
-    """Opens the store on first use, and again after it could not be opened; see `task.store.store.open_store`.
+    """Opens the store on first use, and retries after it could not be opened; see `task.store.store.open_store`.
 
     `prices` are those of a million tokens by model: of the prompt and of the answer. `spans_url` is the OpenTelemetry
-    collector that gets finished traces. The database's libraries are
-    loaded here, off the path of the process's start.
+    collector that gets finished traces. The database's libraries are loaded here, after the process has started.
     """
 
     url: str
@@ -55,17 +54,16 @@ class StoreAccess:
         """
         if self._store is not None:
             return self._store
-        if self._closed:  # a late request must not open what nobody would close any more
+        if self._closed:  # a late request must not open what would never be closed
             raise StoreUnavailable("The agent is ending. Try again in a moment.")
         if self._opening is None or self._opening.done():
-            self._opening = asyncio.create_task(self._opened())
-        # Shielded: all who come meanwhile wait for one attempt, and whoever began it may leave.
-        store = await asyncio.shield(self._opening)
-        self._store = store
+            self._opening = asyncio.create_task(self._open())
+        # Shielded: concurrent callers share one attempt, and the one that started it may be cancelled.
+        self._store = store = await asyncio.shield(self._opening)
         return store
 
     async def get_if_available(self) -> Store | None:
-        """The store, or None while it cannot be opened: for those who can do without and cannot wait."""
+        """The store, or None while it cannot be opened: for callers that can do without it and cannot wait."""
         failed_before = self._not_before > 0
         if self._store is not None or (failed_before and self._trying.locked()):
             return self._store
@@ -79,11 +77,11 @@ class StoreAccess:
                 logger.error("sessions and traces are not kept: %s", error)  # noqa: TRY400
             except Exception:
                 self._not_before = monotonic() + RETRY_SECONDS
-                logger.exception("sessions and traces are not kept")  # a fault of ours, and no reason not to answer
+                logger.exception("sessions and traces are not kept")  # a fault of ours must not prevent an answer
             return None
 
     async def close(self) -> None:
-        """Close the store for good; an opening under way is waited for some seconds."""
+        """Close the store permanently; an opening under way gets some seconds."""
         self._closed = True
         if self._opening is not None:
             await asyncio.wait({self._opening}, timeout=ENDING_SECONDS)
@@ -96,18 +94,17 @@ class StoreAccess:
             await asyncio.to_thread(self._spans.close)
             self._spans = None
 
-    async def _opened(self) -> Store:
+    async def _open(self) -> Store:
         await asyncio.to_thread(import_module, "task.store.store")
-        from task.store.retention import Retention
-        from task.store.store import open_store
+        from task.store.store import Retention, open_store
         from task.store.trace_records import Price
 
         prices = {model: Price(*pair) for model, pair in self.prices.items()}
         retention = Retention(self.days, self.sessions, self.traces)
-        finished = await asyncio.to_thread(self._sender)
+        finished = await asyncio.to_thread(self._span_sender)
         return await open_store(self.url, prices=prices, retention=retention, chores=self.chores, finished=finished)
 
-    def _sender(self) -> Callable[[Trace], None]:
+    def _span_sender(self) -> Callable[[Trace], None]:
         if self.spans_url is None:
             return lambda _: None
         if self._spans is None:

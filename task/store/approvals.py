@@ -1,23 +1,23 @@
-"""Questions to people: asked by a run, answered once, here or by another process."""
+"""Questions to people, each answered once, and the permissions given for longer than one call."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Row, insert, select, update
+from sqlalchemy import Row, delete, insert, or_, select, update
 
 from task.errors import Conflict, NotFound
 from task.store import tables
 from task.store.database import Database
-from task.store.records import Answer, Approval, ApprovalStatus
+from task.store.records import Answer, Approval, ApprovalStatus, StoredGrant
 from task.store.wire import new_id, packed, unpacked
 
-POLL_SECONDS = 0.2
-_approvals = tables.approvals
+MOST_LISTED = 200
+_approvals, _grants = tables.approvals, tables.grants
 _COLUMNS = ("owner", "session_id", "run_id", "status", "asked_at", "expires_at", "answered_at")
+_IN_DATA = ("call_id", "tool", "arguments", "digest", "card", "answer", "question", "conversation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +42,19 @@ class Approvals:
         question: str = "",
         conversation: str = "",
     ) -> Approval:
-        """Put the question; after `seconds` without an answer it expires, which is a no."""
+        """Store the question; after `seconds` without an answer it expires, which means no."""
         now = self.clock()
         asked = Approval(
             new_id("appr", 16), owner, call_id, tool, arguments, digest, now, now + seconds, card, session_id, run_id,
             question=question, conversation=conversation,
         )  # fmt: skip
         row = {"id": asked.approval_id, "data": _data(asked), **{name: getattr(asked, name) for name in _COLUMNS}}
-        await self.database.write(lambda connection: connection.execute(insert(_approvals), row))
+        await self.database.execute(insert(_approvals), row)
         return asked
 
     async def get(self, owner: str, approval_id: str) -> Approval:
         query = select(_approvals).where(_approvals.c.id == approval_id, _approvals.c.owner == owner)
-        row = await self.database.read(lambda connection: connection.execute(query).first())
+        row = await self.database.first(query)
         if row is None:
             raise NotFound(f"there is no approval {approval_id!r}")
         return self._approval(row)
@@ -68,8 +68,7 @@ class Approvals:
             query = query.where(column == value) if value is not None else query
         if waiting:
             query = query.where(_approvals.c.status == "waiting", _approvals.c.expires_at > self.clock())
-        query = query.order_by(_approvals.c.asked_at.desc()).limit(200)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
+        rows = await self.database.rows(query.order_by(_approvals.c.asked_at.desc()).limit(MOST_LISTED))
         return tuple(self._approval(row) for row in reversed(rows))
 
     async def answer(self, owner: str, approval_id: str, answer: Answer) -> Approval:
@@ -78,45 +77,68 @@ class Approvals:
         Raises:
             Conflict: it was answered before, or it has expired.
         """
-        asked = await self.get(owner, approval_id)
+        asked, now = await self.get(owner, approval_id), self.clock()
         status: ApprovalStatus = "allowed" if answer.allowed else "denied"
-        answered = replace(asked, status=status, answer=answer, answered_at=self.clock())
+        answered = replace(asked, status=status, answer=answer, answered_at=now)
         first = update(_approvals).where(_approvals.c.id == approval_id, _approvals.c.status == "waiting")
-        first = first.where(_approvals.c.expires_at > self.clock())
-        values = {"status": status, "answered_at": answered.answered_at, "data": _data(answered)}
-        first = first.values(values)
-        if not await self.database.write(lambda connection: connection.execute(first).rowcount):
+        first = first.where(_approvals.c.expires_at > now)
+        if not await self.database.execute(first.values(status=status, answered_at=now, data=_data(answered))):
             found = (await self.get(owner, approval_id)).status
             raise Conflict(f"the approval {approval_id} is {found} already")
         return answered
 
-    async def wait(self, owner: str, approval_id: str) -> Approval:
-        """The question with its answer, as soon as somebody has given one anywhere, or it has expired."""
-        while True:
-            asked = await self.get(owner, approval_id)
-            if asked.status != "waiting":
-                return asked
-            await asyncio.sleep(min(POLL_SECONDS, max(asked.expires_at - self.clock(), 0.0)))
-
     def _approval(self, row: Row[Any]) -> Approval:
+        columns: dict[str, Any] = {name: getattr(row, name) for name in _COLUMNS}
+        if row.status == "waiting" and row.expires_at <= self.clock():
+            columns["status"] = "expired"
         data = unpacked(row.data)
-        answer = Answer(**data["answer"]) if data["answer"] else None
-        late = row.status == "waiting" and row.expires_at <= self.clock()
-        return Approval(
-            row.id, row.owner, data["call_id"], data["tool"], data["arguments"], data["digest"], row.asked_at,
-            row.expires_at, data["card"], row.session_id, row.run_id, "expired" if late else row.status,
-            row.answered_at, answer, data.get("question", ""), data.get("conversation", ""),
-        )  # fmt: skip
+        data["answer"] = Answer(**data["answer"]) if data["answer"] else None
+        return Approval(row.id, **columns, **data)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGrants:
+    """The grants of the store; what one allows is the gate's business and is stored as JSON data."""
+
+    database: Database
+    clock: Callable[[], float]
+
+    async def add(
+        self, owner: str, data: Mapping[str, Any], *, session_id: str | None = None, seconds: float | None = None
+    ) -> StoredGrant:
+        """Keep a grant, for the session or for all of the owner's, until it is revoked or `seconds` have passed."""
+        now = self.clock()
+        expires_at = now + seconds if seconds is not None else None
+        grant = StoredGrant(new_id("grant", 16), owner, data, now, session_id, expires_at)
+        row = {
+            "id": grant.grant_id, "owner": owner, "session_id": session_id, "created_at": now,
+            "expires_at": expires_at, "data": packed(data),
+        }  # fmt: skip
+        await self.database.execute(insert(_grants), row)
+        return grant
+
+    async def list(self, owner: str, session_id: str | None = None) -> tuple[StoredGrant, ...]:
+        """The owner's valid grants, oldest first; with a session those that count there."""
+        columns = _grants.c
+        query = select(_grants).where(columns.owner == owner)
+        query = query.where(or_(columns.expires_at.is_(None), columns.expires_at > self.clock()))
+        if session_id is not None:
+            query = query.where(or_(columns.session_id.is_(None), columns.session_id == session_id))
+        rows = await self.database.rows(query.order_by(columns.created_at, columns.id))
+        return tuple(
+            StoredGrant(row.id, row.owner, unpacked(row.data), row.created_at, row.session_id, row.expires_at)
+            for row in rows
+        )
+
+    async def revoke(self, owner: str, grant_id: str) -> None:
+        """Remove the grant.
+
+        Raises:
+            NotFound: the owner has no such grant.
+        """
+        if not await self.database.execute(delete(_grants).where(_grants.c.id == grant_id, _grants.c.owner == owner)):
+            raise NotFound(f"there is no grant {grant_id!r}")
 
 
 def _data(asked: Approval) -> str:
-    return packed({
-        "call_id": asked.call_id,
-        "tool": asked.tool,
-        "arguments": dict(asked.arguments),
-        "digest": asked.digest,
-        "card": dict(asked.card),
-        "answer": asked.answer.as_dict() if asked.answer else None,
-        "question": asked.question,
-        "conversation": asked.conversation,
-    })  # fmt: skip
+    return packed({name: getattr(asked, name) for name in _IN_DATA})

@@ -1,4 +1,4 @@
-"""One database: work to be done on a connection, away from the event loop, and what its failures mean."""
+"""One database: functions that work on a connection off the event loop, and what failures mean."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5.0  # seconds to wait for another process's transaction, and for a server to answer
-LONGEST_SECONDS = 60.0  # one visit to a server: one that is frozen says nothing for ever, not even that it is gone
+LONGEST_SECONDS = 60.0  # one visit to a server: a frozen one never answers, not even with an error
 READERS = 4
 DAMAGED = ("not a database", "malformed")  # SQLite's words
 WRONG_URL = "AGENT_STORE__URL: it must be sqlite:///folder/file.db or postgresql://user:password@host/name. Correct it."
@@ -37,9 +37,9 @@ T = TypeVar("T")
 
 
 class Database(ABC):
-    """A database that works on connections are brought to. A work is a plain function and may be called twice.
+    """A database. Work on it is a plain function of a connection and may be called twice.
 
-    `place` says which one it is, without its password.
+    `place` names the database without its password.
     """
 
     is_sqlite: bool
@@ -47,7 +47,7 @@ class Database(ABC):
 
     @abstractmethod
     async def read(self, work: Callable[[Connection], T]) -> T:
-        """What the work finds, outside any transaction: each of its statements stands for itself.
+        """The work's result, outside any transaction: each of its statements is committed alone.
 
         Raises:
             StoreUnavailable: the database cannot be used now.
@@ -55,7 +55,7 @@ class Database(ABC):
 
     @abstractmethod
     async def write(self, work: Callable[[Connection], T]) -> T:
-        """What the work gives back, when all it wrote is on disk; nothing of it is when it raises.
+        """The work's result, when all it wrote is on disk; when it raises, nothing is.
 
         Raises:
             StoreUnavailable: the database cannot be used now.
@@ -64,11 +64,11 @@ class Database(ABC):
     @abstractmethod
     async def close(self) -> None: ...
 
-    async def rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
+    async def rows(self, query: Select[*tuple[Any, ...]]) -> Sequence[Row[*tuple[Any, ...]]]:
         """The rows that the query finds; raises `StoreUnavailable`."""
         return await self.read(lambda connection: connection.execute(query).all())
 
-    async def first(self, query: Select[Any]) -> Row[Any] | None:
+    async def first(self, query: Select[*tuple[Any, ...]]) -> Row[*tuple[Any, ...]] | None:
         """The first row that the query finds; raises `StoreUnavailable`."""
         return await self.read(lambda connection: connection.execute(query).first())
 
@@ -83,11 +83,11 @@ def open_database(url: str, patience: float = PATIENCE) -> Database:
     `patience` is how many seconds to wait for another process's transaction, and for a server to answer.
 
     Raises:
-        SettingsError: the address names no such database, or its folder cannot be made.
+        SettingsError: the address names no such database, or its folder cannot be created.
     """
     try:
         address = make_url(url)
-    except (ArgumentError, ValueError):  # the second is a port that is no number
+    except (ArgumentError, ValueError):  # the second is a port that is not a number
         raise SettingsError(WRONG_URL) from None
     match address.get_backend_name():
         case "sqlite":
@@ -99,7 +99,7 @@ def open_database(url: str, patience: float = PATIENCE) -> Database:
 
 
 class SqliteDatabase(Database):
-    """A file, in WAL mode: one thread writes while others read. A whole transaction is one visit to its thread."""
+    """A file in WAL mode: one thread writes while others read. A whole transaction is one call in that thread."""
 
     is_sqlite = True
 
@@ -117,10 +117,10 @@ class SqliteDatabase(Database):
         self._writing = ThreadPoolExecutor(1, "store-write")
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._reading, _done, self.reader.connect, work)
+        return await asyncio.get_running_loop().run_in_executor(self._reading, _call, self.reader.connect, work)
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._writing, _done, self.writer.begin, work)
+        return await asyncio.get_running_loop().run_in_executor(self._writing, _call, self.writer.begin, work)
 
     async def close(self) -> None:
         for threads in (self._writing, self._reading):
@@ -179,8 +179,8 @@ def _with_options(address: URL) -> URL:
     """The address with its options as the driver calls them."""
     for name in address.query:
         if name not in OPTIONS:
-            told = f"AGENT_STORE__URL: the option {name!r} is not known; {', '.join(OPTIONS)} are. Correct it."
-            raise SettingsError(told)
+            known = ", ".join(OPTIONS)
+            raise SettingsError(f"AGENT_STORE__URL: the option {name!r} is not known; {known} are. Correct it.")
     return address.set(query={OPTIONS[name]: value for name, value in address.query.items()})
 
 
@@ -195,7 +195,7 @@ def _make_folder(file: Path) -> None:
 
 
 def _prepare(patience: float, connection: Any, _: Any) -> None:
-    connection.isolation_level = None  # transactions begin below: the driver would begin them too late
+    connection.isolation_level = None  # transactions start below: the driver would start them too late
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
     cursor.execute("PRAGMA journal_mode = WAL")
@@ -205,11 +205,11 @@ def _prepare(patience: float, connection: Any, _: Any) -> None:
 
 
 def _begin_to_write(connection: Connection) -> None:
-    # A transaction that reads first and then wants to write is refused at once when another one has written meanwhile.
+    # A transaction that reads first is refused when it writes after another one has written in between.
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _done(connect: Callable[[], Any], work: Callable[[Connection], T]) -> T:
+def _call(connect: Callable[[], Any], work: Callable[[Connection], T]) -> T:
     with _explained(), connect() as connection:
         return work(connection)
 
@@ -218,42 +218,36 @@ def _done(connect: Callable[[], Any], work: Callable[[Connection], T]) -> T:
 def _explained() -> Generator[None]:
     try:
         yield
-    except IntegrityError:
-        raise
-    except (OperationalError, InterfaceError) as error:
-        raise unavailable(error) from error
+    except (OperationalError, InterfaceError, TimeoutError, PoolTimeout, OSError) as error:
+        raise _unavailable(error) from error
     except DBAPIError as error:
-        if not error.connection_invalidated and not _lost(error):
+        if isinstance(error, IntegrityError) or not (error.connection_invalidated or _lost(error)):
             raise
-        raise unavailable(error) from error
-    except (TimeoutError, PoolTimeout, OSError) as error:
-        raise unavailable(error) from error
+        raise _unavailable(error) from error
 
 
 def _lost(error: DBAPIError) -> bool:
-    told = str(error.orig).lower()
-    if _state(error).startswith((*REFUSING, *UNABLE)):
+    if _state(error).startswith((*REFUSING, *UNABLE)) or isinstance(error.orig, (OSError, TimeoutError)):
         return True
-    return isinstance(error.orig, (OSError, TimeoutError)) or any(word in told for word in ("connection", *DAMAGED))
+    return any(word in str(error.orig).lower() for word in ("connection", *DAMAGED))
 
 
 def _state(error: BaseException) -> str:
-    """PostgreSQL's five characters for what went wrong."""
+    # PostgreSQL's code of five characters.
     return str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
 
 
-def unavailable(error: BaseException) -> StoreUnavailable:
-    """What a failure of the database means to a person; the log gets the driver's words."""
-    told = str(getattr(error, "orig", error))
-    logger.error("the store cannot be used: %s", told)
+def _unavailable(error: BaseException) -> StoreUnavailable:
+    message = str(getattr(error, "orig", error))
+    logger.error("the store cannot be used: %s", message)
     if _state(error).startswith(REFUSING):
         return StoreUnavailable("The store's server refuses this agent. An operator has to correct AGENT_STORE__URL.")
-    if "locked" in told or "busy" in told:
+    if "locked" in message or "busy" in message:
         return StoreUnavailable("The store is busy: another process holds its database. Try again in a moment.")
-    if "full" in told or "No space" in told or "disk I/O" in told:
+    if "full" in message or "No space" in message or "disk I/O" in message:
         return StoreUnavailable("The store is full: there is no room left on its disk. An operator has to make room.")
-    if any(word in told for word in DAMAGED):
-        return StoreUnavailable("The store's file is no database, or it is damaged. An operator has to look at it.")
-    if "readonly" in told or "unable to open" in told:
+    if any(word in message for word in DAMAGED):
+        return StoreUnavailable("The store's file is not a database, or it is damaged. An operator has to look at it.")
+    if "readonly" in message or "unable to open" in message:
         return StoreUnavailable("The store's file cannot be written. An operator has to look at its permissions.")
     return StoreUnavailable("The store's database does not answer. Try again in a moment.")

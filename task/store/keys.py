@@ -17,8 +17,8 @@ from task.store.records import ApiKey
 from task.store.wire import new_id
 
 PREFIX = "dga-"
-REMEMBERED_SECONDS = 2.0  # how long another process may still take a key that was revoked here
-MOST_REMEMBERED = 1000
+CACHED_SECONDS = 2.0  # how long another process may still accept a key that was revoked here
+MOST_CACHED = 1000
 MAX_OWNER = 100
 _keys = tables.keys
 
@@ -29,13 +29,13 @@ class Keys:
 
     database: Database
     clock: Callable[[], float]
-    _known: dict[str, tuple[float, ApiKey]] = field(default_factory=dict[str, tuple[float, ApiKey]])
+    _verified: dict[str, tuple[float, ApiKey]] = field(default_factory=dict[str, tuple[float, ApiKey]])
 
     async def create(self, owner: str, label: str = "", *, operator: bool = False) -> tuple[ApiKey, str]:
-        """A new key and its secret, which cannot be had again.
+        """A new key and its secret, which is not kept.
 
         Raises:
-            InvalidRequest: the owner is no name that a file path and a log line can carry.
+            InvalidRequest: the owner cannot be part of a file path and a log line.
         """
         if not 1 <= len(owner) <= MAX_OWNER or not all(letter.isalnum() or letter in "-_.@" for letter in owner):
             raise InvalidRequest(f"an owner is 1 to {MAX_OWNER} letters, digits, '-', '_', '.' or '@'")
@@ -47,46 +47,44 @@ class Keys:
             "id": key.key_id, "owner": owner, "label": label, "digest": _digest(secret), "operator": operator,
             "created_at": key.created_at,
         }  # fmt: skip
-        await self.database.write(lambda connection: connection.execute(insert(_keys), row))
+        await self.database.execute(insert(_keys), row)
         return key, secret
 
     async def verify(self, secret: str) -> ApiKey | None:
         """The valid key that has this secret."""
         digest, now = _digest(secret), self.clock()
-        until, known = self._known.get(digest, (0.0, None))
+        until, known = self._verified.get(digest, (0.0, None))
         if known is not None and now < until:
             return known
         query = select(_keys).where(_keys.c.digest == digest, _keys.c.revoked_at.is_(None))
-        row = await self.database.read(lambda connection: connection.execute(query).first())
+        row = await self.database.first(query)
         if row is None:
-            self._known.pop(digest, None)
+            self._verified.pop(digest, None)
             return None
-        if len(self._known) >= MOST_REMEMBERED:
-            self._known.clear()
-        self._known[digest] = (now + REMEMBERED_SECONDS, _key(row))
+        if len(self._verified) >= MOST_CACHED:
+            self._verified.clear()
+        self._verified[digest] = (now + CACHED_SECONDS, _key(row))
         return _key(row)
 
     async def revoke(self, key_id: str) -> None:
-        """Make the key invalid for good.
+        """Make the key invalid permanently.
 
         Raises:
             NotFound: there is no such key, or it was revoked before.
         """
         valid = update(_keys).where(_keys.c.id == key_id, _keys.c.revoked_at.is_(None))
-        revoked = valid.values(revoked_at=self.clock())
-        if not await self.database.write(lambda connection: connection.execute(revoked).rowcount):
+        if not await self.database.execute(valid.values(revoked_at=self.clock())):
             raise NotFound(f"there is no valid key {key_id!r}")
-        self._known.clear()
+        self._verified.clear()
 
     async def list(self) -> tuple[ApiKey, ...]:
         """All keys, oldest first, revoked ones too."""
         query = select(_keys).order_by(_keys.c.created_at, _keys.c.id)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
-        return tuple(_key(row) for row in rows)
+        return tuple(_key(row) for row in await self.database.rows(query))
 
 
 def _digest(secret: str) -> str:
-    # A plain hash is enough: nobody can guess 256 random bits, so that there is nothing to slow down.
+    # A plain hash is enough: 256 random bits cannot be guessed, however fast the hash is.
     return sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""How often somebody may ask: a bucket of requests that fills up again, one for all processes of a database."""
+"""Rate limits: token buckets, shared by all processes of a database."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from task.store.database import Database
 
 MOST_BUCKETS = 10_000
 
-# The level is what is left; it fills by :rate a second up to :most. No row comes back when less than one is left.
+# The level is what is left; it fills by :rate a second up to :most. No row is returned when less than one is left.
 _MOST, _NOW = "CAST(:most AS float8)", "CAST(:now AS float8)"
 _FILLED = f"c.level + GREATEST({_NOW} - c.filled_at, 0) * CAST(:rate AS float8)"
-# Every request takes one, so nobody waits until the disk has it, and it is a transaction by itself.
+# Every request takes one: the statement is its own transaction and does not wait for the disk.
 _TAKE = text(
     f"INSERT INTO counters AS c (name, level, filled_at) SELECT :name, {_MOST} - 1, {_NOW} "  # noqa: S608
     "FROM set_config('synchronous_commit', 'off', true) "

@@ -1,4 +1,4 @@
-"""Pages of a listing, newest first: a cursor names the last row that was seen."""
+"""Pages of a listing, newest first: a cursor names the last row of the page before."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MAX_LIMIT = 1000
 
 
 def page_of(query: Select[Any], time: Column[float], key: Column[str], limit: int, cursor: str | None) -> Select[Any]:
-    """The query for one page and one row more, which tells whether another page follows.
+    """The query for one page and one row more, which shows whether another page follows.
 
     Raises:
-        InvalidRequest: a cursor that is none, or a limit that is not between 1 and 1000.
+        InvalidRequest: a malformed cursor, or a limit that is not between 1 and 1000.
     """
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidRequest(f"limit must be between 1 and {MAX_LIMIT}")
@@ -43,7 +43,7 @@ def _before(time: Column[float], key: Column[str], cursor: str) -> ColumnElement
         seconds, _, last = text.partition(" ")
         return tuple_(time, key) < tuple_(float(seconds), last)
     except (ValueError, binascii.Error) as error:
-        raise InvalidRequest("this cursor is none of ours; start again without it") from error
+        raise InvalidRequest("this is not a cursor of ours; start again without it") from error
 
 
 def _cursor(seconds: float, key: str) -> str:

@@ -16,7 +16,7 @@ from task.llm.base import ModelOptions, Usage
 from task.store import tables
 from task.store.database import Database
 from task.store.records import FINISHED
-from task.store.session_rows import add_answer, messages_of
+from task.store.sessions import add_messages, messages_of
 from task.store.trace_records import Trace, TracedTurn, config_of
 from task.store.traces import write_trace
 from task.store.wire import new_id, packed, unpacked
@@ -110,7 +110,7 @@ def _interrupt(connection: Connection, living: set[str], now: float) -> int:
         _leave_trace(connection, row, events, text, now)
         connection.execute(insert(tables.events), _last_event(row, events[-1]["id"] + 1 if events else 1))
         if row.session_id is not None and text:
-            add_answer(connection, row.session_id, [assistant(text)], now)
+            add_messages(connection, row.session_id, [assistant(text)], now)
         waiting = update(approvals).where(approvals.c.run_id == row.id, approvals.c.status == "waiting")
         connection.execute(waiting.values(status="expired"))
     broken = update(traces).where(traces.c.status == "running", traces.c.process.not_in(living))

@@ -1,4 +1,4 @@
-"""What the store gives away: sessions, runs, events, approvals, keys, and pages of them."""
+"""What the store returns: sessions, runs, events, approvals, grants, keys, and pages of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def iso(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Some rows, newest first; `cursor` leads to the next ones and is None on the last page."""
+    """Some rows, newest first; `cursor` is for the next page and None on the last one."""
 
     items: tuple[T, ...]
     cursor: str | None = None
@@ -30,7 +30,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A conversation that outlives its requests. `length` counts its messages; `parent` is what it branched off.
+    """A conversation that outlives its requests. `length` counts its messages; `parent` is the session it branched off.
 
     `version` grows with every change; `messages` and `traces` are empty in listings.
     """
@@ -52,8 +52,8 @@ class Session:
         return "active" if self.ended_at is None else "completed"
 
     @property
-    def said(self) -> tuple[Message, ...]:
-        """What a person would call the conversation: without calls and their results."""
+    def visible_messages(self) -> tuple[Message, ...]:
+        """The conversation as a person sees it: without calls and their results."""
         return tuple(message for message in self.messages if message.role is not Role.TOOL and message.content)
 
     def as_dict(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Session:
             "started_at": iso(self.started_at),
             **ended,
             "status": self.status,
-            "messages": [{"role": message.role.value, "content": message.content} for message in self.said],
+            "messages": [{"role": message.role.value, "content": message.content} for message in self.visible_messages],
             "traces": list(self.traces),
             "title": self.title,
             "parent": self.parent,
@@ -85,7 +85,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One answer in the making, or made. `cancel_asked`: somebody pressed stop."""
+    """One answer, in progress or complete."""
 
     run_id: str
     owner: str
@@ -95,7 +95,6 @@ class Run:
     trace_id: str | None = None
     experiment: str | None = None
     ended_at: float | None = None
-    cancel_asked: bool = False
     error: str | None = None
 
     @property
@@ -145,7 +144,7 @@ class Answer:
 class Approval:
     """A question to a person: may this call run? `card` is the ICERC card as JSON data.
 
-    `question` is how it was put in words, `conversation` the key of the messages that led to it.
+    `question` is its wording, `conversation` the key of the messages that led to it.
     """
 
     approval_id: str
@@ -206,7 +205,7 @@ class StoredGrant:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """An API key without its secret. An operator's key reads what belongs to everybody."""
+    """An API key without its secret. An operator's key reads the data of all owners."""
 
     key_id: str
     owner: str

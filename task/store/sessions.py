@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 
 from task.conversation.messages import Message
-from task.store import session_rows as rows
+from task.errors import Conflict, NotFound
 from task.store import tables
-from task.store.database import Database
+from task.store.database import Database, insert_new
 from task.store.merge import Merged, merged
+from task.store.paging import page_from, page_of
 from task.store.records import Page, Run, Session
+from task.store.wire import message_data, message_from, new_id, packed, unpacked
 
-_sessions = tables.sessions
+TITLE_LENGTH = 200
+MOST_BRANCHES = 20
+_sessions, _messages = tables.sessions, tables.messages
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A session to go on with: what it holds, and what the client has added. `branched`: it is a new branch."""
+    """A session to continue, and the messages that the client has added. `branched`: it is a new branch."""
 
     session: Session
     new: tuple[Message, ...]
@@ -35,89 +40,96 @@ class Sessions:
 
     async def start(self, owner: str, title: str = "") -> Session:
         now = self.clock()
-        return await self.database.write(lambda connection: rows.insert_session(connection, owner, title, None, now))
+        return await self.database.write(lambda connection: _insert(connection, owner, title, None, now))
 
     async def get(self, owner: str, session_id: str) -> Session:
         """The session with its messages and the ids of its traces, both oldest first."""
-        return await self.database.read(lambda connection: rows.whole(connection, owner, session_id))
-
-    async def messages(self, owner: str, session_id: str) -> tuple[Message, ...]:
-        def work(connection: Connection) -> tuple[Message, ...]:
-            rows.row_of(connection, owner, session_id)
-            return rows.messages_of(connection, session_id)
-
-        return await self.database.read(work)
+        return await self.database.read(lambda connection: _load(connection, owner, session_id))
 
     async def list(self, owner: str, limit: int = 50, cursor: str | None = None) -> Page[Session]:
         """The owner's sessions, the last used first, without their messages."""
-        return await self.database.read(lambda connection: rows.page(connection, owner, limit, cursor))
+        query = select(_sessions).where(_sessions.c.owner == owner)
+        rows = await self.database.rows(page_of(query, _sessions.c.updated_at, _sessions.c.id, limit, cursor))
+        return page_from(rows, limit, _session, lambda session: (session.updated_at, session.session_id))
 
     async def end(self, owner: str, session_id: str) -> Session:
         """End the session; ending it again changes nothing."""
         now = self.clock()
 
         def work(connection: Connection) -> Session:
-            row = rows.row_of(connection, owner, session_id)
+            row = _row_of(connection, owner, session_id)
             if row.ended_at is None:
                 ended = update(_sessions).where(_sessions.c.id == session_id)
                 connection.execute(ended.values(ended_at=now, updated_at=now, version=row.version + 1))
-            return rows.whole(connection, owner, session_id)
+            return _load(connection, owner, session_id)
 
         return await self.database.write(work)
 
     async def rename(self, owner: str, session_id: str, title: str) -> None:
-        def work(connection: Connection) -> None:
-            rows.row_of(connection, owner, session_id)
-            renamed = update(_sessions).where(_sessions.c.id == session_id)
-            connection.execute(renamed.values(title=rows.short_title(title)))
-
-        await self.database.write(work)
+        which = (_sessions.c.id == session_id, _sessions.c.owner == owner)
+        if not await self.database.execute(update(_sessions).where(*which).values(title=_short_title(title))):
+            raise _not_found(session_id)
 
     async def delete(self, owner: str, session_id: str) -> None:
         """Remove the session with its messages, runs, traces, approvals and grants."""
 
         def work(connection: Connection) -> None:
-            rows.row_of(connection, owner, session_id)
-            rows.remove(connection, _sessions.c.id == session_id)
+            _row_of(connection, owner, session_id)
+            remove(connection, _sessions.c.id == session_id)
 
         await self.database.write(work)
 
-    async def take_back(self, run: Run, first: int, end: int | None) -> None:
+    async def remove_run(self, run: Run, first: int, end: int | None) -> None:
         """Remove a run of a session with its events and trace.
 
-        The messages from `first` on go too where nothing was said after them, that is where the session ends at `end`;
-        with its last run the whole session goes.
+        The messages from `first` on are removed where none follow them, that is where the session ends at `end`.
+        With its last run the whole session is removed.
         """
-        now = self.clock()
-        await self.database.write(lambda connection: rows.take_back(connection, run, first, end, now))
+        now, columns, runs = self.clock(), _sessions.c, tables.runs.c
+
+        def work(connection: Connection) -> None:
+            newest = update(_sessions).where(columns.id == run.session_id, columns.length == end)
+            shorter = newest.values(version=columns.version + 1, updated_at=now, length=first)
+            if connection.execute(shorter.returning(columns.id)).first() is not None:
+                rest = (_messages.c.session_id == run.session_id, _messages.c.position >= first)
+                connection.execute(delete(_messages).where(*rest))
+            connection.execute(delete(tables.traces).where(tables.traces.c.id == run.trace_id))
+            connection.execute(delete(tables.approvals).where(tables.approvals.c.run_id == run.run_id))
+            connection.execute(delete(tables.turns).where(tables.turns.c.session_id == run.session_id))
+            connection.execute(delete(tables.runs).where(runs.id == run.run_id))
+            if connection.execute(select(runs.id).where(runs.session_id == run.session_id).limit(1)).first() is None:
+                remove(connection, columns.id == run.session_id)
+
+        await self.database.write(work)
 
     async def append(self, owner: str, session_id: str, messages: Sequence[Message], version: int) -> int:
         """Add messages to the session as it was at `version`; the version it has now.
 
         Raises:
-            Conflict: somebody else has changed the session meanwhile, or it has ended.
+            Conflict: another request has changed the session since, or the session has ended.
         """
         now = self.clock()
         return await self.database.write(
-            lambda connection: rows.append(connection, owner, session_id, messages, version, now)
+            lambda connection: append(connection, owner, session_id, messages, version, now)
         )
 
     async def branch(self, owner: str, session_id: str, keep: int) -> Session:
-        """A new session that begins with the first `keep` messages of this one."""
+        """A new session that starts with the first `keep` messages of this one."""
         now = self.clock()
 
         def work(connection: Connection) -> Session:
-            row = rows.row_of(connection, owner, session_id)
-            kept = rows.messages_of(connection, session_id)[:keep]
-            made = rows.insert_session(connection, owner, row.title, session_id, now)
-            rows.append(connection, owner, made.session_id, kept, made.version, now)
-            return rows.whole(connection, owner, made.session_id)
+            row = _row_of(connection, owner, session_id)
+            kept = messages_of(connection, session_id)[:keep]
+            made = _insert(connection, owner, row.title, session_id, now)
+            append(connection, owner, made.session_id, kept, made.version, now)
+            return _load(connection, owner, made.session_id)
 
         return await self.database.write(work)
 
     async def branches(self, session_id: str) -> tuple[str, ...]:
         """The ids of the session's branches, the last used first."""
-        return await self.database.read(lambda connection: rows.branches(connection, session_id))
+        query = select(_sessions.c.id).where(_sessions.c.parent == session_id).order_by(_sessions.c.updated_at.desc())
+        return tuple(row.id for row in await self.database.rows(query.limit(MOST_BRANCHES)))
 
     async def resume(self, owner: str, session_id: str, sent: Sequence[Message]) -> Resumed:
         """The session, or the branch of it, that the client's messages continue.
@@ -140,3 +152,90 @@ class Sessions:
                 session, fit = branch, other
         made = await self.branch(session.owner, session.session_id, fit.kept)
         return Resumed(made, fit.new, branched=True)
+
+
+def messages_of(connection: Connection, session_id: str) -> tuple[Message, ...]:
+    """The session's messages, oldest first."""
+    query = select(_messages.c.data).where(_messages.c.session_id == session_id).order_by(_messages.c.position)
+    return tuple(message_from(unpacked(row.data)) for row in connection.execute(query))
+
+
+def append(
+    connection: Connection, owner: str, session_id: str, messages: Sequence[Message], version: int, now: float
+) -> int:
+    """Add messages to the session as it was at `version`; the version it has now. Raises `Conflict` and `NotFound`."""
+    columns = _sessions.c
+    current = (columns.owner == owner, columns.version == version, columns.ended_at.is_(None))
+    if add_messages(connection, session_id, messages, now, *current):
+        return version + 1
+    if _row_of(connection, owner, session_id).ended_at is not None:
+        raise Conflict(f"the session {session_id} has ended; start another one")
+    raise Conflict(f"the session {session_id} was changed by another request; read it and try again")
+
+
+def remove(connection: Connection, which: ColumnElement[bool]) -> int:
+    """Remove sessions with all that belongs to them; how many there were."""
+    gone = select(_sessions.c.id).where(which)
+    for table in (tables.traces, tables.approvals, tables.turns, tables.grants):
+        connection.execute(delete(table).where(table.c.session_id.in_(gone)))
+    return connection.execute(delete(_sessions).where(which)).rowcount
+
+
+def add_messages(
+    connection: Connection, session_id: str, messages: Sequence[Message], now: float, *current: ColumnElement[bool]
+) -> bool:
+    """Add messages to the session if it is there and these conditions hold; whether they do."""
+    columns = _sessions.c
+    grown = update(_sessions).where(columns.id == session_id, *current).returning(columns.length)
+    values = {"version": columns.version + 1, "updated_at": now, "length": columns.length + len(messages)}
+    row = connection.execute(grown.values(values)).first()
+    if row is None:
+        return False
+    rows = [
+        {"session_id": session_id, "position": number, "data": packed(message_data(message))}
+        for number, message in enumerate(messages, row.length - len(messages))
+    ]
+    if rows:
+        connection.execute(insert(_messages), rows)
+    return True
+
+
+def _insert(connection: Connection, owner: str, title: str, parent: str | None, now: float) -> Session:
+    while True:
+        made = Session(new_id("sess"), owner, now, now, title=_short_title(title), parent=parent)
+        row = {
+            "id": made.session_id, "owner": owner, "title": made.title, "parent": parent, "started_at": now,
+            "updated_at": now, "version": 0, "length": 0,
+        }  # fmt: skip
+        if insert_new(connection, _sessions, row):
+            return made
+
+
+def _row_of(connection: Connection, owner: str, session_id: str) -> Row[Any]:
+    query = select(_sessions).where(_sessions.c.id == session_id, _sessions.c.owner == owner)
+    row = connection.execute(query).first()
+    if row is None:
+        raise _not_found(session_id)
+    return row
+
+
+def _not_found(session_id: str) -> NotFound:
+    return NotFound(f"there is no session {session_id!r}")
+
+
+def _load(connection: Connection, owner: str, session_id: str) -> Session:
+    row, columns = _row_of(connection, owner, session_id), tables.traces.c
+    query = select(columns.id).where(columns.session_id == session_id).order_by(columns.started_at, columns.id)
+    traces = tuple(found.id for found in connection.execute(query))
+    return _session(row, messages_of(connection, session_id), traces)
+
+
+def _short_title(text: str) -> str:
+    return " ".join(text.replace("\0", " ").split())[:TITLE_LENGTH]
+
+
+def _session(row: Row[Any], messages: tuple[Message, ...] = (), traces: tuple[str, ...] = ()) -> Session:
+    return Session(
+        row.id, row.owner, row.started_at, row.updated_at, row.ended_at, row.title, row.parent, row.version,
+        row.length, messages, traces,
+    )  # fmt: skip

@@ -6,19 +6,21 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Column, Connection, Table, and_, delete, or_, select
 
 from task.errors import StoreUnavailable
-from task.store.approvals import Approvals
+from task.store import tables
+from task.store.approvals import Approvals, StoredGrants
 from task.store.database import PATIENCE, Database, open_database
-from task.store.grants import StoredGrants
 from task.store.keys import Keys
 from task.store.limits import RateLimits
-from task.store.migrate import migrate
 from task.store.processes import BEAT_SECONDS, Processes
-from task.store.retention import Retention, forget
 from task.store.runs import Runs
-from task.store.sessions import Sessions
+from task.store.schema import migrate
+from task.store.sessions import Sessions, remove
 from task.store.trace_records import Price, Trace
 from task.store.traces import Traces
 from task.store.turns import Turns
@@ -26,8 +28,19 @@ from task.store.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-HEAR_SECONDS = 0.3
+POLL_SECONDS = 0.3
 RETENTION_SECONDS = 3600.0
+DAY = 86_400
+AT_ONCE = 500  # rows that one transaction removes: others must get their turn
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What is kept: days since the last change, and the newest so many; None keeps all."""
+
+    days: float | None = 30
+    sessions: int | None = 10_000
+    traces: int | None = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +65,16 @@ class Store:
         """Return when all that was queued is on disk.
 
         Raises:
-            StoreUnavailable: it cannot be written now; it will be tried again.
+            StoreUnavailable: it cannot be written now; the writer retries.
         """
         await self.writer.flush()
 
     async def forget(self) -> int:
         """Remove what the retention no longer keeps; how many rows that were."""
-        return await forget(self.database, self.retention, self.processes.clock)
+        return await _forget(self.database, self.retention, self.processes.clock)
 
     async def close(self) -> None:
-        """Write what is waiting, and close."""
+        """Write what is queued, and close."""
         for chore in self.chores:
             chore.cancel()
         if self.chores:
@@ -86,9 +99,8 @@ async def open_store(
 ) -> Store:
     """The store at `url` (`sqlite:///folder/file.db`, `postgresql://…`), its schema brought up to date.
 
-    What dead processes left unfinished is marked as interrupted. Without `chores` nothing is done by itself later:
-    for commands that look once. `patience` is how many seconds a busy database is waited for;
-    `finished` hears of every trace that is complete.
+    What dead processes left unfinished is marked as interrupted. `chores` are off for commands that look once.
+    `patience` is how many seconds a busy database is waited for; `finished` is called with every complete trace.
 
     Raises:
         SettingsError: the address names no database that can be used.
@@ -97,38 +109,38 @@ async def open_store(
     database = open_database(url, patience)
     try:
         await migrate(database)
-        store = await _opened(database, prices or {}, retention or Retention(), clock, chores)
-        return replace(store, traces=replace(store.traces, finished=finished))
+        return await _open(database, prices or {}, retention or Retention(), clock, chores, finished)
     except BaseException:
         await database.close()
         raise
 
 
-async def _opened(
-    database: Database, prices: Mapping[str, Price], retention: Retention, clock: Callable[[], float], chores: bool
+async def _open(
+    database: Database,
+    prices: Mapping[str, Price],
+    retention: Retention,
+    clock: Callable[[], float],
+    chores: bool,
+    finished: Callable[[Trace], None],
 ) -> Store:
     processes = Processes(database, clock)
     await processes.enter()
+    await processes.interrupt_orphans()
     writer = Writer(database)
     runs = Runs(database, writer, processes, clock)
 
-    async def expire() -> None:
+    async def check_processes() -> None:
         await processes.beat()
         await processes.interrupt_orphans()
 
     async def tidy() -> None:
-        await forget(database, retention, clock)
+        await _forget(database, retention, clock)
 
-    try:
-        await processes.interrupt_orphans()
-    except BaseException:
-        await writer.close()
-        raise
-    work = ((expire, BEAT_SECONDS), (runs.hear_others, HEAR_SECONDS), (tidy, RETENTION_SECONDS))
+    work = ((check_processes, BEAT_SECONDS), (runs.poll_requests, POLL_SECONDS), (tidy, RETENTION_SECONDS))
     return Store(
         Sessions(database, clock),
         runs,
-        Traces(database, writer, processes.own_id, prices, clock),
+        Traces(database, writer, processes.own_id, prices, clock, finished),
         Turns(database, writer, clock),
         Approvals(database, clock),
         StoredGrants(database, clock),
@@ -138,16 +150,61 @@ async def _opened(
         writer,
         processes,
         retention,
-        tuple(asyncio.create_task(_again_and_again(*chore)) for chore in work) if chores else (),
+        tuple(asyncio.create_task(_repeat_every(*chore)) for chore in work) if chores else (),
     )
 
 
-async def _again_and_again(chore: Callable[[], Awaitable[object]], seconds: float) -> None:
+async def _repeat_every(chore: Callable[[], Awaitable[object]], seconds: float) -> None:
     while True:
         await asyncio.sleep(seconds)
         try:
             await chore()
         except StoreUnavailable as error:
-            logger.warning("a chore of the store has to wait: %s", error)
+            logger.warning("a chore of the store is postponed: %s", error)
         except Exception:
             logger.exception("a chore of the store failed")
+
+
+async def _forget(database: Database, retention: Retention, clock: Callable[[], float]) -> int:
+    sessions, traces, runs, turns = tables.sessions.c, tables.traces.c, tables.runs.c, tables.turns.c
+    oldest = clock() - retention.days * DAY if retention.days is not None else None
+    gone = await _forget_rows(database, tables.sessions, sessions.updated_at, oldest, retention.sessions)
+    gone += await _forget_rows(database, tables.traces, traces.started_at, oldest, retention.traces)
+    gone += await _forget_rows(database, tables.runs, runs.started_at, oldest, retention.traces)
+    gone += await _forget_rows(database, tables.turns, turns.kept_at, oldest, retention.traces)
+    for table, time_column in (
+        (tables.approvals, tables.approvals.c.expires_at),
+        (tables.grants, tables.grants.c.expires_at),
+        (tables.counters, tables.counters.c.filled_at),
+    ):
+        await database.execute(delete(table).where(time_column < clock() - DAY))
+    return gone
+
+
+async def _forget_rows(
+    database: Database, table: Table, time: Column[float], oldest: float | None, most: int | None
+) -> int:
+    last, gone = await _last_kept(database, table, time, most), 0
+    rules = [time < oldest] if oldest is not None else []
+    rules += [or_(time < last[0], and_(time == last[0], table.c.id < last[1]))] if last is not None else []
+    if not rules:
+        return 0
+    alive = [table.c.status != "running"] if "status" in table.c else []  # a run in progress is never removed
+    query = select(table.c.id).where(or_(*rules), *alive).limit(AT_ONCE)
+
+    def work(connection: Connection) -> int:
+        ids = [row.id for row in connection.execute(query)]
+        if table is tables.sessions:
+            return remove(connection, table.c.id.in_(ids))
+        return connection.execute(delete(table).where(table.c.id.in_(ids))).rowcount
+
+    while some := await database.write(work):
+        gone += some
+    return gone
+
+
+async def _last_kept(database: Database, table: Table, time: Column[float], most: int | None) -> Any:
+    if most is None:
+        return None
+    query = select(time, table.c.id).order_by(time.desc(), table.c.id.desc()).offset(max(most - 1, 0)).limit(1)
+    return await database.first(query)

@@ -119,7 +119,7 @@ approvals = Table(
     Index("approvals_by_run", "run_id"),
 )
 
-# The key tells the conversation and its owner.
+# The id is a digest of the conversation and its owner.
 turns = Table(
     "turns",
     metadata,

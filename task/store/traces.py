@@ -1,4 +1,4 @@
-"""Traces in the store: saved off the path of the answer, listed by page, whole on request."""
+"""Traces in the store: saved off the path of the answer, listed by page, complete on request."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class TraceFilter:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """The traces of the store. An `owner` of None is an operator, who reads everybody's.
+    """The traces of the store. An `owner` of None is an operator, who reads the traces of all owners.
 
-    `finished` hears of every trace that is complete.
+    `finished` is called with every complete trace.
     """
 
     database: Database
@@ -55,7 +55,7 @@ class Traces:
     process_id: str
     prices: Mapping[str, Price]
     clock: Callable[[], float]
-    finished: Callable[[Trace], None] = lambda _: None
+    finished: Callable[[Trace], None]
 
     async def new_id(self) -> str:
         """An id that no stored trace has."""
@@ -71,7 +71,7 @@ class Traces:
         self.writer.put(lambda connection: write_trace(connection, trace, process, stored=stored))
 
     async def get(self, owner: str | None, trace_id: str) -> Trace:
-        """The trace with the whole results of its calls.
+        """The trace with the complete results of its calls.
 
         Raises:
             NotFound: the owner has no such trace.
@@ -89,7 +89,7 @@ class Traces:
         return await self.database.read(work)
 
     async def result(self, owner: str | None, trace_id: str, position: int) -> str:
-        """The whole result of the trace's call with that number, counted from 0.
+        """The complete result of the trace's call with that number, counted from 0.
 
         Raises:
             NotFound: the owner has no such trace, or it has no such call.
@@ -111,15 +111,14 @@ class Traces:
         query = query if owner is None else query.where(_traces.c.owner == owner)
         query = page_of(query, _traces.c.started_at, _traces.c.id, limit, cursor)
 
-        def work(connection: Connection) -> Page[Trace]:
+        def work(connection: Connection) -> Page[Trace]:  # parsed off the event loop: traces may be large
             rows = connection.execute(query).all()
             return page_from(rows, limit, _trace, lambda trace: (trace.started_at, trace.trace_id))
 
         return await self.database.read(work)
 
     async def delete(self, owner: str, trace_id: str) -> None:
-        which = delete(_traces).where(_traces.c.id == trace_id, _traces.c.owner == owner)
-        if not await self.database.write(lambda connection: connection.execute(which).rowcount):
+        if not await self.database.execute(delete(_traces).where(_traces.c.id == trace_id, _traces.c.owner == owner)):
             raise NotFound(f"there is no trace {trace_id!r}")
 
 
@@ -128,10 +127,10 @@ def write_trace(connection: Connection, trace: Trace, process: str | None = None
     if stored:
         connection.execute(delete(_traces).where(_traces.c.id == trace.trace_id))
     if trace.session_id is not None and connection.scalar(_SESSION, {"named": trace.session_id}) is None:
-        return  # it was removed, and its traces with it
+        return  # the session was removed, and its traces with it
     row = _row(trace, process)
     while not insert_new(connection, _traces, row):
-        row["id"] = new_id("trace")  # another trace has the id: it stays as it is
+        row["id"] = new_id("trace")  # another trace has this id
     calls = [
         {"trace_id": row["id"], "position": number, "result": packed(call.result)}
         for number, call in enumerate(trace.tool_calls)
@@ -171,7 +170,7 @@ def _data(trace: Trace) -> dict[str, Any]:
 
 
 def _without_result(turn: TracedTurn) -> TracedTurn:
-    """The turn as it is stored: a tool's result stands among the calls already."""
+    # A tool's result is stored with its call.
     return replace(turn, content=turn.content[:CUT]) if turn.role == "tool" and turn.content else turn
 
 

@@ -1,4 +1,4 @@
-"""Turns of conversations that callers keep themselves: as the model had them, where callers are shown less."""
+"""Turns of conversations that callers keep themselves, as the model had them: callers are shown less of them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Turns:
     clock: Callable[[], float]
 
     def keep(self, owner: str, key: str, turn: StoredTurn, session_id: str | None = None) -> None:
-        """Have the turn written, in the place of an earlier one; `Runs.finish` returns after it is on disk.
+        """Queue the turn, in the place of an earlier one; `Runs.finish` returns after it is on disk.
 
-        It goes with the session, where it has one.
+        It is removed with the session, where it has one.
         """
         data = packed([turn.start, *map(message_data, turn.messages)])
         row = {"id": key, "owner": owner, "session_id": session_id, "kept_at": self.clock(), "data": data}
@@ -49,10 +49,8 @@ class Turns:
     async def find(self, owner: str, keys: Collection[str]) -> dict[str, StoredTurn]:
         """The owner's turns with these keys."""
         query = select(_turns.c.id, _turns.c.data).where(_turns.c.id.in_(keys), _turns.c.owner == owner)
-        rows = await self.database.read(lambda connection: connection.execute(query).all())
-        return {row.id: _turn(row.data) for row in rows}
-
-
-def _turn(data: str) -> StoredTurn:
-    start, *messages = unpacked(data)
-    return StoredTurn(start, tuple(map(message_from, messages)))
+        found: dict[str, StoredTurn] = {}
+        for row in await self.database.rows(query):
+            start, *messages = unpacked(row.data)
+            found[row.id] = StoredTurn(start, tuple(map(message_from, messages)))
+        return found

@@ -1,4 +1,4 @@
-"""Messages as JSON text and back, with all they hold."""
+"""Ids, and messages and other data as the JSON text of a column."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def unpacked(text: str) -> Any:
 
 
 def message_data(message: Message) -> dict[str, Any]:
-    """The message in OpenAI's shape, with what only we know beside it."""
+    """The message in OpenAI's shape, with our own fields beside it."""
     wire = message.as_dict()
     if message.reasoning_content:
         wire["reasoning_content"] = message.reasoning_content
@@ -42,7 +42,7 @@ def message_data(message: Message) -> dict[str, Any]:
 
 
 def message_from(data: Mapping[str, Any]) -> Message:
-    """The message that `message_data` described."""
+    """The message that `message_data` made this of."""
     calls = tuple(
         ToolCall(call["id"], FunctionCall(call["function"]["name"], call["function"]["arguments"]))
         for call in data.get("tool_calls", ())

@@ -1,4 +1,4 @@
-"""Writes off the path of an answer: what is waiting goes into one transaction, and whoever needs it on disk waits."""
+"""Writes off the path of an answer: what is queued goes into one transaction, and flush waits until it is on disk."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ logger = logging.getLogger(__name__)
 Work = Callable[[Connection], object]
 
 AT_ONCE = 200
-GATHER_SECONDS = 0.1  # what nobody waits for may wait for company: a transaction costs more than what it writes
-MOST_WAITING = 20_000
+GATHER_SECONDS = 0.1  # unless flushed, writes wait for each other: a transaction costs more than what it writes
+MOST_QUEUED = 20_000
 RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
 FLUSH_SECONDS = 30.0
 CLOSED = "The store is closed. Try again in a moment."
 
 
 class Writer:
-    """Does the works it is given in their order. While the database cannot be used they wait, and are tried again."""
+    """Does queued writes in their order. While the database cannot be used they stay queued and are retried."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._waiting: deque[Work] = deque()
+        self._queue: deque[Work] = deque()
         self._given = self._done = 0
         self._flushing: list[tuple[int, asyncio.Future[None]]] = []
         self._more, self._hurry = asyncio.Event(), asyncio.Event()
         self._task = asyncio.create_task(self._run())
-        self._task.add_done_callback(lambda _: self._tell(StoreUnavailable(CLOSED)))
+        self._task.add_done_callback(lambda _: self._resolve(StoreUnavailable(CLOSED)))
 
     def put(self, work: Work) -> None:
-        """Have `work` done soon; it may be called twice when its transaction was lost."""
-        if len(self._waiting) >= MOST_WAITING:
-            logger.error("the store has been away for long: a write was given up")
+        """Queue `work`; it may be called twice when its transaction was lost."""
+        if len(self._queue) >= MOST_QUEUED:
+            logger.error("the store has been unavailable for long: a write was dropped")
             return
-        self._waiting.append(work)
+        self._queue.append(work)
         self._given += 1
         self._more.set()
 
@@ -51,7 +51,7 @@ class Writer:
         """Return when all that was put before is on disk.
 
         Raises:
-            StoreUnavailable: it cannot be written now; it will be tried again.
+            StoreUnavailable: it cannot be written now; the writer retries.
         """
         if self._done >= self._given:
             return
@@ -67,11 +67,11 @@ class Writer:
             raise StoreUnavailable("The store did not write in time. Try again in a moment.") from None
 
     async def close(self) -> None:
-        """Write what is waiting, if that can be done now, and stop."""
+        """Write what is queued, if that can be done now, and stop."""
         try:
             await self.flush()
         except StoreUnavailable as error:
-            logger.error("%d writes of the store were lost: %s", len(self._waiting), error)  # noqa: TRY400
+            logger.error("%d writes of the store were lost: %s", len(self._queue), error)  # noqa: TRY400
         self._task.cancel()
         await asyncio.wait({self._task})
 
@@ -85,27 +85,31 @@ class Writer:
                     await self._hurry.wait()
             self._more.clear()
             self._hurry.clear()
-            while self._waiting:
+            while self._queue:
                 try:
-                    await self._write(list(islice(self._waiting, AT_ONCE)))
+                    await self._write(list(islice(self._queue, AT_ONCE)))
                     failures = 0
                 except StoreUnavailable as error:
-                    self._tell(error)
+                    self._resolve(error)
                     await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
                     failures += 1
 
     async def _write(self, works: Sequence[Work]) -> None:
+        def write_all(connection: Connection) -> None:
+            for work in works:
+                work(connection)
+
         try:
-            await self._database.write(lambda connection: _all(works, connection))
+            await self._database.write(write_all)
         except StoreUnavailable:
             raise
         except Exception:
-            await self._one_by_one(works)
+            await self._write_one_by_one(works)
         else:
             self._drop(len(works))
-        self._tell(None)
+        self._resolve(None)
 
-    async def _one_by_one(self, works: Sequence[Work]) -> None:
+    async def _write_one_by_one(self, works: Sequence[Work]) -> None:
         for work in works:
             try:
                 await self._database.write(work)
@@ -117,10 +121,10 @@ class Writer:
 
     def _drop(self, count: int) -> None:
         for _ in range(count):
-            self._waiting.popleft()
+            self._queue.popleft()
         self._done += count
 
-    def _tell(self, error: StoreUnavailable | None) -> None:
+    def _resolve(self, error: StoreUnavailable | None) -> None:
         for place, written in self._flushing:
             if written.done() or (error is None and place > self._done):
                 continue
@@ -129,8 +133,3 @@ class Writer:
             else:
                 written.set_result(None)
         self._flushing = [item for item in self._flushing if not item[1].done()]
-
-
-def _all(works: Sequence[Work], connection: Connection) -> None:
-    for work in works:
-        work(connection)

@@ -57,7 +57,7 @@ async def cost_figures(store: Store) -> list[Figure]:
 
     together = await _cpu(crowd, 3) / ROUNDS
     events = 2000
-    run = await store.runs.begin("owner-0")
+    run = await store.runs.start("owner-0")
     began = process_time()
     for number in range(events):
         store.runs.append_event(run.run_id, "text", text=f"word {number} ")

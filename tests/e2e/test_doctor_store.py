@@ -12,7 +12,7 @@ import pytest
 from task.commands.checks import Check, store_check
 from task.llm.scripted import says
 from task.settings import load_settings
-from task.store.migrate import HEAD
+from task.store.schema import HEAD
 from tests.support.postgres_server import postgres_server
 from tests.support.stores import OWNER, opened, sqlite_url
 from tests.support.traced import traced
@@ -71,11 +71,11 @@ async def test_how_far_its_tables_are_is_told(tmp_path: Path, version: str, stat
     assert told in found.found
 
 
-async def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_bytes(b"no database at all " * 100)
     found = await row(tmp_path, sqlite_url(tmp_path))
     assert found.state == "bad"
-    assert "no database, or it is damaged" in found.found
+    assert "not a database, or it is damaged" in found.found
     assert "AGENT_STORE__URL" in found.fix
 
 

@@ -84,7 +84,7 @@ async def test_an_answer_under_way_is_kept_when_the_agent_is_ended(tmp_path: Pat
         answer.close()
     async with opened(sqlite_url(tmp_path), chores=False) as store:
         [run] = (await store.runs.list("local")).items
-        messages = await store.sessions.messages("local", session_id)
+        messages = (await store.sessions.get("local", session_id)).messages
     assert (run.status, [message.text() for message in messages]) == ("cancelled", ["?", "", "1175", "Half"])
 
 

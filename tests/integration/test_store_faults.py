@@ -23,7 +23,7 @@ DYING = ROOT / "tests" / "support" / "dying_run.py"
 async def traced_run(store: Store, session_id: str) -> str:
     """One answered question in the session; the id of its trace."""
     session = await store.sessions.get(OWNER, session_id)
-    run = await store.runs.begin(OWNER, session=session, messages=[user("hi")])
+    run = await store.runs.start(OWNER, session=session, messages=[user("hi")])
     observer = TraceRecorder(store.traces, TraceStart(OWNER, "http", "m", session_id=session_id, run_id=run.run_id))
     store.runs.append_event(run.run_id, "text", text="hello")
     observer.end("finished")
@@ -71,18 +71,18 @@ async def test_a_full_disk_refuses_new_runs_and_loses_none_of_the_old(tmp_path: 
         await limit_pages(store)
         long = [user("x" * 100_000)]
         with pytest.raises(StoreUnavailable, match="The store is full"):
-            await store.runs.begin(OWNER, session=await store.sessions.get(OWNER, session), messages=long)
+            await store.runs.start(OWNER, session=await store.sessions.get(OWNER, session), messages=long)
         kept = await store.sessions.get(OWNER, session)
         assert (len(kept.messages), kept.traces) == (2, (first,))
         await limit_pages(store, 1_000_000)
         assert await traced_run(store, session) != first
-        assert len(await store.sessions.messages(OWNER, session)) == 4
+        assert len((await store.sessions.get(OWNER, session)).messages) == 4
 
 
 async def test_an_answer_that_ends_on_a_full_disk_is_kept_when_there_is_room_again(tmp_path: Path) -> None:
     async with opened(sqlite_url(tmp_path)) as store:
         session = await store.sessions.start(OWNER)
-        run = await store.runs.begin(OWNER, session=session, messages=[user("hi")])
+        run = await store.runs.start(OWNER, session=session, messages=[user("hi")])
         await limit_pages(store)
         answer = assistant("y" * 100_000)
         with pytest.raises(StoreUnavailable, match="The store is full"):
@@ -90,7 +90,7 @@ async def test_an_answer_that_ends_on_a_full_disk_is_kept_when_there_is_room_aga
         await limit_pages(store, 1_000_000)
         async with asyncio.timeout(10):
             await store.flush()
-        assert await store.sessions.messages(OWNER, session.session_id) == (user("hi"), answer)
+        assert (await store.sessions.get(OWNER, session.session_id)).messages == (user("hi"), answer)
 
 
 async def test_a_run_killed_in_the_middle_can_be_read_and_is_marked_interrupted(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ async def test_a_run_killed_in_the_middle_can_be_read_and_is_marked_interrupted(
         assert session.messages == (user("Tell me."), assistant("I was about to"))
         trace = await store.traces.get(OWNER, trace_id)
         assert (trace.status, [turn.role for turn in trace.turns]) == ("interrupted", ["user", "assistant"])
-        again = await store.runs.begin(OWNER, session=session, messages=[user("Go on.")])
+        again = await store.runs.start(OWNER, session=session, messages=[user("Go on.")])
         await store.runs.finish(again.run_id, "finished", added=[assistant("say this.")])
 
 
@@ -127,9 +127,9 @@ async def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
         await open_store(sqlite_url(tmp_path))
 
 
-async def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_text("These are minutes of a meeting.\n" * 200, encoding="utf-8")
-    with pytest.raises(StoreUnavailable, match="is no database"):
+    with pytest.raises(StoreUnavailable, match="is not a database"):
         await open_store(sqlite_url(tmp_path))
     assert (tmp_path / "store.db").read_text(encoding="utf-8").startswith("These are minutes")
 

@@ -21,8 +21,7 @@ from task.runs.replay import replayed
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import PostgresDatabase
 from task.store.records import Answer
-from task.store.retention import Retention
-from task.store.store import Store, open_store
+from task.store.store import Retention, Store, open_store
 from tests.support.postgres_server import PostgresServer, postgres_server
 from tests.support.stores import OWNER, opened
 from tests.support.traced import traced
@@ -47,9 +46,9 @@ async def pair(server: PostgresServer) -> AsyncGenerator[tuple[Store, Store]]:
 async def test_sessions_and_events_of_one_process_are_the_others_too(pair: tuple[Store, Store]) -> None:
     one, other = pair
     session = await one.sessions.start(OWNER, "nul \0 title")
-    run = await one.runs.begin(OWNER, session=session, messages=[user("nul \0 and ü\ud800")])
+    run = await one.runs.start(OWNER, session=session, messages=[user("nul \0 and ü\ud800")])
     with pytest.raises(Conflict, match="being answered already"):
-        await other.runs.begin(OWNER, session=await other.sessions.get(OWNER, session.session_id))
+        await other.runs.start(OWNER, session=await other.sessions.get(OWNER, session.session_id))
 
     async def heard() -> list[str]:
         return [event.data["text"] async for event in other.runs.events_after(OWNER, run.run_id)]
@@ -58,8 +57,8 @@ async def test_sessions_and_events_of_one_process_are_the_others_too(pair: tuple
     for word in ("one ", "two ", "three"):
         one.runs.append_event(run.run_id, "text", text=word)
     async with asyncio.timeout(20):
-        stopped = asyncio.create_task(one.runs.cancel_asked(run.run_id))
-        await other.runs.ask_cancel(OWNER, run.run_id)
+        stopped = asyncio.create_task(one.runs.cancel_requested(run.run_id))
+        await other.runs.request_cancel(OWNER, run.run_id)
         await stopped
         await one.runs.finish(run.run_id, "cancelled", added=[assistant("one two three")])
         assert await listening == ["one ", "two ", "three"]
@@ -100,9 +99,8 @@ async def test_an_approval_asked_here_is_answered_there(pair: tuple[Store, Store
     asked = await one.approvals.ask(
         OWNER, call_id="c", tool="t", arguments={"x": "\0"}, digest="d", card={}, seconds=60
     )
-    waiting = asyncio.create_task(one.approvals.wait(OWNER, asked.approval_id))
     await other.approvals.answer(OWNER, asked.approval_id, Answer(False, "no"))
-    assert (await asyncio.wait_for(waiting, 10)).answer == Answer(False, "no")
+    assert (await one.approvals.get(OWNER, asked.approval_id)).answer == Answer(False, "no")
 
 
 async def test_a_process_killed_in_the_middle_leaves_an_interrupted_run(server: PostgresServer) -> None:
@@ -117,7 +115,7 @@ async def test_a_process_killed_in_the_middle_leaves_an_interrupted_run(server: 
     async with opened(server.url) as store:
         assert (await store.runs.get(OWNER, run_id)).status == "interrupted"
         assert (await store.traces.get(OWNER, trace_id)).status == "interrupted"
-        assert (await store.sessions.messages(OWNER, session_id))[-1] == assistant("I was about to")
+        assert (await store.sessions.get(OWNER, session_id)).messages[-1] == assistant("I was about to")
 
 
 async def test_processes_that_start_at_once_make_one_schema(server: PostgresServer) -> None:
@@ -133,7 +131,7 @@ async def test_a_database_that_goes_away_is_named_and_what_was_queued_is_there_w
 ) -> None:
     async with opened(server.url, patience=2) as store:
         session = await store.sessions.start(OWNER)
-        run = await store.runs.begin(OWNER, session=session, messages=[user("hi")])
+        run = await store.runs.start(OWNER, session=session, messages=[user("hi")])
         await server.stop()
         with pytest.raises(StoreUnavailable, match="does not answer"):
             await store.sessions.start(OWNER)
@@ -146,7 +144,7 @@ async def test_a_database_that_goes_away_is_named_and_what_was_queued_is_there_w
         async with asyncio.timeout(30):
             while not (await store.traces.list(OWNER)).items:
                 await asyncio.sleep(0.1)
-        assert await store.sessions.messages(OWNER, session.session_id) == (user("hi"), assistant("hello"))
+        assert (await store.sessions.get(OWNER, session.session_id)).messages == (user("hi"), assistant("hello"))
         assert (await store.runs.get(OWNER, run.run_id)).status == "finished"
 
 

@@ -18,7 +18,7 @@ async def main(url: str) -> None:
     session = await store.sessions.start(OWNER)
     question = user("Tell me.")
     trace_id = await store.traces.new_id()
-    run = await store.runs.begin(OWNER, session=session, messages=[question], trace_id=trace_id)
+    run = await store.runs.start(OWNER, session=session, messages=[question], trace_id=trace_id)
     observer = TraceRecorder(store.traces, TraceStart(OWNER, "http", "m", asked=(question,)), trace_id)
     observer.model_answered(assistant("I was", [ToolCall("c", FunctionCall("look"))]), Usage(5, 1), 0.1)
     store.runs.append_event(run.run_id, "text", text="I was ")

@@ -10,15 +10,14 @@ from sqlalchemy import Connection
 from task.conversation.messages import assistant, user
 from task.errors import NotFound
 from task.llm.scripted import says, wants
-from task.store.retention import DAY, Retention
-from task.store.store import Store
+from task.store.store import DAY, Retention, Store
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 from tests.support.traced import traced
 
 
 async def answered_session(store: Store) -> str:
     session = await store.sessions.start(OWNER)
-    run = await store.runs.begin(OWNER, session=session, messages=[user("hi")])
+    run = await store.runs.start(OWNER, session=session, messages=[user("hi")])
     store.runs.append_event(run.run_id, "text", text="hello")
     await traced(store, wants("calculator", expression="1+1"), says("2"), session_id=session.session_id)
     await store.runs.finish(run.run_id, "finished", added=[assistant("hello")])
@@ -59,7 +58,7 @@ async def test_an_old_session_that_is_still_used_stays(tmp_path: Path) -> None:
         await store.sessions.append(OWNER, used, [user("still there?")], session.version)
         clock.now += 2 * DAY
         await store.forget()
-        assert len(await store.sessions.messages(OWNER, used)) == 3
+        assert len((await store.sessions.get(OWNER, used)).messages) == 3
 
 
 async def test_only_the_newest_so_many_stay(tmp_path: Path) -> None:
@@ -80,7 +79,7 @@ async def test_only_the_newest_so_many_stay(tmp_path: Path) -> None:
 async def test_a_run_in_progress_is_nobodys_past(tmp_path: Path) -> None:
     clock = StoreClock()
     async with opened(sqlite_url(tmp_path), clock, retention=Retention(days=1), chores=False) as store:
-        run = await store.runs.begin(OWNER)
+        run = await store.runs.start(OWNER)
         clock.now += 2 * DAY
         await store.forget()
         await store.runs.finish(run.run_id, "finished")

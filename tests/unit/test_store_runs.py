@@ -32,7 +32,7 @@ async def told(events: AsyncGenerator[RunEvent]) -> list[str]:
 
 
 async def test_who_comes_back_gets_what_was_missed_and_then_the_rest(store: Store) -> None:
-    run = await store.runs.begin(OWNER)
+    run = await store.runs.start(OWNER)
     for text in ("one", "two"):
         store.runs.append_event(run.run_id, "text", text=text)
     listening = asyncio.create_task(told(store.runs.events_after(OWNER, run.run_id, 1)))
@@ -56,25 +56,25 @@ async def test_a_session_is_free_when_who_asked_left_while_the_run_was_being_beg
 
     assert isinstance(store.database, SqliteDatabase)
     event.listen(store.database.writer, "begin", wait, once=True)
-    beginning = asyncio.create_task(store.runs.begin(OWNER, session=session, messages=[user("?")]))
+    beginning = asyncio.create_task(store.runs.start(OWNER, session=session, messages=[user("?")]))
     assert await asyncio.to_thread(writing.wait, 10)
     beginning.cancel()
     await asyncio.wait({beginning})
     may_go_on.set()
     await store.flush()
-    again = await store.runs.begin(OWNER, session=await store.sessions.get(OWNER, session.session_id))
+    again = await store.runs.start(OWNER, session=await store.sessions.get(OWNER, session.session_id))
     assert [run.status for run in (await store.runs.list(OWNER)).items] == ["running", "cancelled"]
     await store.runs.finish(again.run_id, "finished")
 
 
 async def test_another_process_hears_a_run_while_it_lasts_and_can_stop_it(store: Store, tmp_path: Path) -> None:
     async with opened(sqlite_url(tmp_path)) as other:
-        run = await store.runs.begin(OWNER)
+        run = await store.runs.start(OWNER)
         listening = asyncio.create_task(told(other.runs.events_after(OWNER, run.run_id)))
         store.runs.append_event(run.run_id, "text", text="hello")
         async with asyncio.timeout(10):
-            stopped = asyncio.create_task(store.runs.cancel_asked(run.run_id))
-            await other.runs.ask_cancel(OWNER, run.run_id)
+            stopped = asyncio.create_task(store.runs.cancel_requested(run.run_id))
+            await other.runs.request_cancel(OWNER, run.run_id)
             await stopped
         store.runs.append_event(run.run_id, "cancelled")
         await store.runs.finish(run.run_id, "cancelled", error="stopped by the user")
@@ -85,11 +85,11 @@ async def test_another_process_hears_a_run_while_it_lasts_and_can_stop_it(store:
 
 async def test_a_listener_at_another_process_is_noticed_while_it_listens(store: Store, tmp_path: Path) -> None:
     async with opened(sqlite_url(tmp_path)) as other:
-        run = await store.runs.begin(OWNER)
-        assert store.runs.unheard_seconds(run.run_id) > 1e9
+        run = await store.runs.start(OWNER)
+        assert store.runs.seconds_since_listener(run.run_id) > 1e9
         listening = asyncio.create_task(told(other.runs.events_after(OWNER, run.run_id)))
         async with asyncio.timeout(10):
-            while store.runs.unheard_seconds(run.run_id) > 10:
+            while store.runs.seconds_since_listener(run.run_id) > 10:
                 await asyncio.sleep(0.02)
         await store.runs.finish(run.run_id, "finished")
         await listening
@@ -97,7 +97,7 @@ async def test_a_listener_at_another_process_is_noticed_while_it_listens(store: 
 
 async def test_the_end_of_a_run_is_waited_for_wherever_it_runs_but_not_for_ever(store: Store, tmp_path: Path) -> None:
     async with opened(sqlite_url(tmp_path)) as other, asyncio.timeout(10):
-        run = await store.runs.begin(OWNER)
+        run = await store.runs.start(OWNER)
         assert (await other.runs.ended(OWNER, run.run_id, seconds=0.01)).status == "running"
         waiting = asyncio.create_task(other.runs.ended(OWNER, run.run_id))
         await store.runs.finish(run.run_id, "limited")
@@ -108,13 +108,13 @@ async def test_a_run_whose_session_another_process_removes_is_stopped_and_leaves
     store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = await store.sessions.start(OWNER)
-    run = await store.runs.begin(OWNER, session=session, messages=[user("hi")])
+    run = await store.runs.start(OWNER, session=session, messages=[user("hi")])
     observer = TraceRecorder(
         store.traces, TraceStart(OWNER, "v1", "m", session_id=session.session_id, run_id=run.run_id)
     )
     async with opened(sqlite_url(tmp_path)) as other, asyncio.timeout(10):
         await other.sessions.delete(OWNER, session.session_id)
-        await store.runs.cancel_asked(run.run_id)
+        await store.runs.cancel_requested(run.run_id)
         store.runs.append_event(run.run_id, "text", text="a secret")
         observer.record()
         await store.runs.finish(run.run_id, "cancelled", added=[assistant("a secret")])
@@ -124,33 +124,33 @@ async def test_a_run_whose_session_another_process_removes_is_stopped_and_leaves
 
 async def test_a_run_keeps_its_question_from_the_start_and_its_answer_at_the_end(store: Store) -> None:
     session = await store.sessions.start(OWNER)
-    run = await store.runs.begin(OWNER, session=session, messages=[user("hi")], experiment="b")
-    assert await store.sessions.messages(OWNER, session.session_id) == (user("hi"),)
+    run = await store.runs.start(OWNER, session=session, messages=[user("hi")], experiment="b")
+    assert (await store.sessions.get(OWNER, session.session_id)).messages == (user("hi"),)
     await store.runs.finish(run.run_id, "finished", added=[assistant("hello")])
-    assert await store.sessions.messages(OWNER, session.session_id) == (user("hi"), assistant("hello"))
+    assert (await store.sessions.get(OWNER, session.session_id)).messages == (user("hi"), assistant("hello"))
     [listed] = (await store.runs.list(OWNER, session.session_id)).items
     assert (listed.run_id, listed.status, listed.experiment) == (run.run_id, "finished", "b")
 
 
 async def test_a_session_is_answered_by_one_run_at_a_time(store: Store) -> None:
     session = await store.sessions.start(OWNER)
-    begun = [store.runs.begin(OWNER, session=session, messages=[user(f"{n}")]) for n in range(5)]
+    begun = [store.runs.start(OWNER, session=session, messages=[user(f"{n}")]) for n in range(5)]
     results = await asyncio.gather(*begun, return_exceptions=True)
     [run] = [result for result in results if not isinstance(result, BaseException)]
     assert all(isinstance(result, Conflict) for result in results if result is not run)
     with pytest.raises(Conflict, match="being answered already"):
-        await store.runs.begin(OWNER, session=await store.sessions.get(OWNER, session.session_id))
+        await store.runs.start(OWNER, session=await store.sessions.get(OWNER, session.session_id))
     await store.runs.finish(run.run_id, "finished", added=[assistant("yes")])
     now = await store.sessions.get(OWNER, session.session_id)
-    again = await store.runs.begin(OWNER, session=now, messages=[user("more")])
+    again = await store.runs.start(OWNER, session=now, messages=[user("more")])
     await store.runs.finish(again.run_id, "failed")
 
 
 async def test_another_owners_run_is_not_there(store: Store) -> None:
-    run = await store.runs.begin(OWNER)
+    run = await store.runs.start(OWNER)
     for work in (
         store.runs.get("bob", run.run_id),
-        store.runs.ask_cancel("bob", run.run_id),
+        store.runs.request_cancel("bob", run.run_id),
         told(store.runs.events_after("bob", run.run_id)),
     ):
         with pytest.raises(NotFound, match="there is no run"):
@@ -162,7 +162,7 @@ async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_p
     clock = StoreClock()
     async with opened(sqlite_url(tmp_path), clock) as store, opened(sqlite_url(tmp_path), clock) as other:
         session = await store.sessions.start(OWNER)
-        run = await store.runs.begin(OWNER, session=session, messages=[user("hi")], trace_id="trace_1")
+        run = await store.runs.start(OWNER, session=session, messages=[user("hi")], trace_id="trace_1")
         request = {"door": "runs", "model": "m", "options": {"temperature": 0.5}}
         store.runs.append_event(run.run_id, "started", messages=0, request=request)
         store.runs.append_event(run.run_id, "text", text="I was just")
@@ -173,7 +173,7 @@ async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_p
         assert await other.processes.interrupt_orphans() == 1
         assert (await other.runs.get(OWNER, run.run_id)).status == "interrupted"
         assert await told(other.runs.events_after(OWNER, run.run_id)) == ["1 started", "2 I was just", "3 finished"]
-        kept = await other.sessions.messages(OWNER, session.session_id)
+        kept = (await other.sessions.get(OWNER, session.session_id)).messages
         assert kept == (user("hi"), assistant("I was just"))
         trace = await other.traces.get(OWNER, "trace_1")  # its own was not stored yet
         assert (trace.status, trace.door, trace.model, trace.session_id) == (
@@ -182,4 +182,4 @@ async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_p
         assert [turn.content for turn in trace.turns] == ["hi", "I was just"]
         assert ((trace.completed_at or 0) - trace.started_at, trace.config["temperature"]) == (31, 0.5)
         await store.runs.finish(run.run_id, "finished", added=[assistant("I was just thinking.")])
-        assert await other.sessions.messages(OWNER, session.session_id) == kept
+        assert (await other.sessions.get(OWNER, session.session_id)).messages == kept

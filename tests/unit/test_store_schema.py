@@ -12,7 +12,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
 from task.store.database import open_database
-from task.store.migrate import HEAD, migrate
+from task.store.schema import HEAD, migrate
 from task.store.tables import metadata
 from tests.support.stores import opened, sqlite_url
 

@@ -61,7 +61,7 @@ async def test_messages_come_back_with_all_they_hold(store: Store) -> None:
         assistant("schön ✓"),
     ]  # fmt: skip
     await store.sessions.append(OWNER, session.session_id, messages, session.version)
-    kept = await store.sessions.messages(OWNER, session.session_id)
+    kept = (await store.sessions.get(OWNER, session.session_id)).messages
     assert kept[:2] == tuple(messages[:2])
     assert kept[2].custom_content == picture
     assert kept[2].content == "nul \0, half ?"
@@ -78,8 +78,8 @@ async def test_of_two_who_write_at_once_one_is_told_what_to_do(store: Store) -> 
     refused = [result for result in results if isinstance(result, Conflict)]
     assert [result for result in results if isinstance(result, int)] == [1]
     assert len(refused) == 19
-    assert "changed by another request meanwhile" in str(refused[0])
-    assert len(await store.sessions.messages(OWNER, session.session_id)) == 1
+    assert "changed by another request" in str(refused[0])
+    assert len((await store.sessions.get(OWNER, session.session_id)).messages) == 1
 
 
 async def test_ending_twice_changes_nothing_and_an_ended_session_takes_no_more(store: Store) -> None:
@@ -95,13 +95,12 @@ async def test_another_owners_session_is_not_there(store: Store) -> None:
     sessions = store.sessions
     for work in (
         sessions.get("bob", session),
-        sessions.messages("bob", session),
         sessions.end("bob", session),
         sessions.rename("bob", session, "mine"),
         sessions.delete("bob", session),
         sessions.branch("bob", session, 0),
         sessions.append("bob", session, [user("hi")], 0),
-        store.runs.begin("bob", session=await sessions.get(OWNER, session)),
+        store.runs.start("bob", session=await sessions.get(OWNER, session)),
     ):
         with pytest.raises(NotFound, match=f"there is no session '{session}'"):
             await work
@@ -110,7 +109,7 @@ async def test_another_owners_session_is_not_there(store: Store) -> None:
 
 async def test_a_deleted_session_leaves_nothing(store: Store) -> None:
     session = await store.sessions.start(OWNER)
-    run = await store.runs.begin(OWNER, session=session, messages=[user("hi")])
+    run = await store.runs.start(OWNER, session=session, messages=[user("hi")])
     await store.runs.finish(run.run_id, "finished", added=[assistant("hello")])
     await store.grants.add(OWNER, {"scope": "tool"}, session_id=session.session_id)
     await store.sessions.delete(OWNER, session.session_id)
@@ -129,7 +128,7 @@ async def test_a_diverging_history_makes_a_branch_and_is_found_again(store: Stor
     assert (resumed.branched, resumed.new) == (True, (user("3+3?"),))
     assert resumed.session.messages == tuple(told[:2])
     assert (resumed.session.parent, resumed.session.title) == (session.session_id, "Sums")
-    assert await store.sessions.messages(OWNER, session.session_id) == tuple(told)
+    assert (await store.sessions.get(OWNER, session.session_id)).messages == tuple(told)
 
     branch = resumed.session
     await store.sessions.append(OWNER, branch.session_id, [user("3+3?"), assistant("6")], branch.version)

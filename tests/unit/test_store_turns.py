@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role, assistant, user
-from task.store.retention import DAY, Retention
-from task.store.store import Store
+from task.store.store import DAY, Retention, Store
 from task.store.turns import StoredTurn
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 

@@ -90,7 +90,7 @@ async def take_back(store: Store, owner: str, response_id: str) -> None:
     found = await stored_response(store, owner, response_id)
     if not found.run.over:
         raise Conflict(f"the response {response_id} is not complete; wait for it, or cancel its run")
-    await store.sessions.take_back(found.run, found.start, found.end)
+    await store.sessions.remove_run(found.run, found.start, found.end)
 
 
 async def _events(store: Store, run: Run) -> list[Event]:

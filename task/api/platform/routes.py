@@ -86,7 +86,7 @@ def _session_routes(routes: APIRouter, service: Service) -> None:
         caller, store = await service.caller(request), await service.store()
         session = await store.sessions.end(caller.owner, body.session_id)
         ended = iso(session.ended_at) if session.ended_at is not None else None
-        count = len(session.said)
+        count = len(session.visible_messages)
         return json_response({"session_id": session.session_id, "message_count": count, "ended_at": ended})
 
     @routes.get("/session/{session_id}", response_model=None, responses={200: {"model": SessionBody}, **failures(404)})

@@ -79,7 +79,7 @@ def _run_routes(routes: APIRouter, service: Service) -> None:
     async def cancel_run(run_id: str, request: Request) -> Response:
         """Stop a run; what it has said stays. One that is over stays as it is."""
         caller, store = await service.caller(request), await service.store()
-        return json_response((await store.runs.ask_cancel(caller.owner, run_id)).as_dict())
+        return json_response((await store.runs.request_cancel(caller.owner, run_id)).as_dict())
 
 
 def _approval_routes(routes: APIRouter, service: Service) -> None:

@@ -78,7 +78,7 @@ class Runner:
         """
         store = await self._engine.store.get()
         trace_id = await store.traces.new_id()
-        run = await store.runs.begin(
+        run = await store.runs.start(
             ask.caller.owner,
             session=ask.session,
             messages=ask.new,
@@ -136,7 +136,7 @@ class Runner:
         for run in (await store.runs.list(owner, session_id)).items:
             if run.over:
                 continue
-            await store.runs.ask_cancel(owner, run.run_id)
+            await store.runs.request_cancel(owner, run.run_id)
             active = self._active.get(run.run_id)
             if active is not None:
                 await asyncio.wait({active.ended}, timeout=ENDING_SECONDS)
@@ -160,7 +160,7 @@ class Runner:
 
     def _unheard(self, active: ActiveRun) -> None:
         """Cancel the run, unless somebody has listened at another process meanwhile: then its time begins anew."""
-        seconds = self._engine.detach_seconds - active.store.runs.unheard_seconds(active.run.run_id)
+        seconds = self._engine.detach_seconds - active.store.runs.seconds_since_listener(active.run.run_id)
         if seconds > 0:
             active.leaving = asyncio.get_running_loop().call_later(seconds, self._unheard, active)
         else:
@@ -232,7 +232,7 @@ class Runner:
         )
 
     async def _stopped(self, active: ActiveRun, store: Store) -> None:
-        await store.runs.cancel_asked(active.run.run_id)
+        await store.runs.cancel_requested(active.run.run_id)
         active.stop()
 
     def _over(self, active: ActiveRun, task: asyncio.Task[None]) -> None:

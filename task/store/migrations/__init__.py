@@ -1,1 +1,1 @@
-"""How the schema came to be, step by step; run by `task.store.migrate`."""
+"""The migrations of the schema, run by `task.store.schema`."""
