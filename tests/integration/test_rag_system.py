@@ -11,7 +11,7 @@ import pytest
 from task.documents.pool import ReaderPool
 from task.embedding.client import Embedder
 from task.embedding.minilm import MiniLM
-from task.embedding.weights import packaged_folder
+from task.embedding.model import packaged_folder
 from task.llm.scripted import says
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.shelf import Requester, Shelf, ShelfLimits
