@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import task
 from task.commands.addresses import base_url, usable_port
-from task.commands.processes import Program
+from task.commands.supervisor import Program
 from task.errors import SettingsError
 from task.settings import PREFIX, InterpreterSettings, Settings, process_environment
 from task.settings.installation import installation_secret

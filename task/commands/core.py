@@ -44,7 +44,7 @@ def print_config(template: Path | None, output: Path | None, mode: int) -> None:
     if output is None:
         print(text)
     else:
-        write_private(output, text, mode)
+        replace_file(output, text, mode)
 
 
 def render_config(path: Path, environment: Mapping[str, str]) -> str:
@@ -68,8 +68,8 @@ def render_config(path: Path, environment: Mapping[str, str]) -> str:
     return filled
 
 
-def write_private(path: Path, text: str, mode: int = 0o600) -> None:
-    """Replace `path` at once; unless `mode` says otherwise only its owner may read it, because it holds keys.
+def replace_file(path: Path, text: str, mode: int = 0o600, *, option: str = "--output") -> None:
+    """Replace `path`, which `option` names, at once; without another `mode` only its owner may read it.
 
     Raises:
         SettingsError: the folder cannot be written.
@@ -83,7 +83,7 @@ def write_private(path: Path, text: str, mode: int = 0o600) -> None:
             file.write(text)
         os.replace(unfinished, path)
     except OSError as error:
-        raise SettingsError(f"--output: {path} cannot be written: {error.strerror}. Choose another file.") from error
+        raise SettingsError(f"{option}: {path} cannot be written: {error.strerror}. Choose another file.") from error
 
 
 def _core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:

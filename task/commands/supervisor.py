@@ -1,21 +1,45 @@
-"""Keep the product's processes running: in order, healthy, restarted when they die, ended together."""
+"""Keep the product's processes running: started in order, healthy, restarted when they die, ended together."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import os
+import signal
+import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from types import TracebackType
 
 import aiohttp
 
-from task.commands.processes import Child, Program, Write, ending
 from task.errors import AgentError
 
+PR_SET_PDEATHSIG = 1
+LONGEST_LINE = 32_768
+DRAIN_SECONDS = 1.0
 POLL_SECONDS = 0.05
 PROBE_TIMEOUT = aiohttp.ClientTimeout(total=2)
 SETTINGS_EXIT = 2
+
+Write = Callable[[str, str], None]  # (program's name, line)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A process of the product: how to start it, and the address that answers once it is ready.
+
+    The others do not wait for an optional one, and the product runs on without it.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    health_url: str | None = None
+    start_seconds: float = 60
+    optional: bool = False
 
 
 class ProgramFailed(AgentError):
@@ -26,9 +50,63 @@ class ProgramFailed(AgentError):
         self.exit_code = exit_code
 
 
+class Child:
+    """A running program. Its process group ends with it, and it ends with this process."""
+
+    def __init__(self, program: Program, process: asyncio.subprocess.Process, write: Write) -> None:
+        self.program = program
+        self.started = time.monotonic()
+        self._process = process
+        self._lines = asyncio.create_task(_forward_lines(process.stdout, lambda line: write(program.name, line)))
+        self.exited = asyncio.create_task(self._exit_code())
+
+    @classmethod
+    async def start(cls, program: Program, write: Write) -> Child:
+        """Start the program in a process group of its own."""
+        process = await asyncio.create_subprocess_exec(
+            *program.command,
+            env=dict(program.environment),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_end_with(os.getpid()),
+        )
+        return cls(program, process, write)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return not self.exited.done()
+
+    async def end(self, grace: float) -> None:
+        """Ask the group to end, and kill what is left of it after `grace` seconds."""
+        self._signal(signal.SIGTERM)
+        await asyncio.wait({self.exited}, timeout=grace)
+        self.kill()
+        await asyncio.wait({self.exited})  # awaiting the task itself would cancel it for all when we are cancelled
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    async def _exit_code(self) -> int:
+        code = await self._process.wait()
+        self.kill()  # processes that it started and left behind
+        await asyncio.wait({self._lines}, timeout=DRAIN_SECONDS)
+        self._lines.cancel()
+        return code
+
+
 @dataclass(frozen=True, slots=True)
 class Restarts:
-    """How a dead program is started again: pauses double from `first_seconds`; a settled program starts afresh."""
+    """How a dead program is restarted: pauses double from `first_seconds`; a settled program counts from one again."""
 
     first_seconds: float = 0.5
     longest_seconds: float = 30
@@ -41,7 +119,7 @@ class Restarts:
 
 
 class Supervisor:
-    """Runs programs until told to stop. Leaving the `async with` ends all of them, in reverse order."""
+    """Runs programs. Leaving the `async with` ends all of them, in reverse order."""
 
     def __init__(
         self, programs: Sequence[Program], write: Write, *, restarts: Restarts | None = None, grace: float = 10
@@ -113,10 +191,10 @@ class Supervisor:
             if code == SETTINGS_EXIT or failures > self._restarts.attempts:
                 if not program.optional:
                     raise _failed(child, "is given up")
-                self._write(program.name, f"{ending(code)} and is given up; the product runs without it")
+                self._write(program.name, f"{_ending(code)} and is given up; the product runs without it")
                 await asyncio.get_running_loop().create_future()
             pause = self._restarts.pause(failures)
-            self._write(program.name, f"{ending(code)}; it is started again in {pause:g} s")
+            self._write(program.name, f"{_ending(code)}; it is started again in {pause:g} s")
             await asyncio.sleep(pause)
             child = await self._launch(program)
             if await self._becomes_healthy(child):
@@ -149,5 +227,35 @@ def _failed(child: Child, consequence: str) -> ProgramFailed:
     if child.alive:
         return ProgramFailed(f"{program.name} was not ready within {program.start_seconds:g} s and {consequence}.")
     code = child.exited.result()
-    told = f"{program.name} {ending(code)} and {consequence}; its lines above say why."
-    return ProgramFailed(told, SETTINGS_EXIT if code == SETTINGS_EXIT else 1)
+    message = f"{program.name} {_ending(code)} and {consequence}; its lines above say why."
+    return ProgramFailed(message, SETTINGS_EXIT if code == SETTINGS_EXIT else 1)
+
+
+def _ending(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+def _end_with(parent: int) -> Callable[[], None] | None:
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None)
+
+    def die_with_parent() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before prctl took effect
+            os._exit(1)
+
+    return die_with_parent
+
+
+async def _forward_lines(stream: asyncio.StreamReader | None, write: Callable[[str], None]) -> None:
+    rest = b""
+    while stream is not None and (data := await stream.read(65_536)):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            write(line.decode("utf-8", "replace").rstrip("\r"))
+        if len(rest) > LONGEST_LINE:
+            write(rest.decode("utf-8", "replace"))
+            rest = b""
+    if rest:
+        write(rest.decode("utf-8", "replace"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import sys
 import time
@@ -18,13 +17,12 @@ from rich.console import Console
 
 from task.commands.addresses import base_url, local_core_key, usable_port
 from task.commands.companions import Companion, companion_environment, companions, missing_companions
+from task.commands.core import replace_file
 from task.commands.model import announcement, at_terminal, wants_download
 from task.commands.model_choice import ChosenModel, choose_model
-from task.commands.processes import Child, Program, Write
-from task.commands.supervisor import ProgramFailed, Supervisor
+from task.commands.supervisor import Child, Program, ProgramFailed, Supervisor, Write
 from task.commands.tools import offered_tools
 from task.commands.up_output import LogConsole, PrefixedLines, example, overview
-from task.errors import SettingsError
 from task.settings import PREFIX, Settings, process_environment
 from task.settings.sources import CONFIG_VARIABLE
 
@@ -171,9 +169,4 @@ def _write_ready(path: Path, plan: Plan, supervisor: Supervisor, seconds: float)
         "processes": supervisor.pids,
         "ready_seconds": round(seconds, 3),
     }
-    unfinished = path.with_name(f"{path.name}.part")
-    try:
-        unfinished.write_text(json.dumps(content), encoding="utf-8")
-        os.replace(unfinished, path)
-    except OSError as error:
-        raise SettingsError(f"--ready-file: {path} cannot be written: {error.strerror}.") from error
+    replace_file(path, json.dumps(content), 0o644, option="--ready-file")

@@ -11,7 +11,7 @@ import pytest
 
 from task.commands.addresses import key_for
 from task.commands.ask import Question, check
-from task.commands.core import OWN_CONFIG, render_config, write_private
+from task.commands.core import OWN_CONFIG, render_config, replace_file
 from task.errors import InvalidRequest, SettingsError
 from task.settings import Settings
 
@@ -107,7 +107,7 @@ def test_core_config_names_what_is_missing(tmp_path: Path) -> None:
 def test_a_written_core_config_is_its_owners_alone_unless_told_otherwise(tmp_path: Path) -> None:
     text = render_config(OWN_CONFIG, {"DIAL_API_KEY": "k", "OPENAI_API_KEY": "o"})
     for mode in (0o600, 0o644):
-        write_private(tmp_path / "config.json", text, mode)
+        replace_file(tmp_path / "config.json", text, mode)
         assert (tmp_path / "config.json").stat().st_mode & 0o777 == mode
     with pytest.raises(SettingsError, match="--output"):
-        write_private(tmp_path / "nowhere" / "config.json", text)
+        replace_file(tmp_path / "nowhere" / "config.json", text)

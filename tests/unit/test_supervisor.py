@@ -11,8 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from task.commands.processes import Child, Program
-from task.commands.supervisor import ProgramFailed, Restarts, Supervisor
+from task.commands.supervisor import Child, Program, ProgramFailed, Restarts, Supervisor
 from tests.support.ports import free_port
 
 SERVER = """
@@ -36,7 +35,7 @@ class Lines:
 
     def __call__(self, name: str, line: str) -> None:
         self.all.append((name, line))
-        task = asyncio.create_task(self._tell())
+        task = asyncio.create_task(self._notify())
         self._news.add(task)
         task.add_done_callback(self._news.discard)
 
@@ -46,7 +45,7 @@ class Lines:
                 await self._more.wait()
             return found[0]
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._more:
             self._more.notify_all()
 
@@ -108,13 +107,13 @@ async def test_what_ignores_the_polite_signal_is_killed_after_the_grace() -> Non
     assert not psutil.pid_exists(pid)
 
 
-async def test_who_stops_waiting_for_an_end_does_not_spoil_it_for_others() -> None:
+async def test_a_cancelled_wait_for_an_end_does_not_cancel_it_for_others() -> None:
     lines = Lines()
     child = await Child.start(script("sleeper", "print('up', flush=True); import time; time.sleep(60)"), lines)
     await lines.having("up")
     ending = asyncio.create_task(child.end(0))
     for _ in range(5):
-        await asyncio.sleep(0)  # it has been killed, and the event loop is about to hear of it
+        await asyncio.sleep(0)  # it has been killed, and the event loop is about to notice
     ending.cancel()
     async with asyncio.timeout(10):
         await asyncio.wait({ending})
@@ -186,8 +185,7 @@ async def test_children_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> 
     child = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid()) + '.'); time.sleep(60)"
     parent = (
         "import asyncio, sys\n"
-        "from task.commands.processes import Program\n"
-        "from task.commands.supervisor import Supervisor\n"
+        "from task.commands.supervisor import Program, Supervisor\n"
         "async def main():\n"
         f"    program = Program('child', (sys.executable, '-c', {child!r}))\n"
         "    async with Supervisor([program], print) as supervisor:\n"
