@@ -1,4 +1,4 @@
-"""A conversation as a model must see it: nothing orphaned, nothing unanswered."""
+"""Make a conversation valid for a model: every call has its result, every result its call."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from task.conversation.messages import Message, Role, ToolCall, tool_message
 
 INTERRUPTED = "Error: this call was interrupted and has no result. Call the tool again if its result is still needed."
 NOT_APPROVED = (
-    "Error: the user was asked whether this call may run and did not approve it, so it did not run. What they want "
-    "instead is in their next message."
+    "Error: the user was asked whether this call may run and did not approve it, so it did not run. Their next message "
+    "says what they want instead."
 )
 PERHAPS_RUN = (
-    "Error: the user approved this call, but the answer broke off before its result was kept. It may have run: look "
-    "whether it did before you call it again."
+    "Error: the user approved this call, but the answer was interrupted before its result was saved. It may have run: "
+    "check whether it did before you call it again."
 )
 
-_ASSISTANT, _TOOL = Role.ASSISTANT, Role.TOOL  # a member of an enum is slow to find, and histories are long
+_ASSISTANT, _TOOL = Role.ASSISTANT, Role.TOOL  # enum members are slow to look up, and histories are long
 
 
 def repaired(messages: Sequence[Message], pending: Collection[str] = ()) -> list[Message]:
     """The messages with every tool call answered exactly once, directly after it and in call order.
 
     An unanswered call gets the result "interrupted", unless its id is in `pending`; a tool message without a call
-    and an assistant message without text and calls are left out; ids that repeat within one message are told apart.
+    and an assistant message without text and calls are left out; ids that repeat within one message become unique.
     """
     result: list[Message] = []
     position = 0
@@ -76,7 +76,7 @@ def _distinct(calls: Sequence[ToolCall]) -> list[tuple[str, ToolCall]]:
 
 
 def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """The calls at the end of the conversation that still wait for a result, in call order."""
+    """The calls at the end of the conversation that have no result yet, in call order."""
     for position in range(len(messages) - 1, -1, -1):
         message = messages[position]
         if message.role is Role.TOOL:
@@ -89,7 +89,7 @@ def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
 
 
 def closed(history: Sequence[Message], waiting: Collection[str], text: str) -> list[Message]:
-    """The history of a suspended turn that nobody goes on with: its waiting calls get `text` as their result."""
+    """The history of a suspended turn that is not resumed: its waiting calls get `text` as their result."""
     calls = [call for call in unanswered(history) if call.id in waiting]
     return repaired([*history, *(tool_message(call, text, failed=True) for call in calls)])
 
@@ -97,8 +97,8 @@ def closed(history: Sequence[Message], waiting: Collection[str], text: str) -> l
 def with_turn(history: Sequence[Message], answer: str) -> list[Message]:
     """One past turn: its saved tool history, then the final answer.
 
-    The chat keeps all text of a turn as one string; the text that stands in the saved history already is cut from its
-    front, so that the model does not read it twice.
+    The chat keeps all text of a turn as one string; text that the saved history contains already is removed from its
+    beginning, so that the model does not read it twice.
     """
     rest = answer
     for message in history:

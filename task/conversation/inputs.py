@@ -1,4 +1,4 @@
-"""What a caller sent, before it becomes part of a conversation."""
+"""Turn the messages of a request into the conversation that a model sees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from task.conversation.state import TurnState
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """One message of a request with what DIAL carries beside its text; `state` and `form_value` are unchecked."""
+    """One message of a request with DIAL's additions to its text; `state` and `form_value` are not validated."""
 
     role: Role
     content: str | list[dict[str, Any]] | None = None
@@ -27,16 +27,16 @@ class Incoming:
         return self.content if isinstance(self.content, str) else Message(self.role, self.content).text()
 
 
-_NO_TURN = TurnState()  # made once: most messages of a long conversation have none
+_NO_TURN = TurnState()  # shared: most messages of a long conversation have no state
 
 Turns = Mapping[int, TurnState]
 Pictures = Mapping[int, Sequence[str]]
 
 
 def decision_of(item: Incoming, count: int) -> tuple[Verdict, ...] | None:
-    """What a message decides about `count` waiting calls; None: it is not the user's, or no decision and nothing else.
+    """The decision about `count` waiting calls that a message consists of; None: it is not one, or not the user's.
 
-    A decision does not come with files: they would belong to a question.
+    A message with files is never a decision: they would belong to a question.
     """
     if item.role is not Role.USER or item.plain is not None or item.attachments:
         return None
@@ -55,12 +55,12 @@ def conversation(
 ) -> list[Message]:
     """The whole conversation as a model must see it.
 
-    `turns` is what the messages' states hold and `pictures` the URLs of their pictures, both by the messages' position;
-    None: the model takes no pictures. With `resuming` the last message decides about the suspended turn before
-    it: the conversation then ends with that turn's tool history, its waiting calls unanswered.
+    `turns` are the messages' states and `pictures` the URLs of their pictures, both by the messages' position;
+    `pictures` is None if the model accepts none. With `resuming` the last message decides about the suspended turn
+    before it: the conversation then ends with that turn's tool history, its waiting calls unanswered.
 
-    A turn that went on with a suspended one stands for both: the question put to the user, which the model never wrote,
-    and the decision are left out.
+    A turn that resumed a suspended one replaces both: the question to the user, which the model never wrote, and the
+    decision are left out.
     """
     messages, past = [system(system_prompt)], _Past(turns, incoming)
     for position, item in enumerate(incoming[:-1] if resuming else incoming):
@@ -76,11 +76,10 @@ def conversation(
 
 
 class _Past:
-    """Adds the turns of the past to a conversation; `turn` is the last one, `start` its place among the messages."""
-
     def __init__(self, turns: Turns, incoming: Sequence[Incoming]) -> None:
         self._turns, self._incoming = turns, incoming
-        self.turn, self.start, self._position = _NO_TURN, 0, 0
+        self.turn, self._position = _NO_TURN, 0  # the last turn that was added, and its position in the request
+        self.start = 0  # its place among the messages
 
     def add(self, messages: list[Message], position: int) -> None:
         turn = self._turns.get(position, _NO_TURN)
@@ -88,13 +87,13 @@ class _Past:
             del messages[self.start :]
         self.turn, self.start, self._position = turn, len(messages), position
         if turn.turn:
-            messages += closed(turn.history, {call.call_id for call in turn.pending}, self._told(turn, position))
+            messages += closed(turn.history, {call.call_id for call in turn.pending}, self._result(turn, position))
         elif turn.history:
             messages += with_turn(turn.history, self._incoming[position].text())
         else:
             messages.append(Message(Role.ASSISTANT, self._incoming[position].text()))
 
-    def _told(self, turn: TurnState, position: int) -> str:
+    def _result(self, turn: TurnState, position: int) -> str:
         reply = self._incoming[position + 1] if position + 1 < len(self._incoming) else None
         verdicts = decision_of(reply, len(turn.pending)) if reply is not None else None
         approved = any(verdict.choice != "deny" for verdict in verdicts or ())
@@ -106,26 +105,24 @@ def is_image(attachment: Attachment) -> bool:
 
 
 def user_message(incoming: Incoming, images: Sequence[str] | None) -> Message:
-    """The user's message with its attachments told at the end, and its pictures as image parts.
+    """The user's message with its attachments listed at the end, and its pictures as image parts.
 
-    `images` are the URLs of the pictures as the model can fetch them; None: the model takes no pictures, and the
-    text says so.
+    `images` are the URLs of the pictures as the model can fetch them; None: the model accepts none, and a note says so.
     """
     if not incoming.attachments and not images:
         return Message(incoming.role, incoming.content if incoming.content is not None else "")
     note = attachment_note(incoming.attachments)
     if images is None and any(map(is_image, incoming.attachments)):
         note += "\n(The model in use cannot see pictures; tell the user if the question needs one.)"
-    parts = _parts(incoming.content)
     if isinstance(incoming.content, list) or images:
-        notes = [{"type": "text", "text": note}] if note else []
+        parts = incoming.content if isinstance(incoming.content, list) else _text_part(incoming.content)
         pictures = [{"type": "image_url", "image_url": {"url": url}} for url in images or ()]
-        return Message(incoming.role, [*parts, *notes, *pictures])
+        return Message(incoming.role, [*parts, *_text_part(note), *pictures])
     return Message(incoming.role, "\n\n".join(filter(None, (incoming.content, note))))
 
 
 def attachment_note(attachments: Sequence[Attachment]) -> str:
-    """The attachments as lines the model can use in calls: `- title (type): url`; empty without attachments."""
+    """The attachments as lines that the model can use in calls: `- title (type): url`; empty without attachments."""
     lines = [_line(attachment) for attachment in attachments]
     return "\n".join(["Attached files:", *lines]) if lines else ""
 
@@ -136,18 +133,16 @@ def _line(attachment: Attachment) -> str:
     return f"- {title} ({attachment.type or 'unknown type'}): {place}"
 
 
-def _parts(content: str | list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    if isinstance(content, list):
-        return content
-    return [{"type": "text", "text": content}] if content else []
+def _text_part(text: str | None) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text}] if text else []
 
 
-# Headers that speak of this very call, or carry what only this application may see.
+# Headers that describe this request only, or that only this application may see.
 _OURS = ("x-upstream-", "x-forwarded-", "x-dial-override-name", "x-dial-deployment-id", "x-dial-application-")
 
 
 def forwarded(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that travel on to models and servers: the trace context, and `X-*` that are not addressed to us."""
+    """The headers that are forwarded to models and servers: the trace context, and `X-*` not meant for us alone."""
     return {
         name: value
         for name, value in headers.items()

@@ -1,4 +1,4 @@
-"""Tell the URLs in Markdown and HTML apart: what a reader's program would load or follow, and how to show it inert."""
+"""Decide which URLs in Markdown and HTML may be loaded or followed, and show the others as inert text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 SHOWN = 160  # characters of a URL that are shown instead of a link
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _IGNORED_IN_URL = re.compile(r"[\t\r\n]")
-_IGNORED = re.compile(r"[\x00-\x20]+")  # browsers drop these before they look at a URL
+_IGNORED = re.compile(r"[\x00-\x20]+")  # browsers remove these before they parse a URL
 _ABSOLUTE = re.compile(r"(?:([a-z][a-z0-9+.-]*):|[/\\]{2})", re.IGNORECASE)
 _IN_TAG = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?[/\\]{2}[^\s\"'<>)]*", re.IGNORECASE)
 _HARMLESS = frozenset({"data", "mailto", "tel", "sms"})
@@ -29,8 +29,8 @@ Use = Literal["load", "follow"]
 class Suspicion:
     """Which URLs may be shown as they are.
 
-    `knows` tells whether a URL stands in the user's messages or in a result copied from outside, `tainted` whether text
-    of others is in the conversation. `hosts` are globs of hosts to which any URL may lead.
+    `knows`: whether a URL occurs in the user's messages or in a result copied from outside; `tainted`: whether text
+    from outside is in the conversation. `hosts` are globs of hosts to which any URL may point.
     """
 
     knows: Callable[[str], bool]
@@ -38,9 +38,9 @@ class Suspicion:
     hosts: Sequence[str] = ()
 
     def harmful(self, url: str, use: Use) -> bool:
-        """Whether a program that loads it unasked, or a person who follows it, might carry something out.
+        """Whether loading or following the URL could leak data.
 
-        What loads by itself must be known; what a person follows only where somebody else's text could be at work.
+        What loads by itself must be known; what a person follows only if text from outside could have caused it.
         """
         absolute = _ABSOLUTE.match(url)
         if absolute is None and "://" not in url:
@@ -53,7 +53,7 @@ class Suspicion:
         return (use == "load" or self.tainted()) and not self.knows(url)
 
     def harmful_bare(self, scheme: str, rest: str) -> bool:
-        """The same for an address in running text, whose scheme may have been written before."""
+        """The same for an address in plain text, whose scheme may have been shown before."""
         schemes = (scheme,) if scheme else ("https", "http")
         return self.tainted() and all(self.harmful(f"{name}://{rest}", "follow") for name in schemes)
 
@@ -68,7 +68,7 @@ class Suspicion:
 
 
 def decoded(destination: str) -> str:
-    """The URL a Markdown reader makes of a link's destination."""
+    """The URL that a Markdown renderer takes from a link's destination."""
     inner = destination[1:-1] if destination.startswith("<") else destination
     return _IGNORED.sub("", html.unescape(_ESCAPED.sub(r"\1", inner)))
 
@@ -79,11 +79,11 @@ def urls_of_tag(tag: str) -> Iterator[str]:
 
 
 def inert(url: str) -> str:
-    """The URL as code that no program follows."""
+    """The URL as code, which is not rendered as a link."""
     short = url if len(url) <= SHOWN else f"{url[:SHOWN]}…"
     return f"`{defused(short)}`"
 
 
 def defused(address: str) -> str:
-    """The address taken apart, as is the custom for those that nobody shall follow: `https[://]host[.]example`."""
+    """The address defanged, as is customary for malicious ones: `https[://]host[.]example`."""
     return _ENTITY.sub("&amp;", _MARK.sub("[://]", address)).replace(".", "[.]").replace("`", "%60")

@@ -1,4 +1,4 @@
-"""MessageManager: a conversation that keeps itself within its limits."""
+"""MessageManager, the framework's conversation history: documented for programs that use it, not used by the doors."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from task.conversation.pruning import Budget, TokenCounter, cut, message_tokens,
 from task.conversation.summaries import Summariser, summary
 from task.errors import ConfigError, FrameworkError
 
-_AFTER_A_SUMMARY = 0.5  # of the limits: a summary costs a model request, so the next one should be far
+_AFTER_A_SUMMARY = 0.5  # of the limits: a summary costs a model request, so the next one should be far away
 
 
 class HistoryConfig(BaseModel):
-    """The documented configuration, a budget of tokens, and what a summary may cost."""
+    """The documented configuration, extended by a budget of tokens and the size of a summary."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -52,8 +52,8 @@ class _Entry:
 class MessageManager:
     """Conversation history with pruning. Source: framework reference, Message Manager.
 
-    The history is pruned as it grows past its limits. `clock` gives UNIX time, `summarise` writes the summaries of the
-    strategy `summarize`, `count` tells a message's tokens.
+    The history is pruned when it exceeds its limits. `clock` returns Unix time, `summarise` writes the summaries of the
+    strategy `summarize`, `count` estimates a message's tokens.
 
     Raises:
         ConfigError: a key is unknown or a value is out of range.
@@ -86,13 +86,13 @@ class MessageManager:
         self.extend([assistant(content or None if tool_calls else content, tool_calls)])
 
     def add_tool_result_message(self, tool_name: str, content: Any, tool_call_id: str) -> None:
-        """Add a tool's result; what is not text is kept as JSON, and an empty id becomes one of its own."""
+        """Add a tool's result; what is not text is kept as JSON, and an empty id is replaced by a unique one."""
         text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
         own_id = tool_call_id or f"call_{len(self._entries)}"
         self.extend([Message(Role.TOOL, text, tool_call_id=own_id, name=tool_name)])
 
     def extend(self, messages: Sequence[Message]) -> None:
-        """Add messages as a run made them, in order."""
+        """Add the messages of a run, in order."""
         now = self._clock()
         self._entries += [_Entry(message, now) for message in messages]
         self._tokens += sum(map(self._count, messages))
@@ -100,9 +100,9 @@ class MessageManager:
             self.prune_history()
 
     def conversation(self, pending: Collection[str] = ()) -> list[Message]:
-        """The history as a model must see it: every result has its call, every call but those of `pending` its result.
+        """The history, valid for a model: every result has its call, every call but those of `pending` its result.
 
-        A result that was added without its call gets one, with the arguments unknown.
+        A result that was added without its call gets one without arguments.
         """
         return repaired(_with_calls([entry.message for entry in self._entries]), pending)
 
@@ -114,7 +114,7 @@ class MessageManager:
     ) -> list[dict[str, Any]]:
         """The messages in the documented form, or with `for_llm` in OpenAI's; roles by their name in either.
 
-        For a model the rest stays valid: without the results there are no calls, without the calls no results.
+        The messages for a model stay valid: without the results there are no calls, without the calls no results.
         """
 
         def wanted(message: Message) -> bool:
@@ -129,7 +129,7 @@ class MessageManager:
         return [message.as_dict() for message in repaired(chosen)]
 
     def prune_history(self, preserve_system: bool = True) -> None:
-        """Shorten the history to its limits, if it is over them; see `task.conversation.pruning`."""
+        """Shorten the history if it exceeds its limits; see `task.conversation.pruning`."""
         if self._budget.allows(len(self._entries), self._tokens):
             return
         entries = {id(entry.message): entry for entry in self._entries}
@@ -158,18 +158,18 @@ class MessageManager:
         }
 
     def deserialize(self, data: dict[str, Any]) -> None:
-        """Take over a serialised history with its limits; what the data does not name stays as it is.
+        """Replace the history and its limits; a limit that the data does not name is kept.
 
         Raises:
-            FrameworkError: the data is no serialised history; the manager is unchanged.
+            FrameworkError: the data is not a serialised history; the manager is unchanged.
         """
         names = {"max_history_length": "max_length"}
-        told = {names.get(key, key): value for key, value in data.items() if key != "messages"}
+        limits = {names.get(key, key): value for key, value in data.items() if key != "messages"}
         try:
             entries = [_Entry(restored(item), float(item.get("timestamp", 0.0))) for item in data["messages"]]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FrameworkError(f"This is no saved history: {type(error).__name__} in its messages.") from error
-        self.config = _checked({**self.config.model_dump(), **told})
+            raise FrameworkError(f"This is not a saved history: {type(error).__name__} in its messages.") from error
+        self.config = _checked({**self.config.model_dump(), **limits})
         self._hold(entries)
 
     @property
@@ -214,7 +214,7 @@ def _called(tool_name: str | None) -> str:
 
 
 def _with_calls(messages: Sequence[Message]) -> list[Message]:
-    """The messages with a call in the assistant's message for every result that came without one."""
+    # Adds a call to the assistant's message for every result that came without one.
     result: list[Message] = []
     asking: int | None = None  # place of the message whose calls the next results answer
     for message in messages:

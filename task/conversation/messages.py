@@ -26,7 +26,7 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call the model asks for; `problem` says what was wrong with its raw arguments, if anything was."""
+    """One call that the model requests; `problem` says what was wrong with its raw arguments, if anything."""
 
     id: str
     function: FunctionCall
@@ -63,7 +63,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class CustomContent:
-    """What DIAL adds to a message; only `attachments` of tool results are used inside the loop."""
+    """DIAL's additions to a message; the loop uses the `attachments` of tool results only."""
 
     attachments: tuple[Attachment, ...] = ()
 
@@ -72,7 +72,7 @@ class CustomContent:
 class Message:
     """One chat message. `content` is text, a list of OpenAI content parts, or None beside tool calls.
 
-    `failed` marks a tool message that reports a failure; it never travels.
+    `failed` marks a tool message that reports a failure; it is never sent.
     """
 
     role: Role
@@ -85,15 +85,15 @@ class Message:
     failed: bool = False
 
     def text(self) -> str:
-        """The message's text; the text parts joined where content is a list."""
+        """The message's text; the text parts joined if content is a list."""
         if isinstance(self.content, str):
             return self.content
         return "\n".join(str(part.get("text", "")) for part in self.content or () if part.get("type") == "text")
 
     def as_dict(self) -> dict[str, Any]:
-        """The message in OpenAI's wire shape, without nulls and without what only DIAL knows."""
+        """The message in OpenAI's format, without nulls and without DIAL's additions."""
         calls, content = self.tool_calls, self.content
-        wire: dict[str, Any] = {"role": str(self.role)}  # `.value` costs two calls, for each message of each request
+        wire: dict[str, Any] = {"role": str(self.role)}  # `.value` costs two calls per message and request
         if content is not None or not calls:
             wire["content"] = content if content is not None else ""
         if calls:
@@ -126,7 +126,7 @@ TOOL_RESULT = "tool_result"  # the framework's name for the role `tool`
 
 
 def restored(item: Mapping[str, Any]) -> Message:
-    """The message that stands there in OpenAI's form or in the framework's documented one.
+    """The message from JSON data in OpenAI's form or in the framework's documented one.
 
     Raises:
         KeyError, TypeError, ValueError: it is neither.

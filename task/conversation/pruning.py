@@ -1,4 +1,4 @@
-"""Shorten a conversation to a budget so that it stays one: whole turns go, calls keep their results."""
+"""Shorten a conversation to a budget and keep it valid: whole turns are dropped, calls keep their results."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from itertools import chain
 
 from task.conversation.messages import Message, Role
 
-# Common tokenizers make one token of about four bytes of prose. A fifth fewer leaves room for code, tables and scripts
-# that they know less well: a conversation that is thought too long is shortened, one thought too short is refused.
+# Common tokenizers need one token for about four bytes of prose. A fifth fewer leaves room for code, tables and scripts
+# that need more: an overestimated conversation is shortened a little early, an underestimated one is refused.
 BYTES_PER_TOKEN = 3.2
 MESSAGE_TOKENS = 4  # role and separators
 CALL_TOKENS = 8
-PICTURE_TOKENS = 1600  # what providers charge for a picture of a screen's size; its data is no text
+PICTURE_TOKENS = 1600  # what providers charge for a screenshot; its data is not text
 
 TokenCounter = Callable[[Message], int]
 
 
 def text_tokens(text: str) -> int:
-    """Tokens of a text: its UTF-8 bytes by 3.2, rounded up."""
+    """Estimated tokens of a text: its UTF-8 bytes by 3.2, rounded up."""
     size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     return -int(-size // BYTES_PER_TOKEN)
 
 
 def message_tokens(message: Message) -> int:
-    """Tokens of a message with its calls and pictures."""
+    """Estimated tokens of a message with its calls and pictures."""
     total = MESSAGE_TOKENS
     if isinstance(message.content, str):
         total += text_tokens(message.content)
@@ -44,7 +44,7 @@ _SYSTEM = (Role.SYSTEM, Role.DEVELOPER)
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much of a conversation may stay; None is no limit."""
+    """How much of a conversation may remain; None is no limit."""
 
     messages: int | None = None
     tokens: int | None = None
@@ -67,14 +67,14 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A conversation in two: what stays and what goes, both in order; what went stood at `place` of `kept`."""
+    """A conversation in two parts, both in order; the dropped part was at `place` of `kept`."""
 
     kept: tuple[Message, ...]
     dropped: tuple[Message, ...]
     place: int
 
     def with_note(self, note: Message) -> list[Message]:
-        """What stays, with `note` where the rest was."""
+        """What is kept, with `note` in place of the rest."""
         return [*self.kept[: self.place], note, *self.kept[self.place :]]
 
 
@@ -85,15 +85,15 @@ def pruned(
     keep_system: bool = True,
     count: TokenCounter = message_tokens,
 ) -> list[Message]:
-    """The conversation within `budget`: what `cut` keeps, with long tool results shortened where that is not enough.
+    """The conversation within `budget`: what `cut` keeps, with long tool results shortened if that is not enough.
 
-    A valid conversation stays valid. It may still be over the budget when the user's own words are.
+    A valid conversation stays valid. It may still exceed the budget if the user's own words do.
     """
     return shortened(cut(messages, budget, keep_system=keep_system, count=count).kept, budget, count=count)
 
 
 def fits(messages: Sequence[Message], budget: Budget, count: TokenCounter = message_tokens) -> bool:
-    """Whether nothing has to go."""
+    """Whether the messages are within the budget."""
     total = 0 if budget.tokens is None else sum(map(count, messages))
     return budget.allows(len(messages), total)
 
@@ -105,10 +105,10 @@ def cut(
     keep_system: bool = True,
     count: TokenCounter = message_tokens,
 ) -> Cut:
-    """Choose what stays: system messages, the user's first goal, the last question with its newest steps, and before
+    """Choose what to keep: system messages, the user's first goal, the last question with its newest steps, and before
     them as many whole turns as fit, newest first.
 
-    System messages take half of the budget at most where there is anything else; of more the first and the newest stay.
+    System messages take at most half of the budget if there is anything else: the first and the newest are kept.
     """
     if fits(messages, budget, count):
         return Cut(tuple(messages), (), len(messages))
@@ -120,20 +120,29 @@ def cut(
     return Cut(tuple(chain(*kept)), tuple(chain(*dropped)), place)
 
 
-def shortened(messages: Sequence[Message], budget: Budget, count: TokenCounter = message_tokens) -> list[Message]:
-    """The messages with their longest tool results cut to head and tail until the tokens fit, as far as that goes."""
+def shortened(
+    messages: Sequence[Message],
+    budget: Budget,
+    count: TokenCounter = message_tokens,
+    kept_chars: Sequence[int] = _KEPT_CHARS,
+    note: str = SHORTENED,
+) -> list[Message]:
+    """The messages with their longest tool results cut to head and tail until the tokens fit, if that is possible.
+
+    `kept_chars` is how much of a result remains around `note`, tried in turn.
+    """
     result = list(messages)
     if budget.tokens is None:
         return result
     sizes = [count(message) for message in result]
     total = sum(sizes)
-    for keep in _KEPT_CHARS:
+    for keep in kept_chars:
         for place in sorted(range(len(result)), key=lambda place: -sizes[place]):
             if total <= budget.tokens:
                 return result
             message = result[place]
-            if message.role is Role.TOOL and len(text := message.text()) > keep + len(SHORTENED):
-                result[place] = replace(message, content=text[: keep // 2] + SHORTENED + text[-keep // 2 :])
+            if message.role is Role.TOOL and len(text := message.text()) > keep + len(note):
+                result[place] = replace(message, content=text[: keep // 2] + note + text[-keep // 2 :])
                 total += count(result[place]) - sizes[place]
                 sizes[place] = count(result[place])
     return result
@@ -143,7 +152,7 @@ _Unit = tuple[Message, ...]
 
 
 def _units(messages: Sequence[Message]) -> list[_Unit]:
-    """Messages that only go together: calls with their results, anything else alone."""
+    # What can only be kept or dropped together: calls with their results, any other message alone.
     units: list[list[Message]] = []
     for message in messages:
         if message.role is Role.TOOL and units and units[-1][0].role is Role.ASSISTANT:
@@ -175,7 +184,7 @@ class _Choice:
         self._keep_newest(others, users[-1] if users else 0)
 
     def _keep_last_step(self, others: Sequence[int]) -> None:
-        """Results that nobody has read yet: without them the model would make the same calls again."""
+        # The model has not seen these results yet: without them it would repeat the calls.
         if others and self.units[others[-1]][0].tool_calls:
             self._keep(others[-1])
 

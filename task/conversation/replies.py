@@ -1,9 +1,9 @@
-"""Read a person's decision about calls that wait for it: from the words of a reply, or from the buttons of a form."""
+"""Parse a person's decision about waiting calls: from the words of a reply, or from the buttons of a form."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -16,7 +16,7 @@ BUTTONS: Mapping[int, Choice] = {1: "approve", 2: "always", 3: "deny", CHECKED: 
 NOT_CHOSEN = "the user did not approve it"
 REASON_CHARS = 1_000
 
-# The words of the question, of its buttons, and a plain yes or no. "OK" or "sure" may mean no more than "I see".
+# The words of the question, of its buttons, and a plain yes or no. "OK" or "sure" may only mean "I see".
 _WORDS: Mapping[str, Choice] = {
     "approve": "approve",
     "allow": "approve",
@@ -26,11 +26,11 @@ _WORDS: Mapping[str, Choice] = {
     "deny": "deny",
     "no": "deny",
 }
-# ASCII only: a letter that merely looks like one of these, or an invisible sign between them, makes no decision.
+# ASCII only: look-alike letters or invisible characters must not make a decision.
 _NUMBERS = r"\d{1,3}(?:\s*(?:,\s*and|,|and|&)\s*\d{1,3})*"
 _CLAUSE = re.compile(rf"({'|'.join(_WORDS)})(?:\s+(all|{_NUMBERS}))?(?![\w'])", re.ASCII | re.IGNORECASE)
 _JOIN = re.compile(r"\s*(?:,\s*and|,|and|&)\s*", re.ASCII | re.IGNORECASE)
-# Nothing is given back here (`++`, `?+`): a long row of spaces would be tried at each of its places.
+# Possessive (`++`, `?+`): otherwise a long row of spaces would be tried at each of its positions.
 _REASON = re.compile(r"\s*+(?:,?+\s*+because\b|[,:.-])\s*+([^\s.!].*)", re.ASCII | re.IGNORECASE | re.DOTALL)
 _END = re.compile(r"(?:\s*+,?+\s*+please)?+\s*+[.!]?+\s*+", re.ASCII | re.IGNORECASE)
 _SEGMENTS = re.compile(r"[\n;]")
@@ -44,13 +44,13 @@ class Verdict:
     reason: str = ""
 
 
-_Told = tuple[tuple[int, ...], Verdict]  # the numbers that a clause names (none: all), and what it says of them
+_Clause = tuple[tuple[int, ...], Verdict]  # the numbers of the calls (none: all), and the verdict about them
 
 
 def read_reply(text: str, form_value: Any, count: int) -> tuple[Verdict, ...] | None:
     """One verdict for each of the `count` waiting calls, in their order; None: this is not a decision.
 
-    Calls that the reply does not name are denied. Where words and buttons say different things, nothing is decided.
+    Calls that the reply does not name are denied. If words and buttons contradict each other, nothing is decided.
     """
     from_text, from_form = _of_text(text, count), _of_form(form_value, count)
     if from_form is None:
@@ -62,8 +62,8 @@ def read_reply(text: str, form_value: Any, count: int) -> tuple[Verdict, ...] | 
 
 
 def is_reply(text: str) -> bool:
-    """Whether the text says the words of a decision, however many calls it is about."""
-    return bool(_told(text))
+    """Whether the text has the words of a decision, however many calls it is about."""
+    return bool(_clauses(text))
 
 
 def _of_form(value: Any, count: int) -> tuple[Verdict, ...] | None:
@@ -83,7 +83,7 @@ def _of_form(value: Any, count: int) -> tuple[Verdict, ...] | None:
 
 def _of_text(text: str, count: int) -> tuple[Verdict, ...] | None:
     found: dict[int, Verdict] = {}
-    for numbers, verdict in _told(text):
+    for numbers, verdict in _clauses(text):
         for number in numbers or range(1, count + 1):
             known = found.setdefault(number, verdict)
             if not 1 <= number <= count or (known is not verdict and known != verdict):
@@ -91,23 +91,21 @@ def _of_text(text: str, count: int) -> tuple[Verdict, ...] | None:
     return _complete(found, count) if found else None
 
 
-def _told(text: str) -> set[_Told]:
-    """All that the text says, once; nothing where a line of it is no decision."""
-    told: set[_Told] = set()
+def _clauses(text: str) -> set[_Clause]:
+    found: set[_Clause] = set()
     text = text.strip(" \t\r\n")
     if _CLAUSE.match(text) is None:  # most messages, some of them long
-        return told
+        return found
     for segment in _SEGMENTS.split(text):
-        clauses = _clauses(segment.strip(" \t\r"))
+        clauses = _clauses_of_line(segment.strip(" \t\r"))
         if clauses is None:
             return set()
-        told.update(clauses)
-    return told
+        found.update(clauses)
+    return found
 
 
-def _clauses(segment: str) -> list[_Told] | None:
-    """The clauses of one line; None where a word is no part of one."""
-    clauses: list[_Told] = []
+def _clauses_of_line(segment: str) -> list[_Clause] | None:
+    clauses: list[_Clause] = []
     position = 0
     while position < len(segment) or not clauses:
         clause = _CLAUSE.match(segment, position)
@@ -129,6 +127,5 @@ def _clauses(segment: str) -> list[_Told] | None:
 
 
 def _complete(found: Mapping[int, Verdict], count: int) -> tuple[Verdict, ...]:
-    numbers: Iterable[int] = range(1, count + 1)
     rest = Verdict("deny", NOT_CHOSEN)
-    return tuple(found.get(number, rest) for number in numbers)
+    return tuple(found.get(number, rest) for number in range(1, count + 1))

@@ -1,4 +1,4 @@
-"""Keep an answer from carrying data out: addresses that the model made up become plain text, while it streams."""
+"""Keep a streaming answer from leaking data: addresses that the model made up become plain text."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from task.conversation.sinks import ChoiceSink, StageSink
 
 
 class _Filter:
-    """One channel of an answer, with its text made harmless on the way."""
-
     def __init__(self, append: Callable[[str], None], suspicion: Suspicion) -> None:
         self._append = append
         self._defanger = Defanger(suspicion)
         self._quiet = False
 
     def append(self, content: str) -> None:
-        # The way of almost every piece of an answer: measured in tests/benchmarks/bench_gate.py.
+        # Almost every piece of an answer takes this path: measured in tests/benchmarks/bench_gate.py.
         if (
             self._quiet
             and MARKED(content) is None
@@ -30,7 +28,7 @@ class _Filter:
         self._shown(self._defanger.feed(content))
 
     def pause(self) -> None:
-        """Show the mark that the text so far ends with, before something else is shown."""
+        """Show a held-back mark at the end of the text, before something else is shown."""
         self._shown(self._defanger.pause())
 
     def close(self) -> None:
@@ -43,7 +41,7 @@ class _Filter:
 
 
 class DefangedStage:
-    """A stage whose text goes through a `Defanger`: a call's arguments are the model's words too."""
+    """A stage whose text goes through a `Defanger`: a call's arguments are written by the model too."""
 
     def __init__(self, stage: StageSink, suspicion: Suspicion) -> None:
         self._stage, self._suspicion = stage, suspicion
@@ -70,7 +68,7 @@ class DefangedStage:
 
 
 class DefangedChoice:
-    """A choice whose texts go through `Defanger`s, also those of its stages; call `close` when the answer ends."""
+    """A choice whose texts go through `Defanger`s, those of its stages included; `close` it when the answer ends."""
 
     def __init__(self, choice: ChoiceSink, suspicion: Suspicion) -> None:
         self._choice, self._suspicion = choice, suspicion
@@ -86,6 +84,6 @@ class DefangedChoice:
         return DefangedStage(self._choice.create_stage(name), self._suspicion)
 
     def close(self) -> None:
-        """Show what was kept back."""
+        """Show the text that was held back."""
         self._reasoning.close()
         self._content.close()

@@ -1,4 +1,4 @@
-"""Make a text harmless piece by piece: images and links that the model made up become plain text."""
+"""Defang a text piece by piece: images and links that the model made up become plain text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 
 from task.conversation.links import Suspicion, decoded, defused, inert, urls_of_tag
 
-LONGEST = 2_000  # characters that are kept back at most until a construct is complete
-# A piece without any of these can begin or end nothing that has to be looked at, but for "www."
+LONGEST = 2_000  # characters that are held back at most until a construct is complete
+# A piece without any of these neither begins nor ends anything that must be checked, except "www."
 MARKED = re.compile(r"[\[\]<`~/:$!&\\\n\rW]").search
 _SPOT = re.compile(
     r"(?P<line>[\n\r])|(?P<image>!\[)|(?P<link>\]\()|(?P<reference>\]:)|(?P<tag><(?=[a-zA-Z]))|(?P<math>\$\$)"
@@ -40,7 +40,7 @@ _LOADING = frozenset(
 )
 _LABEL = re.compile(r"\[[^\[\]`<\\\n\r]*\Z")
 _NO_LABEL = re.compile(r"[\[\]`<\\\n\r]")
-# What a text has none of can be shown as it is, and leaves nothing open that the next piece could go on with.
+# A text without any of these can be shown as it is, and leaves nothing open that the next piece could continue.
 _SUSPECT = re.compile(
     r"!\[|\]\(|\]:|:\\?/|<[a-zA-Z!/?]|&[#a-zA-Z]|[wW]{2}|\A[wW.]|[wW]\Z|\\|```|~~~|\$\$|[!\]<:&$`~]\Z|\A[`~]"
 )
@@ -50,9 +50,9 @@ _CLOSING = re.compile(r" {0,3}(`+|~+)[ \t]*")
 
 
 class Defanger:
-    """Takes an answer piece by piece and gives it back harmless; a construct that is not complete yet is kept back.
+    """Takes an answer piece by piece and returns it defanged; an incomplete construct is held back.
 
-    Code between fences stays as it is: nothing in it is loaded or followed.
+    Fenced code stays as it is: nothing in it is loaded or followed.
     """
 
     def __init__(self, suspicion: Suspicion) -> None:
@@ -60,19 +60,19 @@ class Defanger:
         self._held = ""
         self._line_begins = True
         self._fence = ""  # the mark that opened the code the text is in
-        self._fences_hold = True  # until something is seen in which a reader would not take a fence for one
+        self._fences_hold = True  # until a construct in which a renderer would not recognise a fence
         self._paused = False
         self._label = False  # whether the text so far ends with a link's label
 
     @property
     def quiet(self) -> bool:
-        """Whether an unmarked piece can pass unlooked at."""
+        """Whether an unmarked piece can pass unchecked."""
         return not self._held and not self._line_begins and not self._paused
 
     def feed(self, piece: str, *, last: bool = False) -> str:
-        """What may be shown now; with `last` nothing is kept back."""
+        """What may be shown now; with `last` nothing is held back."""
         if self._paused and piece:
-            piece = piece if piece[0].isspace() else f" {piece}"  # what was shown shall not become part of a construct
+            piece = piece if piece[0].isspace() else f" {piece}"  # what was shown must not become part of a construct
             self._paused = False
         text, self._held = self._held + piece, ""
         if not self._fence and _SUSPECT.search(text) is None:
@@ -96,14 +96,14 @@ class Defanger:
             self._label = _LABEL.search(part) is not None
 
     def pause(self) -> str:
-        """The mark that is kept back at the end of a sentence, if that is all there is."""
+        """The mark that is held back at the end of a sentence, if nothing else is."""
         if self._held not in (":", "!", "]", "$"):
             return ""
         mark, self._held, self._paused = self._held, "", True
         return mark
 
     def _step(self, text: str, position: int, last: bool) -> tuple[int, str]:
-        """The position up to which the text is decided, and what to show for it."""
+        # The position up to which the text is decided, and what to show for it.
         if self._line_begins:
             decided = self._line(text, position, last)
             if decided is not None:
@@ -126,7 +126,7 @@ class Defanger:
         return end, text[position:end]
 
     def _line(self, text: str, position: int, last: bool) -> tuple[int, str] | None:
-        """A line that opens or closes a fence; None: it does neither."""
+        # A line that opens or closes a fence; None: it does neither.
         end = _line_end(text, position)
         complete = end > position and text[end - 1] in "\n\r"
         line = text[position:end].rstrip("\n\r")
@@ -175,7 +175,7 @@ class Defanger:
         if found is None or (found.end() == len(text) and not last):
             return (start, "") if _may_wait(text, start, last) else (start + 2, "!\\[")
         if text[found.end() : found.end() + 1] != "(":
-            return start + 2, "!\\["  # a picture whose address stands elsewhere
+            return start + 2, "!\\["  # a picture whose address is elsewhere
         end = _balanced(text, found.end())
         if end is None and _may_wait(text, start, last):
             return start, ""
@@ -193,11 +193,11 @@ class Defanger:
             return start, ""
         destination = _DESTINATION.fullmatch(text, start + 1, end) if end is not None else None
         if end is None or destination is None:
-            return start + 2, "] ("  # no link in any reading
+            return start + 2, "] ("  # not a link in any dialect
         url = decoded(destination[1])
         if self._suspicion.harmful(url, "follow"):
             return end, f"] ({inert(url)})"
-        # Without a label it is no link, and the address would reach as far as the text after it.
+        # Without a label it is not a link, and the address would extend into the text after it.
         whole = self._label and "://" in url
         return (end, text[start:end]) if whole else (start + 2, "](")
 
@@ -225,7 +225,7 @@ class Defanger:
         return (start + 1, "&lt; ") if name is not None and harmful else (start + 1, "<")
 
     def _entity(self, text: str, start: int, last: bool) -> tuple[int, str]:
-        """A character written as a number or a name could put an address together where none is seen."""
+        # A character written as a number or a name could form an address where none is visible.
         found = _ENTITY.match(text, start)
         if found is None:
             waits = not last and _ENTITY_SO_FAR.match(text, start)
@@ -244,7 +244,7 @@ class Defanger:
         end = spot.end() + len(rest)
         scheme = spot["scheme"] or ""
         if spot.start() == 0 and ("https".endswith(scheme) or "http".endswith(scheme)):
-            scheme = ""  # its beginning may have been shown before
+            scheme = ""  # its beginning may have been shown already
         address = f"www.{rest}" if spot[0][-1] == "." else rest
         if not rest or not self._suspicion.harmful_bare(scheme, address):
             return end, text[spot.start() : end]
@@ -257,7 +257,7 @@ def _line_end(text: str, position: int) -> int:
 
 
 def _balanced(text: str, start: int) -> int | None:
-    """The end of the parenthesis that opens at `start`; None while it is open."""
+    # The end of the parenthesis that opens at `start`; None while it is open.
     depth, position = 0, start
     while position < len(text):
         mark = text[position]
@@ -272,7 +272,6 @@ def _balanced(text: str, start: int) -> int | None:
 
 
 def _may_wait(text: str, start: int, last: bool, lines: int = 3) -> bool:
-    """Whether what is not complete can still become so."""
     return not last and len(text) - start <= LONGEST and text.count("\n", start) < lines
 
 

@@ -1,4 +1,4 @@
-"""Where an answer is written while it is made; the DIAL SDK's Choice and Stage fit these protocols as they are."""
+"""The interface that an answer is written to while it streams; the DIAL SDK's Choice and Stage satisfy it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a turn leaves behind in the chat's hidden state, sealed so that nobody else can write it."""
+"""Save a turn in the chat's hidden state, signed so that nobody else can write it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
-from task.conversation.messages import FunctionCall, Message, Role, ToolCall
+from task.conversation.messages import Message, Role, restored
+from task.conversation.pruning import Budget, shortened
 
 TOOL_CALL_HISTORY_KEY = "tool_call_history"
 VERSION = 2
@@ -20,12 +21,12 @@ _SHORTENED = "\n[... shortened in the saved history; call the tool again if the 
 
 
 class StateRejected(Exception):
-    """A state that is not ours, not this principal's, or damaged; the text says which, for the trace."""
+    """A state that is not ours, not this principal's, or damaged; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A call that waits for a person's decision; the decision holds for what `digest` names and for nothing else."""
+    """A call that waits for a person's decision, which is valid for what `digest` identifies only."""
 
     call_id: str
     digest: str
@@ -36,8 +37,8 @@ class TurnState:
     """One turn's tool history, with references into other stores.
 
     A suspended turn has an id (`turn`), its `pending` calls, and the time until which they may be decided (`expires`,
-    seconds since the epoch). `resumes` is the id of the suspended turn that this one went on with: its history holds
-    that turn's as well. `grants` is what the person has allowed for the rest of the conversation, as JSON data.
+    Unix time). `resumes` is the id of the suspended turn that this one resumed: its history includes that turn's.
+    `grants` is what the person has allowed for the rest of the conversation, as JSON data.
     """
 
     history: tuple[Message, ...] = ()
@@ -51,7 +52,7 @@ class TurnState:
 
 @dataclass(frozen=True, slots=True)
 class StateSeal:
-    """Packs and checks states with an HMAC-SHA-256 over content and principal."""
+    """Packs and verifies states with an HMAC-SHA-256 over content and principal."""
 
     secret: bytes
 
@@ -59,11 +60,11 @@ class StateSeal:
         """The state as JSON data, at most about 200 kB: results are shortened, the longest first, until it fits."""
         body: dict[str, Any] = {
             "version": VERSION,
-            TOOL_CALL_HISTORY_KEY: [_stored(message) for message in _fitting(turn.history)],
+            TOOL_CALL_HISTORY_KEY: [_stored(message) for message in _shortened(turn.history)],
             PENDING_KEY: [asdict(item) for item in turn.pending],
             "references": dict(turn.references),
             "turn": turn.turn,
-            # Whole numbers and text only: a chat written in JavaScript gives 2.0 back as 2.
+            # Whole numbers and text only: a chat written in JavaScript returns 2.0 as 2.
             "expires": int(turn.expires),
             "resumes": turn.resumes,
             "grants": json.dumps([dict(grant) for grant in turn.grants]),
@@ -71,7 +72,7 @@ class StateSeal:
         return {**body, "signature": self._signature(body, principal)}
 
     def unpack(self, state: Mapping[str, Any], principal: str) -> TurnState:
-        """The turn that `state` holds.
+        """The turn in a state.
 
         Raises:
             StateRejected: another version, another principal, tampered or malformed.
@@ -92,19 +93,19 @@ class StateSeal:
 
 
 def turn_history(added: Sequence[Message]) -> tuple[Message, ...]:
-    """Of a turn's messages those the chat does not keep itself: calls and their results."""
+    """The messages of a turn that the chat does not keep itself: calls and their results."""
     return tuple(message for message in added if message.tool_calls or message.role is Role.TOOL)
 
 
 def waits(state: Mapping[str, Any] | None) -> int:
-    """How many calls the state says are waiting; it may be anybody's state, so the number decides nothing."""
+    """How many waiting calls an unverified state claims; never base a permission on it."""
     pending: Any = state.get(PENDING_KEY) if state is not None else None
     return len(cast("list[Any]", pending)) if isinstance(pending, list) else 0
 
 
 def _turn(body: Mapping[str, Any]) -> TurnState:
     return TurnState(
-        tuple(_restored(item) for item in body[TOOL_CALL_HISTORY_KEY]),
+        tuple(map(_restored, body[TOOL_CALL_HISTORY_KEY])),
         tuple(Waiting(**item) for item in body[PENDING_KEY]),
         dict(body["references"]),
         str(body["turn"]),
@@ -121,41 +122,19 @@ def _stored(message: Message) -> dict[str, Any]:
     return wire
 
 
-def _restored(item: dict[str, Any]) -> Message:
-    role = Role(item["role"])
-    if role not in (Role.ASSISTANT, Role.TOOL):
-        raise ValueError(f"a {role} message has no place in a tool history")
-    calls = tuple(
-        ToolCall(call["id"], FunctionCall(call["function"]["name"], call["function"]["arguments"]))
-        for call in item.get("tool_calls", ())
-    )
-    return Message(
-        role,
-        item.get("content"),
-        tool_calls=calls,
-        tool_call_id=item.get("tool_call_id"),
-        name=item.get("name"),
-        reasoning_content=item.get("reasoning_content"),
-    )
+def _restored(item: Mapping[str, Any]) -> Message:
+    message = restored(item)
+    if message.role not in (Role.ASSISTANT, Role.TOOL):
+        raise ValueError(f"a tool history does not contain a {message.role} message")
+    return message
 
 
 def _size(message: Message) -> int:
     return len(json.dumps(_stored(message), ensure_ascii=True)) + 2
 
 
-def _fitting(history: Sequence[Message]) -> list[Message]:
-    messages = list(history)
-    sizes = [_size(message) for message in messages]
-    if sum(sizes) <= MAX_BYTES:
-        return messages
-    messages = [replace(message, reasoning_content=None) for message in messages]
-    sizes = [_size(message) for message in messages]
-    for keep in (2_000, 200):
-        for position in sorted(range(len(messages)), key=lambda place: -sizes[place]):
-            if sum(sizes) <= MAX_BYTES:
-                return messages
-            text = messages[position].text()
-            if messages[position].role is Role.TOOL and len(text) > keep + len(_SHORTENED):
-                messages[position] = replace(messages[position], content=text[:keep] + _SHORTENED)
-                sizes[position] = _size(messages[position])
-    return messages
+def _shortened(history: Sequence[Message]) -> list[Message]:
+    if sum(map(_size, history)) <= MAX_BYTES:
+        return list(history)
+    brief = [replace(message, reasoning_content=None) for message in history]
+    return shortened(brief, Budget(tokens=MAX_BYTES), _size, (2_000, 200), _SHORTENED)

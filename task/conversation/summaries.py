@@ -1,4 +1,4 @@
-"""Say in a few lines what was left out of a conversation."""
+"""Summarise in a few lines what was left out of a conversation."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Summariser = Callable[[Sequence[Message], int], str]  # messages and tokens -> t
 
 
 def summary(dropped: Sequence[Message], tokens: int, summarise: Summariser | None = None) -> Message:
-    """What was dropped, in the words of `summarise` or, where there is none or it fails, as `digest` puts it.
+    """A summary of what was dropped, written by `summarise` or, if that is missing or fails, by `digest`.
 
-    It is the assistant's message: what stands in it may come from a web page, and must not speak as user or system.
+    It is an assistant message: its content may come from a web page, and must not have the authority of user or system.
     """
     text = ""
     if summarise is not None:
         try:
             text = summarise(dropped, tokens).strip()
-        except Exception:  # whatever a summary model does, the conversation goes on
+        except Exception:  # whatever a summary model does, the conversation continues
             logger.warning("the summary of the conversation failed", exc_info=True)
     text = text or digest(dropped, tokens)
     if text_tokens(text) > tokens:
@@ -36,9 +36,9 @@ def summary(dropped: Sequence[Message], tokens: int, summarise: Summariser | Non
 
 
 def digest(dropped: Sequence[Message], tokens: int) -> str:
-    """What the user asked, what was called and how the answers began, line by line; the newest lines where not all fit.
+    """What the user asked, what was called and how the answers began, line by line; the newest lines if not all fit.
 
-    The same messages give the same text. Results of tools are not repeated.
+    Deterministic; results of tools are not repeated.
     """
     lines = list(_lines(dropped))
     left = tokens - text_tokens(EARLIER)
