@@ -10,12 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from task.commands.model_choice import embedded_model, local_name, own_file, weight_store
-from task.local_model.catalogue import CATALOGUE, CODER
-from task.local_model.download import OTHER_SOURCES, Report, pull
+from task.local_model.download import OTHER_SOURCES, RUNTIME_BYTES, PackageIndex, Report, install_runtime, pull
 from task.local_model.download import Progress as Bytes
-from task.local_model.packages import PackageIndex
-from task.local_model.runtime import DOWNLOAD_BYTES, install_runtime
-from task.local_model.weights import WeightsUnavailable
+from task.local_model.weights import CATALOGUE, CODER, WeightsUnavailable
 from task.settings import Settings, process_environment
 
 DECLINED = "local-model-declined"  # in the data folder: nobody is asked twice
@@ -33,7 +30,7 @@ def run_pull(settings: Settings) -> int:
         install_runtime(store, index, lambda: None)
         if own is None:
             with _progress(console) as report:
-                pull(CODER, store, index, report)
+                pull(CODER, store, index.fetch, report)
     except WeightsUnavailable as error:
         text = str(error)
         console.print(text if OTHER_SOURCES in text else f"{text} {OTHER_SOURCES}", style="red")
@@ -106,7 +103,7 @@ def memory_bytes(settings: Settings) -> int:
 
 
 def _download_question(settings: Settings) -> str:
-    size, folder = CODER.size + DOWNLOAD_BYTES, weight_store(settings).folder
+    size, folder = CODER.size + RUNTIME_BYTES, weight_store(settings).folder
     return (
         "No model is connected. A small one can run on this machine, with no account:\n"
         f"  {CODER.title}, {CODER.licence}\n"

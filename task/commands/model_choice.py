@@ -10,9 +10,8 @@ import aiohttp
 from pydantic import BaseModel, ValidationError
 
 from task.errors import SettingsError
-from task.local_model.catalogue import CODER
 from task.local_model.model import EmbeddedModel
-from task.local_model.weights import WeightStore, gguf_fault
+from task.local_model.weights import CODER, WeightStore, gguf_fault
 from task.settings import Settings
 
 OPENAI = "https://api.openai.com/v1"

@@ -6,48 +6,51 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from uuid import uuid4
+from http import HTTPStatus
 
 import aiohttp
+import orjson
 
 from task.conversation.messages import Message
 from task.errors import ProviderError
-from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, ToolSchema, Usage
+from task.llm.accumulator import new_call_id
+from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, ToolCallDelta, ToolSchema, Usage
 from task.llm.chat_request import BASIC
 from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
 from task.llm.openai import OpenAIChatModel
 from task.llm.transport import Retries
-from task.local_model.decision import REPLY, Decision, addresses_in, call_deltas, decision_schema, decisions_of
+from task.local_model.decision import REPLY, Decision, addresses_in, decision_schema, decisions_of
 from task.local_model.line import Line
 from task.local_model.prompt import ANSWER, deciding, fitted, offered, predicted_prefix, rendered
-from task.local_model.state import kept
 
 ONE_TRY = Retries(attempts=1)
 PROFILE = replace(BASIC, streams_usage=True)
-DECISION_TOKENS = 1024  # a call may carry a whole program
+DECISION_TOKENS = 1024  # a call may contain a whole program
 TEMPERATURE = 0.2
 LOST = frozenset({CONNECTION_FAILED, INTERRUPTED})
-PAUSES = (0.3, 2.0)  # seconds before the tries after a loss: who starts the process again must have noticed
+PAUSES = (0.3, 2.0)  # seconds before the retries: what restarts the process must have noticed that it died
+SAVE = "/slots/0?action=save"  # the server works on one request at a time, in slot 0
+SAVE_SECONDS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the model's server answers now, and the key it asks for."""
+    """The current address of the model's server, and the key it requires."""
 
     url: str
     key: str
 
 
-Engine = Callable[[], AsyncGenerator["str | Endpoint"]]  # what is waited for, in words; in the end the address
+Engine = Callable[[], AsyncGenerator["str | Endpoint"]]  # what is waited for, in words; at the end the address
 
 
 @dataclass(frozen=True, slots=True)
 class LocalChatModel:
-    """The model `model` with a window of `context` tokens, one request at a time, the others in `line`.
+    """The model `model` with a window of `context` tokens, one request at a time; the others wait in `line`.
 
     The text of `known_prompt`, the product's own system prompt, is replaced by a shorter one that small models follow.
-    `reply_bias` is added to the logit of a reply when the model decides. While a request waits, `ReasoningDelta`s tell
-    for what.
+    `reply_bias` is added to the logit of a reply when the model decides. `ReasoningDelta`s say what a request waits
+    for.
     """
 
     session: aiohttp.ClientSession
@@ -75,11 +78,11 @@ class LocalChatModel:
                 async for delta in deltas:
                     yield delta
 
-    async def warm_up(self, kept_as: str = "") -> bool:
-        """Let the model read what every conversation begins with, before the first one comes.
+    async def warm_up(self, save_as: str = "") -> bool:
+        """Let the model read the common beginning of conversations before the first one comes.
 
-        Its server then keeps what it has worked out, and nothing of a conversation, in the file `kept_as`; True: so it
-        did.
+        Its server then saves the state after that, and nothing of a conversation, in the file `save_as` of its folder
+        for states. False: it could not, which costs only time.
 
         Raises:
             ProviderError: the model does not run.
@@ -89,16 +92,20 @@ class LocalChatModel:
         with self.line.place() as place:
             async for _ in place.turn():
                 pass
-            async for _ in _Request(self, messages, (), options).asked(messages, options):
+            async for _ in _Request(self, messages, (), options).answer_to(messages, options):
                 pass
-            return bool(kept_as) and await self._kept(kept_as)
+            return bool(save_as) and await self._save_state(save_as)
 
-    async def _kept(self, name: str) -> bool:
-        async with aclosing(self.engine()) as stages:
-            async for stage in stages:
-                if isinstance(stage, Endpoint):
-                    return await kept(stage.url, stage.key, name)
-        return False
+    async def _save_state(self, name: str) -> bool:
+        endpoint = [stage async for stage in self.engine() if isinstance(stage, Endpoint)][-1]
+        limit = aiohttp.ClientTimeout(total=SAVE_SECONDS)
+        # A connection of its own: the server closes those that have streamed, and a pool may not have noticed yet.
+        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {endpoint.key}"}, timeout=limit) as session:
+            try:
+                async with session.post(f"{endpoint.url}{SAVE}", json={"filename": name}) as response:
+                    return response.status == HTTPStatus.OK
+            except (aiohttp.ClientError, TimeoutError):
+                return False
 
 
 class _Request:
@@ -109,34 +116,35 @@ class _Request:
     ) -> None:
         self._model, self._messages, self._tools, self._options = model, messages, tools, options
         self._answer_tokens = min(options.max_tokens or model.answer_tokens, model.context // 2)
-        self._room = model.context - max(self._answer_tokens, min(DECISION_TOKENS, model.context // 4))
+        self._decision_tokens = min(DECISION_TOKENS, model.context // 4)
+        self._room = model.context - max(self._answer_tokens, self._decision_tokens)
         self._usage = Usage()
 
     async def deltas(self) -> AsyncGenerator[Delta]:
+        decision = Decision()
         if self._tools:
-            decision = Decision()
-            async for delta in self._decided(decision):
+            async for delta in self._decide(decision):
                 yield delta
-            if decision.calls or decision.prose:
-                for delta in call_deltas(decision.calls, lambda: f"call_{uuid4().hex[:24]}"):
-                    yield delta
-                if decision.prose:
-                    yield TextDelta(decision.prose)
-                yield self._usage
-                yield Finish("tool_calls" if decision.calls else "stop")
-                return
-        async for delta in self._prose():
-            yield delta
+        if not decision.calls and not decision.prose:
+            async for delta in self._prose():
+                yield delta
+            return
+        for index, (name, arguments) in enumerate(decision.calls):
+            yield ToolCallDelta(index, new_call_id(), name, orjson.dumps(arguments).decode())
+        if decision.prose:
+            yield TextDelta(decision.prose)
+        yield self._usage
+        yield Finish("tool_calls" if decision.calls else "stop")
 
-    async def _decided(self, decision: Decision) -> AsyncGenerator[ReasoningDelta]:
-        """Fills `decision`; yields only what is waited for."""
+    async def _decide(self, decision: Decision) -> AsyncGenerator[ReasoningDelta]:
+        """Fill `decision`; yields only what is waited for."""
         addresses = addresses_in(self._messages)
         schema = decision_schema(self._tools, addresses.unread(self._messages), self._options.tool_choice)
         if schema is None:
             return
         options = ModelOptions(
             temperature=0,
-            max_tokens=min(DECISION_TOKENS, self._model.context // 4),
+            max_tokens=self._decision_tokens,
             extra={
                 "response_format": {"type": "json_schema", "json_schema": {"name": "next", "schema": schema}},
                 "logit_bias": [[REPLY, self._model.reply_bias]],
@@ -162,45 +170,43 @@ class _Request:
         )
         async with aclosing(self._fitting(ANSWER if self._tools else None, options)) as deltas:
             async for delta in deltas:
-                if isinstance(delta, Usage):
-                    delta += self._usage
-                yield delta
+                yield delta + self._usage if isinstance(delta, Usage) else delta
 
     async def _fitting(self, tail: str | None, options: ModelOptions) -> AsyncGenerator[Delta]:
-        """The answer to the conversation, made shorter once when the model says that it is too long after all."""
-        room, begun = self._room, False
+        """The answer to the conversation, which is shortened once more when the model still finds it too long."""
+        room, started = self._room, False
         while True:
             plain = rendered(fitted(self._messages, room), self._tools, tail, self._model.known_prompt)
             try:
-                async with aclosing(self.asked(plain, options)) as deltas:
+                async with aclosing(self.answer_to(plain, options)) as deltas:
                     async for delta in deltas:
-                        begun = begun or not isinstance(delta, ReasoningDelta)
+                        started = started or not isinstance(delta, ReasoningDelta)
                         yield delta
             except ProviderError as error:
-                if begun or error.code != CONTEXT_LENGTH or room < self._room:
+                if started or error.code != CONTEXT_LENGTH or room < self._room:
                     raise
                 room = room // 2
             else:
                 return
 
-    async def asked(self, plain: Sequence[Message], options: ModelOptions) -> AsyncGenerator[Delta]:
-        """The model's answer; asked again when its process was lost before a word came."""
-        begun, pauses = False, iter(PAUSES)
+    async def answer_to(self, plain: Sequence[Message], options: ModelOptions) -> AsyncGenerator[Delta]:
+        """The model's answer; retried when its process was lost before the first word."""
+        started, pauses = False, iter(PAUSES)
         while True:
             try:
-                async with aclosing(self._once(plain, options)) as deltas:
+                async with aclosing(self._attempt(plain, options)) as deltas:
                     async for delta in deltas:
-                        begun = begun or not isinstance(delta, ReasoningDelta)
+                        started = started or not isinstance(delta, ReasoningDelta)
                         yield delta
             except ProviderError as error:
-                pause = None if begun or error.code not in LOST else next(pauses, None)
+                pause = None if started or error.code not in LOST else next(pauses, None)
                 if pause is None:
                     raise
                 await asyncio.sleep(pause)
             else:
                 return
 
-    async def _once(self, plain: Sequence[Message], options: ModelOptions) -> AsyncGenerator[Delta]:
+    async def _attempt(self, plain: Sequence[Message], options: ModelOptions) -> AsyncGenerator[Delta]:
         async with aclosing(self._model.engine()) as stages:
             async for stage in stages:
                 if isinstance(stage, str):

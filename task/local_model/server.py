@@ -1,6 +1,6 @@
 """Run a GGUF file with llama.cpp's own server until standard input ends; the program that `ModelProcess` starts.
 
-It stands alone: started as a file it loads nothing of the product.
+Started as a file, it imports nothing of the product.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 KEY_VARIABLE = "EMBEDDED_MODEL_KEY"
-READY = "serving at "  # what the one line on standard output begins with; the address follows
-BATCH = 64  # tokens worked off without a look at who has left: a request can be cancelled within a second
+READY = "serving at "  # the one line on standard output begins with this; the address follows
+BATCH = 64  # tokens computed between checks for a cancelled request, so that it ends within a second
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
     sys.path.append(str(options.runtime))
     llama: Any = importlib.import_module("xllamacpp")
     server = llama.Server(_parameters(llama, options))
-    take_up(options.state, server.listening_address, os.environ[KEY_VARIABLE])
+    restore_state(options.state, server.listening_address, os.environ[KEY_VARIABLE])
     print(f"{READY}{server.listening_address}", flush=True)
     sys.stdin.buffer.read()  # ends with the process that started this one, however that ends
     os._exit(0)
@@ -41,10 +41,10 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def take_up(state: Path, address: str, key: str) -> None:
-    """Take up what an earlier process has worked out; whatever stands against that costs time only.
+def restore_state(state: Path, address: str, key: str) -> None:
+    """Restore the state that an earlier process has saved; if that fails it costs only time.
 
-    llama.cpp aborts on a damaged file. So it is put aside before it is read: the next start then does without.
+    llama.cpp aborts on a damaged file. So it is renamed before it is read: the next start then ignores it.
     """
     taken = state.with_suffix(".taken")
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
@@ -66,11 +66,11 @@ def _parameters(llama: Any, options: argparse.Namespace) -> Any:
     parameters.n_ctx = options.context
     parameters.n_parallel = 1
     parameters.n_batch = parameters.n_ubatch = BATCH
-    # Conversations that take turns keep what was worked out for them; more of it would exceed the memory announced.
+    # Alternating conversations keep their computed state; a larger cache would exceed the announced memory.
     parameters.cache_ram_mib = 128
     parameters.n_ctx_checkpoints = 0
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = options.threads
-    parameters.cpuparams.poll = parameters.cpuparams_batch.poll = 0  # wait asleep: others need the cores
+    parameters.cpuparams.poll = parameters.cpuparams_batch.poll = 0  # sleep while waiting: others need the cores
     parameters.port = 0
     parameters.api_keys = [os.environ[KEY_VARIABLE]]
     parameters.cors_origins = ""

@@ -1,4 +1,4 @@
-"""How a small model computes with a table that it has just read: by a program over the file, not in its head."""
+"""Lets a small model compute with a table it has just read: by a program over the file, not from memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from task.conversation.messages import Message, Role, ToolCall
 
 READER, RUNNER = "file_content_extraction_tool", "execute_code"
 LOADERS = {".csv": "read_csv", ".tsv": "read_table", ".xlsx": "read_excel", ".xls": "read_excel"}
-# Shown with other columns than the user's: a small model copies a program that fits, filter and all.
+# With other columns than the user's: a small model copies a program that fits, including its filter.
 PROGRAM = """\
 Tables are computed with by execute_code. With a file fruit.csv and its columns "fruit", "color", "price", "count", \
 programs would be:
@@ -28,7 +28,7 @@ Here the file is {name}, read by pd.{loader}, and its columns are {columns}. The
 Next step as JSON: one execute_code call with the whole program for that, or [{{"tool":"reply"}}] when nothing is to \
 be computed."""
 CORRECT = (
-    'The call failed. Next step as JSON: the call without that mistake, or [{"tool":"reply"}] when it cannot be mended.'
+    'The call failed. Next step as JSON: the call without that mistake, or [{"tool":"reply"}] when it cannot be fixed.'
 )
 SHOWN_VALUES = 6  # of a column of words: enough to see what a filter compares with
 VALUE_CHARS = 30
@@ -43,14 +43,14 @@ _FAILED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A table's file, named as programs find it, and its columns in words."""
+    """A table's file, named as programs find it, and a description of its columns."""
 
     name: str
     columns: str
 
 
 def after_a_result(messages: Sequence[Message], tools: Iterable[str]) -> str | None:
-    """What to ask for next when the last result is a table that was read, or a failed program; None otherwise."""
+    """What to ask for when the last result is a table that was read, or a failed program; None otherwise."""
     last = messages[-1]
     if last.role is not Role.TOOL or RUNNER not in tools:
         return None
@@ -67,13 +67,13 @@ def after_a_result(messages: Sequence[Message], tools: Iterable[str]) -> str | N
 
 
 def names_of(urls: Iterable[str], messages: Sequence[Message]) -> dict[str, str]:
-    """Under which name a program finds each of the files."""
+    """The name under which a program finds each of the files."""
     listed = {url: title for message in messages for title, url in _LISTED.findall(message.text())}
     return {url: listed.get(url) or unquote(url.rsplit("/", 1)[-1]) for url in urls}
 
 
 def with_names(code: str, names: dict[str, str]) -> str:
-    """The program with the files' names where the model wrote their addresses."""
+    """The program with the files' names in place of their addresses."""
     for url in sorted(names, key=len, reverse=True):
         code = code.replace(url, names[url])
     return code

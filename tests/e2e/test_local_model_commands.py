@@ -120,4 +120,4 @@ async def test_a_package_that_is_gone_is_one_sentence_with_the_other_sources(tmp
 async def test_a_file_that_is_no_model_stops_the_start_with_its_setting(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no model")
     stopped = await dial_agent(tmp_path, "up", AGENT_LOCAL_MODEL__FILE=str(tmp_path / "notes.txt"))
-    assert (stopped.code, stopped.err) == (2, f"AGENT_LOCAL_MODEL__FILE: {tmp_path}/notes.txt is no GGUF file.\n")
+    assert (stopped.code, stopped.err) == (2, f"AGENT_LOCAL_MODEL__FILE: {tmp_path}/notes.txt is not a GGUF file.\n")

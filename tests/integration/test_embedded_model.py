@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from task.local_model.model import EmbeddedModel
-from task.local_model.server import take_up
+from task.local_model.server import restore_state
 from tests.support.core import RunningCore, local_core
 from tests.support.embedded import QUICK, content_of, embedded
 from tests.support.llama_peer import PROGRAM
@@ -247,7 +247,7 @@ async def test_a_state_that_cannot_be_taken_up_is_put_aside(tmp_path: Path, cont
     handler = type("Handler", (_Server,), {"folder": tmp_path, "asked": []})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        await asyncio.to_thread(take_up, state, f"http://127.0.0.1:{server.server_port}", "secret")
+        await asyncio.to_thread(restore_state, state, f"http://127.0.0.1:{server.server_port}", "secret")
         server.shutdown()
     assert state.is_file() == stays
     assert handler.asked == ([content] if content else [])

