@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from task.commands.model_choice import choose_model, weight_store
-from task.local_model.catalogue import CODER
-from task.local_model.runtime import runtime_folder
+from task.local_model.weights import CODER
 from task.settings import load_settings
 from tests.support.isolation import SERVICES
 
@@ -25,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 def plant_weights(environ: Mapping[str, str], folder: Path) -> None:
     store = weight_store(load_settings(environ=environ, directory=folder))
-    runtime_folder(store.folder).mkdir(parents=True)
+    store.runtime.mkdir(parents=True)
     file = store.path(CODER)
     file.write_bytes(b"GGUF")
     stamp = {"size": 4, "changed": file.stat().st_mtime_ns, "sha256": CODER.sha256}
