@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 from uuid import uuid4
@@ -13,23 +13,21 @@ from uuid import uuid4
 from aidial_sdk.chat_completion import Choice, Request, Response
 from aidial_sdk.chat_completion import Message as DialMessage
 
-from task.approvals.door import Door, Said
-from task.connection import Connection, open_connection
 from task.conversation.history import repaired
-from task.conversation.inputs import Incoming, Pictures, conversation, is_image
-from task.conversation.links import Suspicion
-from task.conversation.messages import Message, Role, ToolCall, assistant, tool_message
-from task.conversation.sanitized_choice import DefangedChoice
+from task.conversation.inputs import Incoming, conversation
+from task.conversation.messages import Message, Role, ToolCall, assistant, system, tool_message
 from task.conversation.state import TOOL_CALL_HISTORY_KEY, StateRejected, TurnState, turn_history
+from task.dial.approvals import DialApprovals, DirectAnswer
 from task.dial.folding import FoldedChoice
-from task.dial.request import caller_of, configuration_of, incoming_of
+from task.dial.request import DialRequest, incoming_of
 from task.errors import ToolError
 from task.llm.base import Usage
-from task.loop import LoopObserver, RunOutcome, SilentObserver, ToolLoop
-from task.permissions.decisions import Gate, ModeGate
+from task.loop import LoopObserver, RunOutcome, SilentObserver
+from task.product import Product, bare_product
 from task.tools.base import BaseTool
 from task.tools.models import Caller
-from task.tools.toolbox import Pending, Toolbox, named
+from task.tools.toolbox import Toolbox, named
+from task.turn import TurnRequest, take_turn
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +38,8 @@ CUT_OFF = "\n\n[The answer was cut off at the model's limit of tokens.]"
 class GeneralPurposeAgent:
     """Answers DIAL requests with a model and tools. Source: API reference, GeneralPurposeAgent.
 
-    `state` is the hidden state of the last request. `connection` is the process's shared models and files; without it
-    the agent makes its own for `endpoint`. `observer` hears what the run does.
+    `state` is the hidden state of the last request. Without the process's `product` the agent makes one of its own for
+    `endpoint`. `observer` follows the run.
     """
 
     def __init__(
@@ -50,7 +48,7 @@ class GeneralPurposeAgent:
         system_prompt: str,
         tools: list[BaseTool],
         *,
-        connection: Connection | None = None,
+        product: Product | None = None,
         observer: LoopObserver | None = None,
     ) -> None:
         self.endpoint = endpoint
@@ -58,92 +56,85 @@ class GeneralPurposeAgent:
         self.tools = tools
         self._tools_dict = named(tools)
         self.state: dict[str, Any] = {TOOL_CALL_HISTORY_KEY: []}
-        self._connection = connection
+        self._given = product
         self._observer = observer or SilentObserver()
 
     async def handle_request(
         self, deployment_name: str, choice: Choice, request: Request, response: Response
     ) -> Message:
-        """Answer the request into `choice`, save the state, and return the final assistant message.
+        """Parse `request`, then as `answer`: kept for programs that use the documented class by itself.
 
         Raises:
             InvalidRequest: the request cannot be answered as it is.
             ProviderError: the model refused or failed; text that was written and the state stay.
         """
-        connection = self._connected()
-        incoming, configuration = incoming_of(request.messages, request.model_extra), configuration_of(request)
-        caller = caller_of(request, self._principal_of(request.api_key))
-        principal = await caller.principal() if any(item.state for item in incoming) else ""
+        return await self.answer(deployment_name, choice, DialRequest.parse(request), response)
+
+    async def answer(self, deployment_name: str, choice: Choice, request: DialRequest, response: Response) -> Message:
+        """Answer the request into `choice`, save the state, and return the final assistant message.
+
+        Raises:
+            ProviderError: the model refused or failed; text that was written and the state stay.
+        """
+        incoming, identify = request.incoming, self._principal_of(request.api_key)
+        principal = await identify() if any(item.state for item in incoming) else ""
         turns = self._turns(incoming, principal)
-        caller = _with_conversation(caller, incoming, turns)
-        door = Door(connection.permissions, incoming, turns, (principal, caller.conversation_id))
-        if said := await door.said(caller.api_key):
-            return self._say(said, choice, principal)
-        found = await connection.mcp.discover(caller, self._tools_dict)
-        found.show(choice)
-        pictures = await self._pictures(incoming, deployment_name, caller)
-        prompt = self.system_prompt + found.note()
-        messages = conversation(prompt, incoming, turns, pictures, resuming=door.resumed is not None)
-        chosen = configuration.temperature if configuration.temperature is not None else request.temperature
-        loop = ToolLoop(
-            connection.chat_model(deployment_name, caller),
-            self._toolbox(door.gate(configuration.permission_mode), found.tools),
-            connection.limits,
-            _PrincipalInTime(caller.principal, self._observer),
-            options=connection.options.over(temperature=chosen, top_p=request.top_p, max_tokens=_max_tokens(request)),
-            window=connection.window(deployment_name, caller.api_key),
+        caller = _caller(request, turns, identify)
+        whose = (principal, caller.conversation_id)
+        approvals = DialApprovals(self._product.approval_rules, incoming, turns, whose)
+        if direct := await approvals.direct_answer(caller.api_key):
+            return self._answer_directly(direct, choice, principal)
+        messages = conversation(incoming, turns, resuming=approvals.resumed is not None)
+        turn = TurnRequest(
+            messages,
+            caller,
+            deployment_name,
+            approvals.decisions(),
+            request.options,
+            prompt=self.system_prompt,
+            tools=self.tools,
+            mode=request.configuration.permission_mode,
         )
-        outcome = await self._run(loop, messages, choice, caller, door)
+        outcome = await self._take(turn, choice, approvals)
         if outcome.error is not None:
             raise outcome.error  # without usage: the SDK would send it in a chunk that no client can parse
         response.set_usage(outcome.usage.prompt_tokens, outcome.usage.completion_tokens)
         return outcome.answer
 
-    async def _run(
-        self, loop: ToolLoop, messages: list[Message], choice: Choice, caller: Caller, door: Door
-    ) -> RunOutcome:
-        folded = FoldedChoice(choice)
-        shown = DefangedChoice(folded, self._suspicion(loop.toolbox, messages))
-        start = len(messages) - (len(door.resumed.turn.history) if door.resumed is not None else 0)
-        pending, failed = tuple[Pending, ...](), True
+    async def _take(self, turn: TurnRequest, choice: Choice, approvals: DialApprovals) -> RunOutcome:
+        folded, failed = FoldedChoice(choice), True
+        observer = _PrincipalInTime(turn.caller.principal, self._observer)
         try:
-            outcome = await loop.run(messages, shown, caller)
+            outcome = await take_turn(self._product, turn, folded, observer)
+            if outcome.status == "cancelled":  # the client is gone, and nobody is left to keep a state
+                raise asyncio.CancelledError
+            failed = outcome.status == "failed"
             if outcome.cut:
-                shown.append_content(CUT_OFF)
-            shown.close()
-            pending, failed = outcome.pending, outcome.status == "failed"
-            door.show(folded)
-            if pending:
-                _ask(door.ask(pending, named(loop.toolbox.tools), folded), choice, outcome)
-            return outcome
+                choice.append_content(CUT_OFF)
+            approvals.show_grants(folded)
+            if outcome.pending:
+                _ask(approvals.ask(outcome.pending, folded), choice, outcome)
         finally:
-            shown.close()
             folded.close(failed=failed)
-            task = asyncio.current_task()
-            if task is None or not task.cancelling():  # else the client is gone, and nobody is left to keep a state
-                added = repaired(messages[start:], [item.call.id for item in pending])
-                await self._save(choice, door.state(turn_history(added), pending, _references(caller)), caller)
-
-    def _suspicion(self, toolbox: Toolbox, messages: Sequence[Message]) -> Suspicion:
-        return Suspicion(
-            lambda url: toolbox.view(messages).knows(url),
-            lambda: toolbox.view(messages).tainted,
-            self._connected().link_hosts,
-        )
+        resumed = approvals.resumed.turn.history if approvals.resumed is not None else ()
+        added = repaired([*resumed, *outcome.added], [item.call.id for item in outcome.pending])
+        references = {CONVERSATION_REFERENCE: turn.caller.conversation_id}
+        await self._save(choice, approvals.state(turn_history(added), outcome.pending, references), turn.caller)
+        return outcome
 
     async def _save(self, choice: Choice, turn: TurnState | None, caller: Caller) -> None:
         if turn is not None:
-            self.state = self._connected().seal.pack(turn, await caller.principal())
+            self.state = self._product.seal.pack(turn, await caller.principal())
             choice.set_state(self.state)
 
-    def _say(self, said: Said, choice: Choice, principal: str) -> Message:
-        choice.append_content(said.text)
-        if said.form is not None:
-            choice.set_form_schema(said.form)
-        if said.state is not None:
-            self.state = self._connected().seal.pack(said.state, principal)
+    def _answer_directly(self, answer: DirectAnswer, choice: Choice, principal: str) -> Message:
+        choice.append_content(answer.text)
+        if answer.form is not None:
+            choice.set_form_schema(answer.form)
+        if answer.state is not None:
+            self.state = self._product.seal.pack(answer.state, principal)
             choice.set_state(self.state)
-        return assistant(said.text)
+        return assistant(answer.text)
 
     def _turns(self, incoming: Sequence[Incoming], principal: str) -> dict[int, TurnState]:
         """What the messages' states hold, by position; a state that is not ours for this principal is left out."""
@@ -152,69 +143,47 @@ class GeneralPurposeAgent:
             if item.state is None or TOOL_CALL_HISTORY_KEY not in item.state:
                 continue
             try:
-                turns[position] = self._connected().seal.unpack(item.state, principal)
+                turns[position] = self._product.seal.unpack(item.state, principal)
             except StateRejected as reason:
                 logger.warning("a saved state was dropped: %s", reason)
         return turns
 
     def _prepare_messages(self, messages: list[DialMessage], principal: str = "") -> list[dict[str, Any]]:
-        """The messages in OpenAI's format: system prompt, attachments as text, tool history sealed for `principal`."""
+        """The messages in OpenAI's format: system prompt, attachments as text, tool history sealed for `principal`.
+
+        Kept for the documented name; requests go through `take_turn`, which also resolves pictures.
+        """
         incoming = incoming_of(messages)
-        turns = self._turns(incoming, principal)
-        return [message.as_dict() for message in conversation(self.system_prompt, incoming, turns, {})]
-
-    async def _pictures(self, incoming: Sequence[Incoming], deployment: str, caller: Caller) -> Pictures | None:
-        images = [
-            (place, item) for place, message in enumerate(incoming) for item in message.attachments if is_image(item)
-        ]
-        if not images:
-            return {}
-        connection = self._connected()
-        if not await connection.listings.accepts_images(deployment, caller.api_key):
-            return None
-        urls: dict[int, list[str]] = {}
-        for place, image in images:
-            try:
-                url = await connection.image_url(image, caller.api_key)
-            except ToolError as error:
-                logger.warning("a picture was left out: %s", error)
-                continue
-            urls.setdefault(place, []).extend([url] if url else [])
-        return urls
-
-    def _toolbox(self, gate: Gate | None = None, further: Sequence[BaseTool] = ()) -> Toolbox:
-        connection = self._connected()
-        tools = [*self.tools, *further]
-        briefed = gate is not None
-        return Toolbox(tools, gate or ModeGate(), connection.offloader, connection.limits.tool_seconds, briefed=briefed)
+        history = conversation(incoming, self._turns(incoming, principal))
+        return [message.as_dict() for message in (system(self.system_prompt), *history)]
 
     async def _process_tool_call(
         self, tool_call: ToolCall, choice: Choice, api_key: str, conversation_id: str
     ) -> Message:
-        """Run one call in a stage of its own. Source: API reference, GeneralPurposeAgent."""
+        """Run one call in a stage of its own, without the gate's questions. Kept for the documented name."""
         caller = Caller(api_key, self._principal_of(api_key), conversation_id)
-        [result] = await self._toolbox().call_all([tool_call], choice, caller)
+        toolbox = Toolbox(self.tools, offloader=self._product.offloader, tool_seconds=self._product.limits.tool_seconds)
+        [result] = await toolbox.call_all([tool_call], choice, caller)
         return result if isinstance(result, Message) else tool_message(tool_call, result.reason, failed=True)
 
     def _principal_of(self, api_key: str) -> Callable[[], Awaitable[str]]:
         async def principal() -> str:
             try:
-                return await self._connected().files.principal(api_key)
-            except ToolError as error:  # no Core, or one that does not tell: the key itself is the identity
+                return await self._product.files.principal(api_key)
+            except ToolError as error:  # no Core, or one that does not answer: the key itself is the identity
                 logger.warning("the caller's bucket is unknown: %s", error)
                 return f"key:{sha256(api_key.encode()).hexdigest()[:32]}"
 
         return _once(principal)
 
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            self._connection = open_connection(self.endpoint)
-        return self._connection
+    @cached_property
+    def _product(self) -> Product:
+        return self._given or bare_product(self.endpoint)
 
 
 class _PrincipalInTime:
-    """Asks who the caller is while the first tools run, so that the end of the answer need not wait for it; what it
-    hears it tells `observer`."""
+    """Asks who the caller is while the first tools run, so that the end of the answer need not wait for it, and
+    passes everything on to `observer`."""
 
     def __init__(self, principal: Callable[[], Awaitable[str]], observer: LoopObserver) -> None:
         self._principal, self._observer = principal, observer
@@ -228,27 +197,18 @@ class _PrincipalInTime:
         self._observer.model_answered(message, usage, seconds)
 
 
-def _ask(question: Said, choice: Choice, outcome: RunOutcome) -> None:
+def _ask(question: DirectAnswer, choice: Choice, outcome: RunOutcome) -> None:
     spoke = any(message.role is Role.ASSISTANT and message.text() for message in outcome.added)
     choice.append_content(f"\n\n{question.text}" if spoke else question.text)
     choice.set_form_schema(question.form or {})
 
 
-def _with_conversation(caller: Caller, incoming: Sequence[Incoming], turns: Mapping[int, TurnState]) -> Caller:
+def _caller(request: DialRequest, turns: Mapping[int, TurnState], principal: Callable[[], Awaitable[str]]) -> Caller:
     """The caller with the conversation's files and its id: the client's own, the saved one, or a new one."""
-    files = tuple(attachment for item in incoming for attachment in item.attachments)
+    files = tuple(attachment for item in request.incoming for attachment in item.attachments)
     saved = (turns[position].references.get(CONVERSATION_REFERENCE, "") for position in sorted(turns, reverse=True))
-    return replace(
-        caller, conversation_id=caller.conversation_id or next(filter(None, saved), "") or uuid4().hex, files=files
-    )
-
-
-def _references(caller: Caller) -> dict[str, str]:
-    return {CONVERSATION_REFERENCE: caller.conversation_id}
-
-
-def _max_tokens(request: Request) -> int | None:
-    return request.max_completion_tokens or request.max_tokens
+    conversation_id = request.conversation_id or next(filter(None, saved), "") or uuid4().hex
+    return Caller(request.api_key, principal, conversation_id, request.headers, files)
 
 
 def _once(ask: Callable[[], Awaitable[str]]) -> Callable[[], Awaitable[str]]:

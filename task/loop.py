@@ -57,7 +57,7 @@ class RunOutcome:
     usage: Usage
     pending: tuple[Pending, ...] = ()
     limit: str | None = None
-    error: AgentError | None = None
+    error: BaseException | None = None
     behind: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
     cut: bool = False
 
@@ -126,6 +126,7 @@ class _Run:
     def __init__(self, loop: ToolLoop, messages: list[Message], choice: ChoiceSink, caller: Caller) -> None:
         self._loop, self._messages, self._choice = loop, messages, choice
         self._caller = replace(caller, spend=self._spent_behind)
+        self._options = loop.options
         self._behind: dict[str, Usage] = {}
         self._open = unanswered(messages)  # a resumed run starts with these
         self._base = len(messages)
@@ -254,8 +255,12 @@ class _Run:
             await self._stream(shorter, tools, heard)
 
     async def _stream(self, request: list[Message], tools: Sequence[ToolSchema], heard: Accumulator) -> None:
+        options = self._options
+        if options.tool_choice is not None:  # for the first request only: repeated, it would force calls for ever
+            forgetful = replace(options, tool_choice=None)
+            options, self._options = (options, forgetful) if tools else (forgetful, options)
         # Closed here: an answer that cannot be written must not leave the model's connection open.
-        async with aclosing(self._loop.model.stream(request, tools, self._loop.options)) as deltas:
+        async with aclosing(self._loop.model.stream(request, tools, options)) as deltas:
             await self._listen(deltas, heard)
 
     async def _listen(self, deltas: AsyncGenerator[Delta], heard: Accumulator) -> None:

@@ -14,9 +14,10 @@ from aidial_sdk import DIALApp
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from task.api.app import http_api
-from task.app import GeneralPurposeAgentApplication, default_tools
+from task.api.app import HttpApi, HttpOptions
+from task.app import GeneralPurposeAgentApplication
 from task.dial.fast_chunks import dial_app, sdk_version
+from task.product import default_tools
 from task.settings import Settings
 
 DEPLOYMENT = "general-purpose-agent"
@@ -61,26 +62,25 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
     It serves while it still loads what later requests need; then it calls `warmed_up`.
     """
     application = GeneralPurposeAgentApplication(settings=settings)
-    api = http_api(
-        settings, application.connection, application.ready_tools, application.system_prompt, application.store
-    )
+    product = application.product
+    api = HttpApi(product, _http_options(settings))
 
     async def warm_up() -> None:
         try:
-            await application.warm_up()
+            await product.warm_up()
         finally:
             if warmed_up is not None:
                 warmed_up()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
-        application.connection()  # a wrong setting ends the start
+        product.open()  # a wrong setting ends the start
         warming = asyncio.create_task(warm_up())
         yield
         warming.cancel()
         await asyncio.wait({warming})
         await api.close()
-        await application.close()
+        await product.close()
 
     app = dial_app(
         fast=settings.fast_chunks,
@@ -97,17 +97,34 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
     app.add_middleware(BearerAsApiKey)
 
     async def ready() -> dict[str, Any]:
-        tools = await application.offered_tools()
-        return {"status": "ready", "model": settings.deployment_name, "tools": [tool.name for tool in tools]}
+        tools = await product.offered_tools()
+        return {"status": "ready", "model": product.model, "tools": [tool.name for tool in tools]}
 
     app.add_api_route("/ready", ready, methods=["GET"])
     app.mount("/", api.app)
     return app
 
 
+def _http_options(settings: Settings) -> HttpOptions:
+    http, key = settings.http, settings.dial_api_key
+    return HttpOptions(
+        http.mode,
+        key.get_secret_value() if key else "",
+        http.hosts,
+        http.origins,
+        http.body_bytes,
+        settings.limits.max_upload_bytes,
+        http.requests_per_minute,
+        http.ui,
+        http.steps,
+        http.detach_seconds,
+        settings.heartbeat_seconds,
+    )
+
+
 def keep_what_is_loaded() -> None:
-    """Take all that is there now out of the garbage collector's sight: looking through it would stop every stream for
-    a tenth of a second, again and again."""
+    """Exempt everything loaded so far from garbage collection: each full pass over it would pause all streams for a
+    tenth of a second."""
     gc.freeze()
     gc.enable()
 

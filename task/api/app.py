@@ -1,17 +1,17 @@
-"""The HTTP front door as one application, made from the settings."""
+"""The HTTP front door as one application, over the one product."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from task.api.edge.failures import failure_of, tell_failures
 from task.api.edge.guard import Guard, Rules
-from task.api.edge.identity import Identity
+from task.api.edge.identity import Identity, Mode
 from task.api.edge.openapi import describe
-from task.api.engine import Engine
 from task.api.openai.completions import Answers
 from task.api.openai.files import FileShelf
 from task.api.openai.incoming import MessageReader
@@ -25,10 +25,7 @@ from task.api.platform.runner import Runner
 from task.api.service import Service
 from task.api.web.page import add_page
 from task.api.web.routes import markdown_routes
-from task.connection import Connection
-from task.settings import Settings
-from task.store.access import StoreAccess
-from task.tools.base import BaseTool
+from task.product import Product
 
 ABOUT = (
     "The agent for every program that speaks OpenAI, for platforms that compare agents, and for the web page. Keys are "
@@ -36,52 +33,49 @@ ABOUT = (
 )
 
 
-class HttpApi:
-    """The front door: `app` answers requests, `close` ends its runs."""
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """What an operator sets of the HTTP door.
 
-    def __init__(self, settings: Settings, engine: Engine) -> None:
-        http = settings.http
-        key = settings.dial_api_key.get_secret_value() if settings.dial_api_key else ""
-        shelf = FileShelf(engine.connection, settings.dial_endpoint, settings.limits.max_upload_bytes)
-        self.runner = Runner(engine)
+    `steps` limits the requests with tools of one run, `detach_seconds` how long a run continues without a listener;
+    `core_key` is the agent's own key at DIAL Core, for the modes in which callers have none.
+    """
+
+    mode: Mode
+    core_key: str
+    hosts: Sequence[str]
+    origins: Sequence[str]
+    body_bytes: int
+    upload_bytes: int
+    requests_per_minute: int
+    ui: bool
+    steps: int
+    detach_seconds: float
+    heartbeat_seconds: float
+
+
+class HttpApi:
+    """The HTTP door of a product: `app` answers requests, `close` ends its runs."""
+
+    def __init__(self, product: Product, options: HttpOptions) -> None:
+        shelf = FileShelf(product, options.upload_bytes)
+        self.runner = Runner(product, options.steps, options.detach_seconds)
         service = Service(
-            engine,
-            Identity(http.mode, key, engine.store, engine.connection, http.requests_per_minute),
+            product,
+            options.heartbeat_seconds,
+            Identity(options.mode, options.core_key, product, options.requests_per_minute),
             self.runner,
-            Answers(self.runner, engine.heartbeat_seconds),
-            Preparing(engine),
+            Answers(self.runner, options.heartbeat_seconds),
+            Preparing(product),
             MessageReader(shelf),
             shelf,
-            Deciding(engine),
+            Deciding(product),
         )
-        upload = settings.limits.max_upload_bytes
-        rules = Rules(http.mode == "open", http.hosts, http.origins, http.body_bytes, upload)
-        self.app = Guard(_application(service, ui=http.ui), rules)
+        rules = Rules(options.mode == "open", options.hosts, options.origins, options.body_bytes, options.upload_bytes)
+        self.app = Guard(_application(service, ui=options.ui), rules)
 
     async def close(self) -> None:
         await self.runner.close()
-
-
-def http_api(
-    settings: Settings,
-    connection: Callable[[], Connection],
-    tools: Callable[[], Awaitable[list[BaseTool]]],
-    prompt: Callable[[], Awaitable[str]],
-    store: StoreAccess,
-) -> HttpApi:
-    """The HTTP front door of the agent that has these models, tools, words and memory."""
-    engine = Engine(
-        connection,
-        tools,
-        prompt,
-        store,
-        settings.deployment_name,
-        settings.http.steps,
-        settings.http.detach_seconds,
-        settings.heartbeat_seconds,
-        settings.deployments.image,
-    )
-    return HttpApi(settings, engine)
 
 
 def _application(service: Service, *, ui: bool) -> FastAPI:

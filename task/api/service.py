@@ -10,7 +10,6 @@ from fastapi import APIRouter, Request
 
 from task.api.edge.callers import caller_first
 from task.api.edge.identity import ApiCaller, Identity
-from task.api.engine import Engine
 from task.api.openai.completions import Answers
 from task.api.openai.files import FileShelf
 from task.api.openai.incoming import IncomingMessages, MessageReader
@@ -23,6 +22,7 @@ from task.api.platform.runner import ActiveRun, Runner
 from task.errors import Conflict
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
+from task.product import Product
 from task.store.records import Run
 from task.store.store import Store
 
@@ -41,7 +41,8 @@ CHAT_PROMPT = "You are a helpful assistant with access to web search and calcula
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    engine: Engine
+    product: Product
+    heartbeat_seconds: float
     identity: Identity
     runner: Runner
     answers: Answers
@@ -62,10 +63,10 @@ class Service:
         return known
 
     async def store(self) -> Store:
-        return await self.engine.store.get()
+        return await self.product.store.get()
 
     def model_of(self, name: str | None) -> str:
-        return self.engine.model if name in (None, "", AGENT) else str(name)
+        return self.product.model if name in (None, "", AGENT) else str(name)
 
     async def received(
         self, request: Request, caller: ApiCaller, body: ChatCompletionRequest | ChatRequest
@@ -74,12 +75,8 @@ class Service:
         return replace(received, retried=request.headers.get(RETRIES, "0") != "0")
 
     def sampled(self, **given: Any) -> ModelOptions:
-        """The request's options over the documented defaults, which give way to the operator's."""
-        ours = self.engine.connection().options
-        defaults = ModelOptions(
-            temperature=TEMPERATURE if ours.temperature is None else None, top_p=TOP_P if ours.top_p is None else None
-        )
-        return defaults.over(**given)
+        """The request's options, completed by the operator's and the documented defaults."""
+        return self.product.options(ModelOptions().over(**given), ModelOptions(temperature=TEMPERATURE, top_p=TOP_P))
 
     def options(
         self, door: str, body: Ours, received: IncomingMessages, options: ModelOptions, prompt: str | None
@@ -92,7 +89,7 @@ class Service:
     def warnings(self, body: Open, model: str, given: Mapping[str, Any]) -> tuple[str, ...]:
         """What of the request has no effect, or goes beyond what is documented."""
         told = [f"{name[:MOST_NAME]} had no effect: it is not known here" for name in body.unknown[:MOST_WARNINGS]]
-        unsent = self.engine.connection().unsent(model, ModelOptions().over(**given))
+        unsent = self.product.unsent(model, ModelOptions().over(**given))
         told += [f"{name} had no effect: the provider of {model} does not take it" for name in unsent]
         tokens = given.get("max_tokens") or 0
         if tokens > DOCUMENTED_TOKENS:

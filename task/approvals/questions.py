@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from task.conversation.replies import CALLS, CHECKED, CHECKED_TEXT, DECISION
 from task.permissions.icerc import visible, words
-from task.tools.base import BaseTool
-from task.tools.briefs import split_brief
 from task.tools.toolbox import Pending
 
 TITLE_CHARS = 80
 
 
-def title_of(item: Pending, tools: Mapping[str, BaseTool]) -> str:
-    """What a waiting call is called: as its stage would be, with nothing in it that deceives."""
-    tool = tools[item.call.name]
-    call, _ = split_brief(item.call, tool.parameters)
-    return visible(tool.title(tool.parse(call)))
-
-
-def question(pending: Sequence[Pending], titles: Sequence[str], seconds: float) -> str:
-    """The cards of all waiting calls as Markdown, and how to answer; `titles` names each call."""
+def question(pending: Sequence[Pending], seconds: float) -> str:
+    """The cards of all waiting calls as Markdown, and how to answer within `seconds`."""
     if len(pending) == 1:
         return f"**May I do this?**\n\n{_card(pending[0])}\n{_how_to_answer(pending[0], seconds)}"
-    cards = [
-        f"#### {number}. {words(title)}\n\n{_card(item)}"
-        for number, (item, title) in enumerate(zip(pending, titles, strict=True), 1)
-    ]
+    cards = [f"#### {number}. {words(item.title)}\n\n{_card(item)}" for number, item in enumerate(pending, 1)]
     return "\n".join([f"**May I do these {len(pending)} things?**\n", *cards, _how_to_answer_many(seconds)])
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from task.app import default_tools, mcp_specs
 from task.commands.checks import Check
 from task.commands.tools import discover_tools
 from task.context.prompt import context_prompt
-from task.context_setup import context_manager
 from task.conversation.pruning import text_tokens
 from task.errors import SettingsError
 from task.llm.window import schema_tokens
-from task.permission_setup import policy_of
 from task.permissions.policy import dead_rules
+from task.product import context_manager, default_tools, mcp_specs, policy_of
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
 from task.tools.base import BaseTool

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from task.conversation.history import NOT_APPROVED, PERHAPS_RUN, closed, repaired, with_turn
-from task.conversation.messages import Attachment, Message, Role, system
+from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.conversation.replies import Verdict, read_reply
 from task.conversation.state import TurnState
 
@@ -30,7 +30,6 @@ class Incoming:
 _NO_TURN = TurnState()  # shared: most messages of a long conversation have no state
 
 Turns = Mapping[int, TurnState]
-Pictures = Mapping[int, Sequence[str]]
 
 
 def decision_of(item: Incoming, count: int) -> tuple[Verdict, ...] | None:
@@ -45,31 +44,24 @@ def decision_of(item: Incoming, count: int) -> tuple[Verdict, ...] | None:
     return read_reply(item.text(), item.form_value, count)
 
 
-def conversation(
-    system_prompt: str,
-    incoming: Sequence[Incoming],
-    turns: Turns,
-    pictures: Pictures | None,
-    *,
-    resuming: bool = False,
-) -> list[Message]:
-    """The whole conversation as a model must see it.
+def conversation(incoming: Sequence[Incoming], turns: Turns, *, resuming: bool = False) -> list[Message]:
+    """The whole conversation as a model must see it, without a system prompt.
 
-    `turns` are the messages' states and `pictures` the URLs of their pictures, both by the messages' position;
-    `pictures` is None if the model accepts none. With `resuming` the last message decides about the suspended turn
-    before it: the conversation then ends with that turn's tool history, its waiting calls unanswered.
+    `turns` is what the messages' states hold, by the messages' position. With `resuming` the last message decides about
+    the suspended turn before it: the conversation then ends with that turn's tool history, its waiting calls
+    unanswered.
 
     A turn that resumed a suspended one replaces both: the question to the user, which the model never wrote, and the
     decision are left out.
     """
-    messages, past = [system(system_prompt)], _Past(turns, incoming)
+    messages, past = list[Message](), _Past(turns, incoming)
     for position, item in enumerate(incoming[:-1] if resuming else incoming):
         if item.plain is not None:
             messages.append(item.plain)
         elif item.role is Role.ASSISTANT:
             past.add(messages, position)
         else:
-            messages.append(user_message(item, None if pictures is None else pictures.get(position, ())))
+            messages.append(user_message(item))
     if not resuming:
         return repaired(messages)
     return [*repaired(messages[: past.start]), *past.turn.history]
@@ -104,21 +96,17 @@ def is_image(attachment: Attachment) -> bool:
     return (attachment.type or "").startswith("image/")
 
 
-def user_message(incoming: Incoming, images: Sequence[str] | None) -> Message:
-    """The user's message with its attachments listed at the end, and its pictures as image parts.
-
-    `images` are the URLs of the pictures as the model can fetch them; None: the model accepts none, and a note says so.
-    """
-    if not incoming.attachments and not images:
+def user_message(incoming: Incoming) -> Message:
+    """The user's message with its attachments, which are also listed at the end of the text."""
+    files = incoming.attachments
+    if not files:
         return Message(incoming.role, incoming.content if incoming.content is not None else "")
-    note = attachment_note(incoming.attachments)
-    if images is None and any(map(is_image, incoming.attachments)):
-        note += "\n(The model in use cannot see pictures; tell the user if the question needs one.)"
-    if isinstance(incoming.content, list) or images:
-        parts = incoming.content if isinstance(incoming.content, list) else _text_part(incoming.content)
-        pictures = [{"type": "image_url", "image_url": {"url": url}} for url in images or ()]
-        return Message(incoming.role, [*parts, *_text_part(note), *pictures])
-    return Message(incoming.role, "\n\n".join(filter(None, (incoming.content, note))))
+    note = attachment_note(files)
+    if isinstance(incoming.content, list):
+        content: str | list[dict[str, Any]] = [*incoming.content, {"type": "text", "text": note}]
+    else:
+        content = "\n\n".join(filter(None, (incoming.content, note)))
+    return Message(incoming.role, content, custom_content=CustomContent(files))
 
 
 def attachment_note(attachments: Sequence[Attachment]) -> str:
@@ -131,10 +119,6 @@ def _line(attachment: Attachment) -> str:
     place = attachment.url or attachment.reference_url or "(its content is not stored as a file)"
     title = " ".join((attachment.title or place.rsplit("/", 1)[-1]).split())
     return f"- {title} ({attachment.type or 'unknown type'}): {place}"
-
-
-def _text_part(text: str | None) -> list[dict[str, Any]]:
-    return [{"type": "text", "text": text}] if text else []
 
 
 # Headers that describe this request only, or that only this application may see.

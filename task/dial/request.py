@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aidial_sdk.chat_completion import CustomContent as DialCustomContent
@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from task.conversation.inputs import Incoming, forwarded
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
 from task.errors import InvalidRequest
+from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
-from task.tools.models import Caller
 
-MODES_TOLD = (
+MODES = (
     "default: the rules say what may run and what you are asked about. ask: you are asked before everything that "
     "writes, executes or reaches a server. read_only: no tool may write or execute anything."
 )
@@ -32,23 +32,8 @@ class AgentConfiguration(BaseModel):
 
     model: str | None = Field(default=None, min_length=1, description="The model that answers.")
     temperature: float | None = Field(default=None, ge=0, le=2, description="0 is sober, 2 is wild.")
-    permission_mode: PermissionMode = Field(default=PermissionMode.DEFAULT, description=MODES_TOLD)
+    permission_mode: PermissionMode = Field(default=PermissionMode.DEFAULT, description=MODES)
     starter: int | None = Field(default=None, description="The conversation starter that was pressed.")
-
-
-def configuration_of(request: Request) -> AgentConfiguration:
-    """The request's configuration; the documented defaults where there is none.
-
-    Raises:
-        InvalidRequest: an unknown key or a value out of range; the text names it.
-    """
-    chosen = request.custom_fields.configuration if request.custom_fields else None
-    try:
-        return AgentConfiguration.model_validate(chosen or {})
-    except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-        known = ", ".join(AgentConfiguration.model_fields)
-        raise InvalidRequest(f"The configuration does not fit: {faults}. Known are: {known}.") from error
 
 
 STARTERS = (
@@ -79,7 +64,7 @@ def configuration_schema(models: Sequence[str], default_model: str) -> dict[str,
                 "type": "string",
                 "enum": modes,
                 "default": PermissionMode.DEFAULT.value,
-                "description": MODES_TOLD,
+                "description": MODES,
             },
             "starter": {
                 "type": "number",
@@ -91,8 +76,45 @@ def configuration_schema(models: Sequence[str], default_model: str) -> dict[str,
     }
 
 
-def check_answerable(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None = None) -> None:
-    """Refuse what `incoming_of` cannot read.
+@dataclass(frozen=True, slots=True)
+class DialRequest:
+    """A DIAL request, parsed and checked once.
+
+    `options` are what it says about sampling, `headers` those that travel on; `conversation_id` is the client's own,
+    or empty.
+    """
+
+    incoming: Sequence[Incoming]
+    configuration: AgentConfiguration
+    options: ModelOptions
+    api_key: str
+    conversation_id: str
+    headers: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, request: Request) -> DialRequest:
+        """The request's messages, configuration and options.
+
+        Raises:
+            InvalidRequest: there are no messages, the last one is not the user's, what stands beside them is malformed,
+                or the configuration does not fit.
+        """
+        incoming = incoming_of(request.messages, request.model_extra)
+        configuration = _configuration(request)
+        chosen = configuration.temperature
+        options = ModelOptions(
+            temperature=chosen if chosen is not None else request.temperature,
+            top_p=request.top_p,
+            max_tokens=request.max_completion_tokens or request.max_tokens,
+        )
+        conversation_id, headers = request.conversation_id or "", forwarded(request.headers)
+        if conversation_id:
+            headers["X-CONVERSATION-ID"] = conversation_id
+        return cls(incoming, configuration, options, request.api_key, conversation_id, headers)
+
+
+def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None = None) -> list[Incoming]:
+    """The messages as the agent's; attachments that stand beside them, in `extra`, belong to the last one.
 
     Raises:
         InvalidRequest: there are no messages, the last one is not the user's, or what stands beside them is malformed.
@@ -101,31 +123,25 @@ def check_answerable(messages: Sequence[DialMessage], extra: Mapping[str, Any] |
         raise InvalidRequest("The request has no messages; send at least one message of the user.")
     if (role := messages[-1].role.value) != Role.USER:
         raise InvalidRequest(f"The last message is the {role}'s; it must be the user's.")
-    _loose_attachments(extra or {})
-
-
-def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None = None) -> list[Incoming]:
-    """The request's messages; attachments that stand beside them, in `extra`, belong to the last one.
-
-    Raises:
-        InvalidRequest: as by `check_answerable`.
-    """
-    check_answerable(messages, extra)
     incoming = list(map(_incoming, messages))
-    if loose := _loose_attachments(extra or {}):
-        incoming[-1] = replace(incoming[-1], attachments=(*incoming[-1].attachments, *loose))
+    if custom := (extra or {}).get("custom_content"):
+        try:
+            content = DialCustomContent.model_validate(custom)
+        except ValidationError as error:
+            raise InvalidRequest("The custom_content beside the messages is malformed.") from error
+        attachments = (*incoming[-1].attachments, *map(_attachment, content.attachments or ()))
+        incoming[-1] = replace(incoming[-1], attachments=attachments)
     return incoming
 
 
-def _loose_attachments(extra: Mapping[str, Any]) -> list[Attachment]:
-    custom = extra.get("custom_content")
-    if not custom:
-        return []
+def _configuration(request: Request) -> AgentConfiguration:
+    chosen = request.custom_fields.configuration if request.custom_fields else None
     try:
-        content = DialCustomContent.model_validate(custom)
+        return AgentConfiguration.model_validate(chosen or {})
     except ValidationError as error:
-        raise InvalidRequest("The custom_content beside the messages is malformed.") from error
-    return list(map(_attachment, content.attachments or ()))
+        faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+        known = ", ".join(AgentConfiguration.model_fields)
+        raise InvalidRequest(f"The configuration does not fit: {faults}. Known are: {known}.") from error
 
 
 def _incoming(message: DialMessage) -> Incoming:
@@ -160,10 +176,3 @@ def _with_calls(message: DialMessage) -> Message | None:
 
 def _attachment(item: Any) -> Attachment:
     return Attachment(item.type, item.title, item.data, item.url, item.reference_url, item.reference_type)
-
-
-def caller_of(request: Request, principal: Callable[[], Awaitable[str]]) -> Caller:
-    headers = forwarded(request.headers)
-    if request.conversation_id:
-        headers["X-CONVERSATION-ID"] = request.conversation_id
-    return Caller(request.api_key, principal, request.conversation_id or "", headers)

@@ -16,7 +16,7 @@ from task.conversation.sinks import ChoiceSink, StageSink
 from task.errors import ArgumentsError, SettingsError
 from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Gate, ModeGate
 from task.permissions.effects import Effect, Origin
-from task.permissions.icerc import ICERC, mismatch
+from task.permissions.icerc import ICERC, mismatch, visible
 from task.permissions.taint import ContextView
 from task.tools.base import BaseTool
 from task.tools.briefs import split_brief
@@ -32,13 +32,19 @@ WARN_AT, WITHDRAW_AT = 3, 5  # equal results of equal calls
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A call that waits for a person's decision and has no tool message yet; for its fields see `Deferred`."""
+    """A call that waits for a person's decision; it has no tool message yet.
+
+    `digest` is what the answer must be bound to, `grant_description` what "always" would cover; see `Deferred`. `title`
+    names the call as its stage would, with nothing in it that deceives; `arguments` are parsed.
+    """
 
     call: ToolCall
     card: ICERC
     digest: str
     reason: str = ""
     grant_description: str = ""
+    title: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 CallEnded = Callable[[ToolCall, Message, float], None]
@@ -161,7 +167,8 @@ class Toolbox:
         if step.decided is not None:
             step.decided(call, decision)
         if isinstance(decision, Deferred):
-            return Pending(call, decision.card, decision.digest, decision.reason, decision.grant_description)
+            title, description = visible(tool.title(arguments)), decision.grant_description
+            return Pending(call, decision.card, decision.digest, decision.reason, description, title, arguments)
         if isinstance(decision, Denied):
             return _failed(call, choice, f"This call was not allowed: {decision.reason}.")
         return await self._run(tool, call, arguments, step, decision.card)

@@ -66,7 +66,7 @@ async def test_a_call_that_the_caller_leaves_without_a_result_is_told_as_what_it
         await asked(api, "Ann?", session_id=session_id)
         await api.complete("Never mind.", session_id=session_id, tools=[LOOKUP])
         [result] = results(api, 1)
-    assert result.startswith("Error: the program that runs this tool went on without its result")
+    assert result.startswith("Error: the program that runs this tool continued without its result")
     assert "asked" not in result
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from task.context_setup import live_context
 from task.errors import SettingsError
 from task.llm.dial import ModelListings
 from task.llm.scripted import Reply, says, wants
 from task.llm.transport import new_session
+from task.product import Product
 from task.prompts import SYSTEM_PROMPT
 from task.server import create_app
 from task.settings import Settings
@@ -65,7 +65,7 @@ def test_a_context_that_cannot_be_used_stops_the_start(tmp_path: Path, chosen: d
 
 
 def test_without_a_definition_there_is_no_context() -> None:
-    assert live_context(Settings()) is None
+    assert Product(Settings()).context is None
 
 
 async def test_a_conversation_over_the_limit_is_shortened_for_the_model_and_whole_in_the_chat(tmp_path: Path) -> None:

@@ -14,13 +14,14 @@ from aidial_sdk.chat_completion import Choice, Request, Response
 from pydantic import SecretStr
 
 from task.agent import GeneralPurposeAgent
+from task.approvals.answers import ApprovalRules
 from task.approvals.claims import Claims, ProcessClaims
-from task.approvals.door import Permissions
-from task.connection import Connection
 from task.conversation.state import StateSeal
 from task.llm.base import ChatModel
 from task.llm.dial import ModelListings
 from task.permissions.policy import DEFAULT_POLICY, Policy
+from task.product import Backend, Product
+from task.settings import Settings
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles
 from tests.support.choices import RecordingChoice
@@ -71,15 +72,14 @@ class Agents:
     def agent(self) -> GeneralPurposeAgent:
         listings = OneSize(self.session, NOWHERE)
         listings.tokens = self.tokens
-        connection = Connection(
-            self.session,
-            lambda name, caller: self.model,
-            KeysAreBuckets(NOWHERE, session=self.session),
-            listings,
-            StateSeal(self.secret),
-            permissions=Permissions(self.policy, self.claims, clock=self.clock.now),
-        )
-        return GeneralPurposeAgent(NOWHERE, "Be helpful.", list(self.tools), connection=connection)
+        product = Product(Settings.model_validate({"dial_endpoint": NOWHERE}))
+        product.session = self.session
+        product.backend = Backend(lambda name, caller: self.model, fetches_files=True, listed=True)
+        product.files = KeysAreBuckets(NOWHERE, session=self.session)
+        product.listings = listings
+        product.seal = StateSeal(self.secret)
+        product.approval_rules = ApprovalRules(self.policy, self.claims, clock=self.clock.now)
+        return GeneralPurposeAgent(NOWHERE, "Be helpful.", list(self.tools), product=product)
 
 
 @asynccontextmanager

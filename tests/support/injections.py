@@ -22,12 +22,12 @@ from task.conversation.sanitized_choice import DefangedChoice
 from task.llm.base import ToolSchema
 from task.llm.scripted import Reply, ScriptedModel, says, wants
 from task.loop import ToolLoop
-from task.permission_setup import rule_of
 from task.permissions.decisions import Gate, ModeGate, PermissionMode
 from task.permissions.effects import Effect, Origin
 from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grants
 from task.permissions.policy import DEFAULT_RULES, Policy
+from task.product import rule_of
 from task.settings.permissions import RuleSettings
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from task.api.web_search import with_web_search
+from task.api.platform.web_search import with_web_search
 from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.errors import ArgumentsError
 from task.tools.calculator.calculator_tool import CalculatorTool

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from task.app import default_tools
 from task.conversation.messages import Message, user
 from task.permissions.decisions import Allowed, CallRequest
+from task.product import default_tools
 from task.settings import Settings
 from task.tools.base import BaseTool
 from task.tools.mcp.mcp_client import MCPClient

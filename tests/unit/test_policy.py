@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from task.errors import SettingsError
-from task.permission_setup import permissions_of, policy_of
 from task.permissions.effects import Effect
 from task.permissions.policy import DEFAULT_RULES, Policy, Rule, dead_rules
+from task.product import approval_rules_of, policy_of
 from task.settings import load_settings
 from tests.support.gating import CHANGES, READS, RUNS, SEARCHES, facts
 
@@ -100,7 +100,7 @@ def test_the_rules_of_the_settings_come_before_the_products_own() -> None:
     settings = load_settings(environ={"AGENT_PERMISSIONS__RULES": rules, "AGENT_PERMISSIONS__GRANT_HOURS": "2"})
     own = (Rule("allow", tool="shell_run", command=("git status",)), Rule("deny", effects=W))
     assert policy_of(settings) == Policy((*own, *DEFAULT_RULES))
-    assert permissions_of(settings).grant_seconds == 7_200
+    assert approval_rules_of(settings).grant_seconds == 7_200
 
 
 def test_the_settings_can_name_the_only_tools_and_leave_the_products_rules_out() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -13,11 +13,10 @@ from typing import Literal
 import aiohttp
 
 from task.api.edge.failures import Refused
-from task.connection import Connection
 from task.conversation.inputs import forwarded
 from task.errors import StoreUnavailable, ToolError
 from task.llm.dial import UserToken
-from task.store.access import StoreAccess
+from task.product import Product
 from task.tools.dial_urls import OwnersKey, filing
 
 Mode = Literal["open", "keys", "dial"]
@@ -49,8 +48,7 @@ class Identity:
 
     mode: Mode
     core_key: str
-    store: StoreAccess
-    connection: Callable[[], Connection]
+    product: Product
     per_minute: int
     _known: dict[str, tuple[float, str, str]] = field(default_factory=dict[str, tuple[float, str, str]])
 
@@ -67,7 +65,7 @@ class Identity:
             return ApiCaller(LOCAL_OWNER, filing(self.core_key, folder), folder, headers=travelling)
         lookup = self._of_key(_secret(headers)) if self.mode == "keys" else self._of_core(headers)
         found, counted = await lookup
-        store = await self.store.get()
+        store = await self.product.store.get()
         seconds = await store.limits.take(f"http:{counted}", self.per_minute)
         if seconds is not None:
             told = f"This key may make {self.per_minute} requests in a minute. Try again in a moment."
@@ -75,7 +73,7 @@ class Identity:
         return ApiCaller(found.owner, found.core_key, found.folder, found.operator, travelling)
 
     async def _of_key(self, secret: str) -> tuple[ApiCaller, str]:
-        key = await (await self.store.get()).keys.verify(secret)
+        key = await (await self.product.store.get()).keys.verify(secret)
         if key is None:
             raise _unknown()
         folder = f"http/{key.owner}"
@@ -103,7 +101,7 @@ class Identity:
 
     async def _bucket(self, secret: str) -> str:
         try:
-            return await self.connection().files.principal(secret)
+            return await self.product.files.principal(secret)
         except ToolError as error:
             cause = error.__cause__
             if isinstance(cause, aiohttp.ClientResponseError) and cause.status in (401, 403):

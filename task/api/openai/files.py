@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from mimetypes import guess_type
@@ -18,9 +17,9 @@ import orjson
 
 from task.api.edge.failures import Refused
 from task.api.edge.identity import ApiCaller
-from task.connection import Connection
 from task.errors import InvalidRequest, NotFound, ToolError
 from task.llm.dial import core_headers
+from task.product import Product
 from task.tools.dial_urls import file_url, in_reach
 
 Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
@@ -83,8 +82,7 @@ class StoredFile:
 class FileShelf:
     """Stores files below `files/{bucket}/{folder of the caller}/`, and finds all that the caller's key may read."""
 
-    connection: Callable[[], Connection]
-    endpoint: str
+    product: Product
     max_bytes: int
 
     async def save(
@@ -136,7 +134,7 @@ class FileShelf:
 
     def _url(self, caller: ApiCaller, file_id: str) -> str:
         try:
-            url = file_url(_named(file_id), self.endpoint)
+            url = file_url(_named(file_id), self.product.endpoint)
         except (ValueError, ToolError) as error:
             raise NotFound(f"there is no file {file_id!r}") from error
         if not in_reach(url, caller.core_key):
@@ -148,10 +146,10 @@ class FileShelf:
         return f"files/{home.get('appdata') or home['bucket']}/{quote(caller.folder)}/"
 
     async def _call(self, caller: ApiCaller, method: str, path: str, *, missing: str = "", data: Any = None) -> bytes:
-        url, headers = f"{self.endpoint.rstrip('/')}{path}", core_headers(caller.core_key)
+        url, headers = f"{self.product.endpoint.rstrip('/')}{path}", core_headers(caller.core_key)
         timeout = aiohttp.ClientTimeout(SECONDS, sock_connect=5)
         try:
-            async with self.connection().session.request(
+            async with self.product.session.request(
                 method, url, headers=headers, data=data, timeout=timeout, allow_redirects=False
             ) as response:
                 if response.status in (400, 403, 404) and missing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from task.api.edge.identity import ApiCaller
@@ -20,7 +20,7 @@ from task.api.openai.schemas import (
     UserMessage,
 )
 from task.conversation.inputs import Incoming, user_message
-from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall
+from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
 from task.errors import InvalidRequest
 
 
@@ -86,8 +86,7 @@ class MessageReader:
                     files.append(await self._file(caller, part))
         plain = all(part["type"] == "text" for part in parts)
         content = "\n".join(part["text"] for part in parts) if plain else parts
-        message = user_message(Incoming(Role.USER, content, tuple(files)), ())
-        return replace(message, custom_content=CustomContent(tuple(files))) if files else message
+        return user_message(Incoming(Role.USER, content, tuple(files)))
 
     async def _file(self, caller: ApiCaller, part: FilePart) -> Attachment:
         given = part.file

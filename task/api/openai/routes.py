@@ -110,10 +110,8 @@ def _file_routes(routes: APIRouter, service: Service) -> None:
 
 
 async def _models(service: Service, key: str) -> list[str]:
-    connection = service.engine.connection()
-    found = [] if connection.inline_images else await connection.listings.chat_models(key)
-    chatting = [name for name in found if name != service.engine.painter]
-    return list(dict.fromkeys([AGENT, service.engine.model, *chatting]))
+    product = service.product
+    return list(dict.fromkeys([AGENT, product.model, *await product.chat_models(key)]))
 
 
 def _model(name: str) -> dict[str, Any]:

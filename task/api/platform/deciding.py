@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from task.api.edge.identity import ApiCaller
-from task.api.engine import Engine
 from task.api.openai.schemas import ApprovalAnswer
 from task.api.platform.pausing import ALWAYS
-from task.api.web_search import with_web_search
+from task.api.platform.web_search import with_web_search
 from task.conversation.messages import FunctionCall, ToolCall
 from task.errors import ArgumentsError, Conflict, InvalidRequest
 from task.permissions.gate import digest
+from task.product import Product
 from task.store.records import Answer, Approval
 from task.store.wire import packed
 from task.tools.base import BaseTool
@@ -23,7 +23,7 @@ from task.tools.toolbox import named
 class Deciding:
     """Takes answers; changed arguments are checked, and the answer is bound to the digest of the changed call."""
 
-    engine: Engine
+    product: Product
 
     async def answer(self, caller: ApiCaller, approval_id: str, given: ApprovalAnswer) -> Approval:
         """The answered question.
@@ -33,7 +33,7 @@ class Deciding:
             Conflict: it was answered before, or it has expired.
             InvalidRequest: the changed arguments do not fit the tool.
         """
-        store = await self.engine.store.get()
+        store = await self.product.store.get()
         asked = await store.approvals.get(caller.owner, approval_id)
         if asked.status != "waiting":
             raise Conflict(f"the approval {approval_id} is {asked.status} already")
@@ -53,14 +53,14 @@ class Deciding:
             arguments = tool.parse(call)
         except ArgumentsError as error:
             raise InvalidRequest(str(error)) from error
-        policy = self.engine.connection().permissions.policy
+        policy = self.product.approval_rules.policy
         return replace(answer, arguments=arguments, grant=digest(asked.tool, arguments, policy))
 
     async def _tools(self, caller: ApiCaller) -> dict[str, BaseTool]:
         async def principal() -> str:
             return caller.owner
 
-        own = await self.engine.tools()
+        own = self.product.tools
         tools_caller = Caller(caller.core_key, principal, "", dict(caller.headers))
-        found = await self.engine.connection().mcp.discover(tools_caller, named(own))
+        found = await self.product.mcp.discover(tools_caller, named(own))
         return named(with_web_search([*own, *found.tools]))

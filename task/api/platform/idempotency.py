@@ -8,10 +8,10 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
-from task.api.answering import Result
 from task.api.edge.failures import Refused
 from task.api.edge.identity import ApiCaller
 from task.api.openai.incoming import IncomingMessages
+from task.api.platform.answering import Result
 from task.api.platform.kept_turns import conversation_key, since_the_user
 from task.api.platform.run_request import RunOptions, RunRequest
 from task.api.platform.runner import ActiveRun

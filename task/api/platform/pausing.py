@@ -7,22 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from task.api.client_tools import ClientToolsGate
 from task.api.platform.choice import RunChoice
 from task.api.platform.kept_turns import conversation_key
 from task.api.platform.run_request import RunRequest, session_title
-from task.approvals.commands import lasting
-from task.approvals.door import Permissions
-from task.approvals.questions import question, title_of
-from task.approvals.resuming import DENIED, EXPIRED, AnsweredGate
+from task.approvals.answers import DENIED, EXPIRED, ApprovalRules, PriorDecisions, lasting
+from task.approvals.questions import question
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall
-from task.permissions.decisions import Gate, PermissionMode
-from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grant, Grants
 from task.store.records import Approval, Run, Session
 from task.store.store import Store
-from task.tools.base import BaseTool
-from task.tools.briefs import split_brief
 from task.tools.toolbox import Pending
 
 OTHER_ARGUMENTS = "[The user approved this call with other arguments: {arguments}]"
@@ -32,7 +25,7 @@ OTHER_ARGUMENTS = "[The user approved this call with other arguments: {arguments
 class Permits:
     """What one run may do: the rules, what was allowed in its session before, and what was just decided."""
 
-    rules: Permissions
+    rules: ApprovalRules
     store: Store
     owner: str
     conversation: str
@@ -43,7 +36,7 @@ class Permits:
     _before: list[Grant] = field(default_factory=list[Grant])
 
     @classmethod
-    async def of(cls, ask: RunRequest, run: Run, store: Store, rules: Permissions) -> Permits:
+    async def of(cls, ask: RunRequest, run: Run, store: Store, rules: ApprovalRules) -> Permits:
         owner, session_id = ask.caller.owner, run.session_id
         stored = await store.grants.list(owner, session_id) if session_id is not None else ()
         grants = Grants.from_list([item.data for item in stored], rules.clock)
@@ -70,10 +63,9 @@ class Permits:
             )
         )  # fmt: skip
 
-    def gate(self, mode: PermissionMode, others: Collection[str]) -> Gate:
-        """What decides the run's calls; those of the tools named in `others` are the caller's to make."""
-        own = PolicyGate(self.rules.policy, self.grants, mode, self.owner, self.conversation, self.rules.clock)
-        return ClientToolsGate(AnsweredGate(own, dict(self.denials)), others)
+    def decisions(self) -> PriorDecisions:
+        """What the gate of the run starts from."""
+        return PriorDecisions(self.grants, self.owner, self.conversation, self.denials)
 
     def history(self, messages: Sequence[Message]) -> list[Message]:
         """The conversation with the calls as they were approved."""
@@ -124,7 +116,7 @@ class Pause:
         self._permits = permits
 
     async def asked(
-        self, ask: RunRequest, run: Run, tools: Mapping[str, BaseTool], added: Sequence[Message], choice: RunChoice
+        self, ask: RunRequest, run: Run, added: Sequence[Message], choice: RunChoice
     ) -> tuple[str, str | None]:
         """Put the question; its text, and the session that was made for it where the run had none."""
         if self.calls:
@@ -133,11 +125,10 @@ class Pause:
             return "", None
         made = None if run.session_id is not None else await self._session(ask, added)
         session_id = run.session_id or (made.session_id if made else None)
-        titles = [title_of(item, tools) for item in self._waiting]
-        text = question(self._waiting, titles, self._permits.rules.open_seconds)
+        text = question(self._waiting, self._permits.rules.open_seconds)
         key = conversation_key(ask.caller.owner, ask.options.prompt, ask.sent) if ask.sent else ""
         put = {"session_id": session_id, "run_id": run.run_id, "question": text, "conversation": key}
-        approvals = [await self._ask(item, put, tools) for item in self._waiting]
+        approvals = [await self._ask(item, put) for item in self._waiting]
         choice.emit("approval", approvals=[approval.as_dict() for approval in approvals], text=text)
         return text, made.session_id if made else None
 
@@ -148,11 +139,10 @@ class Pause:
         await sessions.append(ask.caller.owner, session.session_id, [*ask.history, *ask.new, *added], session.version)
         return session
 
-    async def _ask(self, item: Pending, put: Mapping[str, Any], tools: Mapping[str, BaseTool]) -> Approval:
-        tool, permits = tools[item.call.name], self._permits
-        made, _ = split_brief(item.call, tool.parameters)
+    async def _ask(self, item: Pending, put: Mapping[str, Any]) -> Approval:
+        permits = self._permits
         card = {**item.card.as_dict(), "reason": item.reason, "grant_told": item.grant_description}
         return await permits.store.approvals.ask(
-            permits.owner, call_id=item.call.id, tool=tool.name, arguments=tool.parse(made), digest=item.digest,
+            permits.owner, call_id=item.call.id, tool=item.call.name, arguments=item.arguments, digest=item.digest,
             card=card, seconds=permits.rules.open_seconds, **put,
         )  # fmt: skip

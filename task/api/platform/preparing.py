@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from task.api.client_tools import NO_RESULT
 from task.api.edge.identity import ApiCaller
-from task.api.engine import Engine
 from task.api.openai.incoming import IncomingMessages
 from task.api.platform.idempotency import ANSWERED, asked_before, taken
 from task.api.platform.kept_turns import completed
@@ -16,15 +14,17 @@ from task.api.platform.run_request import RunOptions, RunRequest, session_title
 from task.conversation.history import INTERRUPTED, NOT_APPROVED, repaired, unanswered
 from task.conversation.messages import Message, Role, ToolCall, tool_message
 from task.errors import Conflict, InvalidRequest, NotFound
+from task.product import Product
 from task.store.records import Answer, Approval, Session
 from task.store.store import Store
+from task.tools.client_tools import NO_RESULT
 
 
 @dataclass(frozen=True, slots=True)
 class Preparing:
     """Makes runs of requests."""
 
-    engine: Engine
+    product: Product
 
     async def ask(
         self,
@@ -41,7 +41,7 @@ class Preparing:
             NotFound: the caller has no such session.
             Conflict: the session has ended.
         """
-        store = await self.engine.store.get()
+        store = await self.product.store.get()
         if session_id is None:
             return await self._alone(store, caller, received, options)
         session = await store.sessions.get(caller.owner, session_id)
@@ -58,7 +58,7 @@ class Preparing:
 
     async def in_new_session(self, caller: ApiCaller, received: IncomingMessages, options: RunOptions) -> RunRequest:
         """The run in a session that begins with it, or in the one whose question the last message answers."""
-        store = await self.engine.store.get()
+        store = await self.product.store.get()
         ask = await self._alone(store, caller, received, options)
         if ask.start is not None or ask.again is not None:
             return ask
@@ -67,7 +67,7 @@ class Preparing:
 
     async def resumed(self, caller: ApiCaller, run_id: str) -> RunRequest | None:
         """The run that goes on with a suspended one; None while one of its questions is open, or it has gone on."""
-        store = await self.engine.store.get()
+        store = await self.product.store.get()
         approvals = await store.approvals.list(caller.owner, run_id=run_id, waiting=False)
         session_id = next((item.session_id for item in approvals if item.session_id), None)
         if session_id is None or any(item.status == "waiting" for item in approvals):

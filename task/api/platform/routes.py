@@ -43,7 +43,7 @@ def platform_routes(service: Service) -> APIRouter:
         caller = await service.caller(request)
         received = await service.received(request, caller, body)
         given = {"temperature": body.temperature, "top_p": body.top_p, "max_tokens": body.max_tokens or CHAT_TOKENS}
-        prompt = f"{CHAT_PROMPT}\n\n{await service.engine.prompt()}"
+        prompt = f"{CHAT_PROMPT}\n\n{await service.product.prompt()}"
         options = service.options("chat", body, received, service.sampled(**given), prompt)
         options = replace(options, warnings=service.warnings(body, options.model, given))
         ask = (

@@ -73,7 +73,7 @@ def _run_routes(routes: APIRouter, service: Service) -> None:
         caller, store = await service.caller(request), await service.store()
         await store.runs.get(caller.owner, run_id)
         seen = int(last_event_id) if last_event_id is not None and _is_number(last_event_id) else after
-        return EventStream(_events(service, caller.owner, run_id, seen), service.engine.heartbeat_seconds)
+        return EventStream(_events(service, caller.owner, run_id, seen), service.heartbeat_seconds)
 
     @routes.post("/runs/{run_id}/cancel", response_model=None, responses={200: {"model": RunBody}, **failures(404)})
     async def cancel_run(run_id: str, request: Request) -> Response:

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from task.api.answering import Answering, Result
 from task.api.edge.failures import failure_of
 from task.api.edge.rendering import usage_data
-from task.api.engine import Engine
+from task.api.platform.answering import Result, answer
 from task.api.platform.choice import RunChoice
 from task.api.platform.kept_turns import kept_turn
 from task.api.platform.run_request import RunRequest
 from task.errors import StoreUnavailable
+from task.product import Product
 from task.runs.traces import TraceRecorder, TraceStart, trace_context
 from task.store.records import FINISHED, Event, Run
 from task.store.runs import ENDING_SECONDS
@@ -64,9 +64,8 @@ class ActiveRun:
 class Runner:
     """Starts runs and lets clients listen to them, leave, come back and stop them."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._answering = Answering(engine)
+    def __init__(self, product: Product, steps: int, detach_seconds: float) -> None:
+        self._product, self._steps, self._detach_seconds = product, steps, detach_seconds
         self._active: dict[str, ActiveRun] = {}
 
     async def start(self, ask: RunRequest) -> ActiveRun:
@@ -76,7 +75,7 @@ class Runner:
             Conflict: the session is being answered, was changed, or has ended.
             StoreUnavailable: the run cannot be kept.
         """
-        store = await self._engine.store.get()
+        store = await self._product.store.get()
         trace_id = await store.traces.new_id()
         run = await store.runs.start(
             ask.caller.owner,
@@ -118,7 +117,7 @@ class Runner:
 
     async def events(self, owner: str, run_id: str, after: int = 0) -> AsyncGenerator[Event]:
         """The run's events after that number; the last one comes when the run is on disk."""
-        store = await self._engine.store.get()
+        store = await self._product.store.get()
         active = self._active.get(run_id)
         if active is None or active.run.owner != owner:
             async for event in store.runs.events_after(owner, run_id, after):
@@ -132,7 +131,7 @@ class Runner:
 
     async def end_in(self, owner: str, session_id: str) -> None:
         """End the session's run, in whichever process it is; what it has said is on disk when this returns."""
-        store = await self._engine.store.get()
+        store = await self._product.store.get()
         for run in (await store.runs.list(owner, session_id)).items:
             if run.over:
                 continue
@@ -152,7 +151,7 @@ class Runner:
             await asyncio.wait(tasks, timeout=CLOSING_SECONDS)
 
     def _left(self, active: ActiveRun) -> None:
-        seconds = self._engine.detach_seconds if active.detaches else 0.0
+        seconds = self._detach_seconds if active.detaches else 0.0
         if seconds > 0:
             active.leaving = asyncio.get_running_loop().call_later(seconds, self._unheard, active)
         else:
@@ -160,7 +159,7 @@ class Runner:
 
     def _unheard(self, active: ActiveRun) -> None:
         """Cancel the run, unless somebody has listened at another process meanwhile: then its time begins anew."""
-        seconds = self._engine.detach_seconds - active.store.runs.seconds_since_listener(active.run.run_id)
+        seconds = self._detach_seconds - active.store.runs.seconds_since_listener(active.run.run_id)
         if seconds > 0:
             active.leaving = asyncio.get_running_loop().call_later(seconds, self._unheard, active)
         else:
@@ -175,7 +174,7 @@ class Runner:
         try:
             told = {"run_id": run.run_id, "session_id": run.session_id, "trace_id": trace_id, "model": active.model}
             choice.emit("started", **told, messages=len(ask.history), request=ask.options.as_dict())
-            active.result = await self._answering.answer(ask, run, choice, observer, store)
+            active.result = await answer(self._product, ask, run, choice, observer, store, self._steps)
         except asyncio.CancelledError:
             active.result = Result("cancelled", text=choice.text)
         finally:

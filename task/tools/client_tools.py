@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from task.conversation.messages import Message
 from task.errors import ToolError
-from task.llm.base import ChatModel, Delta, ModelOptions, ToolSchema
 from task.permissions.decisions import CallRequest, Decision, Deferred, Gate
 from task.permissions.effects import Origin
 from task.permissions.icerc import ICERC
 from task.tools.base import BaseTool
 from task.tools.models import ToolCallParams
 
-OTHERS = "the caller runs this tool"
+REASON = "the caller runs this tool"
 NO_RESULT = (
-    "Error: the program that runs this tool went on without its result. What the user wants now is in the next message."
+    "Error: the program that runs this tool continued without its result. What the user wants now is in the next "
+    "message."
 )
 
 
@@ -59,23 +58,5 @@ class ClientToolsGate:
 
     async def decide(self, request: CallRequest) -> Decision:
         if request.call.name in self.names:
-            return Deferred(ICERC("", request.call.name, ""), "", OTHERS)
+            return Deferred(ICERC("", request.call.name, ""), "", REASON)
         return await self.gate.decide(request)
-
-
-@dataclass(frozen=True, slots=True)
-class ChoosingModel:
-    """Tells `tool_choice` to the model in the first request only: told again, it would call tools for ever."""
-
-    model: ChatModel
-    told: list[str | Mapping[str, Any]]
-
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    def stream(
-        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
-    ) -> AsyncGenerator[Delta]:
-        choice = self.told.pop() if self.told and tools else None
-        return self.model.stream(messages, tools, replace(options, tool_choice=choice))

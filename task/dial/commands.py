@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from task.approvals.answers import lasting
 from task.permissions.grants import Grant, Grants
 from task.permissions.icerc import words
 
@@ -46,11 +47,6 @@ def carried_out(command: PermissionsCommand, grants: Grants) -> str:
             continue
     told = ", ".join(words(grant.describe()) for grant in chosen)
     return f"Taken back: {told}.\n\n{listing(lasting(grants))}"
-
-
-def lasting(grants: Grants) -> list[Grant]:
-    """The grants that outlive the turn in which they were given."""
-    return list(dict.fromkeys(grant for grant in grants.list() if not grant.once))
 
 
 def listing(grants: Sequence[Grant]) -> str:

@@ -1,0 +1,181 @@
+"""The approvals of one DIAL request: what its hidden state left open, what its message decides, what is asked next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from task.approvals.answers import DENIED, EXPIRED, ApprovalRules, PriorDecisions, lasting
+from task.approvals.questions import form_schema, question
+from task.conversation.history import closed, unanswered
+from task.conversation.inputs import Incoming, decision_of
+from task.conversation.messages import Message, Role
+from task.conversation.replies import Verdict
+from task.conversation.sinks import ChoiceSink
+from task.conversation.state import TurnState, Waiting, waits
+from task.dial.commands import carried_out, command_of, listing, revoking_form
+from task.permissions.grants import Grant, Grants
+from task.permissions.icerc import fenced, shortened
+from task.tools.toolbox import Pending
+from task.utils.stage import StageProcessor
+
+WAITING = " [waiting for your approval]"
+ALLOWED_STAGE = "Permissions"
+USED = "This approval was used before, so nothing has run now."
+FOREIGN = (
+    "This approval cannot be accepted: the question was changed, was put to somebody else, or comes from before the "
+    "agent was set up anew. Nothing has run."
+)
+ASK_AGAIN = "Ask me again if you still want it done."
+TOO_LATE = "Error: the user's approval came after the question had expired, so this call did not run."
+USED_BEFORE = (
+    "Error: the user's approval had been used before, so this call did not run now. It may have run then: look whether "
+    "it did before you call it again."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Resumption:
+    """A suspended turn and what the person decided about each of its waiting calls, in their order."""
+
+    turn: TurnState
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def approves(self) -> bool:
+        return any(verdict.choice != "deny" for verdict in self.verdicts)
+
+    def denials(self) -> dict[str, str]:
+        """The reasons why calls do not run, by the calls' ids."""
+        pairs = zip(self.turn.pending, self.verdicts, strict=True)
+        return {
+            waiting.call_id: f"{DENIED}: {verdict.reason}" if verdict.reason else DENIED
+            for waiting, verdict in pairs
+            if verdict.choice == "deny"
+        }
+
+    def grant(self, grants: Grants, whose: tuple[str, str], expires: float) -> None:
+        """Allow each approved call once; what is to be allowed always, the gate widens when the call runs.
+
+        `whose` are principal and conversation.
+        """
+        tools = {call.id: call.name for call in unanswered(self.turn.history)}
+        for waiting, verdict in zip(self.turn.pending, self.verdicts, strict=True):
+            if verdict.choice != "deny":
+                tool, widens = tools[waiting.call_id], verdict.choice == "always"
+                grants.add(Grant("call", tool, *whose, expires, digest=waiting.digest, once=True, widens=widens))
+
+
+@dataclass(frozen=True, slots=True)
+class DirectAnswer:
+    """An answer without a model; `state` where the turn leaves one, `form` where it offers buttons."""
+
+    text: str
+    state: TurnState | None = None
+    form: dict[str, Any] | None = None
+
+
+class DialApprovals:
+    """The approvals of one request.
+
+    `turns` is what the messages' states hold, by position; a state that is not there was not sealed for this person.
+    `whose` are principal and conversation. `resumed` is the suspended turn that the last message decides about.
+    """
+
+    def __init__(
+        self, rules: ApprovalRules, incoming: Sequence[Incoming], turns: Mapping[int, TurnState], whose: tuple[str, str]
+    ) -> None:
+        before = turns.get(len(incoming) - 2)
+        self.resumed = _resumption(incoming, before)
+        self._rules, self._incoming, self._whose = rules, incoming, whose
+        self._foreign = _decides_foreign(incoming, before)
+        latest = turns[max(turns)] if turns else TurnState()
+        self._references = latest.references
+        self._grants = _grants(latest, rules.clock)
+        self._granted = lasting(self._grants)
+
+    async def direct_answer(self, api_key: str) -> DirectAnswer | None:
+        """The answer where no model has to be asked: to a command, or to an approval that cannot be accepted."""
+        last = self._incoming[-1]
+        command = command_of(last.text()) if last.role is Role.USER and not last.attachments else None
+        if command is not None:
+            text = carried_out(command, self._grants)
+            return DirectAnswer(text, self.state((), ()), revoking_form(lasting(self._grants)))
+        if self._foreign:
+            return DirectAnswer(f"{FOREIGN} {ASK_AGAIN}")
+        if self.resumed is None or not self.resumed.approves:
+            return None
+        turn = self.resumed.turn
+        if turn.expires <= self._rules.clock():
+            return DirectAnswer(f"{EXPIRED} {ASK_AGAIN}", self._closing(TOO_LATE))
+        if not await self._rules.claims.take(turn.turn, turn.expires, api_key):
+            return DirectAnswer(f"{USED} {ASK_AGAIN}", self._closing(USED_BEFORE))
+        return None
+
+    def decisions(self) -> PriorDecisions:
+        """What the gate starts from; what the person has approved is allowed from now on."""
+        if self.resumed is None:
+            return PriorDecisions(self._grants, *self._whose)
+        self.resumed.grant(self._grants, self._whose, self._rules.clock() + self._rules.grant_seconds)
+        return PriorDecisions(self._grants, *self._whose, self.resumed.denials())
+
+    def show_grants(self, choice: ChoiceSink) -> None:
+        """Show what is always allowed in a stage, when that has just grown."""
+        if lasting(self._grants) == self._granted:
+            return
+        stage = StageProcessor.open_stage(choice, ALLOWED_STAGE)
+        stage.append_content(listing(lasting(self._grants)))
+        StageProcessor.close_stage_safely(stage)
+
+    def ask(self, pending: Sequence[Pending], choice: ChoiceSink) -> DirectAnswer:
+        """Show the waiting calls as stages; the question about them."""
+        for item in pending:
+            stage = StageProcessor.open_stage(choice, f"{item.title}{WAITING}")
+            stage.append_content(f"## Request arguments:\n\n{fenced(shortened(item.card.command))}\n")
+            StageProcessor.close_stage_safely(stage)
+        form = form_schema([item.title for item in pending])
+        return DirectAnswer(question(pending, self._rules.open_seconds), form=form)
+
+    def state(
+        self, history: Sequence[Message], pending: Sequence[Pending], references: Mapping[str, str] | None = None
+    ) -> TurnState | None:
+        """What the turn leaves behind; None where that is nothing new."""
+        granted = lasting(self._grants)
+        if not history and granted == self._granted:
+            return None
+        return TurnState(
+            tuple(history),
+            tuple(Waiting(item.call.id, item.digest) for item in pending),
+            references if references is not None else self._references,
+            uuid4().hex if pending else "",
+            int(self._rules.clock() + self._rules.open_seconds) if pending else 0,
+            self.resumed.turn.turn if self.resumed is not None else "",
+            tuple(grant.as_dict() for grant in granted),
+        )
+
+    def _closing(self, result: str) -> TurnState | None:
+        turn = self.resumed.turn if self.resumed is not None else TurnState()
+        return self.state(closed(turn.history, {waiting.call_id for waiting in turn.pending}, result), ())
+
+
+def _grants(turn: TurnState, clock: Callable[[], float]) -> Grants:
+    try:
+        return Grants.from_list(turn.grants, clock)
+    except ValueError:  # of another version of the product
+        return Grants(clock)
+
+
+def _resumption(incoming: Sequence[Incoming], turn: TurnState | None) -> _Resumption | None:
+    if turn is None or not turn.turn:
+        return None
+    verdicts = decision_of(incoming[-1], len(turn.pending))
+    return _Resumption(turn, verdicts) if verdicts is not None else None
+
+
+def _decides_foreign(incoming: Sequence[Incoming], turn: TurnState | None) -> bool:
+    if turn is not None or len(incoming) < 2:
+        return False
+    count = waits(incoming[-2].state)
+    return bool(count) and decision_of(incoming[-1], count) is not None

@@ -1,0 +1,274 @@
+"""One turn: find the tools, resolve pictures, compose the prompt, gate, loop, and sanitise what was written."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import Any
+
+from task.approvals.answers import PriorDecisions
+from task.conversation.history import repaired, unanswered
+from task.conversation.links import Suspicion
+from task.conversation.messages import Attachment, Message, Role, system
+from task.conversation.sanitized_choice import DefangedChoice
+from task.conversation.sanitizer import Defanger
+from task.conversation.sinks import ChoiceSink
+from task.errors import InvalidRequest, ToolError
+from task.llm.base import ModelOptions, Usage
+from task.loop import Limits, LoopObserver, RunOutcome, ToolLoop
+from task.permissions.decisions import PermissionMode
+from task.permissions.taint import ContextView
+from task.product import Product
+from task.tools.base import BaseTool
+from task.tools.client_tools import ClientTool, ClientToolsGate
+from task.tools.models import Caller
+from task.tools.toolbox import Toolbox, named
+
+UNSEEN = (
+    "[The user attached a picture here; the model in use cannot see pictures. Tell the user if the question needs one.]"
+)
+_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # no provider takes others, such as SVG
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """One request to the agent, whichever door it came through.
+
+    `messages` are the whole conversation without a system prompt; calls without a result at its end are made first.
+    `prompt` takes the place of the product's own, `tools` that of the product's tools. `own_tools` are functions that
+    the caller runs, as OpenAI's API describes them; `adapt` gives the tools the form in which the door offers them.
+    `options` are the request's; the product's complete them.
+    """
+
+    messages: Sequence[Message]
+    caller: Caller
+    model: str
+    decisions: PriorDecisions
+    options: ModelOptions = field(default_factory=ModelOptions)
+    prompt: str | None = None
+    tools: Sequence[BaseTool] | None = None
+    own_tools: Sequence[Mapping[str, Any]] = ()
+    adapt: Callable[[Sequence[BaseTool]], Sequence[BaseTool]] = tuple
+    mode: PermissionMode = PermissionMode.DEFAULT
+    limits: Limits | None = None
+
+    @property
+    def own_names(self) -> set[str]:
+        return {tool["name"] for tool in self.own_tools}
+
+
+async def take_turn(product: Product, request: TurnRequest, choice: ChoiceSink, observer: LoopObserver) -> RunOutcome:
+    """Answer `request` into `choice`; every failure, and a cancellation, is an outcome.
+
+    The messages that were added are as people saw them: addresses that the model made up are plain text.
+    """
+    messages: list[Message] = []
+    base, tools = 0, list[BaseTool]()
+
+    def shown(added: Sequence[Message]) -> tuple[Message, ...]:
+        return _as_shown(messages[:base], added, Toolbox(tools).view, product.link_hosts)
+
+    try:
+        tools, note = await _tools(product, request, choice)
+        seen = await _with_pictures(product, request)
+        prompt = (await product.prompt() if request.prompt is None else request.prompt) + note
+        messages = [*([system(prompt)] if prompt else ()), *seen]
+        base = len(messages)
+        outcome = await _looped(product, request, tools, messages, choice, observer)
+    except asyncio.CancelledError:
+        return RunOutcome("cancelled", shown(_interrupted(messages[base:])), Usage())
+    except Exception as error:
+        return RunOutcome("failed", shown(_interrupted(messages[base:])), Usage(), error=error)
+    return replace(outcome, added=shown(outcome.added))
+
+
+async def _tools(product: Product, request: TurnRequest, choice: ChoiceSink) -> tuple[list[BaseTool], str]:
+    """All tools of the turn, and a note for the model about servers that are missing."""
+    wanted = request.options.tool_choice
+    if wanted == "none" and not unanswered(request.messages):  # calls that were approved run all the same
+        return [], ""
+    own = product.tools if request.tools is None else request.tools
+    found = await product.mcp.discover(request.caller, named(own))
+    found.show(choice)
+    offered = request.adapt([*own, *found.tools])
+    tools = [tool for tool in offered if tool.name not in request.own_names]  # the caller's names come first
+    tools += map(ClientTool, request.own_tools)
+    name = wanted["function"]["name"] if isinstance(wanted, Mapping) else None
+    if name is not None and name not in named(tools):
+        raise InvalidRequest(f"tool_choice names {name!r}, which is no tool of yours or of the agent's.")
+    return tools, found.note()
+
+
+async def _looped(
+    product: Product,
+    request: TurnRequest,
+    tools: Sequence[BaseTool],
+    messages: list[Message],
+    choice: ChoiceSink,
+    observer: LoopObserver,
+) -> RunOutcome:
+    own = request.own_names
+    gate = request.decisions.gate(product.approval_rules, request.mode)
+    gate = ClientToolsGate(gate, own) if own else gate
+    toolbox = Toolbox(tools, gate, product.offloader, product.limits.tool_seconds, briefed=True)
+    safe = DefangedChoice(choice, _suspicion(lambda: toolbox.view(messages), product.link_hosts))
+    options = product.options(request.options)
+    formed = JsonChoice(safe, observer, own) if _wants_json(options) else None
+    loop = ToolLoop(
+        product.backend.chat_model(request.model, request.caller),
+        toolbox,
+        request.limits or product.limits,
+        formed or observer,
+        options=options,
+        window=product.window(request.model, request.caller.api_key),
+    )
+    try:
+        return await loop.run(messages, formed or safe, request.caller)
+    finally:
+        if formed is not None:
+            formed.close()
+        safe.close()
+
+
+async def _with_pictures(product: Product, request: TurnRequest) -> list[Message]:
+    """The messages for the model in use: pictures as image parts, or a sentence in their place where it takes none."""
+    messages, key = request.messages, request.caller.api_key
+    if any(_pictures(message) or _has_image_parts(message) for message in messages):
+        if await product.accepts_images(request.model, key):
+            messages = [await _seen(product, message, key) for message in messages]
+        else:
+            messages = [_unseen(message) for message in messages]
+    return [_without_attachments(message) for message in messages]
+
+
+async def _seen(product: Product, message: Message, key: str) -> Message:
+    urls: list[str] = []
+    for picture in _pictures(message):
+        try:
+            url = await product.image_url(picture, key)
+        except ToolError as error:
+            logger.warning("a picture was left out: %s", error)
+            continue
+        urls += [url] if url else []
+    shown = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    return replace(message, content=[*_parts(message), *shown]) if shown else message
+
+
+def _unseen(message: Message) -> Message:
+    if not (_pictures(message) or _has_image_parts(message)):
+        return message
+    parts = [part if part.get("type") != "image_url" else _text(UNSEEN) for part in _parts(message)]
+    parts += [_text(UNSEEN) for _ in _pictures(message)]
+    plain = all(part.get("type") == "text" for part in parts)
+    return replace(message, content="\n".join(part["text"] for part in parts) if plain else parts)
+
+
+def _pictures(message: Message) -> list[Attachment]:
+    if message.role is not Role.USER or message.custom_content is None:
+        return []
+    return [item for item in message.custom_content.attachments if item.type in _PICTURES]
+
+
+def _has_image_parts(message: Message) -> bool:
+    return isinstance(message.content, list) and any(part.get("type") == "image_url" for part in message.content)
+
+
+def _without_attachments(message: Message) -> Message:
+    # The text of a question lists its files already.
+    is_question = message.role is Role.USER and message.custom_content is not None
+    return replace(message, custom_content=None) if is_question else message
+
+
+def _parts(message: Message) -> list[dict[str, Any]]:
+    return message.content if isinstance(message.content, list) else [_text(message.content or "")]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _interrupted(added: Sequence[Message]) -> tuple[Message, ...]:
+    """What a turn that broke off has added, each of its calls answered; results in front answer earlier calls."""
+    resumed = list(takewhile(lambda message: message.role is Role.TOOL, added))
+    return (*resumed, *repaired(added[len(resumed) :]))
+
+
+def _suspicion(view: Callable[[], ContextView], hosts: Sequence[str]) -> Suspicion:
+    return Suspicion(lambda url: view().knows(url), lambda: view().tainted, hosts)
+
+
+def _as_shown(
+    before: Sequence[Message],
+    added: Sequence[Message],
+    view: Callable[[Sequence[Message]], ContextView],
+    hosts: Sequence[str],
+) -> tuple[Message, ...]:
+    """The added messages, each harmless on its own: judged by what stood before it, as the stream was as a whole."""
+    whole = [*before, *added]
+
+    def harmless(text: str, place: int) -> str:
+        return Defanger(_suspicion(lambda: view(whole[:place]), hosts)).feed(text, last=True)
+
+    def shown(message: Message, place: int) -> Message:
+        if message.role is not Role.ASSISTANT:
+            return message
+        content, thoughts = message.content, message.reasoning_content
+        return replace(
+            message,
+            content=harmless(content, place) if isinstance(content, str) else content,
+            reasoning_content=harmless(thoughts, place) if thoughts else thoughts,
+        )
+
+    return tuple(shown(message, place) for place, message in enumerate(added, len(before)))
+
+
+def _wants_json(options: ModelOptions) -> bool:
+    return (options.extra.get("response_format") or {}).get("type", "text") != "text"
+
+
+class JsonChoice:
+    """A choice for an answer that is to be JSON: what the model says before it calls a tool of ours is left out.
+
+    Text is shown as soon as it looks like an object, any other when its step is known to be the last. It follows the
+    steps as the loop's observer and passes everything on to `observer`; a step that ends in calls of `own`, the
+    caller's tools, is an answer too. Call `close` at the end.
+    """
+
+    def __init__(self, choice: ChoiceSink, observer: LoopObserver, own: set[str]) -> None:
+        self._choice, self._observer, self._own = choice, observer, own
+        self._held = ""
+        self._showing = self._spoke = False
+        self.append_reasoning_content, self.add_attachment = choice.append_reasoning_content, choice.add_attachment
+        self.create_stage, self.set_state = choice.create_stage, choice.set_state
+        self.decided, self.call_ended = observer.decided, observer.call_ended
+        self.limit_hit, self.run_ended = observer.limit_hit, observer.run_ended
+
+    def append_content(self, content: str) -> None:
+        if self._showing:
+            self._choice.append_content(content)
+            return
+        self._held += content
+        if self._held.lstrip().startswith("{"):
+            self._showing = True
+            self._show()
+
+    def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
+        ours = bool(message.tool_calls) and not any(call.name in self._own for call in message.tool_calls)
+        self._held = "" if ours else self._held
+        self._show()
+        self._showing = False
+        self._observer.model_answered(message, usage, seconds)
+
+    def close(self) -> None:
+        """Show what was kept back."""
+        self._show()
+
+    def _show(self) -> None:
+        text, self._held = self._held if self._spoke else self._held.lstrip("\n"), ""
+        if text:
+            self._spoke = True
+            self._choice.append_content(text)
