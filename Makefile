@@ -1,4 +1,4 @@
-# Every target works from a clean clone: the virtual environment is made on first use and refreshed when the
+# Every target works from a clean clone: the virtual environment is created on first use and refreshed when the
 # requirements change. Choose another interpreter with `make PYTHON=python3.12 …`.
 
 PYTHON  ?= python3
@@ -8,11 +8,11 @@ BIN     := $(VENV)/bin
 # Address of an index with torch's CPU builds. From an ordinary index torch brings gigabytes for graphics cards on Linux.
 TORCH_INDEX ?=
 READY   := $(VENV)/.ready
-# What people's code may import is an environment of its own, installed beside the product's.
+# The kernels' environment, with what people's code may import, beside the product's own.
 KERNELS := .venv-kernel
 KERNELS_READY := $(KERNELS)/.ready
 MAKEFLAGS += --jobs=2
-# Prints "ok", or the version it found, on every Python there is; nothing at all when there is none.
+# Prints "ok", or the version it found, on any version of Python; nothing when there is none.
 VERSION  = $(shell $(PYTHON) -c 'import sys; v = sys.version_info[:2]; print("ok" if (3, 11) <= v < (3, 14) else "%d.%d" % v)' 2>/dev/null)
 REFUSAL  = This project needs Python 3.11, 3.12 or 3.13, but "$(PYTHON)" is $(or $(VERSION),missing): run make with PYTHON=python3.11 or another that you have
 
@@ -42,7 +42,7 @@ check: $(READY) ## format, lint, types, import contracts, fault map, generated p
 	  $(BIN)/$$step || { echo "make check: $$step failed" >&2; failed=1; }; \
 	done; exit $$failed
 
-format: $(READY) ## format the code and mend what ruff can mend
+format: $(READY) ## format the code and fix what ruff can fix
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix .
 

@@ -55,7 +55,7 @@ async def main() -> int:
     token = secrets.token_urlsafe(24)
     verdicts: list[Verdict] = []
     for subject, module, options in _servers(token):
-        async with _served(module, options, token) as url:
+        async with _running(module, options, token) as url:
             verdicts += [await _verdict(subject, name, "server", "--url", url) for name in SERVER_SCENARIOS]
     command = f"{sys.executable} -m scripts.conformance_client"
     verdicts += [await _verdict("client", name, "client", "--command", command) for name in CLIENT_SCENARIOS]
@@ -97,8 +97,8 @@ async def _verdict(subject: str, scenario: str, *options: str) -> Verdict:
 
 
 @asynccontextmanager
-async def _served(module: str, options: list[str], token: str) -> AsyncGenerator[str]:
-    """The server, behind a door that shows its token: the suite has none to show."""
+async def _running(module: str, options: list[str], token: str) -> AsyncGenerator[str]:
+    """The server, behind a proxy that sends its token, because the suite cannot."""
     port = _free_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, "--port", str(port), *options,
@@ -106,17 +106,17 @@ async def _served(module: str, options: list[str], token: str) -> AsyncGenerator
     )  # fmt: skip
     try:
         await _listening(port)
-        door = await asyncio.start_server(lambda near, out: _carry(near, out, port, token), "127.0.0.1", 0)
-        async with door:
-            yield f"http://127.0.0.1:{door.sockets[0].getsockname()[1]}/mcp"
+        proxy = await asyncio.start_server(lambda near, out: _forward(near, out, port, token), "127.0.0.1", 0)
+        async with proxy:
+            yield f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}/mcp"
     finally:
         process.terminate()
         await process.wait()
 
 
-async def _carry(near: asyncio.StreamReader, out: asyncio.StreamWriter, port: int, token: str) -> None:
+async def _forward(near: asyncio.StreamReader, out: asyncio.StreamWriter, port: int, token: str) -> None:
     far, far_out = await asyncio.open_connection("127.0.0.1", port)
-    back = asyncio.create_task(_pour(far, out))
+    back = asyncio.create_task(_copy(far, out))
     with suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
             head = await near.readuntil(b"\r\n\r\n")
@@ -129,7 +129,7 @@ async def _carry(near: asyncio.StreamReader, out: asyncio.StreamWriter, port: in
     await back
 
 
-async def _pour(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
     with suppress(ConnectionError):
         while data := await source.read(65_536):
             target.write(data)

@@ -1,4 +1,4 @@
-"""What the conformance suite lets our client do: list the tools at the given address, and add two numbers."""
+"""The client that the conformance suite runs: list the tools at the given address, and add two numbers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Build the companions' images and prove their containers without Docker: `python -m scripts.containers`, as root.
+"""Build the companions' images and test their containers without Docker: `python -m scripts.containers`, as root.
 
-Needs Debian's podman, runc, catatonit and debootstrap. The base image is a minimal Debian made here; what a container
-may do is read from docker-compose.yml, and the refused system calls are podman's default profile.
+Needs Debian's podman, runc, catatonit and debootstrap. The base image is a minimal Debian built here. The limits
+of a container come from docker-compose.yml, and the refused system calls from podman's default profile.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ BASE = "docker.io/library/python:3.11-slim"
 PODMAN = ("podman", "--runtime", "runc")
 LIMITS = ("--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096")  # podman's own may exceed this machine's
 INCLUDED = "python3,python3-venv,ca-certificates"
-NAME = "dial-agent-proof"
+NAME = "dial-agent-test"
 START_SECONDS = 60
 WAY_OUT = "import socket; socket.create_connection(('1.1.1.1', 53), 3)"
 CODE = "import os, pandas as pd; pd.Series([1, 2]).plot.bar().figure.savefig('bars.png'); os.getuid()"
 
 
 def main() -> int:
-    """Print what was tried and what came of it; 1 when something was not as it has to be."""
+    """Print each test with its result; 1 when one failed."""
     missing = [name for name in ("podman", "runc", "catatonit", "debootstrap") if shutil.which(name) is None]
     if os.geteuid() != 0 or missing:
         print(f"Run this as root on Debian; missing: {', '.join(missing) or 'nothing'}.", file=sys.stderr)
         return 2
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     if _run("podman", "image", "exists", BASE).returncode:
-        _make_base()
+        _build_base()
     good = True
     for service in ("python-interpreter", "search"):
         image = f"localhost/{services[service]['image']}"
         _build(services[service]["build"]["dockerfile"], image)
-        good &= _proven(service, services[service], image)
+        good &= _test_container(service, services[service], image)
     return 0 if good else 1
 
 
-def _make_base() -> None:
+def _build_base() -> None:
     with tempfile.TemporaryDirectory() as folder:
         base, archive = Path(folder) / "base", Path(folder) / "base.tar"
         _must("debootstrap", "--variant=minbase", f"--include={INCLUDED}", "bookworm", str(base))
@@ -59,23 +59,23 @@ def _make_base() -> None:
 
 def _build(dockerfile: str, image: str) -> None:
     extra = shlex.split(os.environ.get("PODMAN_BUILD_ARGS", ""))  # a package mirror, for example
-    began = time.monotonic()
+    started = time.monotonic()
     options = ("--network", "host", "--pull=never", *LIMITS, *extra)
     _must(*PODMAN, "build", *options, "--file", dockerfile, "--tag", image, ".")
-    print(f"{image}: built in {time.monotonic() - began:.0f} s", flush=True)
+    print(f"{image}: built in {time.monotonic() - started:.0f} s", flush=True)
 
 
-def _proven(name: str, service: dict[str, Any], image: str) -> bool:
+def _test_container(name: str, service: dict[str, Any], image: str) -> bool:
     token, port = secrets.token_urlsafe(24), 8050 if name == "python-interpreter" else 8051
     _run("podman", "rm", "--force", NAME)
-    # The network of the tools leads nowhere; `internal` in the compose file says the same.
+    # The network of the tools leads nowhere, like `internal` in the compose file.
     network = ("--network", "none" if service["networks"] == ["tools"] else "podman")
-    started = (*PODMAN, "run", "--detach", "--name", NAME, *network, *LIMITS, *_confinement(service))
-    _must(*started, "--env", f"AGENT_MCP_TOKEN={token}", image)
+    command = (*PODMAN, "run", "--detach", "--name", NAME, *network, *LIMITS, *_confinement(service))
+    _must(*command, "--env", f"AGENT_MCP_TOKEN={token}", image)
     try:
         health = _health(port)
         print(f"{name}: {health}")
-        return bool(health) and (_interpreter_holds(token) if port == 8050 else True)
+        return bool(health) and (_test_interpreter(token) if port == 8050 else True)
     finally:
         stopped = time.monotonic()
         _must("podman", "stop", "--time", "10", NAME)
@@ -98,7 +98,7 @@ def _confinement(service: dict[str, Any]) -> list[str]:
     return [option for option in options if option]
 
 
-def _interpreter_holds(token: str) -> bool:
+def _test_interpreter(token: str) -> bool:
     closed = _inside("-c", WAY_OUT).returncode != 0
     print(f"python-interpreter: a way out of its network: {'none' if closed else 'FOUND'}")
     ran = _inside("-c", _CALL, token, CODE)
@@ -114,10 +114,10 @@ import asyncio, sys
 from task.tools.mcp.mcp_client import MCPClient
 async def call():
     async with MCPClient("http://127.0.0.1:8050/mcp", token=sys.argv[1], timeout=60) as client:
-        told = (await client.call("execute_code", {"code": sys.argv[2]})).structured
-        names = [file["name"] for file in told["files"]]
-        print(f"code ran as uid {told['result']} in the tier {told['sandbox_tier']} and made {names}")
-        assert told["error"] is None and int(told["result"]) >= 1000 and names == ["bars.png"], told
+        result = (await client.call("execute_code", {"code": sys.argv[2]})).structured
+        names = [file["name"] for file in result["files"]]
+        print(f"code ran as uid {result['result']} in the tier {result['sandbox_tier']} and wrote {names}")
+        assert result["error"] is None and int(result["result"]) >= 1000 and names == ["bars.png"], result
 asyncio.run(call())
 """
 

@@ -1,7 +1,7 @@
 """Extract what the specification documents by name into a data file: `python -m scripts.documented_names FOLDER`.
 
-The data file maps `module`, `module:Class` and `module:Class.member` to what is said about it; the contract test
-compares it with the code. Each document has a reader of its own, since each writes its reference differently.
+The data file maps `module`, `module:Class` and `module:Class.member` to its documented properties; the contract test
+compares it with the code. Each document has a reader of its own, because each writes its reference differently.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _member(definition: Definition) -> dict[str, Any]:
 def framework_reference(document: str) -> Names:
     """The names of a reference whose classes stand under a heading with lines `**File:**` and `**Class:**`.
 
-    It describes another package; `FRAMEWORK_PLACES` says where each class lives here. Its exceptions are headings.
+    It describes another package; `FRAMEWORK_PLACES` maps each class to its module here. Its exceptions are headings.
     """
     names: Names = {}
     owner, exceptions = "", False

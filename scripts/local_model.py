@@ -33,7 +33,7 @@ from task.settings import load_settings
 from task.tools.calculator.arithmetic import evaluate
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-SHORT = ModelOptions(max_tokens=1)  # what it says is not looked at here, only what it decides
+SHORT = ModelOptions(max_tokens=1)  # only the decision matters here, not the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Verdict:
 class Speed:
     """Seconds from a start to the first word of a short question, and again when warm; bytes of memory.
 
-    `first` is that of the very first start, which has nothing that an earlier one has kept; 0: not measured.
+    `first` is that of the very first start, which has nothing kept by an earlier one; 0: not measured.
     """
 
     cold: float
@@ -72,12 +72,12 @@ async def running(model: EmbeddedModel) -> AsyncGenerator[tuple[LocalChatModel, 
 
 async def verdict(model: LocalChatModel, prompt: Prompt, tools: Sequence[ToolSchema]) -> Verdict:
     """One decision of the model."""
-    heard, started = Accumulator(), perf_counter()
+    answer, started = Accumulator(), perf_counter()
     messages = [system(SYSTEM_PROMPT), user(prompt.message)]
     async with aclosing(model.stream(messages, tools, SHORT)) as deltas:
         async for delta in deltas:
-            heard.add(delta)
-    calls = [(call.name, call.function.arguments) for call in heard.message().tool_calls]
+            answer.add(delta)
+    calls = [(call.name, call.function.arguments) for call in answer.message().tool_calls]
     decided = ", ".join(f"{name} `{_inline(arguments)}`" for name, arguments in calls) or "reply"
     return Verdict(prompt, decided, _right(prompt, calls), perf_counter() - started)
 
@@ -93,11 +93,11 @@ async def speed(model: EmbeddedModel, tools: Sequence[ToolSchema]) -> Speed:
 
 
 async def kept_state(model: EmbeddedModel) -> Path:
-    """The file that every start but the very first one finds, made anew."""
+    """The file that every start but the very first one finds, written again."""
     state = model.state(model.found() or Path())
     async with running(model) as (chat, _):
         if not await chat.warm_up(state.with_suffix(".new").name):
-            raise AgentError("The model's server kept nothing.")
+            raise AgentError("The model's server wrote no state.")
     return state.with_suffix(".new").replace(state)
 
 
@@ -110,7 +110,7 @@ async def both_speeds(model: EmbeddedModel, tools: Sequence[ToolSchema]) -> Spee
 
 
 def table(verdicts: Sequence[Verdict], measured: Speed | None, cores: int) -> str:
-    """The page's measured part; a busy machine gives no speed worth writing down."""
+    """The measured part of the page; without `measured`, as on a busy machine, it has no speed."""
     right = sum(item.right for item in verdicts)
     needing = [item for item in verdicts if item.prompt.tools]
     lines = [
@@ -201,7 +201,7 @@ def _show(text: str, page: Path | None) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure the model of this machine.")
     parser.add_argument("--write", type=Path, help="put the figures into this page")
-    parser.add_argument("--no-speed", action="store_true", help="only the decisions, on a machine that is busy")
+    parser.add_argument("--no-speed", action="store_true", help="measure the decisions only, on a busy machine")
     given = parser.parse_args()
     return asyncio.run(_measure(given.write, not given.no_speed))
 

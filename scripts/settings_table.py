@@ -1,4 +1,4 @@
-"""Write docs/settings.md from the settings tree; `--check` says whether it is current and writes nothing."""
+"""Write docs/settings.md from the settings tree; `--check` only reports whether it is current."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 OPENING = """\
 # Settings
 
-<!-- Written by `make docs` from task/settings.py; change the descriptions there. -->
+<!-- Written by `make docs` from task/settings/; change the descriptions there. -->
 
-A setting is looked for in the environment, then in `.env` in the working directory, then in a YAML file:
+A setting is read from the environment, then from `.env` in the working directory, then from a YAML file:
 `dial-agent.yaml` in the working directory, or the file that `AGENT_CONFIG` names. The first source that has it wins.
 Lists and maps are written with commas (`a,b`; `name=value,name=value`) or as JSON.
 
 An unknown `AGENT_*` variable, an unknown YAML key or a malformed value stops the start with one line that names the
-setting and the mend, and exit code 2. `dial-agent doctor` checks the same without starting anything.
+setting and the fix, and exit code 2. `dial-agent doctor` checks the same without starting anything.
 
 In a YAML file `${NAME}` stands for a variable of the environment or of `.env`, which must be set where it is used;
-`$${` stands for the characters. A key that stands twice, and a file that contains itself or grows beyond bounds, is
-refused. The [framework's own keys](#the-frameworks-keys) are understood too.
+`$${` stands for the characters. A file is refused when it has a key twice, contains itself or grows beyond bounds.
+The [framework's own keys](#the-frameworks-keys) work too.
 """
 
 FRAMEWORK = """\
 ## The framework's keys
 
-A configuration file of the framework needs no change. `llm.provider` (once `llm_provider`) chooses how the model is
-reached: {providers}. Of the providers' sections only the chosen one is used; `llm_settings` may hold one, or the keys
-themselves. `tool_timeout` is in milliseconds, `max_retries` does not count the first try, and
-`document_cache_enabled: false` keeps no document.
+A configuration file of the framework works unchanged. `llm.provider` (formerly `llm_provider`) chooses how the model is
+reached: {providers}. Only the chosen provider's section is used; `llm_settings` may hold one, or the keys themselves.
+`tool_timeout` is in milliseconds, `max_retries` does not count the first try, and `document_cache_enabled: false` keeps
+no document.
 
 | key | setting |
 |---|---|
@@ -78,7 +78,7 @@ def _sentence(model: type[BaseModel]) -> str:
 
 def _row(setting: Setting) -> str:
     if not setting.field.description:
-        raise SystemExit(f"{setting.key} in task/settings.py has no description.")
+        raise SystemExit(f"{setting.key} in task/settings has no description.")
     cells = (f"`{setting.variable}`", f"`{setting.key}`", _default(setting), setting.field.description)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
@@ -103,7 +103,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text:
         return 0
-    print("docs/settings.md is not what task/settings.py says; run `make docs`.", file=sys.stderr)
+    print("docs/settings.md does not match task/settings; run `make docs`.", file=sys.stderr)
     return 1
 
 

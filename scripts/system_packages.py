@@ -1,4 +1,4 @@
-"""Install the Debian packages that system tests use, where this may be done; elsewhere say which are missing."""
+"""Install the Debian packages that system tests use, where the user may do so; elsewhere list the missing ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 
-# Command that a test calls -> Debian package that brings it.
+# Command that a test calls -> Debian package that contains it.
 PACKAGES: dict[str, str] = {
     "chromium": "chromium",
     "bwrap": "bubblewrap",
