@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from task.documents.docx_styles import Numbering, Styles, number_of, outline_level
 from task.documents.markdown import Piece, blocks_of, heading, item, table
 from task.documents.model import Extraction
-from task.documents.office import Package, attribute, child, is_on, local, open_package, value, whole_number
+from task.documents.office import Package, attribute, child, each, is_on, local, open_package, value, whole_number
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
@@ -65,8 +65,7 @@ class _Body:
                 yield from self.pieces(element)
 
     def footnotes(self, kind: str, mark: str) -> Iterator[Piece]:
-        root = self._package.first(kind)
-        for note in () if root is None else root:
+        for note in each(self._package.first(kind), "*"):
             if attribute(note, "type") in ("", "normal") and (text := self._text(note)):
                 yield Piece("text", f"[^{mark}{attribute(note, 'id')}]: {text}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from task.documents.office import attribute, child, value, whole_number
+from task.documents.office import attribute, child, each, value, whole_number
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
@@ -24,11 +24,10 @@ class Style:
 
 
 class Styles:
-    """Styles by id, each with what it takes over from the styles it is based on."""
+    """Styles by id, each with what it inherits from the styles it is based on."""
 
     def __init__(self, root: Element | None) -> None:
-        elements = () if root is None else root.iterfind("{*}style")
-        self._elements = {attribute(element, "styleId"): element for element in elements}
+        self._elements = {attribute(element, "styleId"): element for element in each(root, "{*}style")}
         self._known: dict[str, Style] = {}
 
     def named(self, style_id: str) -> Style:
@@ -81,17 +80,15 @@ class Numbering:
     """Counts the entries of every list and writes their numbers as Word shows them."""
 
     def __init__(self, root: Element | None) -> None:
-        abstract = (
-            {} if root is None else {attribute(item, "abstractNumId"): item for item in root.iterfind("{*}abstractNum")}
-        )
+        abstract = {attribute(item, "abstractNumId"): item for item in each(root, "{*}abstractNum")}
         self._levels: dict[str, list[Element]] = {}
         self._counts: dict[str, list[int]] = {}
-        for item in () if root is None else root.iterfind("{*}num"):
+        for item in each(root, "{*}num"):
             found = abstract.get(value(item, "abstractNumId"))
-            self._levels[attribute(item, "numId")] = [] if found is None else list(found.iterfind("{*}lvl"))
+            self._levels[attribute(item, "numId")] = list(each(found, "{*}lvl"))
 
     def marker(self, list_id: str, level: int) -> str:
-        """What stands before the next entry: "-", or a number such as `2.1.`; "" when the list shows nothing."""
+        """The marker of the next entry: "-", or a number such as `2.1.`; "" when the list shows none."""
         levels = self._levels.get(list_id, [])
         level = min(level, len(levels) - 1)
         if level < 0:
@@ -102,16 +99,13 @@ class Numbering:
         counts = self._counts.setdefault(list_id, [])
         del counts[level + 1 :]
         while len(counts) <= level:
-            counts.append(_start(levels[len(counts)]) - (len(counts) == level))
+            start = whole_number(value(levels[len(counts)], "start"), 1)
+            counts.append(start - (len(counts) == level))
         counts[level] += 1
         text = value(levels[level], "lvlText") or f"%{level + 1}."
         for index, count in enumerate(counts):
             text = text.replace(f"%{index + 1}", _counted(count, value(levels[index], "numFmt")))
         return text.strip()
-
-
-def _start(level: Element) -> int:
-    return whole_number(value(level, "start"), 1)
 
 
 def _counted(count: int, shape: str) -> str:

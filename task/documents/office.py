@@ -235,13 +235,20 @@ def local(element: Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-def attribute(element: Element, name: str) -> str:
+def attribute(element: Element | None, name: str) -> str:
     """The attribute of this name in any namespace, "" where there is none."""
+    if element is None:
+        return ""
     value = element.get(name)
     if value is not None:
         return value
     end = "}" + name
     return next((str(found) for key, found in element.items() if str(key).endswith(end)), "")
+
+
+def each(element: Element | None, path: str) -> Iterator[Element]:
+    """The elements at this path below the element, if there is one."""
+    return iter(()) if element is None else element.iterfind(path)
 
 
 def child(element: Element | None, *names: str) -> Element | None:
@@ -253,8 +260,7 @@ def child(element: Element | None, *names: str) -> Element | None:
 
 def value(element: Element | None, *names: str) -> str:
     """The `val` of the element found by following these names, "" where there is none."""
-    found = child(element, *names)
-    return "" if found is None else attribute(found, "val")
+    return attribute(child(element, *names), "val")
 
 
 def whole_number(text: str, default: int) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from task.documents.markdown import Piece, blocks_of, heading, item, table
 from task.documents.model import Block, Extraction
-from task.documents.office import Package, attribute, child, local, open_package, whole_number
+from task.documents.office import Package, attribute, child, each, local, open_package, whole_number
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
@@ -20,17 +20,17 @@ _LISTS = frozenset({"body", "obj"})
 def read_pptx(content: bytes, content_type: str = "") -> Extraction:
     """Every slide under its number and title: texts, lists, tables, labels of pictures, the speaker's notes."""
     package = open_package(content)
-    slides = list(_slides(package))
     blocks: list[Block] = []
     hidden: list[str] = []
-    for number, part in enumerate(slides, 1):
+    for number, part in enumerate(_slides(package), 1):
         root = package.side(part)
         if root is None:
             blocks += blocks_of([heading(f"Slide {number}", 2), Piece("text", "(damaged)")], number)
             continue
-        if attribute(root, "show") in ("0", "false"):
-            hidden.append(str(number))
-        blocks += blocks_of(_Slide(package, part).pieces(root, number, is_hidden=hidden[-1:] == [str(number)]), number)
+        is_hidden = attribute(root, "show") in ("0", "false")
+        hidden += [str(number)] * is_hidden
+        name = f"Slide {number}{' (hidden)' if is_hidden else ''}"
+        blocks += blocks_of(_Slide(package, part).pieces(root, name), number)
     notes = package.notes()
     if hidden:
         notes.append(f"hidden slides: {', '.join(hidden)}")
@@ -54,16 +54,14 @@ class _Slide:
         self._relations = package.relations(part)
         self._title = ""
 
-    def pieces(self, root: Element, number: int, *, is_hidden: bool) -> Iterator[Piece]:
-        shapes = child(root, "cSld", "spTree")
-        found = [] if shapes is None else list(self._shapes(shapes))
-        name = f"Slide {number}{' (hidden)' if is_hidden else ''}"
+    def pieces(self, root: Element, name: str) -> Iterator[Piece]:
+        found = list(self._shapes(each(root, "{*}cSld/{*}spTree/*")))
         yield heading(f"{name}: {self._title}" if self._title else name, 2)
         yield from found
         yield from self._notes()
 
-    def _shapes(self, parent: Element) -> Iterator[Piece]:
-        for shape in parent:
+    def _shapes(self, shapes: Iterable[Element]) -> Iterator[Piece]:
+        for shape in shapes:
             name = local(shape)
             if name == "grpSp":
                 yield from self._shapes(shape)
@@ -73,7 +71,7 @@ class _Slide:
                 yield from self._texts(shape)
             elif name == "graphicFrame":
                 yield from self._frame(shape)
-            elif name == "pic" and (label := _label(shape)):
+            elif name == "pic" and (label := attribute(child(shape, "nvPicPr", "cNvPr"), "descr").strip()):
                 yield Piece("text", f"[image: {label}]")
 
     def _texts(self, shape: Element) -> Iterator[Piece]:
@@ -94,13 +92,11 @@ class _Slide:
             relation = self._relations.get(attribute(element, "dm"))
             if relation is not None and relation.target in self._package:
                 diagram = self._package.side(relation.target)
-                parts = () if diagram is None else diagram.iter("{*}p")
-                yield from (item(text, 0) for part in parts if (text := _text(part)))
+                yield from (item(text, 0) for part in each(diagram, ".//{*}p") if (text := _text(part)))
 
     def _notes(self) -> Iterator[Piece]:
         for part in self._package.parts("notesSlide", self._part):
-            root = self._package.side(part)
-            shapes = () if root is None else root.iterfind("{*}cSld/{*}spTree/{*}sp")
+            shapes = each(self._package.side(part), "{*}cSld/{*}spTree/{*}sp")
             if text := "\n".join(filter(None, (_body_text(shape) for shape in shapes if _kind(shape) == "body"))):
                 yield Piece("text", f"Notes: {text}")
 
@@ -108,11 +104,6 @@ class _Slide:
 def _kind(shape: Element) -> str:
     place = child(shape, "nvSpPr", "nvPr", "ph")
     return "" if place is None else attribute(place, "type") or "obj"
-
-
-def _label(shape: Element) -> str:
-    properties = child(shape, "nvPicPr", "cNvPr")
-    return "" if properties is None else attribute(properties, "descr").strip()
 
 
 def _text(paragraph: Element) -> str:
@@ -125,8 +116,8 @@ def _body_text(shape: Element) -> str:
 
 
 def _shaped(text: str, properties: Element | None, *, in_list: bool) -> Piece:
-    level = 0 if properties is None else whole_number(attribute(properties, "lvl"), 0)
-    marks = set() if properties is None else {local(part) for part in properties}
+    level = whole_number(attribute(properties, "lvl"), 0)
+    marks = {local(part) for part in each(properties, "*")}
     if "buNone" in marks or not (in_list or marks & {"buChar", "buAutoNum"}):
         return Piece("text", text)
     return item(text, level)

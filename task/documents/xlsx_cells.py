@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from task.documents.office import Package, attribute, child, local, whole_number
+from task.documents.office import Package, attribute, child, each, local, whole_number
 from task.documents.xlsx_formats import Shown, built_in, general, shown_as
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _HEX = re.compile(r"_x([0-9A-Fa-f]{4})_")  # ECMA-376 22.9.2.19: how a workbook 
 
 @dataclass
 class Cells:
-    """Says what a cell shows; counts the formulas that were never calculated."""
+    """Renders cells as Excel shows them; counts the formulas that were never calculated."""
 
     strings: Sequence[str]
     formats: Sequence[Shown]
@@ -82,7 +82,7 @@ def formats_of(root: Element | None, *, from_1904: bool) -> list[Shown]:
     """How the numbers of each cell style are shown."""
     codes = {
         attribute(element, "numFmtId"): attribute(element, "formatCode")
-        for element in (() if root is None else root.iterfind("{*}numFmts/{*}numFmt"))
+        for element in each(root, "{*}numFmts/{*}numFmt")
     }
 
     @cache
@@ -90,8 +90,7 @@ def formats_of(root: Element | None, *, from_1904: bool) -> list[Shown]:
         code = codes.get(number) or built_in(whole_number(number, 0))
         return general if code in ("General", "@") else shown_as(code, from_1904=from_1904)
 
-    styles: Iterator[Element] = iter(()) if root is None else root.iterfind("{*}cellXfs/{*}xf")
-    return [shown(attribute(element, "numFmtId") or "0") for element in styles]
+    return [shown(attribute(element, "numFmtId") or "0") for element in each(root, "{*}cellXfs/{*}xf")]
 
 
 def string_of(element: Element) -> str:
@@ -118,8 +117,7 @@ def _column(letters: str) -> int:
 
 
 def is_1904(workbook: Element) -> bool:
-    found = child(workbook, "workbookPr")
-    return found is not None and attribute(found, "date1904") in ("1", "true")
+    return attribute(child(workbook, "workbookPr"), "date1904") in ("1", "true")
 
 
 def _number(raw: str, shown: Shown) -> str:
