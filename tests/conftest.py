@@ -43,6 +43,14 @@ def isolation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(socket.socket, "connect", without_services(socket.socket.connect))
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.geteuid() == 0 or config.option.collectonly:  # the fault map counts what root runs
+        return
+    left_out = [item for item in items if item.get_closest_marker("root")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """What is collected stays to the end: looking through it for garbage, again and again, took a fifth of the time."""

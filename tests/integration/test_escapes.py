@@ -9,7 +9,7 @@ from mcp_servers.sandbox import Limits, Policy, command
 from mcp_servers.sandbox.escapes.arena import arena
 from mcp_servers.sandbox.escapes.trial import quick_verdicts
 from mcp_servers.sandbox.policy import TierName
-from tests.support.escapes import IS_ROOT, self_test
+from tests.support.escapes import self_test
 from tests.support.escapes_commands import COMMANDS, escaped, lay_out, script
 
 SECRET = "the-secret-of-the-folder-outside"
@@ -57,9 +57,9 @@ def test_a_container_without_user_namespaces_falls_to_landlock_and_holds_the_who
     assert outcome.exit_code == 0
 
 
+@pytest.mark.root
 @pytest.mark.system
 def test_every_attack_gets_out_where_there_is_no_sandbox() -> None:
-    assert IS_ROOT, "run as root: the attacks must not run as you"
     with arena(OPEN_UID, OPEN_UID) as ground:
         held = {v.name for v in quick_verdicts(ground, "none", OPEN_UID, NO_LIMITS) if v.state != "out"}
     assert held <= REFUSED_BY_THE_MACHINE

@@ -64,10 +64,10 @@ async def test_neighbours_have_other_uids_and_reach_neither_files_nor_processes(
             assert (await theirs.run("open('secret').read()"))["result"] == "'s'"
 
 
+@pytest.mark.root
 async def test_a_fork_bomb_meets_the_limit_of_its_own_uid_and_ends_with_its_session(
     python: Path, tmp_path: Path
 ) -> None:
-    assert IS_ROOT, "run as root: nobody else has user ids to give"
     options = ("--bare", "--spares", "0", "--tier", "landlock", "--python", str(python))
     with running_interpreter(tmp_path, *options) as server:
         async with server.client() as client:
@@ -81,8 +81,8 @@ async def test_a_fork_bomb_meets_the_limit_of_its_own_uid_and_ends_with_its_sess
             assert processes_of(uid) == []
 
 
+@pytest.mark.root
 async def test_a_server_that_was_killed_leaves_no_process_that_the_next_one_meets(python: Path, tmp_path: Path) -> None:
-    assert IS_ROOT, "run as root: nobody else has user ids to give"
     options = ("--bare", "--spares", "0", "--tier", "landlock", "--python", str(python))
     orphan = "import os, subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True); os.getuid()"
     with running_interpreter(tmp_path, *options) as first:

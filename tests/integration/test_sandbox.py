@@ -215,10 +215,10 @@ def test_the_probe_names_the_tier_and_why_not_another() -> None:
     assert json.loads(done.stdout)["name"] == tier.name
 
 
+@pytest.mark.root
 @pytest.mark.system
 @pytest.mark.parametrize("tier", ["landlock", "bubblewrap"])
 def test_a_uid_of_its_own_counts_processes_and_is_ended_as_a_whole(tmp_path: Path, tier: str) -> None:
-    assert IS_ROOT, "run as root: only root may change the uid"
     python = python_for(OWN_UID)
     script = "import os, time\nif os.fork() == 0: os.setsid(); time.sleep(60)\nprint(os.getuid())"
     policy = in_(Path("/usr"), read_write=(), uid=OWN_UID, tier=tier, die_with_parent=False)
