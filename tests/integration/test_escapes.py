@@ -47,6 +47,7 @@ def test_the_whole_list_is_held_in_every_tier_of_this_machine(ordinary: bool) ->
     assert all(len(attacks) >= 100 for attacks in outcome.tried.values())
 
 
+@pytest.mark.root
 @pytest.mark.system
 @pytest.mark.parametrize("ordinary", [False, True])
 def test_a_container_without_user_namespaces_falls_to_landlock_and_holds_the_whole_list(ordinary: bool) -> None:
