@@ -1,14 +1,15 @@
-"""Every error the product raises on purpose.
+"""The errors that the product raises deliberately.
 
 AgentError
 ├── SettingsError          a setting is missing, unknown or malformed; stops the start with one line
-├── InvalidRequest         the caller's mistake, found before or while a run starts
-│   ├── NotFound           there is no such thing, or it is somebody else's
-│   └── Conflict           somebody else has changed it meanwhile, or it is over
+├── InvalidRequest         the caller's mistake, found before a run starts or while it does
+│   ├── NotFound           it does not exist, or it belongs to somebody else
+│   └── Conflict           it has been changed since it was read, or it has ended
 ├── ToolError              a tool could not do what the model asked; becomes a tool message
-│   └── ArgumentsError     the call's arguments are not what the tool's schema asks for
-├── StoreUnavailable       the database is locked, full or gone; trying again later may help
-└── ProviderError          a model backend refused, failed or broke off
+│   └── ArgumentsError     the call's arguments do not match the tool's schema
+├── StoreUnavailable       the database is locked, full or unreachable; a later retry may succeed
+├── ProviderError          a model backend refused, failed or was interrupted
+└── FrameworkError         the errors that the framework reference documents
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ from uuid import uuid4
 
 
 class AgentError(Exception):
-    """Base of every error raised on purpose; its text may be shown to a person."""
+    """Base of all deliberate errors; its text may be shown to people."""
 
 
 class SettingsError(AgentError):
-    """A setting that stops the start; the text names the setting and the mend."""
+    """A setting that prevents the start; the text names the setting and how to fix it."""
 
 
 class InvalidRequest(AgentError):
-    """A request that cannot be answered as it is; the text says what to change."""
+    """A request that cannot be processed; the text says what to change."""
 
 
 class NotFound(InvalidRequest):
-    """A thing that does not exist for this caller; the text names it and never tells whether others have it."""
+    """Something that does not exist for this caller; the text never reveals whether it exists for others."""
 
 
 class Conflict(InvalidRequest):
-    """A change that no longer fits what is stored; the text says how to go on."""
+    """A change that conflicts with what is stored; the text says how to continue."""
 
 
 class StoreUnavailable(AgentError):
-    """The store of sessions and traces cannot be used now; the text says what to mend."""
+    """The database cannot be used now; the text says what to fix."""
 
 
 class ToolError(AgentError):
@@ -45,14 +46,14 @@ class ToolError(AgentError):
 
 
 class ArgumentsError(ToolError):
-    """Arguments that do not fit the tool's schema; the text names the fault and the schema."""
+    """Arguments that do not match the tool's schema; the text names the fault and the schema."""
 
 
 class ProviderError(AgentError):
     """A model backend's failure.
 
-    `status_code` is the HTTP status (None when the connection itself failed), `code` the provider's own
-    code where it gave one, `text` the provider's words for the log, `retry_after` seconds.
+    `status_code` is the HTTP status (None if the connection itself failed), `code` the provider's own code if it sent
+    one, `text` the provider's message for the log, `retry_after` is in seconds.
     """
 
     def __init__(
@@ -74,15 +75,15 @@ class ProviderError(AgentError):
 
 
 class FrameworkError(AgentError):
-    """Base of the framework's errors. Source: framework reference, Exceptions."""
+    """Base of the documented errors, of which some are there only for programs that catch them."""
 
 
 class ConfigError(FrameworkError, SettingsError):
-    """Configuration that cannot be loaded or is not valid; one line with the key and the mend."""
+    """Configuration that cannot be loaded or is not valid; one line with the key and how to fix it."""
 
 
 class ComponentInitError(FrameworkError):
-    """A component that cannot be started, or was not."""
+    """A component that was not initialised or cannot be."""
 
 
 class DCMInitError(ComponentInitError):
@@ -90,21 +91,21 @@ class DCMInitError(ComponentInitError):
 
 
 class LIALInitError(ComponentInitError):
-    """A model that the configuration names and that cannot be used."""
+    """A configured model that cannot be used; documented, not raised."""
 
 
 class LIALError(FrameworkError):
-    """A model that did not answer."""
+    """A model that did not answer; documented, not raised."""
 
 
 class TEPSInitError(ComponentInitError):
-    """Tools that the configuration names and that cannot be used."""
+    """Configured tools that cannot be used; documented, not raised."""
 
 
 class ToolExecutionError(FrameworkError):
-    """A tool that did not run, with the reason."""
+    """A tool that did not run; documented, not raised."""
 
 
 def new_reference() -> str:
-    """Eight hex characters that tie what a person was told to a line in the log."""
+    """Eight hex characters that connect an error message to a line in the log."""
     return uuid4().hex[:8]

@@ -1,4 +1,4 @@
-"""Texts that give orders, and a model that obeys them all: nothing happens that the user has not asked for."""
+"""Injected instructions and a model that obeys them all: nothing happens that the user has not requested."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def obeys_the_file(received: Received) -> Reply:
     last = received.messages[-1]
     if last["role"] == "user":
         url = re.findall(r"^- .*: (files/\S+)$", str(received.messages), re.MULTILINE)
-        told = re.findall(r": (files/\S+)", str(received.messages[1]["content"]))
-        return wants("file_content_extraction_tool", file_url=(url or told)[0])
+        urls = re.findall(r": (files/\S+)", str(received.messages[1]["content"]))
+        return wants("file_content_extraction_tool", file_url=(url or urls)[0])
     ordered = re.search(r"NOTE (\S+)", str(last["content"]))
     if ordered:
         return wants("write_note", text=ordered[1])

@@ -1,4 +1,4 @@
-"""A model that obeys every text it reads, and a world in which one can see what came of it."""
+"""A model that obeys every text it reads, and tools that record the consequences."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class World:
             _tool("file_content_extraction_tool", READS, self._brings),
             _tool("duckduckgo_web_search", SEARCHES, self._searched),
             _tool("fetch_page", SEARCHES, self._fetched),
-            _Described("docs_lookup", self._brings, _OPEN, SEARCHES, told=self.case.describes),
+            _Described("docs_lookup", self._brings, _OPEN, SEARCHES, text=self.case.describes),
             _Composing("execute_code", self._ran, _OPEN, frozenset({Effect.EXECUTE})),
             _Composing("ask_model", self._said, _OPEN, READS),
             _tool("write_file", frozenset({Effect.WRITE}), self._changed("write_file")),
@@ -150,11 +150,11 @@ def _tool(name: str, effects: frozenset[Effect], work: Any) -> MadeTool:
 
 @dataclass(eq=False)
 class _Described(MadeTool):
-    told: str = ""
+    text: str = ""
 
     @property
     def description(self) -> str:
-        return self.told or "Looks a topic up in the documents."
+        return self.text or "Looks a topic up in the documents."
 
 
 class _Composing(MadeTool):
@@ -206,7 +206,7 @@ def _key(name: str, arguments: Any) -> tuple[str, str]:
 
 
 def obedient(opens: str) -> ScriptedModel:
-    """Makes the call that the user wants, then does and says all that any text tells it."""
+    """Makes the call that the user wants, then does and answers whatever any text demands."""
 
     def reply(messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Reply:
         made = Counter(_key(call.name, json.loads(call.function.arguments)) for m in messages for call in m.tool_calls)

@@ -37,11 +37,11 @@ def test_text_is_joined_and_usage_and_finish_are_kept() -> None:
     assert (accumulator.usage, accumulator.finish_reason) == (Usage(10, 2), "stop")
 
 
-def test_an_answer_without_anything_is_an_empty_text() -> None:
+def test_an_empty_answer_is_an_empty_text() -> None:
     assert folded(Finish("stop")) == Message(Role.ASSISTANT, "")
 
 
-def test_content_is_none_beside_calls_and_kept_where_there_is_some() -> None:
+def test_content_beside_calls_is_none_or_kept() -> None:
     assert folded(Call(0, "a", "f", "{}")).content is None
     assert folded(TextDelta("Let me look."), Call(0, "a", "f", "{}")).content == "Let me look."
 
@@ -54,13 +54,13 @@ def test_reasoning_and_attachments_stay_with_the_message() -> None:
     assert message.custom_content.attachments == (attachment,)
 
 
-def test_fragments_by_the_standard_make_one_call() -> None:
+def test_fragments_in_the_standard_form_make_one_call() -> None:
     assert calls(Call(0, "a", "f", ""), Call(0, None, None, '{"x"'), Call(0, None, None, ": 1}")) == [
         ("a", "f", {"x": 1})
     ]
 
 
-def test_interleaved_indexes_are_told_apart_and_ordered_by_first_appearance() -> None:
+def test_interleaved_calls_are_separated_and_ordered_by_first_appearance() -> None:
     assert calls(
         Call(5, "a", "f", '{"x"'), Call(2, "b", "g", "{"), Call(5, None, None, ": 1}"), Call(2, None, None, "}")
     ) == [("a", "f", {"x": 1}), ("b", "g", {})]
@@ -72,46 +72,46 @@ def test_an_unknown_id_at_a_used_index_is_a_new_call() -> None:
     ]  # fmt: skip
 
 
-def test_a_call_without_id_adopts_the_id_that_comes_late() -> None:
+def test_a_call_without_id_adopts_an_id_that_comes_later() -> None:
     assert calls(Call(0, None, "f", '{"x"'), Call(0, "a", None, ": 1}")) == [("a", "f", {"x": 1})]
 
 
-def test_a_late_id_after_whole_arguments_belongs_to_another_call() -> None:
+def test_a_late_id_after_complete_arguments_belongs_to_another_call() -> None:
     assert calls(Call(0, None, "f", '{"x": 1}'), Call(0, "a", "f", '{"x": 2}')) == [
         ("new_1", "f", {"x": 1}), ("a", "f", {"x": 2})
     ]  # fmt: skip
 
 
-def test_whole_calls_without_id_and_index_are_told_apart_by_whole_arguments_or_names() -> None:
+def test_complete_calls_without_id_and_index_are_separated_by_arguments_or_names() -> None:
     assert calls(Call(name="f", arguments={"x": 1}), Call(name="f", arguments={"x": 2}), Call(name="g")) == [
         ("new_1", "f", {"x": 1}), ("new_2", "f", {"x": 2}), ("new_3", "g", {})
     ]  # fmt: skip
 
 
-def test_an_empty_last_piece_does_not_hide_that_a_call_is_whole() -> None:
+def test_an_empty_last_piece_does_not_hide_that_a_call_is_complete() -> None:
     deltas = Call(0, "", "f", '{"x": 1}'), Call(0, "", None, ""), Call(0, "", "f", '{"x": 2}')
     assert [arguments for _, _, arguments in calls(*deltas)] == [{"x": 1}, {"x": 2}]
 
 
-def test_repeated_names_and_ids_do_not_open_new_calls() -> None:
+def test_repeated_names_and_ids_do_not_start_new_calls() -> None:
     assert calls(
         Call(0, "a", "f", '{"x"'), Call(0, "a", "f", ": "), Call(0, "a", "f", "1}"), Call(0, "a", "f", "")
     ) == [("a", "f", {"x": 1})]
 
 
 @pytest.mark.parametrize("index", [0, 1, None])
-def test_two_whole_calls_under_one_id_end_with_two_ids(index: int | None) -> None:
+def test_two_complete_calls_with_one_id_end_with_two_ids(index: int | None) -> None:
     assert calls(Call(0, "same", "f", '{"x": 1}'), Call(index, "same", "f", '{"x": 2}')) == [
         ("same", "f", {"x": 1}), ("new_1", "f", {"x": 2})
     ]  # fmt: skip
 
 
-def test_two_calls_in_pieces_under_one_id_are_told_apart_by_their_indexes() -> None:
+def test_two_calls_in_pieces_with_one_id_are_separated_by_their_indexes() -> None:
     pieces = Call(0, "same", "f", ""), Call(0, arguments='{"x": 1}'), Call(1, "same", "f", ""), Call(1, arguments="{}")
     assert calls(*pieces) == [("same", "f", {"x": 1}), ("new_1", "f", {})]
 
 
-def test_the_same_whole_call_told_twice_is_one_call() -> None:
+def test_the_same_complete_call_sent_twice_is_one_call() -> None:
     assert calls(Call(0, "a", "f", '{"x": 1}'), Call(0, "a", "f", '{"x": 1}')) == [("a", "f", {"x": 1})]
 
 
@@ -142,7 +142,7 @@ def test_no_arguments_are_an_empty_object(raw: str | dict[str, Any] | None) -> N
         ("true", "tool_calls", "must be a JSON object, not a boolean"),
     ],
 )
-def test_arguments_that_are_no_object_are_stored_empty_with_the_problem_named(
+def test_arguments_that_are_not_an_object_are_stored_empty_with_the_problem_named(
     raw: str, finish: str, problem: str
 ) -> None:
     (call,) = folded(Call(0, "a", "f", raw), Finish(finish)).tool_calls
@@ -151,6 +151,6 @@ def test_arguments_that_are_no_object_are_stored_empty_with_the_problem_named(
     assert re.search(problem, call.problem)
 
 
-def test_a_name_that_no_provider_would_take_back_is_made_valid() -> None:
+def test_a_name_that_no_provider_would_accept_is_made_valid() -> None:
     names = [call.name for call in folded(Call(0, "a", "functions.f g", "{}"), Call(1, "b", None, "{}")).tool_calls]
     assert names == ["functions_f_g", "unnamed"]

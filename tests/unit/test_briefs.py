@@ -1,4 +1,4 @@
-"""What a model says of its own call: asked for where a person may have to approve, and never given to the tool."""
+"""A model's brief of its own call: requested where a person may have to approve, and never passed to the tool."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.support.tools import MadeTool
 SHAPE: dict[str, Any] = {"type": "object", "properties": {"to": {"type": "string"}}, "additionalProperties": False}
 
 
-async def told(**arguments: Any) -> str:
+async def echo(**arguments: Any) -> str:
     return json.dumps(arguments)
 
 
 def mail(effects: frozenset[Effect] = CHANGES, shape: dict[str, Any] = SHAPE) -> MadeTool:
-    return MadeTool("send_mail", told, shape, effects)
+    return MadeTool("send_mail", echo, shape, effects)
 
 
 def call(**arguments: Any) -> ToolCall:
@@ -52,7 +52,7 @@ def test_the_brief_is_taken_out_of_the_arguments(arguments: dict[str, Any], brie
     assert (json.loads(made.function.arguments), found) == ({"to": "bob"}, brief)
 
 
-def test_an_argument_that_the_tool_has_itself_stays_the_tools() -> None:
+def test_an_argument_that_the_tool_defines_itself_is_left_to_the_tool() -> None:
     own = {"type": "object", "properties": {"to": {"type": "string"}, "intent": {"type": "string"}}}
     made, brief = split_brief(call(to="bob", intent="mine"), own)
     assert (json.loads(made.function.arguments), brief) == ({"to": "bob", "intent": "mine"}, Brief())
@@ -61,16 +61,16 @@ def test_an_argument_that_the_tool_has_itself_stays_the_tools() -> None:
 
 
 @pytest.mark.parametrize("arguments", ['{"intent": ', '["intent"]', '"intent"'])
-def test_arguments_that_are_no_object_are_left_to_the_tool_to_refuse(arguments: str) -> None:
+def test_arguments_that_are_not_an_object_are_left_to_the_tool_to_refuse(arguments: str) -> None:
     broken = ToolCall("c1", FunctionCall("send_mail", arguments))
     assert split_brief(broken, SHAPE) == (broken, Brief())
 
 
-def test_only_tools_that_write_are_asked_what_a_call_is_for_and_only_where_somebody_may_be_asked() -> None:
+def test_a_brief_is_requested_only_for_tools_that_write_and_only_if_a_person_may_be_asked() -> None:
     def asked(box: Toolbox) -> list[bool]:
         return ["intent" in tool["function"]["parameters"]["properties"] for tool in box.schemas()]
 
-    tools = [mail(), MadeTool("read", told, SHAPE, READS)]
+    tools = [mail(), MadeTool("read", echo, SHAPE, READS)]
     assert asked(Toolbox(tools, briefed=True)) == [True, False]
     assert asked(Toolbox(tools)) == [False, False]
     assert Toolbox(tools, briefed=True).schemas()[0] is tools[0].briefed_schema
@@ -85,7 +85,7 @@ async def test_the_tool_never_sees_the_brief_and_the_card_does() -> None:
     assert ran.text() == '{"to": "bob"}'
 
 
-async def test_other_words_about_the_same_call_make_no_other_call() -> None:
+async def test_a_different_brief_does_not_make_a_different_call() -> None:
     box = Toolbox([mail()], gate())
     calls = [call(to="bob", intent=words) for words in ("Tell him", "Tell him all")]
     first, second = await box.call_all(calls, RecordingChoice(), CALLER)
@@ -96,19 +96,19 @@ async def test_other_words_about_the_same_call_make_no_other_call() -> None:
 
 class Listening(SilentObserver):
     def __init__(self) -> None:
-        self.heard: list[tuple[str, Decision]] = []
+        self.seen: list[tuple[str, Decision]] = []
 
     def decided(self, call: ToolCall, decision: Decision) -> None:
-        self.heard.append((call.name, decision))
+        self.seen.append((call.name, decision))
 
 
-async def test_the_observer_hears_every_decision() -> None:
+async def test_the_observer_receives_every_decision() -> None:
     observer = Listening()
     model = ScriptedModel(wants("read") & wants("send_mail", to="bob"), says("Done."))
-    box = Toolbox([mail(), MadeTool("read", told, SHAPE, READS)], gate())
+    box = Toolbox([mail(), MadeTool("read", echo, SHAPE, READS)], gate())
     outcome = await ToolLoop(model, box, observer=observer).run([user("Go")], RecordingChoice(), CALLER)
     assert outcome.status == "suspended"
-    assert [(name, type(decision)) for name, decision in observer.heard] == [("read", Allowed), ("send_mail", Deferred)]
+    assert [(name, type(decision)) for name, decision in observer.seen] == [("read", Allowed), ("send_mail", Deferred)]
 
 
 async def test_the_gate_sees_the_live_conversation() -> None:
@@ -122,7 +122,7 @@ async def test_the_gate_sees_the_live_conversation() -> None:
 
     looking = Looking()
     model = ScriptedModel(wants("read"), wants("read", to="again"), says("Done."))
-    await ToolLoop(model, Toolbox([MadeTool("read", told, SHAPE, READS)], looking)).run(
+    await ToolLoop(model, Toolbox([MadeTool("read", echo, SHAPE, READS)], looking)).run(
         [user("Go")], RecordingChoice(), CALLER
     )
     await Toolbox([mail()], looking).call_all([call()], RecordingChoice(), CALLER, messages=after_search())

@@ -1,4 +1,4 @@
-"""Addresses that the model made up: plain text in every reading, however the answer is cut into pieces."""
+"""Addresses that the model made up become plain text, however the answer is split into pieces."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SAME = (
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
 @pytest.mark.parametrize("text", SAME)
-def test_what_carries_nothing_out_stays_as_it_is(text: str, size: int) -> None:
+def test_what_leaks_nothing_stays_as_it_is(text: str, size: int) -> None:
     assert shown(text, size) == (text if not text.endswith("![") else f"{text[:-2]}!\\[")
 
 
@@ -80,7 +80,7 @@ CHANGED = {
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
 @pytest.mark.parametrize("text", CHANGED)
-def test_what_the_model_made_up_becomes_text_however_it_is_cut(text: str, size: int) -> None:
+def test_an_address_that_the_model_made_up_becomes_text_however_it_is_split(text: str, size: int) -> None:
     assert shown(text, size) == CHANGED[text]
 
 
@@ -117,7 +117,7 @@ def test_pieces_pass_as_they_come() -> None:
     assert choice.pieces == words
 
 
-def test_a_sentence_before_a_call_is_shown_whole_before_the_call() -> None:
+def test_a_sentence_before_a_call_is_shown_completely_before_the_call() -> None:
     choice = RecordingChoice()
     filtered = DefangedChoice(choice, suspicion())
     filtered.append_content("Let me see:")
@@ -145,7 +145,7 @@ def test_stages_and_reasoning_are_made_harmless_too() -> None:
     assert all(INERT in text for text in (choice.reasoning, *(recorded.content for recorded in choice.stages)))
 
 
-def test_a_construct_that_never_ends_is_shown_in_the_end() -> None:
+def test_an_incomplete_construct_is_shown_at_the_end() -> None:
     endless = f"![{'x' * 9_000}"
     assert shown(endless, 7) == f"!\\[{'x' * 9_000}"
     assert shown("[a](" + "(" * 9_000, 7) == "[a] (" + "(" * 9_000
@@ -161,7 +161,7 @@ FRAGMENTS = (
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_no_markdown_reader_finds_a_way_out_in_random_texts(seed: int) -> None:
+def test_no_markdown_renderer_finds_a_leak_in_random_texts(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(300):
         text = "".join(dice.choice(FRAGMENTS) for _ in range(dice.randint(2, 14)))

@@ -1,4 +1,4 @@
-"""A DIAL deployment is asked with the key and headers of one request, and its attachments arrive as deltas."""
+"""A DIAL deployment is called with the key and headers of one request, and its attachments become deltas."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def test_the_deployment_is_asked_under_its_address_with_key_and_headers(session: aiohttp.ClientSession) -> None:
+async def test_the_deployment_is_called_at_its_address_with_key_and_headers(session: aiohttp.ClientSession) -> None:
     headers = {"X-CONVERSATION-ID": "conversations%2Fb%2Fx", "traceparent": "00-1-2-01"}
     async with openai_upstream(says("1175"), api_key="per-request-key") as peer:
         model = DialChatModel(session, f"{peer.endpoint}/", "gpt-4o", "per-request-key", headers, "2024-02-01")
@@ -59,7 +59,7 @@ async def test_attachments_of_the_answer_become_deltas(session: aiohttp.ClientSe
     assert answer == [TextDelta("Here"), AttachmentDelta(attachment), Finish("stop")]
 
 
-async def test_the_plain_words_of_core_are_kept_for_the_log(session: aiohttp.ClientSession) -> None:
+async def test_the_plain_text_of_an_error_from_core_is_kept_for_the_log(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(plain_error(404, "Unknown application: gpt-9 for key secret-key")) as peer:
         model = DialChatModel(session, peer.endpoint, "gpt-9", "secret-key")
         with pytest.raises(ProviderError, match="does not know the model") as caught:

@@ -1,4 +1,4 @@
-"""The gate: what runs without a question, what is asked, and what an approval is good for."""
+"""The gate: what runs without a question, what needs approval, and what an approval covers."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ async def test_the_products_own_tools_run_without_a_question(
     [[user(f"Read {PAGE}, please.")], after_search(f"1. Docs\n   URL: {PAGE}\n   A snippet.")],
     ids=["from the user", "from a result"],
 )
-async def test_a_page_is_fetched_when_its_address_stands_literally_there(messages: list[Message]) -> None:
+async def test_a_page_is_fetched_if_its_address_occurs_literally_in_the_conversation(messages: list[Message]) -> None:
     assert isinstance(await gate().decide(request("fetch_page", SEARCHES, messages, url=PAGE)), Allowed)
 
 
 @pytest.mark.parametrize("url", ["https://docs.example/a?page=21", "https://docs.example/a", "evil.example/?d=1"])
-async def test_a_page_at_an_address_the_model_made_up_is_asked(url: str) -> None:
+async def test_a_page_at_an_address_that_the_model_made_up_needs_approval(url: str) -> None:
     asked = await gate().decide(request("fetch_page", SEARCHES, after_search(f"URL: {PAGE} ok"), url=url))
     assert isinstance(asked, Deferred)
     assert asked.card.risk_assessment.level == "high"
 
 
-async def test_mcp_tools_that_may_write_are_asked_with_a_card_and_a_digest() -> None:
+async def test_mcp_tools_that_may_write_need_approval_with_a_card_and_a_digest() -> None:
     brief = Brief("Tell Bob", "Bob has a mail")
     asked = await gate().decide(request("send_mail", CHANGES, [user("Mail Bob")], brief=brief, **MAIL))
     assert isinstance(asked, Deferred)
@@ -125,7 +125,7 @@ TRUSTING = Policy((Rule("allow", tool="send_mail"), Rule("allow", tool="note"), 
         ("note", RUNS, {"command": "echo $SECRET"}, "only known at run time"),
     ],
 )
-async def test_text_from_outside_makes_a_rules_permission_a_question(
+async def test_text_from_outside_turns_a_rules_permission_into_a_question(
     name: str, effects: frozenset[Effect], arguments: dict[str, Any], why: str
 ) -> None:
     clean, tainted = (request(name, effects, messages, **arguments) for messages in ([user("Go")], after_search()))
@@ -143,18 +143,18 @@ async def test_text_from_outside_makes_a_rules_permission_a_question(
         (RUNS, {"command": "git status"}),
     ],
 )
-async def test_what_carries_nothing_out_stays_free_after_text_from_outside(
+async def test_what_leaks_nothing_stays_free_after_text_from_outside(
     effects: frozenset[Effect], arguments: dict[str, Any]
 ) -> None:
     assert isinstance(await gate(TRUSTING).decide(request("note", effects, after_search(), **arguments)), Allowed)
 
 
-async def test_a_trusted_rule_holds_whatever_stands_in_the_conversation() -> None:
+async def test_a_trusted_rule_holds_whatever_is_in_the_conversation() -> None:
     policy = Policy((Rule("allow", tool="send_mail", trusted=True),))
     assert isinstance(await gate(policy).decide(request("send_mail", CHANGES, after_search(), **MAIL)), Allowed)
 
 
-async def test_an_approved_call_runs_once_and_is_asked_again() -> None:
+async def test_an_approved_call_runs_once_and_then_needs_approval_again() -> None:
     keeper = gate()
     asked = await keeper.decide(request("send_mail", CHANGES, **MAIL))
     assert isinstance(asked, Deferred)
@@ -183,7 +183,7 @@ async def test_the_approval_of_one_call_never_runs_another(changed: dict[str, An
     assert isinstance(await keeper.decide(request("send_mail", CHANGES, **{**MAIL, **changed})), Deferred)
 
 
-async def test_the_order_of_arguments_makes_no_other_call() -> None:
+async def test_the_order_of_arguments_does_not_make_a_different_call() -> None:
     assert digest("t", {"a": 1, "b": 2}, DEFAULT_POLICY) == digest("t", {"b": 2, "a": 1}, DEFAULT_POLICY)
 
 
@@ -198,7 +198,7 @@ async def test_the_order_of_arguments_makes_no_other_call() -> None:
     ],
     ids=["expired", "another user", "another conversation", "another tool", "no digest"],
 )
-async def test_an_approval_that_is_not_for_this_call_here_and_now_is_none(changes: dict[str, Any]) -> None:
+async def test_an_approval_for_another_call_person_conversation_or_time_is_ignored(changes: dict[str, Any]) -> None:
     keeper = gate()
     asked = await keeper.decide(request("send_mail", CHANGES, **MAIL))
     assert isinstance(asked, Deferred)
@@ -206,7 +206,7 @@ async def test_an_approval_that_is_not_for_this_call_here_and_now_is_none(change
     assert isinstance(await keeper.decide(request("send_mail", CHANGES, **MAIL)), Deferred)
 
 
-async def test_an_approval_does_not_outlive_the_policy_it_was_given_under() -> None:
+async def test_an_approval_is_void_under_another_policy() -> None:
     before, after = gate(), gate(Policy((*DEFAULT_RULES, Rule("ask", tool="send_mail"))))
     asked = await before.decide(request("send_mail", CHANGES, **MAIL))
     assert isinstance(asked, Deferred)
@@ -232,7 +232,7 @@ async def test_twenty_calls_at_once_share_one_approval_only_once() -> None:
     assert sum(isinstance(decision, Allowed) for decision in decisions) == 1
 
 
-async def test_twenty_approvals_run_twenty_calls_each_its_own() -> None:
+async def test_each_of_twenty_approvals_runs_its_own_call() -> None:
     keeper = gate()
     calls = [request("send_mail", CHANGES, call_id=f"c{number}", to=f"{number}") for number in range(20)]
     for asked in await asyncio.gather(*map(keeper.decide, calls)):
@@ -244,7 +244,7 @@ async def test_twenty_approvals_run_twenty_calls_each_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "effects", "covered", "not_covered", "told"),
+    ("arguments", "effects", "covered", "not_covered", "description"),
     [
         (MAIL, CHANGES, {"to": "eve@example.com"}, None, "every call of send_mail"),
         (
@@ -257,17 +257,17 @@ async def test_twenty_approvals_run_twenty_calls_each_its_own() -> None:
         ),
     ],
 )  # fmt: skip
-async def test_always_covers_what_the_card_has_said_and_no_more(
+async def test_always_covers_what_the_card_said_and_no_more(
     arguments: dict[str, Any],
     effects: frozenset[Effect],
     covered: dict[str, Any],
     not_covered: dict[str, Any] | None,
-    told: str,
+    description: str,
 ) -> None:
     keeper = gate(Policy(()))
     asked = await keeper.decide(request("send_mail", effects, **arguments))
     assert isinstance(asked, Deferred)
-    assert asked.grant_description == told
+    assert asked.grant_description == description
     keeper.grants.add(approval(asked, widens=True))
     for allowed in (arguments, covered, covered):
         assert isinstance(await keeper.decide(request("send_mail", effects, **allowed)), Allowed)
@@ -287,7 +287,7 @@ async def test_always_covers_what_the_card_has_said_and_no_more(
         "git commit -m 'unclosed",
     ],
 )  # fmt: skip
-async def test_always_for_a_command_does_not_cover_what_hides_behind_its_beginning(command: str) -> None:
+async def test_always_for_a_command_does_not_cover_what_is_hidden_after_its_first_words(command: str) -> None:
     keeper = gate(Policy(()))
     keeper.grants.add(Grant("prefix", "shell", "anna", "c1", 2_000, prefix="git commit"))
     assert isinstance(await keeper.decide(request("shell", RUNS, command="git commit -m x")), Allowed)

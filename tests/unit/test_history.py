@@ -1,4 +1,4 @@
-"""A repaired conversation: every call answered once, directly after it, and nothing else called an answer."""
+"""A repaired conversation: every call has exactly one result, directly after it, and there are no other results."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def test_a_second_result_for_one_call_is_left_out() -> None:
     ]
 
 
-def test_calls_that_share_an_id_are_told_apart_with_their_results() -> None:
+def test_calls_that_share_an_id_get_ids_of_their_own_with_their_results() -> None:
     one, two = call("one", "x"), call("two", "x")
     messages = repaired([assistant(None, [one, two]), tool_message(one, "1"), tool_message(two, "2")])
     assert [item.id for item in messages[0].tool_calls] == ["x", "x_2"]
     assert [(message.tool_call_id, message.content) for message in messages[1:]] == [("x", "1"), ("x_2", "2")]
 
 
-def test_an_id_that_comes_again_in_a_later_turn_is_no_clash() -> None:
+def test_an_id_may_be_used_again_in_a_later_turn() -> None:
     a = call("a", "call_0")
     turn = [assistant(None, [a]), tool_message(a, "1")]
     assert repaired([*turn, *turn]) == [*turn, *turn]

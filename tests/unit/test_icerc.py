@@ -1,4 +1,4 @@
-"""The card: the model's words stay words, and the rest is computed."""
+"""The card: the model's words cannot act as anything else, and the rest is computed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_card_has_the_documented_shape_and_comes_back_from_it() -> None:
 @pytest.mark.parametrize(
     "data", [{}, {**DOCUMENTED, "risk_assessment": "low"}, {**DOCUMENTED, "risk_assessment": {"level": "none"}}]
 )
-def test_what_is_no_card_is_refused(data: dict[str, Any]) -> None:
+def test_data_that_is_not_a_card_is_refused(data: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="card"):
         ICERC.from_dict(data)
 
@@ -53,7 +53,7 @@ def test_a_models_brief_is_read_as_dict_or_text(brief: Any, expected: Brief) -> 
     assert Brief.read(brief) == expected
 
 
-def test_a_model_that_says_read_only_of_a_destructive_command_is_shown_as_what_it_does() -> None:
+def test_a_destructive_command_is_shown_as_what_it_does_when_the_model_calls_it_read_only() -> None:
     lie = Brief.read(
         "Intent: List files, read only\nCommand: ls\nExpected Outcome: nothing changes\nRisk Assessment: low, read only"
     )

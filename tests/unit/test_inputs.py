@@ -1,4 +1,4 @@
-"""What a caller sent, as a model sees it."""
+"""The messages of a request, as a model sees them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from task.conversation.state import TurnState
 CSV = Attachment("text/csv", "report.csv", url="files/b/report.csv")
 
 
-def test_attached_files_stand_at_the_end_of_the_message_with_their_urls() -> None:
+def test_attached_files_are_listed_at_the_end_of_the_message_with_their_urls() -> None:
     message = user_message(Incoming(Role.USER, "What is the top sale?", (CSV,)))
     assert message.content == ("What is the top sale?\n\nAttached files:\n- report.csv (text/csv): files/b/report.csv")
 

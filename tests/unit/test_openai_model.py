@@ -57,7 +57,7 @@ def folded(answer: list[Delta]) -> Accumulator:
 
 
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
-async def test_every_look_of_a_stream_gives_the_same_answer(session: aiohttp.ClientSession, look: Framing) -> None:
+async def test_every_variant_of_a_stream_gives_the_same_answer(session: aiohttp.ClientSession, look: Framing) -> None:
     reply = says("Größe ", "🙂: ", usage=Usage(12, 3)) & wants("calculator", expression="25*47") & wants("clock")
     async with openai_upstream(framed(reply, look)) as peer:
         answer = folded(await deltas(session, peer))
@@ -122,11 +122,11 @@ async def test_azure_gets_its_key_header_and_api_version(session: aiohttp.Client
         ("http://h/openai/v1", "2", "http://h/openai/v1/chat/completions"),
     ],
 )
-def test_the_address_of_completions_keeps_a_query(base_url: str, version: str | None, url: str) -> None:
+def test_the_completions_address_keeps_a_query(base_url: str, version: str | None, url: str) -> None:
     assert completions_url(base_url, version) == url
 
 
-async def test_every_way_of_cutting_calls_survives_the_wire(session: aiohttp.ClientSession) -> None:
+async def test_calls_survive_however_the_stream_is_split(session: aiohttp.ClientSession) -> None:
     random = Random(3)
     streams = [random_stream(random) for _ in range(60)]
     async with openai_upstream(*(fragments(stream) for stream in streams)) as peer:
@@ -152,7 +152,7 @@ async def test_other_contents_of_a_delta_are_read(
         assert await deltas(session, peer) == [expected, Finish("stop")]
 
 
-async def test_a_torn_last_line_after_the_finish_does_no_harm(session: aiohttp.ClientSession) -> None:
+async def test_an_incomplete_last_line_after_the_finish_is_ignored(session: aiohttp.ClientSession) -> None:
     chunk = b'data: {"choices": [{"delta": {"content": "ok"}, "finish_reason": "stop"}]}\n\ndata: {"usa'
     async with openai_upstream(Answer((chunk,))) as peer:
         assert await deltas(session, peer) == [TextDelta("ok"), Finish("stop")]
@@ -170,7 +170,7 @@ SAID = b'data: {"object": "error", "message": "too many tokens", "code": 400}\n\
 
 
 @pytest.mark.parametrize("after", [HANG, RESET])
-async def test_what_happens_after_done_does_no_harm(session: aiohttp.ClientSession, after: Part) -> None:
+async def test_what_happens_after_done_is_ignored(session: aiohttp.ClientSession, after: Part) -> None:
     async with openai_upstream(Answer((STOP, b"data: [DONE]\n\n", STOP, after))) as peer:
         assert await deltas(session, peer) == [TextDelta("ok"), Finish("stop")]
 
@@ -188,7 +188,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("body", "code", "status"), ENDS.values(), ids=ENDS)
-async def test_what_is_no_whole_answer_is_an_error(
+async def test_an_incomplete_answer_is_an_error(
     session: aiohttp.ClientSession, body: bytes, code: str | None, status: int | None
 ) -> None:
     async with openai_upstream(Answer((body,))) as peer:
@@ -197,7 +197,7 @@ async def test_what_is_no_whole_answer_is_an_error(
     assert (caught.value.code, caught.value.status_code) == (code, status)
 
 
-async def test_an_endless_event_is_an_error_and_closes_the_answer() -> None:
+async def test_an_endless_event_is_an_error_and_ends_the_answer() -> None:
     closed = asyncio.Event()
 
     async def endless() -> AsyncGenerator[bytes]:
@@ -215,7 +215,7 @@ async def test_an_endless_event_is_an_error_and_closes_the_answer() -> None:
 @pytest.mark.parametrize(
     "address", ["localhost:8080/v1", "example", "http:///v1", "http://127.0.0.1:99999/v1", "ftp://h"]
 )
-async def test_an_address_that_is_none_is_named_as_such(session: aiohttp.ClientSession, address: str) -> None:
+async def test_an_invalid_address_is_reported_as_such(session: aiohttp.ClientSession, address: str) -> None:
     model = OpenAIChatModel(session, address, "sk-test", "m")
     with pytest.raises(ProviderError, match="address, key or a header is not valid"):
         assert [delta async for delta in model.stream([user("hi")], [], ModelOptions())]

@@ -1,4 +1,4 @@
-"""What was announced against what happened."""
+"""The announced outcome is compared with the actual one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Approving:
         return Allowed("once", ICERC("", request.call.name, request.brief.expected_outcome))
 
 
-async def test_what_is_not_as_approved_stands_in_the_stage_and_in_the_result() -> None:
+async def test_an_outcome_other_than_approved_is_shown_in_the_stage_and_in_the_result() -> None:
     async def fail() -> str:
         raise ToolError("the disc is full")
 
@@ -58,9 +58,9 @@ async def test_what_is_not_as_approved_stands_in_the_stage_and_in_the_result() -
     said = json.dumps({"expected_outcome": "3 files are deleted"})
     calls = [ToolCall("a", FunctionCall("purge", said)), ToolCall("b", FunctionCall("save", said))]
     purged, saved = await box.call_all(calls, choice, CALLER)
-    told = [getattr(result, "content", "") for result in (purged, saved)]
-    assert told[0].endswith(
+    texts = [getattr(result, "content", "") for result in (purged, saved)]
+    assert texts[0].endswith(
         "[Not as the user approved it. The outcome is not what was expected: announced 3, the result says 4812.]"
     )
-    assert "The call failed. Expected was: 3 files are deleted" in told[1]
+    assert "The call failed. Expected was: 3 files are deleted" in texts[1]
     assert ["**Not as approved:**" in stage.content for stage in choice.stages] == [True, True]

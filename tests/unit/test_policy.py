@@ -1,4 +1,4 @@
-"""Rules: which one decides, and which ones never can."""
+"""Rules: which one decides, and which ones can never decide."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ R, W = frozenset({Effect.READ}), frozenset({Effect.WRITE})
         (Rule("deny", known_url=False), True),
     ],
 )
-def test_a_rule_allows_only_the_whole_of_a_call_and_forbids_for_a_part_of_it(rule: Rule, fits: bool) -> None:
+def test_a_rule_allows_a_whole_call_only_and_denies_for_a_part_of_it(rule: Rule, fits: bool) -> None:
     urls = ["https://a.example/", "https://evil.example/"]
     call = facts("github__push", CHANGES, paths=["docs/a.md", "keys/b.pem"], urls=urls)
     assert rule.fits(call) is fits
 
 
-def test_the_first_rule_that_fits_decides_and_a_denial_always() -> None:
+def test_the_first_rule_that_fits_decides_but_a_denial_always_wins() -> None:
     ask, allow, deny = Rule("ask", tool="a*"), Rule("allow"), Rule("deny", tool="*x")
     policy = Policy((ask, allow, deny))
     assert policy.first(facts("ab", READS)) == ask
@@ -69,13 +69,13 @@ def test_the_first_rule_that_fits_decides_and_a_denial_always() -> None:
         (list(DEFAULT_RULES), {}),
     ],
 )
-def test_rules_that_others_hide_are_named(rules: list[Rule], dead: dict[int, str]) -> None:
+def test_rules_that_other_rules_hide_are_reported(rules: list[Rule], dead: dict[int, str]) -> None:
     found = {rule.number: rule.reason for rule in dead_rules(rules)}
     assert found.keys() == dead.keys()
     assert all(dead[number] in reason for number, reason in found.items())
 
 
-def test_rules_for_tools_that_do_not_exist_are_named_where_all_tools_are_known() -> None:
+def test_rules_for_unknown_tools_are_reported_if_all_tools_are_known() -> None:
     rules = [Rule("allow", tool="serach"), Rule("deny", tool="del*"), Rule("ask", tool="cal*")]
     assert [dead.number for dead in dead_rules(rules, ["calculator", "search"])] == [1, 2]
     assert dead_rules(rules) == []
@@ -124,12 +124,12 @@ def test_the_settings_can_name_the_only_tools_and_leave_the_products_rules_out()
         "[{]",
     ],
 )
-def test_a_rule_that_cannot_be_meant_stops_the_start(rules: str) -> None:
+def test_a_nonsensical_rule_stops_the_start(rules: str) -> None:
     with pytest.raises(SettingsError, match="AGENT_PERMISSIONS__RULES"):
         load_settings(environ={"AGENT_PERMISSIONS__RULES": rules})
 
 
-def test_rules_can_stand_in_the_yaml_file(tmp_path: Any) -> None:
+def test_rules_can_be_written_in_the_yaml_file(tmp_path: Any) -> None:
     file = tmp_path / "agent.yaml"
     file.write_text("permissions:\n  rules:\n    - {action: ask, tool: 'fetch_*', host: '*.internal'}\n")
     first = policy_of(load_settings(file, environ={})).rules[0]

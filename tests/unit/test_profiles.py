@@ -48,7 +48,7 @@ def written(
         ("claude-3o1", None, "generic"),
     ],
 )
-def test_address_and_name_tell_the_profile(model: str, base_url: str | None, name: str) -> None:
+def test_address_and_name_determine_the_profile(model: str, base_url: str | None, name: str) -> None:
     assert profile_for(model, base_url).name == name
 
 
@@ -57,7 +57,7 @@ def test_settings_can_name_every_profile() -> None:
     assert {"generic", "openai", "reasoning", "azure", "gemini", "anthropic", "deepseek"} <= set(PROFILES)
 
 
-def test_a_plain_request_asks_for_a_stream_with_usage_and_holds_no_nulls() -> None:
+def test_a_plain_request_asks_for_a_stream_with_usage_and_contains_no_nulls() -> None:
     assert written() == {
         "model": "m",
         "messages": [
@@ -72,7 +72,7 @@ def test_a_plain_request_asks_for_a_stream_with_usage_and_holds_no_nulls() -> No
     }
 
 
-def test_options_travel_under_their_names_and_extra_as_it_is() -> None:
+def test_options_are_sent_under_their_names_and_extra_as_it_is() -> None:
     options = ModelOptions(
         temperature=0.0, top_p=0.9, max_tokens=7, stop=["x"], seed=1, tool_choice="auto", reasoning_effort="low",
         extra={"user": "u", "response_format": {"type": "json_object"}, "logit_bias": None},
@@ -84,7 +84,7 @@ def test_options_travel_under_their_names_and_extra_as_it_is() -> None:
     }  # fmt: skip
 
 
-def test_without_tools_nothing_speaks_of_tools() -> None:
+def test_a_request_without_tools_does_not_mention_tools() -> None:
     sent = written(tools=(), options=ModelOptions(tool_choice="none", extra={"parallel_tool_calls": False}))
     assert not {"tools", "tool_choice", "parallel_tool_calls"} & sent.keys()
 
@@ -113,7 +113,7 @@ def test_calls_for_gemini_carry_the_stand_in_for_its_signature() -> None:
 
 
 @pytest.mark.parametrize(
-    ("profile", "reasoning", "told"),
+    ("profile", "reasoning", "expected"),
     [
         (GENERIC, "hm", None),
         (THINKING, "hm", "hm"),
@@ -124,12 +124,12 @@ def test_calls_for_gemini_carry_the_stand_in_for_its_signature() -> None:
     ids=lambda value: getattr(value, "name", value),
 )
 def test_reasoning_is_sent_back_beside_calls_where_the_provider_needs_it(
-    profile: Profile, reasoning: str | None, told: str | None
+    profile: Profile, reasoning: str | None, expected: str | None
 ) -> None:
     thought = Message(Role.ASSISTANT, None, tool_calls=(CALL,), reasoning_content=reasoning)
     spoken = Message(Role.ASSISTANT, "Done.", reasoning_content="hm")
     sent = written(profile, [user("Go"), thought, tool_message(CALL, "ok"), spoken])["messages"]
-    assert sent[1].get("reasoning_content") == told
+    assert sent[1].get("reasoning_content") == expected
     assert "reasoning_content" not in sent[3]
 
 

@@ -1,4 +1,4 @@
-"""Pruning: what goes are whole turns, what stays is a conversation that a model accepts."""
+"""Pruning drops whole turns and leaves a conversation that a model accepts."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_tokens_limit_as_messages_do() -> None:
     assert sum(map(message_tokens, kept)) <= 200
 
 
-def test_results_that_nobody_has_read_yet_are_shortened_not_dropped() -> None:
+def test_results_that_the_model_has_not_seen_are_shortened_not_dropped() -> None:
     messages = [system("S"), user("goal"), *step("a", result="head " + "x" * 100_000 + " tail", calls=4)]
     kept = pruned(messages, Budget(tokens=6000))
     assert len(kept) == len(messages)
@@ -87,7 +87,7 @@ def test_the_users_own_words_stay_even_over_the_budget() -> None:
     assert texts(pruned(messages, Budget(messages=1, tokens=10))) == ["S", "x" * 10_000]
 
 
-def test_a_cut_tells_what_went_and_where_it_stood() -> None:
+def test_a_cut_has_what_was_dropped_and_where_it_was() -> None:
     messages = [system("S"), *turn("1"), *turn("2"), user("now")]
     part = cut(messages, Budget(messages=3))
     assert texts(list(part.dropped)) == ["answer 1", "question 2", "answer 2"]
@@ -103,7 +103,7 @@ def test_a_conversation_of_2000_messages_is_fast() -> None:
     assert (process_time() - started) / 50 < 0.05
 
 
-def test_estimates_are_on_the_safe_side_and_a_pictures_data_is_no_text() -> None:
+def test_estimates_are_on_the_safe_side_and_a_pictures_data_does_not_count_as_text() -> None:
     assert text_tokens("four bytes make a token in most prose") == 12
     assert text_tokens("Документ") == text_tokens("d" * 16)
     picture = user([{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 10**6}}])

@@ -120,7 +120,7 @@ def test_any_other_text_decides_nothing(text: str) -> None:
         "deny\u200b",
     ],
 )
-def test_look_alike_letters_and_invisible_signs_decide_nothing(text: str) -> None:
+def test_look_alike_letters_and_invisible_characters_decide_nothing(text: str) -> None:
     assert read_reply(text, None, 2) is None
 
 
@@ -147,7 +147,7 @@ def test_buttons_decide_by_their_numbers(value: Any, verdicts: tuple[Verdict, ..
     assert read_reply("", value, 2) == verdicts
 
 
-def test_words_and_buttons_must_say_the_same() -> None:
+def test_words_and_buttons_must_agree() -> None:
     assert read_reply("approve", {"decision": 1}, 1) == (YES,)
     assert read_reply("deny because it is late", {"decision": 3}, 1) == (reason("it is late"),)
     assert read_reply(CHECKED_TEXT, {"decision": 4, "calls": ["1"]}, 2) == (YES, REST)

@@ -1,4 +1,4 @@
-"""Risk: computed from what a call would do, however it is written."""
+"""The risk is computed from what a call would do, however it is written."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_a_destructive_command_is_found_wherever_it_hides(command: str) ->
         ("LD_PRELOAD=./x.so ls", "medium", "sets the variable LD_PRELOAD"),
     ],
 )
-def test_a_commands_risk_follows_from_what_it_does(command: str, level: str, detail: str) -> None:
+def test_a_commands_risk_depends_on_what_it_does(command: str, level: str, detail: str) -> None:
     risk = assessed(facts("shell_run", RUNS, command=command))
     assert (risk.level, detail in risk.details) == (level, True), risk
 
@@ -131,7 +131,7 @@ def test_other_calls_are_judged_by_name_hosts_paths_and_amounts(
     assert (risk.level, detail in risk.details) == (level, True), risk
 
 
-def test_an_address_that_the_model_made_up_is_worse_when_text_from_outside_is_there() -> None:
+def test_an_address_that_the_model_made_up_is_a_higher_risk_after_text_from_outside() -> None:
     clean = assessed(facts("fetch_page", SEARCHES, url="https://a.example/x"))
     tainted = assessed(facts("fetch_page", SEARCHES, after_search(), url="https://a.example/x"))
     assert (clean.level, tainted.level) == ("medium", "high")
@@ -146,7 +146,7 @@ def test_many_details_are_counted_instead_of_shown() -> None:
 @pytest.mark.parametrize(
     "command", ["echo " + "x" * LONGEST, "a\0b", "$(" * 5_000, "((((" * 3_000, "'" * 9_999, "{" * 4_000, "`" * 8_001]
 )
-def test_command_lines_made_to_break_the_reader_are_not_understood_instead_of_trusted(command: str) -> None:
+def test_command_lines_made_to_break_the_parser_count_as_not_understood(command: str) -> None:
     script = parsed(command)
     assert not script.understood or not script.exact
     assert not prefix_of(script)

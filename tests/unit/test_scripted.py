@@ -1,4 +1,4 @@
-"""The scripted model plays replies as they are written, in code or in YAML, and the demo says what it is."""
+"""The scripted model plays replies from code or YAML, and the demo is labelled as one."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_pauses_usage_reasoning_and_the_finish_reason_are_played() -> None
     assert clock.slept == [0.5, 0.5]
 
 
-async def test_an_error_breaks_the_answer_off_where_it_stands() -> None:
+async def test_an_error_interrupts_the_answer_at_its_place() -> None:
     model = ScriptedModel(says("Half") & fails(ProviderError("gone", status_code=500)))
     stream = aiter(model.stream(ASK, [], ModelOptions()))
     assert await anext(stream) == TextDelta("Half")
@@ -85,7 +85,7 @@ async def test_an_error_breaks_the_answer_off_where_it_stands() -> None:
         await anext(stream)
 
 
-async def test_a_script_at_its_end_says_so() -> None:
+async def test_a_script_without_a_further_reply_reports_an_error() -> None:
     with pytest.raises(ProviderError, match="no reply number 1"):
         await deltas(ScriptedModel())
 
@@ -105,7 +105,7 @@ rules:
 """
 
 
-async def test_a_script_file_holds_replies_and_rules(tmp_path: Path) -> None:
+async def test_a_script_file_contains_replies_and_rules(tmp_path: Path) -> None:
     path = tmp_path / "script.yaml"
     path.write_text(SCRIPT, encoding="utf-8")
     model = ScriptedModel.from_file(path, sleep=FakeClock(runs=True).sleep)
@@ -163,7 +163,7 @@ async def test_the_demo_calls_the_tool_that_fits_each_attachment() -> None:
         ("What is 25*47? calculator!", ["calculator", "file_content_extraction_tool"]),
     ],
 )
-async def test_the_demo_lists_the_tools_where_none_fits_whatever_the_words(text: str, tools: list[str]) -> None:
+async def test_the_demo_lists_the_tools_if_none_fits_whatever_the_words(text: str, tools: list[str]) -> None:
     said, calls = await answer(demo(), [user(text)], offered(*tools))
     assert calls == []
     assert "I am a scripted demo, not a real model" in said

@@ -1,4 +1,4 @@
-"""Tokens of models that tools ask belong to the run."""
+"""Tokens of models that tools call count for the run."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ async def test_they_count_for_the_limit_of_tokens() -> None:
     assert outcome.limit == "the limit of 500 tokens"
 
 
-async def test_tokens_that_a_deployment_tells_are_in_the_usage() -> None:
-    told = {"choices": [], "usage": {"prompt_tokens": 30, "completion_tokens": 4}}
-    parts = [chunk({"content": "Ja"}), chunk({}, "stop"), b"data: " + json.dumps(told).encode() + b"\n\n", DONE]
+async def test_tokens_that_a_deployment_reports_are_in_the_usage() -> None:
+    usage = {"choices": [], "usage": {"prompt_tokens": 30, "completion_tokens": 4}}
+    parts = [chunk({"content": "Ja"}), chunk({}, "stop"), b"data: " + json.dumps(usage).encode() + b"\n\n", DONE]
     spec = DeploymentSpec("translate", "Translates.", "translator", prompt="text")
     model = ScriptedModel(wants("translate", text="Yes"), says("Ja.", usage=Usage(10, 1)))
     async with peer(streams(*parts)) as deployment:
@@ -64,7 +64,7 @@ async def test_tokens_that_a_deployment_tells_are_in_the_usage() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "behind"),
+    ("reported", "behind"),
     [
         ([("big", 20, 4)], {"big": Usage(20, 4), "translator": Usage(10, 0)}),
         ([("big", 10, 0), ("big", 20, 4)], {"big": Usage(30, 4)}),
@@ -74,9 +74,9 @@ async def test_tokens_that_a_deployment_tells_are_in_the_usage() -> None:
         ("nothing", {"translator": Usage(30, 4)}),
     ],
 )
-async def test_models_that_a_deployment_has_asked_are_told_apart(told: Any, behind: dict[str, Usage]) -> None:
+async def test_usage_is_split_by_the_models_that_a_deployment_called(reported: Any, behind: dict[str, Usage]) -> None:
     names = ("model", "prompt_tokens", "completion_tokens")
-    per_model = [dict(zip(names, row, strict=False)) if isinstance(row, tuple) else row for row in told]
+    per_model = [dict(zip(names, row, strict=False)) if isinstance(row, tuple) else row for row in reported]
     usage = {"prompt_tokens": 30, "completion_tokens": 4}
     last = chunk({}, "stop", usage=usage, statistics={"usage_per_model": per_model})
     spec = DeploymentSpec("translate", "Translates.", "translator", prompt="text")

@@ -1,4 +1,4 @@
-"""Server-sent events come out whole wherever their bytes were cut."""
+"""Server-sent events are parsed correctly wherever their bytes were split."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def payloads(*pieces: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
-def test_events_cut_at_any_byte_come_out_whole(look: bytes) -> None:
+def test_events_split_at_any_byte_come_out_whole(look: bytes) -> None:
     stream = look % (FIRST, SECOND)
     expected = [FIRST, SECOND, DONE]
     assert payloads(stream) == expected
@@ -43,7 +43,7 @@ def test_events_cut_at_any_byte_come_out_whole(look: bytes) -> None:
         assert payloads(stream[:cut], stream[cut:]) == expected, f"cut at {cut}"
 
 
-def test_an_event_leaves_with_the_bytes_that_complete_it() -> None:
+def test_an_event_is_returned_with_the_bytes_that_complete_it() -> None:
     reader = SseReader()
     assert reader.feed(b"data: 1\n\ndata: 2\n") == [b"1"]
     assert reader.feed(b"\ndata: 3\n\n") == [b"2", b"3"]

@@ -1,4 +1,4 @@
-"""The hidden state: what we wrote comes back, what others wrote does not."""
+"""The hidden state: what we wrote is restored, what others wrote is refused."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def test_a_state_comes_back_as_it_was_after_a_trip_through_json() -> None:
     assert SEAL.unpack(json.loads(json.dumps(SEAL.pack(TURN, "user-1"))), "user-1") == TURN
 
 
-def test_the_history_stands_under_its_documented_key_without_any_index() -> None:
+def test_the_history_is_under_its_documented_key_without_any_index() -> None:
     state = SEAL.pack(TURN, "user-1")
     assert TOOL_CALL_HISTORY_KEY == "tool_call_history"
     assert [item["role"] for item in state[TOOL_CALL_HISTORY_KEY]] == ["assistant", "tool"]
     assert '"index"' not in json.dumps(state)
 
 
-def test_a_state_survives_a_chat_that_knows_one_kind_of_number() -> None:
+def test_a_state_survives_a_chat_with_a_single_number_type() -> None:
     grants = ({"tool": "write", "expires": 1_900_000_000.0},)
     state = SEAL.pack(TurnState(grants=grants, expires=1_800_000_000), "user-1")
     assert not [value for value in state.values() if isinstance(value, float)]
@@ -105,7 +105,7 @@ def test_unknown_keys_are_ignored() -> None:
     assert SEAL.unpack({**SEAL.pack(TURN, "user-1"), "of another program": 1}, "user-1") == TURN
 
 
-def test_a_large_history_is_shortened_the_longest_results_first() -> None:
+def test_a_large_history_is_shortened_from_the_longest_results_on() -> None:
     small, calls = tool_message(CALL, "short"), [assistant(None, [CALL])]
     large = [tool_message(CALL, f"{number}" * 39_000) for number in range(9)]
     state = SEAL.pack(TurnState((*calls, small, *large)), "user-1")
@@ -121,9 +121,9 @@ def test_only_calls_and_results_are_kept_the_chat_keeps_the_rest() -> None:
 
 
 @pytest.mark.parametrize("state", [None, {}, {"pending": "all"}, {"pending": {"a": 1}}])
-def test_what_is_no_state_of_ours_says_that_nothing_waits(state: dict[str, Any] | None) -> None:
+def test_a_state_of_another_program_has_no_waiting_calls(state: dict[str, Any] | None) -> None:
     assert waits(state) == 0
 
 
-def test_a_state_tells_how_many_calls_wait_also_to_those_who_cannot_check_it() -> None:
+def test_the_number_of_waiting_calls_is_readable_without_the_key() -> None:
     assert waits(SEAL.pack(TURN, "user-1")) == 1

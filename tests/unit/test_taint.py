@@ -1,4 +1,4 @@
-"""What the live conversation tells the gate: whose text is in it, and which URLs stand in it literally."""
+"""What the gate sees of a conversation: whether it contains text from outside, and which URLs it vouches for."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_file_that_the_model_had_written_vouches_for_nothing() -> None:
     assert view(user("Read files/b/x.txt"), *wrote, *read).knows(URL)
 
 
-def test_a_page_that_was_found_vouches_for_what_it_links_to() -> None:
+def test_a_page_from_a_search_vouches_for_its_links() -> None:
     found = after_search("URL: https://a.example/ x")
     page = turn("fetch_page", {"url": "https://a.example/"}, f"Next: {URL}")
     made_up = turn("fetch_page", {"url": "https://b.example/"}, f"Next: {URL}")
@@ -89,7 +89,7 @@ def test_a_page_that_was_found_vouches_for_what_it_links_to() -> None:
         ("", False),
     ],
 )
-def test_a_url_stands_in_a_text_only_as_a_whole(text: str, stands: bool) -> None:
+def test_a_url_is_in_a_text_only_as_a_whole(text: str, stands: bool) -> None:
     assert stands_in(URL, text) is stands
 
 
@@ -108,7 +108,7 @@ def test_a_url_stands_in_a_text_only_as_a_whole(text: str, stands: bool) -> None
         ({"url": "my long question"}, []),
     ],
 )
-def test_the_urls_of_a_call_are_found_wherever_they_stand(arguments: dict[str, object], urls: list[str]) -> None:
+def test_the_urls_of_a_call_are_found_wherever_they_are(arguments: dict[str, object], urls: list[str]) -> None:
     assert list(urls_in(arguments)) == urls
 
 
@@ -123,11 +123,11 @@ def test_the_urls_of_a_call_are_found_wherever_they_stand(arguments: dict[str, o
         ("https://[broken", "https://[broken"),
     ],
 )
-def test_the_host_of_a_url_is_the_one_it_leads_to(url: str, host: str) -> None:
+def test_the_host_of_a_url_is_the_one_it_points_to(url: str, host: str) -> None:
     assert host_of(url) == host
 
 
-def test_chains_of_results_made_to_take_forever_are_looked_through_at_once() -> None:
+def test_chains_of_results_made_to_take_forever_are_searched_quickly() -> None:
     urls = [f"https://a.example/{number}" for number in range(60)]
     messages = [user("Go")]
     for number, url in enumerate(urls):

@@ -1,4 +1,4 @@
-"""Requests are tried again only before the answer's first byte, and a connection serves again only after its end."""
+"""Requests are retried only before the answer's first byte, and a connection is reused only after the answer's end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def answer(session: aiohttp.ClientSession, request: Post, clock: FakeClock
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
-async def test_passing_failures_are_tried_again(session: aiohttp.ClientSession, status: int) -> None:
+async def test_temporary_failures_are_retried(session: aiohttp.ClientSession, status: int) -> None:
     clock = FakeClock(runs=True)
     async with openai_upstream(http_error(status), http_error(status), says("1175")) as peer:
         assert b"1175" in await answer(session, post(peer), clock)
@@ -79,34 +79,34 @@ async def test_an_exhausted_quota_is_final(session: aiohttp.ClientSession) -> No
     assert len(peer.requests) == 1
 
 
-async def test_retry_after_is_waited_for(session: aiohttp.ClientSession) -> None:
+async def test_retry_after_is_honoured(session: aiohttp.ClientSession) -> None:
     clock = FakeClock(runs=True)
     async with openai_upstream(http_error(429, retry_after=7), says("1175")) as peer:
         assert b"1175" in await answer(session, post(peer), clock)
     assert clock.slept == [7.0]
 
 
-async def test_a_retry_after_beyond_patience_ends_the_trying(session: aiohttp.ClientSession) -> None:
+async def test_a_retry_after_beyond_patience_ends_the_retries(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(http_error(429, retry_after=3600), says("never")) as peer:
         with pytest.raises(ProviderError) as caught:
             await answer(session, post(peer))
     assert (caught.value.retry_after, len(peer.requests)) == (3600, 1)
 
 
-async def test_a_connection_cut_before_the_first_byte_is_tried_again(session: aiohttp.ClientSession) -> None:
+async def test_a_connection_lost_before_the_first_byte_is_retried(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(Answer((RESET,)), broken_off(says("x"), chunks=0), says("1175")) as peer:
         assert b"1175" in await answer(session, post(peer))
     assert len(peer.requests) == 3
 
 
-async def test_a_connection_cut_after_the_first_byte_is_not(session: aiohttp.ClientSession) -> None:
+async def test_a_connection_lost_after_the_first_byte_is_not_retried(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(broken_off(says("1175"), chunks=2), says("never")) as peer:
         with pytest.raises(ProviderError) as caught:
             await answer(session, post(peer))
     assert (caught.value.code, len(peer.requests)) == (INTERRUPTED, 1)
 
 
-async def test_nobody_listening_is_a_connection_failure(session: aiohttp.ClientSession) -> None:
+async def test_a_refused_connection_is_a_connection_failure(session: aiohttp.ClientSession) -> None:
     async with openai_upstream() as peer:
         gone = post(peer)
     clock = FakeClock(runs=True)
@@ -116,7 +116,7 @@ async def test_nobody_listening_is_a_connection_failure(session: aiohttp.ClientS
     assert "127.0.0.1" not in str(caught.value)
 
 
-async def test_silence_becomes_an_error_and_is_not_tried_again() -> None:
+async def test_silence_becomes_an_error_and_is_not_retried() -> None:
     async with (
         openai_upstream(never_answering(), hanging(says("1175"), chunks=2)) as peer,
         new_session(0.05) as session,
@@ -139,14 +139,16 @@ async def test_cancelling_closes_the_connection_at_once(session: aiohttp.ClientS
                 await task
 
 
-async def test_leaving_the_answer_early_closes_the_connection(session: aiohttp.ClientSession) -> None:
+async def test_closing_the_answer_early_closes_the_connection(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(hanging(says("1175"), chunks=2)) as peer:
         async with aclosing(answer_bytes(session, *post(peer), Retries())) as pieces:
             await anext(pieces)
         await peer.disconnected(1, within=1.0)
 
 
-async def test_whole_answers_and_errors_leave_the_connection_for_the_next(session: aiohttp.ClientSession) -> None:
+async def test_complete_answers_and_errors_leave_the_connection_for_the_next_request(
+    session: aiohttp.ClientSession,
+) -> None:
     async with openai_upstream(says("1"), http_error(429), says("2"), says("3")) as peer:
         for _ in range(3):
             await answer(session, post(peer))
@@ -168,7 +170,7 @@ async def test_a_body_of_megabytes_arrives_whole(session: aiohttp.ClientSession)
     assert peer.requests[0].last["content"] == text
 
 
-async def test_a_redirect_does_not_carry_the_key_away(session: aiohttp.ClientSession) -> None:
+async def test_a_redirect_does_not_get_the_key(session: aiohttp.ClientSession) -> None:
     async with openai_upstream() as other:
         redirect = Answer(status=307, headers={"Location": f"{other.url}/chat/completions"})
         async with openai_upstream(redirect) as peer:

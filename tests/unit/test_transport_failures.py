@@ -1,4 +1,4 @@
-"""What providers say about failures becomes a ProviderError that people can read and code can act on."""
+"""A provider's failure becomes a ProviderError that people can read and code can act on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from task.llm.failures import CONTEXT_LENGTH, http_failure, retry_after, stream_
 NOW = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
 
 
-def test_openai_error_objects_keep_code_and_words() -> None:
+def test_openai_error_objects_keep_code_and_message() -> None:
     body = {"error": {"message": "Slow down", "type": "requests", "param": None, "code": "rate_limit_exceeded"}}
     error = http_failure(429, json.dumps(body).encode(), {"Retry-After": "7"}, ())
     assert (error.status_code, error.code, error.text, error.retry_after) == (
@@ -93,7 +93,7 @@ def test_an_error_in_a_stream_is_a_500_unless_it_names_another(error: object, st
     assert stream_failure(error).status_code == status
 
 
-def test_words_meant_for_people_are_kept() -> None:
+def test_a_message_meant_for_people_is_kept() -> None:
     assert stream_failure({"message": "x", "display_message": "Try later."}).display_message == "Try later."
 
 
@@ -111,5 +111,5 @@ def test_words_meant_for_people_are_kept() -> None:
         ("", None),
     ],
 )
-def test_retry_after_holds_seconds_or_a_date(value: str, seconds: float | None) -> None:
+def test_retry_after_contains_seconds_or_a_date(value: str, seconds: float | None) -> None:
     assert retry_after({"Retry-After": value}, NOW) == seconds

@@ -1,4 +1,4 @@
-"""The context window: what is sent to a model fits it, and what it refuses as too long is sent shorter once."""
+"""The context window: requests fit the model, and one that is refused as too long is sent shorter once."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def tokens(messages: list[Message]) -> int:
 
 
 def window(limit: int | None) -> ContextWindow:
-    async def told() -> int | None:
+    async def listed() -> int | None:
         return limit
 
-    return ContextWindow(told)
+    return ContextWindow(listed)
 
 
 def too_long(text: str = "") -> Reply:
@@ -63,7 +63,7 @@ async def test_a_request_over_the_limit_is_pruned_and_the_conversation_stays_who
     assert len(messages) == before + 1
 
 
-async def test_a_short_conversation_asks_nobody_about_limits() -> None:
+async def test_a_short_conversation_needs_no_limit() -> None:
     async def nobody() -> int | None:
         raise AssertionError("asked")
 
@@ -100,7 +100,7 @@ async def test_a_refusal_as_too_long_is_answered_with_a_shorter_request(text: st
     refused, again, later = map(tokens, model.requests)
     assert outcome.status == "finished"
     assert again <= at_most * refused + NOTE_TOKENS
-    assert later <= at_most * refused + NOTE_TOKENS, "what the provider told holds for the rest of the run"
+    assert later <= at_most * refused + NOTE_TOKENS, "what the provider reported holds for the rest of the run"
 
 
 async def test_a_second_refusal_is_a_failure() -> None:
@@ -110,13 +110,13 @@ async def test_a_second_refusal_is_a_failure() -> None:
     assert outcome.error.code == CONTEXT_LENGTH
 
 
-async def test_what_cannot_be_shortened_is_not_sent_again() -> None:
+async def test_a_conversation_that_cannot_be_shortened_is_not_sent_again() -> None:
     model = ScriptedModel(too_long())
     outcome = await run(model, [system("S"), user("word " * 10_000)])
     assert (outcome.status, len(model.requests)) == ("failed", 1)
 
 
-async def test_other_failures_and_answers_that_have_begun_are_not_tried_again() -> None:
+async def test_other_failures_and_answers_that_have_started_are_not_retried() -> None:
     for reply in (fails(ProviderError("no", status_code=400)), says("Half an") & too_long()):
         model = ScriptedModel(reply)
         assert (await run(model, long_conversation())).status == "failed"
