@@ -19,25 +19,32 @@ OPENING = """\
 
 <!-- Written by `make docs` from task/settings/; change the descriptions there. -->
 
-A setting is read from the environment, then from `.env` in the working directory, then from a YAML file:
-`dial-agent.yaml` in the working directory, or the file that `AGENT_CONFIG` names. The first source that has it wins.
+The sources of a setting, first match wins:
+
+1. the environment
+2. `.env` in the working directory
+3. a YAML file: `dial-agent.yaml` in the working directory, or the file that `AGENT_CONFIG` names
+
 Lists and maps are written with commas (`a,b`; `name=value,name=value`) or as JSON.
 
-An unknown `AGENT_*` variable, an unknown YAML key or a malformed value stops the start with one line that names the
-setting and the fix, and exit code 2. `dial-agent doctor` checks the same without starting anything.
+An unknown `AGENT_*` variable, an unknown YAML key or a malformed value stops the start with exit code 2 and one line that
+names the setting and the fix. `dial-agent doctor` runs the same checks without starting anything.
 
-In a YAML file `${NAME}` stands for a variable of the environment or of `.env`, which must be set where it is used;
-`$${` stands for the characters. A file is refused when it has a key twice, contains itself or grows beyond bounds.
-The [framework's own keys](#the-frameworks-keys) work too.
+In a YAML file `${NAME}` is replaced by a variable of the environment or of `.env`, which must be set; write `$${` for the
+characters themselves. A file is refused if it repeats a key, contains itself or grows too large. The
+[framework's own keys](#the-frameworks-keys) are accepted too.
 """
 
 FRAMEWORK = """\
 ## The framework's keys
 
-A configuration file of the framework works unchanged. `llm.provider` (formerly `llm_provider`) chooses how the model is
-reached: {providers}. Only the chosen provider's section is used; `llm_settings` may hold one, or the keys themselves.
-`tool_timeout` is in milliseconds, `max_retries` does not count the first try, and `document_cache_enabled: false` keeps
-no document.
+A configuration file of the framework works unchanged:
+
+- `llm.provider` (formerly `llm_provider`) chooses how the model is reached: {providers}.
+- Only the chosen provider's section is used; `llm_settings` may hold one, or the keys themselves.
+- `tool_timeout` is in milliseconds.
+- `max_retries` does not count the first try.
+- `document_cache_enabled: false` caches no document.
 
 | key | setting |
 |---|---|
@@ -86,7 +93,7 @@ def _row(setting: Setting) -> str:
 def _default(setting: Setting) -> str:
     if SecretStr in (setting.field.annotation, *get_args(setting.field.annotation)):
         return "(secret)"
-    value: Any = setting.field.get_default(call_default_factory=True, validated_data={})
+    value: Any = setting.field.get_default()
     if isinstance(value, dict):
         value = ",".join(f"{name}={item}" for name, item in value.items())
     if isinstance(value, list):

@@ -38,7 +38,7 @@ from task.permissions.policy import DEFAULT_RULES, Policy, Rule
 from task.prompts import SYSTEM_PROMPT
 from task.settings import McpServerSettings, Settings, process_environment
 from task.settings.installation import installation_secret
-from task.settings.permissions import RuleSettings
+from task.settings.sections import RuleSettings
 from task.store.access import StoreAccess
 from task.tools.base import BaseTool
 from task.tools.calculator.calculator_tool import CalculatorTool

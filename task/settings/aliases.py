@@ -1,4 +1,4 @@
-"""Take over the framework's own configuration keys, and their older spellings, into the one settings tree."""
+"""Translate the framework's own configuration keys, and their older spellings, into the one settings tree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROVIDERS: Mapping[str, str | None] = {
     "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
     "anthropic": "https://api.anthropic.com/v1",
 }
-# What `llm`, and a provider's section in it, may hold, and the setting behind it.
+# The keys of `llm` and of a provider's section in it, and the setting of each.
 MODEL_KEYS: Mapping[str, str] = {
     "api_key": "openai_api_key",
     "base_url": "openai_base_url",
@@ -102,7 +102,7 @@ _CONVERTED: Mapping[str, Convert] = {
 
 @dataclass(slots=True)
 class Translated:
-    """A settings file in the tree's own names; `spelled` gives the file's name for a key where it is another one."""
+    """A settings file in the tree's own names; `spelled` has the file's name for a key where it is another one."""
 
     content: dict[str, Any] = field(default_factory=dict[str, Any])
     spelled: dict[str, str] = field(default_factory=dict[str, str])
@@ -123,7 +123,7 @@ class Translated:
 
 
 def translated(content: Mapping[str, Any], file: str) -> Translated:
-    """The file's content with every documented key where the tree has it.
+    """The file's content with every documented key in its place in the tree.
 
     Raises:
         SettingsError: a documented section holds an unknown key, or two keys set one thing differently.
@@ -174,24 +174,24 @@ def _converted(key: str, value: Any, file: str) -> Any:
 
 def _put_model(content: Mapping[str, Any], result: Translated, file: str) -> None:
     sections = {name: _section(content, name, file) for name in ("llm", "llm_settings")}
-    told = [("llm_provider", content["llm_provider"])] if "llm_provider" in content else []
-    told += [(f"{name}.provider", section["provider"]) for name, section in sections.items() if "provider" in section]
+    named = [("llm_provider", content["llm_provider"])] if "llm_provider" in content else []
+    named += [(f"{name}.provider", section["provider"]) for name, section in sections.items() if "provider" in section]
     provider = None
-    for key, value in told:
+    for key, value in named:
         provider = _provider(key, value, file)
         result.put("backend", "dial" if provider == "dial" else "openai", key, file)
     for name, section in sections.items():
         shared = {key: value for key, value in section.items() if key not in PROVIDERS and key != "provider"}
         _put_keys(shared, name, provider, result, file)
-        for other in section.keys() & PROVIDERS:  # what belongs to another provider is checked and not used
+        for other in section.keys() & PROVIDERS:  # another provider's section is checked and not used
             target = result if other == provider else Translated()
             _put_keys(_section(section, other, file), f"{name}.{other}", other, target, file)
     if provider is not None and (address := PROVIDERS[provider]) and "openai_base_url" not in result.content:
-        result.put("openai_base_url", address, told[0][0], file)
+        result.put("openai_base_url", address, named[0][0], file)
 
 
-def _put_keys(told: Mapping[str, Any], section: str, provider: str | None, result: Translated, file: str) -> None:
-    for name, value in told.items():
+def _put_keys(keys: Mapping[str, Any], section: str, provider: str | None, result: Translated, file: str) -> None:
+    for name, value in keys.items():
         key, target = f"{section}.{name}", MODEL_KEYS.get(name)
         if target is None:
             raise _unknown(key, [f"{section}.{known}" for known in (*MODEL_KEYS, "provider")], file)

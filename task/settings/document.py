@@ -1,4 +1,4 @@
-"""Read a YAML settings file: no duplicate keys, nothing that grows when it is read, `${VARIABLE}` filled in."""
+"""Read a YAML settings file: no duplicate keys, no alias bombs, `${VARIABLE}` filled in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _TooDeep(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """Stops at a depth that no settings have: deeper nesting takes the parser seconds, and then all of the stack."""
+    """Stops at a depth that no settings have: deeper nesting takes the parser seconds and exhausts the stack."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -43,7 +43,7 @@ def read_document(path: Path) -> dict[str, Any]:
     """A YAML file's mapping, without its empty keys.
 
     Raises:
-        SettingsError: the file cannot be read, is no YAML, holds no mapping, names a key twice, or is a bomb.
+        SettingsError: the file cannot be read, is not YAML, is not a mapping, names a key twice, or grows too large.
     """
     content = _parsed(_text(path), path)
     if content is not None and not isinstance(content, dict):
@@ -56,11 +56,11 @@ def expanded(
 ) -> tuple[dict[str, Any], set[str]]:
     """The content with `${NAME}` replaced in all its texts, and the dotted keys where that happened.
 
-    `$${` stands for `${`. What consists of empty variables only is left out, as an empty key is. `spelling` gives the
-    key as the file has it.
+    `$${` stands for `${`. A value of empty variables only is left out, like an empty key. `spelling` returns the key as
+    the file has it.
 
     Raises:
-        SettingsError: a variable is not set or is no name.
+        SettingsError: a variable is not set or its name is malformed.
     """
     changed: set[str] = set()
 
@@ -73,26 +73,21 @@ def expanded(
         if not isinstance(item, str) or "${" not in item:
             return item
         changed.add(".".join(path))
-        try:
-            return _filled(item, variables) or None
-        except _NoVariable as fault:
-            raise SettingsError(f"{spelling(path)} in {file}: {fault}") from None
+        return _filled(item, variables, f"{spelling(path)} in {file}") or None
 
     return walk(dict(content), ()), changed
 
 
-class _NoVariable(Exception):
-    pass
-
-
-def _filled(text: str, variables: Mapping[str, str]) -> str:
+def _filled(text: str, variables: Mapping[str, str], where: str) -> str:
     def value(found: re.Match[str]) -> str:
         if found["escape"]:
             return found[0][1:]
         if not found[0].endswith("}") or not _NAME.fullmatch(found["name"]):
-            raise _NoVariable(f"{found[0][:40]!r} names no variable. Write ${{NAME}}, or $${{ for the characters.")
+            fix = "Write ${NAME}, or $${ for the characters."
+            raise SettingsError(f"{where}: {found[0][:40]!r} names no variable. {fix}")
         if found["name"] not in variables:
-            raise _NoVariable(f"the variable {found['name']} is not set. Set it, or write the value instead.")
+            fix = "Set it, or write the value instead."
+            raise SettingsError(f"{where}: the variable {found['name']} is not set. {fix}")
         return variables[found["name"]]
 
     return _VARIABLE.sub(value, text)
@@ -120,8 +115,8 @@ def _parsed(text: str, path: Path) -> Any:
     except _TooDeep:
         raise SettingsError(f"The settings file {path} is nested too deeply. Correct it.") from None
     except (yaml.YAMLError, ValueError) as error:
-        told = " ".join(str(error).split())
-        raise SettingsError(f"The settings file {path} is not valid YAML: {told}. Correct it.") from error
+        reason = " ".join(str(error).split())
+        raise SettingsError(f"The settings file {path} is not valid YAML: {reason}. Correct it.") from error
 
 
 def _measure(node: yaml.Node | None, known: dict[int, int], path: Path) -> int:
@@ -151,8 +146,8 @@ def _refuse_twice(node: yaml.MappingNode, path: Path) -> None:
         if not isinstance(key.value, str) or key.tag == "tag:yaml.org,2002:merge":
             continue
         if key.value in seen:
-            told = f"names {key.value[:60]!r} twice, again in line {_line(key)}"
-            raise SettingsError(f"The settings file {path} {told}. Remove one.")
+            twice = f"names {key.value[:60]!r} twice, again in line {_line(key)}"
+            raise SettingsError(f"The settings file {path} {twice}. Remove one.")
         seen.add(key.value)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator
+
+from task.settings.values import AsJson, Folder, Section, Texts, setting
 
 
 def _heading_pattern(text: str) -> str:
@@ -20,143 +20,97 @@ def _heading_pattern(text: str) -> str:
     return text
 
 
-def _names(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    return [item.strip() for item in value.split(",") if item.strip()]
-
-
-def _messages(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
-
-
-Names = Annotated[list[str], BeforeValidator(_names)]
-Messages = Annotated[list[dict[str, Any]], BeforeValidator(_messages)]
-FilePath = Annotated[Path, AfterValidator(Path.expanduser)]
-
-
-class ModelSettings(BaseModel):
+class ModelSettings(Section):
     """How the model is asked, unless a request says otherwise."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    max_tokens: int | None = Field(default=None, ge=1, description="Tokens an answer may have; empty: the model's own.")
-    top_p: float | None = Field(default=None, ge=0, le=1, description="Nucleus sampling; empty: the model's own.")
-    top_k: int | None = Field(
-        default=None, ge=1, description="Sampling among so many tokens; sent where the provider takes it."
-    )
-    attempts: int = Field(default=3, ge=1, le=20, description="Tries of a request that fails before it is answered.")
-    retry_seconds: float = Field(default=0.5, gt=0, le=60, description="Pause before the second try; then it doubles.")
+    max_tokens: int | None = setting(None, "Tokens an answer may have; empty: the model's own.", ge=1)
+    top_p: float | None = setting(None, "Nucleus sampling; empty: the model's own.", ge=0, le=1)
+    top_k: int | None = setting(None, "Sampling among so many tokens; sent where the provider takes it.", ge=1)
+    attempts: int = setting(3, "Tries of a request that fails before it is answered.", ge=1, le=20)
+    retry_seconds: float = setting(0.5, "Pause before the second try; then it doubles.", gt=0, le=60)
 
 
-class ContextSettings(BaseModel):
+class ContextSettings(Section):
     """The context definition: first words, documents and personas."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    definition_path: FilePath | None = Field(
-        default=None, description="A FRAMEWORK_CONTEXT.md; see [Context](context.md). Empty: none."
+    definition_path: Folder | None = setting(None, "A FRAMEWORK_CONTEXT.md; see [Context](context.md). Empty: none.")
+    persona: str = setting("", "Id of the persona that speaks from the start.")
+    max_document_bytes: int = setting(2**20, "Largest definition or document.", ge=1)
+    max_prompt_bytes: int = setting(
+        100_000, "How much the context may add to the system prompt; what exceeds is left out.", ge=0
     )
-    persona: str = Field(default="", description="Id of the persona that speaks from the start.")
-    max_document_bytes: int = Field(default=2**20, ge=1, description="Largest definition or document.")
-    max_prompt_bytes: int = Field(
-        default=100_000,
-        ge=0,
-        description="How much the context may add to the system prompt; what exceeds is left out.",
-    )
-    cached_documents: int = Field(default=100, ge=0, description="Documents kept in memory; 0: none.")
-    allow_absolute_paths: bool = Field(default=False, description="Let a definition name documents by absolute paths.")
-    allow_parent_traversal: bool = Field(
-        default=False, description="Let a definition name documents outside its folder (`../`)."
-    )
-    section_pattern: Annotated[str, AfterValidator(_heading_pattern)] = Field(
-        default=r"^##\s+(.+?)\s*#*\s*$", description="A section's heading; its first group is the title."
+    cached_documents: int = setting(100, "Documents kept in memory; 0: none.", ge=0)
+    allow_absolute_paths: bool = setting(False, "Let a definition name documents by absolute paths.")
+    allow_parent_traversal: bool = setting(False, "Let a definition name documents outside its folder (`../`).")
+    section_pattern: Annotated[str, AfterValidator(_heading_pattern)] = setting(
+        r"^##\s+(.+?)\s*#*\s*$", "A section's heading; its first group is the title."
     )
 
 
-class HistorySettings(BaseModel):
+class HistorySettings(Section):
     """How long conversations may get."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    max_tokens: int | None = Field(
-        default=None,
-        ge=100,
-        description="Tokens of a model request; empty: what DIAL Core lists for it. See [History](history.md).",
+    max_tokens: int | None = setting(
+        None, "Tokens of a model request; empty: what DIAL Core lists for it. See [History](history.md).", ge=100
     )
-    max_length: int = Field(default=100, ge=1, description="Messages that `MessageManager` keeps.")
-    pruning_strategy: Literal["remove_oldest", "summarize"] = Field(
-        default="remove_oldest", description="What `MessageManager` does with older messages."
+    max_length: int = setting(100, "Messages that `MessageManager` keeps.", ge=1)
+    pruning_strategy: Literal["remove_oldest", "summarize"] = setting(
+        "remove_oldest", "What `MessageManager` does with older messages."
     )
-    prioritize_system_messages: bool = Field(
-        default=True, description="Keep system messages when older messages go (`MessageManager`)."
-    )
-    summary_tokens: int = Field(default=800, ge=50, description="Tokens of a summary (`summarize`).")
-    default_initial_messages: Messages = Field(
-        default_factory=list[dict[str, Any]],
-        description="Messages that `MessageManager` starts with: a list of `role` and `content`.",
+    prioritize_system_messages: bool = setting(True, "Keep system messages when older messages go (`MessageManager`).")
+    summary_tokens: int = setting(800, "Tokens of a summary (`summarize`).", ge=50)
+    default_initial_messages: Annotated[list[dict[str, Any]], AsJson] = setting(
+        [], "Messages that `MessageManager` starts with: a list of `role` and `content`."
     )
 
 
-class ShellSettings(BaseModel):
+class ShellSettings(Section):
     """The framework's tool `bash`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    allowed_commands: Names | None = Field(default=None, description="Commands that may run; empty: all not blocked.")
-    blocked_commands: Names = Field(default_factory=list[str], description="Commands that never run.")
-    working_directory: FilePath | None = Field(
-        default=None, description="Where commands run; empty: the working directory."
-    )
+    allowed_commands: Texts | None = setting(None, "Commands that may run; empty: all not blocked.")
+    blocked_commands: Texts = setting([], "Commands that never run.")
+    working_directory: Folder | None = setting(None, "Where commands run; empty: the working directory.")
 
 
-class FileReadSettings(BaseModel):
+class FileReadSettings(Section):
     """The framework's tool `file_read`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    allowed_extensions: Names | None = Field(default=None, description="Endings of files to read; empty: all.")
-    max_file_size: int = Field(default=10 * 2**20, ge=1, description="Largest file to read, in bytes.")
+    allowed_extensions: Texts | None = setting(None, "Endings of files to read; empty: all.")
+    max_file_size: int = setting(10 * 2**20, "Largest file to read, in bytes.", ge=1)
 
 
-class FileWriteSettings(BaseModel):
+class FileWriteSettings(Section):
     """The framework's tool `file_write`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    allowed_extensions: Names | None = Field(default=None, description="Endings of files to write; empty: all.")
-    max_file_size: int = Field(default=10 * 2**20, ge=1, description="Largest file to write, in bytes.")
+    allowed_extensions: Texts | None = setting(None, "Endings of files to write; empty: all.")
+    max_file_size: int = setting(10 * 2**20, "Largest file to write, in bytes.", ge=1)
 
 
-class TepsSettings(BaseModel):
+class TepsSettings(Section):
     """The framework's Tool Execution & Permission Service; the other front doors go by `permissions`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    permission_required: bool = Field(default=True, description="Ask before a call that the rules do not allow.")
-    allowed_tools: Names | None = Field(default=None, description="Tools that may be called; empty: all.")
-    secure_mode: bool = Field(default=True, description="Confine tools to the working directory.")
-    remember_confirmations: bool = Field(default=True, description="Let a confirmation be given for the session.")
-    confirmation_seconds: float = Field(default=60, gt=0, description="Patience with an answer; then it is a no.")
+    permission_required: bool = setting(True, "Ask before a call that the rules do not allow.")
+    allowed_tools: Texts | None = setting(None, "Tools that may be called; empty: all.")
+    secure_mode: bool = setting(True, "Confine tools to the working directory.")
+    remember_confirmations: bool = setting(True, "Let a confirmation be given for the session.")
+    confirmation_seconds: float = setting(60, "Patience with an answer; then it is a no.", gt=0)
     bash: ShellSettings = ShellSettings()
     file_read: FileReadSettings = FileReadSettings()
     file_write: FileWriteSettings = FileWriteSettings()
 
 
-class ConsoleSettings(BaseModel):
+class ConsoleSettings(Section):
     """How the framework's console looks."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str = Field(default="Framework Core Application", description="The name in the welcome line.")
-    version: str = Field(default="", description="The version beside the name.")
-    log_file: FilePath | None = Field(default=None, description="File for the log; empty: standard error.")
-    state_file: FilePath | None = Field(default=None, description="File that keeps the conversation; empty: none.")
-    color_enabled: bool = Field(default=True, description="Show colours.")
-    debug_mode: bool = Field(default=False, description="Show what the model and the tools are told.")
-    show_timestamps: bool = Field(default=False, description="Show when each message was written.")
-    prompt_symbol: str = Field(default="> ", description="What stands before the user's input.")
-    assistant_prefix: str = Field(default="Assistant: ", description="What stands before answers.")
-    system_prefix: str = Field(default="System: ", description="What stands before messages of the application.")
-    error_prefix: str = Field(default="Error: ", description="What stands before errors.")
-    tool_prefix: str = Field(default="Tool: ", description="What stands before tools' results.")
+    name: str = setting("Framework Core Application", "The name in the welcome line.")
+    version: str = setting("", "The version beside the name.")
+    log_file: Folder | None = setting(None, "File for the log; empty: standard error.")
+    state_file: Folder | None = setting(None, "File that keeps the conversation; empty: none.")
+    color_enabled: bool = setting(True, "Show colours.")
+    debug_mode: bool = setting(False, "Show what the model and the tools are told.")
+    show_timestamps: bool = setting(False, "Show when each message was written.")
+    prompt_symbol: str = setting("> ", "What stands before the user's input.")
+    assistant_prefix: str = setting("Assistant: ", "What stands before answers.")
+    system_prefix: str = setting("System: ", "What stands before messages of the application.")
+    error_prefix: str = setting("Error: ", "What stands before errors.")
+    tool_prefix: str = setting("Tool: ", "What stands before tools' results.")

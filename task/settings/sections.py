@@ -1,60 +1,28 @@
-"""The sections of the settings that describe tools, servers, limits, documents and local Core."""
+"""The product's sections of the settings: limits, tools, servers, store, HTTP API, permissions and local Core."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+
+from task.settings.values import AsJson, Folder, Listed, Paths, Port, Section, ServerUrl, TextMap, Texts, setting
 
 
-def _http_url(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("it must be an address such as http://localhost:8080")
-    if parts.username is not None or parts.query or parts.fragment:
-        raise ValueError("the address must not hold a user name, a query or a fragment")
-    if parts.port == 0:
-        raise ValueError("port 0 is nobody's address")
-    return text.rstrip("/")
+class LimitSettings(Section):
+    """How far one run may go and how much one file may weigh."""
 
-
-def _server_url(text: str) -> str:
-    if not text.startswith("toolset:"):
-        return _http_url(text)
-    if not text.removeprefix("toolset:").strip("/"):
-        raise ValueError("a toolset has a name: toolset:NAME")
-    return text
-
-
-def _list(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    if value.lstrip().startswith("["):
-        return json.loads(value)
-    return [item.strip() for item in value.split(",") if item.strip()]
-
-
-def _mapping(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    if value.lstrip().startswith("{"):
-        return json.loads(value)
-    pairs = [item.partition("=") for item in value.split(",") if item.strip()]
-    if not all(separator for _, separator, _ in pairs):
-        raise ValueError("it must be name=value pairs with commas between them")
-    return {name.strip(): item.strip() for name, _, item in pairs}
+    steps: int = setting(15, "Model requests with tools in one run.", ge=1, le=1000)
+    tool_seconds: float = setting(300, "Seconds one tool call may take.", gt=0)
+    run_seconds: float = setting(1500, "Seconds one run may take; the key Core gives lives 1800.", gt=0)
+    run_tokens: int | None = setting(None, "Tokens one run may use; empty: no limit.", ge=1)
+    offload_chars: int = setting(40_000, "Longer tool results are stored and read piece by piece.", ge=1000)
+    max_upload_bytes: int = setting(50 * 2**20, "Largest file the agent uploads.", ge=1)
+    max_download_bytes: int = setting(10 * 2**20, "Largest file the agent downloads.", ge=1)
+    reader_processes: int = setting(2, "Documents read at a time, in a process each.", ge=1, le=64)
+    reader_seconds: float = setting(120, "Seconds that reading one document may take.", gt=0)
+    reader_bytes: int = setting(2**30, "Memory that reading one document may take.", ge=2**27)
 
 
 def _check_schema(schema: dict[str, Any]) -> None:
@@ -63,48 +31,11 @@ def _check_schema(schema: dict[str, Any]) -> None:
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
-        raise ValueError(f"{error.json_path} is no JSON Schema: {error.message}") from None
+        raise ValueError(f"{error.json_path} is not a JSON Schema: {error.message}") from None
 
 
-def _upper(value: Any) -> Any:
-    return value.upper() if isinstance(value, str) else value
-
-
-HttpUrl = Annotated[str, AfterValidator(_http_url)]
-Texts = Annotated[list[str], BeforeValidator(_list)]
-Paths = Annotated[list[Path], BeforeValidator(_list)]
-TextMap = Annotated[dict[str, str], BeforeValidator(_mapping)]
-Folder = Annotated[Path, AfterValidator(Path.expanduser)]
-Port = Annotated[int, Field(ge=0, le=65535)]
-ServerUrl = Annotated[str, AfterValidator(_server_url)]
-LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
-
-
-class LimitSettings(BaseModel):
-    """How far one run may go and how much one file may weigh."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    steps: int = Field(default=15, ge=1, le=1000, description="Model requests with tools in one run.")
-    tool_seconds: float = Field(default=300, gt=0, description="Seconds one tool call may take.")
-    run_seconds: float = Field(
-        default=1500, gt=0, description="Seconds one run may take; the key Core gives lives 1800."
-    )
-    run_tokens: int | None = Field(default=None, ge=1, description="Tokens one run may use; empty: no limit.")
-    offload_chars: int = Field(
-        default=40_000, ge=1000, description="Longer tool results are stored and read piece by piece."
-    )
-    max_upload_bytes: int = Field(default=50 * 2**20, ge=1, description="Largest file the agent uploads.")
-    max_download_bytes: int = Field(default=10 * 2**20, ge=1, description="Largest file the agent downloads.")
-    reader_processes: int = Field(default=2, ge=1, le=64, description="Documents read at a time, in a process each.")
-    reader_seconds: float = Field(default=120, gt=0, description="Seconds that reading one document may take.")
-    reader_bytes: int = Field(default=2**30, ge=2**27, description="Memory that reading one document may take.")
-
-
-class DeploymentToolSettings(BaseModel):
+class DeploymentToolSettings(Section):
     """One DIAL deployment that the agent's model may call as a tool."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
     description: str = Field(min_length=1)
@@ -124,30 +55,23 @@ class DeploymentToolSettings(BaseModel):
         return self
 
 
-DeploymentTools = Annotated[list[DeploymentToolSettings], BeforeValidator(_list)]
+DeploymentTools = Annotated[list[DeploymentToolSettings], Listed]
 
 
-class DeploymentSettings(BaseModel):
+class DeploymentSettings(Section):
     """DIAL deployments that serve the agent as tools."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    image: str = Field(
-        default="dall-e-3",
-        min_length=1,
-        description="Deployment behind `image_generation_tool`; `off`: the agent makes no pictures.",
+    image: str = setting(
+        "dall-e-3", "Deployment behind `image_generation_tool`; `off`: the agent makes no pictures.", min_length=1
     )
-    image_seconds: float = Field(default=180, gt=0, le=3600, description="Seconds one picture may take.")
-    tools: DeploymentTools = Field(
-        default_factory=list[DeploymentToolSettings],
-        description="Further deployments as tools, as a list of mappings; see [Tools](tools.md#deployments-as-tools).",
+    image_seconds: float = setting(180, "Seconds one picture may take.", gt=0, le=3600)
+    tools: DeploymentTools = setting(
+        [], "Further deployments as tools, as a list of mappings; see [Tools](tools.md#deployments-as-tools)."
     )
 
 
-class McpServerSettings(BaseModel):
+class McpServerSettings(Section):
     """One MCP server whose tools the agent offers."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,32}$")
     url: ServerUrl
@@ -158,51 +82,47 @@ class McpServerSettings(BaseModel):
     seconds: float = Field(default=120, gt=0, le=3600)
 
 
-McpServers = Annotated[list[McpServerSettings], BeforeValidator(_list)]
+McpServers = Annotated[list[McpServerSettings], Listed]
 
 
-class InterpreterSettings(BaseModel):
+class InterpreterSettings(Section):
     """The Python interpreter server (`dial-agent python-interpreter`)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    port: Port = Field(default=8050, description="Port of the Python interpreter; 0: any free one.")
-    python: Folder | None = Field(
-        default=None, description="Python of the kernels' environment; empty: `.venv-kernel` beside the project."
+    port: Port = setting(8050, "Port of the Python interpreter; 0: any free one.")
+    python: Folder | None = setting(
+        None, "Python of the kernels' environment; empty: `.venv-kernel` beside the project."
     )
-    seconds: float = Field(default=30, gt=0, le=3600, description="Seconds that code of one call may run.")
-    sessions: int = Field(default=24, ge=1, description="Conversations whose variables are kept at a time.")
-    idle_minutes: float = Field(default=30, gt=0, description="Minutes after which an unused session ends.")
-    memory_mib: int = Field(default=2048, ge=256, description="Memory of one process, in MiB.")
-    unsafe: bool = Field(default=False, description="Run code even where no sandbox works: it may do all you may.")
+    seconds: float = setting(30, "Seconds that code of one call may run.", gt=0, le=3600)
+    sessions: int = setting(24, "Conversations whose variables are kept at a time.", ge=1)
+    idle_minutes: float = setting(30, "Minutes after which an unused session ends.", gt=0)
+    memory_mib: int = setting(2048, "Memory of one process, in MiB.", ge=256)
+    unsafe: bool = setting(False, "Run code even where no sandbox works: it may do all you may.")
 
 
-class RagSettings(BaseModel):
+class RagSettings(Section):
     """Search in documents (`rag_search_tool`)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    enabled: bool = Field(default=True, description="Offer the search in documents, where its libraries are installed.")
-    deployment: str = Field(default="", description="Model that writes the answers; empty: `DEPLOYMENT_NAME`.")
-    k: int = Field(default=3, ge=1, le=100, description="Chunks of 500 characters that an answer is always made from.")
-    context_tokens: int = Field(
-        default=1500, ge=100, description="Tokens of excerpts, filled with neighbours of the chunks and further chunks."
+    enabled: bool = setting(True, "Offer the search in documents, where its libraries are installed.")
+    deployment: str = setting("", "Model that writes the answers; empty: `DEPLOYMENT_NAME`.")
+    k: int = setting(3, "Chunks of 500 characters that an answer is always made from.", ge=1, le=100)
+    context_tokens: int = setting(
+        1500, "Tokens of excerpts, filled with neighbours of the chunks and further chunks.", ge=100
     )
-    whole_tokens: int = Field(default=1500, ge=0, description="Shorter documents are read whole, without an index.")
-    seconds: float = Field(default=900, gt=0, description="Seconds one search may take, indexing included.")
-    max_chunks: int = Field(default=20_000, ge=1, description="Most chunks of one document; the rest is not searched.")
-    cache_seconds: int = Field(default=86_400, ge=1, description="Seconds an index is kept.")
-    cache_bytes: int = Field(default=256 * 2**20, ge=1, description="Memory all kept indexes may take together.")
-    store_url: SecretStr | None = Field(
-        default=None, description="Redis that keeps indexes for replicas and restarts: redis://host:6379/0."
+    whole_tokens: int = setting(1500, "Shorter documents are read whole, without an index.", ge=0)
+    seconds: float = setting(900, "Seconds one search may take, indexing included.", gt=0)
+    max_chunks: int = setting(20_000, "Most chunks of one document; the rest is not searched.", ge=1)
+    cache_seconds: int = setting(86_400, "Seconds an index is kept.", ge=1)
+    cache_bytes: int = setting(256 * 2**20, "Memory all kept indexes may take together.", ge=1)
+    store_url: SecretStr | None = setting(
+        None, "Redis that keeps indexes for replicas and restarts: redis://host:6379/0."
     )
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
-        default="auto", description="How the embedding model computes; `auto`: bfloat16 where the processor has it."
+    precision: Literal["auto", "float32", "bfloat16"] = setting(
+        "auto", "How the embedding model computes; `auto`: bfloat16 where the processor has it."
     )
-    threads: int = Field(default=0, ge=0, description="Threads of the embedding process; 0: one for every core.")
-    process_dir: Folder | None = Field(
-        default=None,
-        description="Folder of the embedding process's socket, shared by agents that share the process; empty: one of "
+    threads: int = setting(0, "Threads of the embedding process; 0: one for every core.", ge=0)
+    process_dir: Folder | None = setting(
+        None,
+        "Folder of the embedding process's socket, shared by agents that share the process; empty: one of "
         "this user's in the temporary folder.",
     )
 
@@ -217,34 +137,132 @@ class RagSettings(BaseModel):
         return secret
 
 
-class LocalCoreSettings(BaseModel):
+class PriceSettings(Section):
+    """What a million tokens of one model cost."""
+
+    prompt: float = Field(ge=0)
+    completion: float = Field(ge=0)
+
+
+Prices = Annotated[dict[str, PriceSettings], AsJson]
+
+
+class StoreSettings(Section):
+    """The database of sessions, runs, traces, approvals and keys."""
+
+    url: SecretStr | None = setting(
+        None,
+        "`sqlite:///folder/file.db` or `postgresql://user:password@host/name`; empty: `store.db` in `AGENT_DATA_DIR`.",
+    )
+    days: float = setting(30, "Days that sessions and traces are kept after their last use.", gt=0)
+    sessions: int = setting(10_000, "Most sessions kept; the last used stay.", ge=1)
+    traces: int = setting(100_000, "Most traces kept, and most runs; the newest stay.", ge=1)
+    spans_url: str | None = setting(
+        None,
+        "OpenTelemetry collector that gets finished traces as spans, without texts: "
+        "http://host:4318/v1/traces. Needs the extra `otel`.",
+        pattern=r"^https?://",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _names_a_database(cls, url: SecretStr | None) -> SecretStr | None:
+        known = ("sqlite:///", "postgresql://", "postgres://")
+        if url is not None and not url.get_secret_value().startswith(known):
+            raise ValueError("it must be sqlite:///folder/file.db or postgresql://user:password@host/name")
+        return url
+
+
+class HttpSettings(Section):
+    """The HTTP API and the web page; see [HTTP API](http-api.md)."""
+
+    mode: Literal["open", "keys", "dial"] = setting(
+        "open",
+        "Who may use the HTTP API: `open` everybody on this machine, `keys` owners of keys made with "
+        "`dial-agent keys`, `dial` whoever has a key of DIAL Core, or a user's token.",
+    )
+    ui: bool = setting(True, "Serve the web page at `/`.")
+    origins: Texts = setting([], "Web origins of others that may call the HTTP API from a browser.")
+    hosts: Texts = setting([], "Further names by which the HTTP API may be called in the mode `open`.")
+    requests_per_minute: int = setting(600, "Requests of one key in a minute.", ge=1)
+    body_bytes: int = setting(8 * 2**20, "Largest request body, files aside.", ge=1024)
+    steps: int = setting(10, "Model requests with tools in one run of the HTTP API.", ge=1, le=1000)
+    detach_seconds: float = setting(120, "Seconds a run in a session goes on while nobody listens to it.", ge=0)
+
+
+def _commands(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+Command = Annotated[str, Field(pattern=r"\S")]
+Commands = Annotated[tuple[Command, ...], BeforeValidator(_commands)]
+
+
+class RuleSettings(Section):
+    """One rule; what it leaves out fits every call."""
+
+    action: Literal["allow", "deny", "ask"]
+    tool: str = Field(default="*", min_length=1)
+    effects: frozenset[Literal["read", "write", "execute", "network"]] | None = None
+    path: str | None = Field(default=None, min_length=1)
+    command: Commands = ()
+    host: str | None = Field(default=None, min_length=1)
+    known_url: bool | None = None
+    trusted: bool = False
+
+    @model_validator(mode="after")
+    def _trust_allows(self) -> RuleSettings:
+        if self.trusted and self.action != "allow":
+            raise ValueError("only a rule that allows can be trusted")
+        return self
+
+
+Rules = Annotated[list[RuleSettings], AsJson]
+
+
+class PermissionSettings(Section):
+    """What the agent may do without asking; see [Permissions](permissions.md)."""
+
+    rules: Rules = setting(
+        [], "Rules before the product's own, as a list of mappings; see [Permissions](permissions.md#rules)."
+    )
+    default_rules: bool = setting(True, "Add the product's own rules after these; off: what no rule fits is asked.")
+    tools: Texts | None = setting(None, "Names of the tools that may be called at all; empty: all.")
+    link_hosts: Texts = setting([], "Hosts (globs) to which links and pictures in answers may lead in any case.")
+    open_minutes: float = setting(60, "Minutes for which an approval can be given.", gt=0, le=1440)
+    grant_hours: float = setting(24, 'Hours for which "always" holds in a conversation.', gt=0)
+
+
+class LocalCoreSettings(Section):
     """The local stand-in for DIAL Core (`dial-agent core`)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    host: str = Field(default="127.0.0.1", min_length=1, description="Address local Core listens on.")
-    allow_public: bool = Field(
-        default=False, description="Let local Core listen on an address other machines can reach."
-    )
-    core025: bool = Field(default=False, description="Behave like Core 0.25 where it differs from today's.")
-    model: Literal["auto", "upstream", "local", "demo", "config"] = Field(
-        default="auto",
-        description="Models behind local Core: `auto` takes an upstream, else a running Ollama, else the model on this "
+    host: str = setting("127.0.0.1", "Address local Core listens on.", min_length=1)
+    allow_public: bool = setting(False, "Let local Core listen on an address other machines can reach.")
+    core025: bool = setting(False, "Behave like Core 0.25 where it differs from today's.")
+    model: Literal["auto", "upstream", "local", "demo", "config"] = setting(
+        "auto",
+        "Models behind local Core: `auto` takes an upstream, else a running Ollama, else the model on this "
         "machine where there is one (`local`), else the demo; `config` serves those of Core's configuration.",
     )
-    host_map: TextMap = Field(
-        default_factory=lambda: {"agent": "127.0.0.1"},
-        description="Hosts of the configuration's endpoints and where they are when run locally.",
+    host_map: TextMap = setting(
+        {"agent": "127.0.0.1"}, "Hosts of the configuration's endpoints and where they are when run locally."
     )
-    allowed_hosts: Texts = Field(
-        default_factory=list[str], description="Further names by which local Core may be called."
+    allowed_hosts: Texts = setting([], "Further names by which local Core may be called.")
+    allowed_origins: Texts = setting([], "Web origins that may call local Core from a browser.")
+    data_dir: Folder | None = setting(None, "Folder of local Core's files; empty: `core` in `AGENT_DATA_DIR`.")
+    config_files: Paths = setting([], "Core's configuration files; empty: the product's own.")
+
+
+class LocalModelSettings(Section):
+    """The model that local Core runs on this machine (`dial-agent model`)."""
+
+    file: Folder | None = setting(
+        None, "GGUF file of a model of your own; empty: the one that `dial-agent model pull` gets."
     )
-    allowed_origins: Texts = Field(
-        default_factory=list[str], description="Web origins that may call local Core from a browser."
+    folder: Folder | None = setting(None, "Folder of downloaded models; empty: `models` in the user's cache folder.")
+    context_tokens: int = setting(
+        8192, "Tokens the model reads at a time; more of them take more memory.", ge=2048, le=2**20
     )
-    data_dir: Folder | None = Field(
-        default=None, description="Folder of local Core's files; empty: `core` in `AGENT_DATA_DIR`."
-    )
-    config_files: Paths = Field(
-        default_factory=list[Path], description="Core's configuration files; empty: the product's own."
-    )
+    answer_tokens: int = setting(1024, "Longest answer, unless the request names a limit.", ge=64)
+    threads: int = setting(0, "Threads of the model; 0: one for every core.", ge=0, le=1024)
+    queue: int = setting(8, "Requests that may wait while one is answered.", ge=0, le=1000)

@@ -1,4 +1,4 @@
-"""Read settings from an environment, a `.env` file and a YAML file, and say in one line what is wrong with them."""
+"""Read settings from an environment, a `.env` file and a YAML file, and report in one line what is wrong with them."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Setting:
 class Sources:
     """The raw values by their origin, strongest first.
 
-    `spelled` gives the document's own name of a key where it is not the tree's; `expanded` are the keys that hold
-    variables, whose values are nobody's to see.
+    `spelled` has the document's own name of a key where it is not the tree's; `expanded` are the keys that hold
+    variables, whose values are never shown.
     """
 
     given: Mapping[str, Any]
@@ -147,15 +147,15 @@ def _explained(error: ValidationError, known: list[Setting], sources: Sources) -
         if fault["type"] == "extra_forbidden":
             return f"{key} in {sources.document_name} is not a setting; the nearest is {nearest}. Rename or remove it."
         return f"{key} in {sources.document_name} must hold settings of its own, such as {nearest}. Correct it."
-    told = fault["msg"].removeprefix("Value error, ").rstrip(".")
+    reason = fault["msg"].removeprefix("Value error, ").rstrip(".")
     text = str(fault["input"])
     hidden = setting.secret or setting.key in sources.expanded
     got = "" if hidden or "@" in text else f" (got {text[:80]!r})"  # an address may hold a password
-    return f"{sources.where(setting)}: {told[0].lower()}{told[1:]}{got}. {_mend(setting)}"
+    return f"{sources.where(setting)}: {reason[0].lower()}{reason[1:]}{got}. {_fix(setting)}"
 
 
-def _mend(setting: Setting) -> str:
-    default = setting.field.get_default(call_default_factory=True, validated_data={})
+def _fix(setting: Setting) -> str:
+    default = setting.field.get_default()
     return f"Correct it, or remove it for the default {default}." if default else "Correct it, or remove it."
 
 

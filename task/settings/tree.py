@@ -8,34 +8,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import (
-    Field,
-    SecretStr,
-)
+from pydantic import SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from task.settings.aliases import translated
 from task.settings.document import expanded, read_document
 from task.settings.framework import ConsoleSettings, ContextSettings, HistorySettings, ModelSettings, TepsSettings
-from task.settings.http import HttpSettings
-from task.settings.local_model import LocalModelSettings
-from task.settings.permissions import PermissionSettings
 from task.settings.sections import (
     DeploymentSettings,
-    Folder,
-    HttpUrl,
+    HttpSettings,
     InterpreterSettings,
     LimitSettings,
     LocalCoreSettings,
-    LogLevel,
+    LocalModelSettings,
     McpServers,
-    McpServerSettings,
-    Port,
+    PermissionSettings,
+    Prices,
     RagSettings,
-    Texts,
+    StoreSettings,
 )
 from task.settings.sources import CONFIG_VARIABLE, Sources, build, read_dotenv
-from task.settings.store import Prices, PriceSettings, StoreSettings
+from task.settings.values import Folder, HttpUrl, LogLevel, Port, Texts, setting
 
 PREFIX = "AGENT_"
 DEFAULT_DOCUMENT = "dial-agent.yaml"
@@ -49,111 +42,89 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, env_nested_delimiter="__", enable_decoding=False, extra="forbid", frozen=True
     )
 
-    dial_endpoint: HttpUrl = Field(
-        default="http://localhost:8080", validation_alias="dial_endpoint", description="DIAL Core, real or local."
+    dial_endpoint: HttpUrl = setting(
+        "http://localhost:8080", "DIAL Core, real or local.", validation_alias="dial_endpoint"
     )
-    deployment_name: str = Field(
-        default="gpt-4o", validation_alias="deployment_name", min_length=1, description="Model the agent asks."
-    )
-    dial_api_key: SecretStr | None = Field(
-        default=None,
+    deployment_name: str = setting("gpt-4o", "Model the agent asks.", validation_alias="deployment_name", min_length=1)
+    dial_api_key: SecretStr | None = setting(
+        None,
+        "Key for calls of Core outside a request; local Core makes its own when empty.",
         validation_alias="dial_api_key",
-        description="Key for calls of Core outside a request; local Core makes its own when empty.",
     )
-    openai_api_key: SecretStr | None = Field(
-        default=None, validation_alias="openai_api_key", description="Key of an OpenAI-compatible upstream."
+    openai_api_key: SecretStr | None = setting(
+        None, "Key of an OpenAI-compatible upstream.", validation_alias="openai_api_key"
     )
-    openai_base_url: HttpUrl | None = Field(
-        default=None,
+    openai_base_url: HttpUrl | None = setting(
+        None,
+        "Address of an OpenAI-compatible upstream; with a key alone: https://api.openai.com/v1.",
         validation_alias="openai_base_url",
-        description="Address of an OpenAI-compatible upstream; with a key alone: https://api.openai.com/v1.",
     )
-    ollama_local: HttpUrl = Field(
-        default="http://127.0.0.1:11434",
-        validation_alias="ollama_local",
-        description="Where a running Ollama is looked for.",
+    ollama_local: HttpUrl = setting(
+        "http://127.0.0.1:11434", "Where a running Ollama is looked for.", validation_alias="ollama_local"
     )
-    pyinterpreter_mcp_url: HttpUrl | None = Field(
-        default=None,
+    pyinterpreter_mcp_url: HttpUrl | None = setting(
+        None,
+        "MCP address of a Python interpreter server; `dial-agent up` starts its own when empty.",
         validation_alias="pyinterpreter_mcp_url",
-        description="MCP address of a Python interpreter server; `dial-agent up` starts its own when empty.",
     )
-    ddg_mcp_url: HttpUrl | None = Field(
-        default=None,
+    ddg_mcp_url: HttpUrl | None = setting(
+        None,
+        "MCP address of a search server; `dial-agent up` starts its own when empty.",
         validation_alias="ddg_mcp_url",
-        description="MCP address of a search server; `dial-agent up` starts its own when empty.",
     )
-    embedding_model: str = Field(
-        default="",
+    embedding_model: str = setting(
+        "",
+        "Folder or model hub name of a sentence-transformers model; empty: the installed all-MiniLM-L6-v2.",
         validation_alias="embedding_model",
-        description="Folder or model hub name of a sentence-transformers model; empty: the installed all-MiniLM-L6-v2.",
     )
-    mcp_token: SecretStr | None = Field(
-        default=None,
-        description="Bearer token of the interpreter and the search server; `dial-agent up` makes one. It is sent to "
-        "this machine and to hosts without a dot in their name only.",
+    mcp_token: SecretStr | None = setting(
+        None,
+        "Bearer token of the interpreter and the search server; `dial-agent up` makes one. It is sent to this"
+        " machine and to hosts without a dot in their name only.",
     )
-    mcp_servers: McpServers = Field(
-        default_factory=list[McpServerSettings],
-        description="Further MCP servers, as a list of mappings; see [MCP servers](mcp.md).",
-    )
-    host: str = Field(default="127.0.0.1", min_length=1, description="Address the agent listens on.")
-    port: Port = Field(default=5030, description="Port the agent listens on; 0: any free one.")
-    core_port: Port = Field(default=8080, description="Port local Core listens on; 0: any free one.")
-    search_port: Port = Field(default=8051, description="Port of the search server; 0: any free one.")
-    data_dir: Folder = Field(
-        default=Path("~/.local/share") / APPLICATION,
+    mcp_servers: McpServers = setting([], "Further MCP servers, as a list of mappings; see [MCP servers](mcp.md).")
+    host: str = setting("127.0.0.1", "Address the agent listens on.", min_length=1)
+    port: Port = setting(5030, "Port the agent listens on; 0: any free one.")
+    core_port: Port = setting(8080, "Port local Core listens on; 0: any free one.")
+    search_port: Port = setting(8051, "Port of the search server; 0: any free one.")
+    data_dir: Folder = setting(
+        Path("~/.local/share") / APPLICATION,
+        "Folder of the product's own files; under `XDG_DATA_HOME` where that is set.",
         validate_default=True,
-        description="Folder of the product's own files; under `XDG_DATA_HOME` where that is set.",
     )
-    cache_dir: Folder = Field(
-        default=Path("~/.cache") / APPLICATION,
+    cache_dir: Folder = setting(
+        Path("~/.cache") / APPLICATION,
+        "Folder of what can be downloaded again; under `XDG_CACHE_HOME` where that is set.",
         validate_default=True,
-        description="Folder of what can be downloaded again; under `XDG_CACHE_HOME` where that is set.",
     )
-    log_level: LogLevel = Field(
-        default="INFO", description="Least severe log lines shown: DEBUG, INFO, WARNING or ERROR."
+    log_level: LogLevel = setting("INFO", "Least severe log lines shown: DEBUG, INFO, WARNING or ERROR.")
+    heartbeat_seconds: float = setting(15, "Seconds of silence after which a stream gets a heartbeat.", gt=0)
+    shutdown_seconds: int = setting(
+        10, "Seconds that answers under way get when the agent is stopped; `dial-agent up` gives them 3.", ge=0
     )
-    heartbeat_seconds: float = Field(
-        default=15, gt=0, description="Seconds of silence after which a stream gets a heartbeat."
+    backend: Literal["dial", "openai"] = setting(
+        "dial", "How the agent reaches its model: through DIAL Core, or an OpenAI-compatible upstream."
     )
-    shutdown_seconds: int = Field(
-        default=10,
-        ge=0,
-        description="Seconds that answers under way get when the agent is told to end; `dial-agent up` gives them 3.",
+    fast_chunks: bool = setting(
+        True, "Write answers with less work per chunk than the DIAL SDK's own route; off: the SDK's route."
     )
-    backend: Literal["dial", "openai"] = Field(
-        default="dial",
-        description="How the agent reaches its model: through DIAL Core, or an OpenAI-compatible upstream.",
+    profile: str | None = setting(None, "Name of the model's profile; empty: found from the model's name.")
+    temperature: float | None = setting(None, "Temperature of the model; empty: its own.", ge=0, le=2)
+    system_prompt: str | None = setting(None, "System prompt in place of the product's own.")
+    tool_paths: Texts = setting(
+        [], "Further tools: `package.module:attribute` or a `.py` file, with commas between them."
     )
-    fast_chunks: bool = Field(
-        default=True,
-        description="Write answers with less work per chunk than the DIAL SDK's own route; off: the SDK's route.",
+    state_secret: SecretStr | None = setting(
+        None, "Signs the hidden state; the same on every replica. Empty: made once per installation."
     )
-    profile: str | None = Field(
-        default=None, description="Name of the model's profile; empty: found from the model's name."
-    )
-    temperature: float | None = Field(default=None, ge=0, le=2, description="Temperature of the model; empty: its own.")
-    system_prompt: str | None = Field(default=None, description="System prompt in place of the product's own.")
-    tool_paths: Texts = Field(
-        default_factory=list[str],
-        description="Further tools: `package.module:attribute` or a `.py` file, with commas between them.",
-    )
-    state_secret: SecretStr | None = Field(
-        default=None,
-        description="Signs the hidden state; the same on every replica. Empty: made once per installation.",
-    )
-    errors_in_stream: bool = Field(
-        default=False, description="Report a caller's mistakes inside the stream (Core <= 0.25)."
-    )
-    trace_content: bool = Field(
-        default=False,
+    errors_in_stream: bool = setting(False, "Report a caller's mistakes inside the stream (Core <= 0.25).")
+    trace_content: bool = setting(
+        False,
+        "Keep the texts of DIAL conversations in traces, not only names, sizes, times and tokens.",
         validation_alias="trace_content",
-        description="Keep the texts of DIAL conversations in traces, not only names, sizes, times and tokens.",
     )
-    prices: Prices = Field(
-        default_factory=dict[str, PriceSettings],
-        description="Price of a million tokens by model, as a mapping: `{gpt-4o: {prompt: 2.5, completion: 10}}`.",
+    prices: Prices = setting(
+        {}, "Price of a million tokens by model, as a mapping: `{gpt-4o: {prompt: 2.5, completion: 10}}`."
     )
     store: StoreSettings = StoreSettings()
     http: HttpSettings = HttpSettings()
@@ -172,7 +143,7 @@ class Settings(BaseSettings):
 
     @property
     def store_options(self) -> dict[str, Any]:
-        """The store's address, retention and prices, as `task.store.access.StoreAccess` takes them."""
+        """The arguments of `task.store.access.StoreAccess`."""
         chosen, url = self.store, self.store.url
         return {
             "url": url.get_secret_value() if url is not None else f"sqlite:///{self.data_dir / 'store.db'}",
@@ -207,7 +178,7 @@ def load_settings(
     is looked for as well; `directory` is the working directory unless given, `environ` the process's environment.
 
     Raises:
-        SettingsError: a file cannot be read, a name is unknown, or a value is malformed; one line with the mend.
+        SettingsError: a file cannot be read, a name is unknown, or a value is malformed; one line with the fix.
     """
     environment = os.environ if environ is None else environ
     folder = directory or Path.cwd()
@@ -215,9 +186,9 @@ def load_settings(
     named = config or environment.get(CONFIG_VARIABLE) or dotenv.get(CONFIG_VARIABLE)
     document = folder / (named or DEFAULT_DOCUMENT)
     name = str(named or DEFAULT_DOCUMENT)
-    told = translated(read_document(document) if named or document.is_file() else {}, name)
-    sources = Sources(given or {}, environment, dotenv, told.content, name, told.spelled)
-    content, hidden = expanded(told.content, {**dotenv, **environment}, sources.spelling, name)
+    translation = translated(read_document(document) if named or document.is_file() else {}, name)
+    sources = Sources(given or {}, environment, dotenv, translation.content, name, translation.spelled)
+    content, hidden = expanded(translation.content, {**dotenv, **environment}, sources.spelling, name)
     sources = replace(sources, document=content, expanded=hidden)
     return build(Settings, sources, PREFIX, _home(environment))
 

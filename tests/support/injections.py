@@ -28,7 +28,7 @@ from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grants
 from task.permissions.policy import DEFAULT_RULES, Policy
 from task.product import rule_of
-from task.settings.permissions import RuleSettings
+from task.settings.sections import RuleSettings
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.gating import CHANGES, READS, RUNS, SEARCHES

@@ -46,7 +46,7 @@ def test_a_tool_is_described_as_json_in_the_environment(tmp_path: Path) -> None:
         ({"deployment": ""}, "at least 1 character"),
         ({"colour": "red"}, "not permitted"),
         ({"arguments": {"text": {"type": "string"}}}, "another meaning"),
-        ({"arguments": {"n": {"type": "strin"}}}, "no JSON Schema"),
+        ({"arguments": {"n": {"type": "strin"}}}, "not a JSON Schema"),
         ({"seconds": 0}, "greater than 0"),
     ],
 )

@@ -1,0 +1,75 @@
+"""What the settings are made of: sections, single settings, and the kinds of values they hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+
+class Section(BaseModel):
+    """A group of settings: unknown names are refused, and values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def setting(default: Any, description: str, **constraints: Any) -> Any:
+    """A field with its default and its line in the settings page; `constraints` are those of pydantic's `Field`."""
+    return Field(default, description=description, **constraints)
+
+
+def _http_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("it must be an address such as http://localhost:8080")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("the address must not hold a user name, a query or a fragment")
+    if parts.port == 0:
+        raise ValueError("port 0 is nobody's address")
+    return text.rstrip("/")
+
+
+def _server_url(text: str) -> str:
+    if not text.startswith("toolset:"):
+        return _http_url(text)
+    if not text.removeprefix("toolset:").strip("/"):
+        raise ValueError("a toolset has a name: toolset:NAME")
+    return text
+
+
+def _json(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def _list(value: Any) -> Any:
+    if not isinstance(value, str) or value.lstrip().startswith("["):
+        return _json(value)
+    return [item.strip() for item in value.split(",") if item.strip()]
+
+
+def _mapping(value: Any) -> Any:
+    if not isinstance(value, str) or value.lstrip().startswith("{"):
+        return _json(value)
+    pairs = [item.partition("=") for item in value.split(",") if item.strip()]
+    if not all(separator for _, separator, _ in pairs):
+        raise ValueError("it must be name=value pairs with commas between them")
+    return {name.strip(): item.strip() for name, _, item in pairs}
+
+
+def _upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+Listed = BeforeValidator(_list)  # text with commas, or JSON
+AsJson = BeforeValidator(_json)
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
+Texts = Annotated[list[str], Listed]
+Paths = Annotated[list[Path], Listed]
+TextMap = Annotated[dict[str, str], BeforeValidator(_mapping)]
+Folder = Annotated[Path, AfterValidator(Path.expanduser)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+ServerUrl = Annotated[str, AfterValidator(_server_url)]
+LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
