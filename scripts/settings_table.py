@@ -27,11 +27,11 @@ The sources of a setting, first match wins:
 
 Lists and maps are written with commas (`a,b`; `name=value,name=value`) or as JSON.
 
-An unknown `AGENT_*` variable, an unknown YAML key or a malformed value stops the start with exit code 2 and one line that
-names the setting and the fix. `dial-agent doctor` runs the same checks without starting anything.
+An unknown `AGENT_*` variable, an unknown YAML key or a malformed value stops the start with exit code 2 and one line
+that names the setting and the fix. `dial-agent doctor` runs the same checks without starting anything.
 
-In a YAML file `${NAME}` is replaced by a variable of the environment or of `.env`, which must be set; write `$${` for the
-characters themselves. A file is refused if it repeats a key, contains itself or grows too large. The
+In a YAML file `${NAME}` is replaced by a variable of the environment or of `.env`, which must be set; write `$${` for
+the characters themselves. A file is refused if it repeats a key, contains itself or grows too large. The
 [framework's own keys](#the-frameworks-keys) are accepted too.
 """
 
@@ -93,7 +93,7 @@ def _row(setting: Setting) -> str:
 def _default(setting: Setting) -> str:
     if SecretStr in (setting.field.annotation, *get_args(setting.field.annotation)):
         return "(secret)"
-    value: Any = setting.field.get_default()
+    value: Any = setting.field.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, dict):
         value = ",".join(f"{name}={item}" for name, item in value.items())
     if isinstance(value, list):
