@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
 from task.errors import SettingsError
-from task.local_core.access import AccessRules, BucketIds
-from task.local_core.callers import IDENTITY, KEY_SECONDS, Keys
+from task.local_core.access import BucketIds
+from task.local_core.callers import IDENTITY
 from task.local_core.chat_calls import chat_routes
-from task.local_core.clock import Clock
 from task.local_core.completions import completion_routes
 from task.local_core.config import CoreConfig
 from task.local_core.config_source import KEY_VARIABLE, ConfigSource, expanded, with_installation_key
-from task.local_core.core import CORE, Core, ServedModel
+from task.local_core.core import CORE, Core, CoreSettings, ServedModel
 from task.local_core.files import file_routes
-from task.local_core.forwarding import answer_by_route, feature_routes
-from task.local_core.guard import Authenticator, BodyLimits, Guard, is_loopback
+from task.local_core.forwarding import feature_routes
+from task.local_core.guard import add_cors, guard, is_loopback
 from task.local_core.images import ImageServer, with_image_model
 from task.local_core.listings import listing_routes
 from task.local_core.models import ModelChoice, UpstreamModel, UpstreamServer, with_choice
 from task.local_core.painters import painter_of
 from task.local_core.permissions import permission_routes
-from task.local_core.relay import IDLE_SECONDS, Relay
+from task.local_core.relay import IDLE_SECONDS
 from task.local_core.responses import PlainResponse, json_response
 from task.local_core.served import ChatModelServer, EmbeddedModelServer
-from task.local_core.storage import Store
 from task.local_core.testing_hooks import hook_routes
 from task.local_core.toolsets import toolset_routes
 from task.local_model.model import EmbeddedModel
@@ -42,38 +39,6 @@ VERSION_025 = "0.25.1 (local stand-in)"
 SHUTDOWN_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class CoreSettings:
-    """How local Core is set up.
-
-    The configuration is `config`, then `config_files` merged over it in order. `${env:NAME}` in it is looked up in
-    `environment`. `image_model` names the deployment that makes pictures beside a chosen `model`. `api_key` is the
-    installation's key; None takes the one in `data_folder`, made on the first start. `host_map` replaces host names in
-    the configuration's addresses. `unsigned_tokens` and `test_hooks` are for tests.
-    """
-
-    data_folder: Path
-    config_files: tuple[Path, ...] = ()
-    config: Mapping[str, Any] | None = None
-    host: str = "127.0.0.1"
-    port: int = 8080
-    allow_public: bool = False
-    api_key: str | None = None
-    model: ModelChoice | None = None
-    image_model: str | None = None
-    host_map: Mapping[str, str] = field(default_factory=dict[str, str])
-    allowed_hosts: frozenset[str] = frozenset()
-    allowed_origins: frozenset[str] = frozenset()
-    environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    core025: bool = False
-    limits: BodyLimits = field(default_factory=BodyLimits)
-    idle_seconds: float = IDLE_SECONDS
-    key_seconds: float = KEY_SECONDS
-    clock: Clock = field(default_factory=Clock)
-    test_hooks: bool = False
-    unsigned_tokens: bool = False
-
-
 def installation_key(data_folder: Path, given: str | None = None) -> str:
     """The project key that local Core accepts: the given one, else a random one kept in the data folder."""
     return given or installation_secret(data_folder / "api_key")
@@ -82,28 +47,25 @@ def installation_key(data_folder: Path, given: str | None = None) -> str:
 def create_app(settings: CoreSettings) -> web.Application:
     """The application. Raises: SettingsError for a public address without `allow_public` or a bad configuration."""
     _check_address(settings)
-    core025 = settings.core025
     source = ConfigSource(settings.config_files, settings.config, lambda document: _prepared(document, settings))
-    buckets = _buckets(settings, source.current())
-    core = Core(
-        source=source,
-        keys=Keys(settings.clock, None if core025 else settings.key_seconds),
-        buckets=buckets,
-        access=AccessRules(buckets),
-        store=Store(settings.data_folder / "files"),
-        relay=Relay(settings.clock, settings.idle_seconds),
-        clock=settings.clock,
-        max_file_bytes=settings.limits.upload,
-        core025=core025,
-    )
-    app = _application(settings, core)
+    core = Core(settings, source, _buckets(settings, source.current()))
+
+    async def lifespan(_: web.Application) -> AsyncIterator[None]:
+        yield
+        await core.relay.close()
+
+    app = web.Application(middlewares=[guard], client_max_size=settings.max_body)
+    app[CORE] = core
+    app.on_response_prepare.append(add_cors)
+    app.cleanup_ctx.append(lifespan)
     core.models = _served_models(settings, core, app)
+    app.add_routes(_own_routes())
     app.add_routes(completion_routes())
-    app.add_routes(file_routes(core025=core025))
-    app.add_routes(listing_routes(core025=core025))
+    app.add_routes(file_routes(core025=core.core025))
+    app.add_routes(listing_routes(core025=core.core025))
     app.add_routes(feature_routes())
-    app.add_routes(chat_routes(core025=core025))
-    if not core025:
+    app.add_routes(chat_routes(core025=core.core025))
+    if not core.core025:
         app.add_routes(permission_routes())
         app.add_routes(toolset_routes())
     if settings.test_hooks:
@@ -123,7 +85,7 @@ def serve(settings: CoreSettings) -> None:
 
 
 def runner_options() -> dict[str, Any]:
-    """How the server runs: a caller that leaves ends its handler, and quiet connections last as long as in Core."""
+    """How the server runs: a client that leaves ends its handler, and idle connections last as long as in Core."""
     return {
         "handler_cancellation": True,
         "keepalive_timeout": IDLE_SECONDS,
@@ -132,41 +94,20 @@ def runner_options() -> dict[str, Any]:
     }
 
 
-def _application(settings: CoreSettings, core: Core) -> web.Application:
-    authenticator = Authenticator(
-        lambda: core.config,
-        core.keys,
-        unsigned_tokens=settings.unsigned_tokens,
-        bearer_keys=not settings.core025,
-    )
-    guard = Guard(
-        authenticator,
-        answer_by_route,
-        hosts=settings.allowed_hosts,
-        origins=settings.allowed_origins,
-        limits=settings.limits,
-        core025=settings.core025,
-    )
-    app = web.Application(middlewares=[guard.middleware()], client_max_size=settings.limits.other)
-    app[CORE] = core
-    app.on_response_prepare.append(guard.add_cors)
-    version = VERSION_025 if settings.core025 else VERSION
+def _own_routes() -> list[web.RouteDef]:
+    return [
+        web.get("/health", _health, allow_head=False),
+        web.get("/version", _version, allow_head=False),
+        web.post("/v1/ops/config/reload", _reload),
+    ]
 
-    async def health(_: web.Request) -> web.Response:
-        return PlainResponse(200)
 
-    async def version_text(_: web.Request) -> web.Response:
-        return web.Response(text=version)
+async def _health(_: web.Request) -> web.Response:
+    return PlainResponse(200)
 
-    async def lifespan(_: web.Application) -> AsyncIterator[None]:
-        yield
-        await core.relay.close()
 
-    app.router.add_get("/health", health, allow_head=False)
-    app.router.add_get("/version", version_text, allow_head=False)
-    app.router.add_post("/v1/ops/config/reload", _reload)
-    app.cleanup_ctx.append(lifespan)
-    return app
+async def _version(request: web.Request) -> web.Response:
+    return web.Response(text=VERSION_025 if request.app[CORE].core025 else VERSION)
 
 
 async def _reload(request: web.Request) -> web.Response:

@@ -1,23 +1,57 @@
-"""What the handlers of local Core share."""
+"""How local Core is set up, and what its handlers share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from aiohttp import web
 
 from task.local_core.access import AccessRules, BucketIds
-from task.local_core.callers import IDENTITY, Keys
+from task.local_core.callers import IDENTITY, KEY_SECONDS, Keys
 from task.local_core.clock import Clock
 from task.local_core.config import CoreConfig, Deployment, Entry
 from task.local_core.config_source import ConfigSource
+from task.local_core.models import ModelChoice
 from task.local_core.relay import Relay, ResponseHooks
 from task.local_core.responses import Refusal
 from task.local_core.storage import Store
 
 _E = TypeVar("_E", bound=Entry)
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSettings:
+    """How local Core is set up.
+
+    The configuration is `config`, then `config_files` merged over it in order. `${env:NAME}` in it is looked up in
+    `environment`. `image_model` names the deployment that makes pictures beside a chosen `model`. `api_key` is the
+    installation's key; None takes the one in `data_folder`, created on the first start. `host_map` replaces host names
+    in the configuration's addresses. `max_upload` and `max_body` are bytes, of file uploads (multipart) and of other
+    requests. `key_seconds`, `unsigned_tokens` and `test_hooks` are for tests.
+    """
+
+    data_folder: Path
+    config_files: tuple[Path, ...] = ()
+    config: Mapping[str, Any] | None = None
+    host: str = "127.0.0.1"
+    port: int = 8080
+    allow_public: bool = False
+    api_key: str | None = None
+    model: ModelChoice | None = None
+    image_model: str | None = None
+    host_map: Mapping[str, str] = field(default_factory=dict[str, str])
+    allowed_hosts: frozenset[str] = frozenset()
+    allowed_origins: frozenset[str] = frozenset()
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    core025: bool = False
+    max_upload: int = 512 * 2**20
+    max_body: int = 64 * 2**20
+    key_seconds: float = KEY_SECONDS
+    test_hooks: bool = False
+    unsigned_tokens: bool = False
 
 
 class ServedModel(Protocol):
@@ -31,7 +65,6 @@ class ServedModel(Protocol):
     ) -> web.StreamResponse: ...
 
 
-@dataclass(slots=True)
 class Core:
     """One local Core.
 
@@ -39,18 +72,19 @@ class Core:
     `Retry-After` of models that a test has throttled.
     """
 
-    source: ConfigSource
-    keys: Keys
-    buckets: BucketIds
-    access: AccessRules
-    store: Store
-    relay: Relay
-    clock: Clock
-    max_file_bytes: int
-    core025: bool
-    models: Sequence[ServedModel] = ()
-    blocked: dict[str, float] = field(default_factory=dict[str, float])
-    throttled: dict[str, int] = field(default_factory=dict[str, int])
+    def __init__(self, settings: CoreSettings, source: ConfigSource, buckets: BucketIds) -> None:
+        self.core025 = settings.core025
+        self.settings = settings
+        self.source = source
+        self.buckets = buckets
+        self.access = AccessRules(buckets)
+        self.clock = Clock()
+        self.keys = Keys(self.clock, None if settings.core025 else settings.key_seconds)
+        self.relay = Relay(self.clock)
+        self.store = Store(settings.data_folder / "files")
+        self.models: Sequence[ServedModel] = ()
+        self.blocked: dict[str, float] = {}
+        self.throttled: dict[str, int] = {}
 
     @property
     def config(self) -> CoreConfig:
@@ -71,5 +105,5 @@ def usable(request: web.Request, entry: _E | None, unknown: str = "", forbidden:
 
 
 def deployment_of(request: web.Request) -> Deployment:
-    """The deployment whose id stands in the path. Raises: Refusal 404 or 403."""
+    """The deployment whose id is in the path. Raises: Refusal 404 or 403."""
     return usable(request, request.app[CORE].config.deployment(request.match_info["id"]))

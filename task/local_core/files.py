@@ -52,7 +52,7 @@ async def _bucket(request: web.Request) -> web.Response:
 async def _put_file(request: web.Request) -> web.Response:
     core, resource = request.app[CORE], _new_resource(request)
     with core.store.upload() as upload:
-        content_type = await receive_file(request, upload, core.max_file_bytes)
+        content_type = await receive_file(request, upload, core.settings.max_upload)
         content_type = content_type or mimetypes.guess_type(resource.name or "")[0] or "application/octet-stream"
         return await _keep(request, resource, upload, content_type)
 

@@ -64,9 +64,8 @@ class ResponseHooks:
 class Relay:
     """The one pooled client towards applications and models; `close` ends it."""
 
-    def __init__(self, clock: Clock, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._idle_seconds = idle_seconds
         self._client: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -91,7 +90,7 @@ class Relay:
         response: web.StreamResponse | None = None
         try:
             async with (
-                IdleLimit(self._clock, self._idle_seconds) as idle,
+                IdleLimit(self._clock, IDLE_SECONDS) as idle,
                 self._session().request(
                     request.method,
                     URL(target.url, encoded=True),

@@ -88,11 +88,10 @@ class LocalChatModel:
             ProviderError: the model does not run.
         """
         options = ModelOptions(max_tokens=1)
-        messages = [predicted_prefix()]
         with self.line.place() as place:
             async for _ in place.turn():
                 pass
-            async for _ in _Request(self, messages, (), options).answer_to(messages, options):
+            async for _ in _Request(self, [predicted_prefix()], (), options).answer(None, options):
                 pass
             return bool(save_as) and await self._save_state(save_as)
 
@@ -151,7 +150,7 @@ class _Request:
             },
         )
         pieces: list[str] = []
-        async with aclosing(self._fitting(deciding(self._messages, addresses.files, self._tools), options)) as deltas:
+        async with aclosing(self.answer(deciding(self._messages, addresses.files, self._tools), options)) as deltas:
             async for delta in deltas:
                 if isinstance(delta, TextDelta):
                     pieces.append(delta.text)
@@ -168,41 +167,31 @@ class _Request:
             max_tokens=self._answer_tokens,
             tool_choice=None,
         )
-        async with aclosing(self._fitting(ANSWER if self._tools else None, options)) as deltas:
+        async with aclosing(self.answer(ANSWER if self._tools else None, options)) as deltas:
             async for delta in deltas:
                 yield delta + self._usage if isinstance(delta, Usage) else delta
 
-    async def _fitting(self, tail: str | None, options: ModelOptions) -> AsyncGenerator[Delta]:
-        """The answer to the conversation, which is shortened once more when the model still finds it too long."""
-        room, started = self._room, False
+    async def answer(self, tail: str | None, options: ModelOptions) -> AsyncGenerator[Delta]:
+        """The model's answer to the conversation and `tail`.
+
+        Until the first word it is retried: when the model's process was lost, and once with a shorter conversation when
+        the model finds it too long.
+        """
+        room, started, pauses = self._room, False, iter(PAUSES)
         while True:
             plain = rendered(fitted(self._messages, room), self._tools, tail, self._model.known_prompt)
-            try:
-                async with aclosing(self.answer_to(plain, options)) as deltas:
-                    async for delta in deltas:
-                        started = started or not isinstance(delta, ReasoningDelta)
-                        yield delta
-            except ProviderError as error:
-                if started or error.code != CONTEXT_LENGTH or room < self._room:
-                    raise
-                room = room // 2
-            else:
-                return
-
-    async def answer_to(self, plain: Sequence[Message], options: ModelOptions) -> AsyncGenerator[Delta]:
-        """The model's answer; retried when its process was lost before the first word."""
-        started, pauses = False, iter(PAUSES)
-        while True:
             try:
                 async with aclosing(self._attempt(plain, options)) as deltas:
                     async for delta in deltas:
                         started = started or not isinstance(delta, ReasoningDelta)
                         yield delta
             except ProviderError as error:
-                pause = None if started or error.code not in LOST else next(pauses, None)
-                if pause is None:
+                if not started and error.code == CONTEXT_LENGTH and room == self._room:
+                    room = room // 2
+                elif not started and error.code in LOST and (pause := next(pauses, None)):
+                    await asyncio.sleep(pause)
+                else:
                     raise
-                await asyncio.sleep(pause)
             else:
                 return
 

@@ -14,7 +14,6 @@ from aiohttp import ClientSession
 
 from task.errors import SettingsError
 from task.local_core.app import CoreSettings, create_app
-from task.local_core.guard import BodyLimits
 from tests.support.core import RunningCore, local_core
 from tests.support.core_peers import calling, config
 
@@ -185,9 +184,8 @@ async def test_a_body_over_the_limit_that_hides_its_length_is_413_too(tmp_path: 
         for _ in range(20):
             yield b" " * 100
 
-    limits = BodyLimits(upload=1000, other=1000)
     async with (
-        local_core(config(), tmp_path, limits=limits) as core,
+        local_core(config(), tmp_path, max_upload=1000, max_body=1000) as core,
         calling(core) as session,
         session.post("/v1/ops/resource/move", data=pieces()) as answer,
     ):

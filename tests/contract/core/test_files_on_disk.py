@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from task.local_core.app import CoreSettings, create_app
-from task.local_core.core import CORE
 from task.local_core.storage import Store, StoredFile
 from tests.support.core import served
 from tests.support.core_files import CoreFiles
@@ -45,10 +44,10 @@ def data_files(root: Path) -> list[Path]:
 
 
 @asynccontextmanager
-async def caller_of(root: Path, max_file_bytes: int = 2**30) -> AsyncGenerator[CoreFiles]:
+async def caller_of(root: Path, max_upload: int = 2**30) -> AsyncGenerator[CoreFiles]:
     """A caller of a local Core whose files are kept below `root/files`."""
-    app = create_app(CoreSettings(root, config={"keys": {"ann": {"project": "ann", "role": "default"}}}))
-    app[CORE].max_file_bytes = max_file_bytes
+    config = {"keys": {"ann": {"project": "ann", "role": "default"}}}
+    app = create_app(CoreSettings(root, config=config, max_upload=max_upload))
     async with served(app) as base_url, CoreFiles.of(base_url, "ann") as files:
         yield files
 
@@ -158,11 +157,11 @@ async def test_an_old_leftover_of_a_crash_is_removed_and_a_running_upload_is_not
 
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_13_21_an_upload_over_the_limit_is_a_413_and_leaves_nothing(tmp_path: Path, chunked: bool) -> None:
-    async with caller_of(tmp_path, max_file_bytes=1000) as files:
+    async with caller_of(tmp_path, max_upload=1500) as files:
         assert (await files.put("a", b"x" * 1000)).status == 200
         before = data_files(tmp_path / "files")
         head = b'--b\r\nContent-Disposition: form-data; name="f"; filename="x"\r\n\r\n'
-        body = head + b"x" * 1001 + b"\r\n--b--\r\n"
+        body = head + b"x" * 1501 + b"\r\n--b--\r\n"
         headers = {"Content-Type": "multipart/form-data; boundary=b"}
         answer = await files.call("PUT", files.file("a"), data=body, headers=headers, chunked=chunked or None)
         assert (answer.status, answer.text) == (413, "Request body is too large")
