@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from task.tools.rag.answers import NOT_FOUND
 from task.tools.rag.lexical import tokens
 from task.tools.rag.passages import Passage
-from task.tools.rag.support import statements
-from task.tools.rag.words import FUNCTION_WORDS
+from task.tools.rag.support import FUNCTION_WORDS, statements
 
 LIMIT = 1.0
 _STEM_CHARS = 5

@@ -54,7 +54,7 @@ from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInt
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.rag_tool import RagOptions, RagTool
 from task.tools.rag.shelf import ShelfLimits
-from task.tools.rag.store import NoStore, RedisStore
+from task.tools.rag.index_store import RedisStore
 from task.tools.toolbox import named
 
 logger = logging.getLogger(__name__)
@@ -319,7 +319,7 @@ def _rag_tools(settings: Settings, product: Product | None, readers: ReaderPool)
             readers=readers,
             embedder=Embedder(rag.process_dir or default_folder(), embedding),
             model=product.backend.chat_model if product else None,
-            store=RedisStore(rag.store_url.get_secret_value()) if rag.store_url else NoStore(),
+            store=RedisStore(rag.store_url.get_secret_value()) if rag.store_url else None,
             options=options,
         )
     ]

@@ -23,8 +23,8 @@ from task.documents.model import Block
 from task.embedding.client import Embedder
 from task.embedding.model import has_bfloat16
 from task.tools.rag.chunks import ChunkedDocument, chunk_document
-from task.tools.rag.codec import packed
 from task.tools.rag.document_cache import DocumentCache
+from task.tools.rag.index_store import packed
 from task.tools.rag.passages import passages
 from task.tools.rag.search import DocumentIndex, build_index, indexed_texts, search
 from tests.benchmarks.document_upstream import WORDS, prose

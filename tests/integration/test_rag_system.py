@@ -14,8 +14,8 @@ from task.embedding.minilm import MiniLM
 from task.embedding.model import packaged_folder
 from task.llm.scripted import says
 from task.tools.rag.document_cache import DocumentCache
+from task.tools.rag.index_store import PREFIX, RedisStore
 from task.tools.rag.shelf import Requester, Shelf, ShelfLimits
-from task.tools.rag.store import PREFIX, RedisStore
 from tests.support.chat_reader import Answer
 from tests.support.document_turns import PLATE, searches
 from tests.support.documents import MemoryFiles, manual

@@ -9,16 +9,18 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from task.embedding.client import Progress
+from task.embedding.client import Embedder, Progress
 from task.tools.rag.lexical import tokens
 
 DIMENSIONS = 64
 
 
-class WordVectors:
+class WordVectors(Embedder):
     """Counts words into 64 places; `texts` were embedded so far. While `gate` is closed, it embeds nothing."""
 
-    model_name = "words"
+    @property
+    def model_name(self) -> str:
+        return "words"
 
     def __init__(self) -> None:
         self.texts: list[str] = []

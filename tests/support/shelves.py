@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from task.documents.extract import extract
 from task.documents.model import Extraction
+from task.documents.pool import ReaderPool
 from task.tools.models import DownloadedFile
+from task.tools.rag.index_store import RedisStore
 from tests.support.documents import MemoryFiles
 
 
@@ -30,7 +32,7 @@ class SlowFiles(MemoryFiles):
 
 
 @dataclass
-class DirectReaders:
+class DirectReaders(ReaderPool):
     """Reads in this process, `calls` times so far; the product does it in another."""
 
     calls: int = 0
@@ -45,7 +47,7 @@ class DirectReaders:
 
 
 @dataclass
-class MemoryStore:
+class MemoryStore(RedisStore):
     """A store that never fails; `asked` are the keys that were looked for."""
 
     values: dict[str, bytes] = field(default_factory=dict[str, bytes])

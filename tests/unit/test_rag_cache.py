@@ -15,10 +15,9 @@ from task.documents.extract import extract
 from task.documents.model import Block
 from task.settings import RagSettings
 from task.tools.rag.chunks import chunk_document
-from task.tools.rag.codec import Damaged, packed, unpacked
 from task.tools.rag.document_cache import DocumentCache
+from task.tools.rag.index_store import Damaged, RedisStore, packed, unpacked
 from task.tools.rag.search import DocumentIndex, build_index, indexed_texts, search
-from task.tools.rag.store import RedisStore
 from tests.support.documents import csv_bytes
 from tests.support.embedding import word_vector
 

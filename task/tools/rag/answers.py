@@ -1,4 +1,4 @@
-"""Have a deployment answer from numbered excerpts, and check what it wrote against them."""
+"""Let a deployment answer from numbered excerpts, and check its answer against them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _QUOTES = re.compile(r"^[\s*_#]*quotes[\s*_]*:?[\s*_]*$", re.IGNORECASE | re.MUL
 _QUOTE = re.compile(r"^\W*?\[(\d{1,3})\]\s*[:–-]?\s*(\S.*)$", re.MULTILINE)
 _NOT_FOUND = re.compile(rf"\W*{NOT_FOUND}", re.IGNORECASE)
 _QUOTE_CHARS = 600
-_END = re.compile(r"[.!?…:;]+$|\s*\|$")  # a marker stands before the full stop, and inside a table's last cell
+_END = re.compile(r"[.!?…:;]+$|\s*\|$")  # a marker goes before the full stop, and inside a table's last cell
 
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """A source of the answer: the number it goes by, and words that stand literally in the document."""
+    """A source of the answer: its number, and a literal quote from the document."""
 
     number: int
     passage: Passage
@@ -47,7 +47,7 @@ class Citation:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A checked answer: `unsupported` statements are marked in `text`, `false_quotes` were left out."""
+    """A checked answer; `text` marks `unsupported` statements and leaves out `false_quotes`."""
 
     text: str
     citations: tuple[Citation, ...] = ()
@@ -63,7 +63,7 @@ async def written(
     write: Callable[[str], None],
     spend: Callable[[Usage], object],
 ) -> str:
-    """What the model writes about the passages, unchecked; `write` gets it piece by piece, `spend` its tokens.
+    """The model's unchecked answer, which is also streamed to `write`; `spend` receives its tokens.
 
     Raises:
         ProviderError: the model refused or failed.
@@ -85,7 +85,7 @@ def request(question: str, passages: Sequence[Passage]) -> list[Message]:
 
 
 def checked(text: str, passages: Sequence[Passage]) -> Answer:
-    """The model's text with every quote and statement checked against the passages it was given."""
+    """The model's text with every quote and statement checked against its passages."""
     body, quoted = _parted(text)
     if _NOT_FOUND.match(body) or not body:
         return Answer("", found=False)
@@ -108,23 +108,22 @@ def checked(text: str, passages: Sequence[Passage]) -> Answer:
 
 
 def _checked_statement(statement: str, known: dict[int, Passage]) -> tuple[str, list[int], bool]:
-    """The statement as it may be shown, the sources it may name, and whether they bear it out."""
+    # The statement to show, the sources it may cite, and whether they support it.
     named = [number for number in dict.fromkeys(markers(statement)) if number in known]
     if not is_checkable(statement):
         return _renumbered(statement, named), named, True
-    if named and support(statement, [_told(known[number]) for number in named]).supported:
+    if named and support(statement, [_read_text(known[number]) for number in named]).supported:
         return _renumbered(statement, named), named, True
-    together = "\n".join(_told(known[number]) for number in named)
+    together = "\n".join(_read_text(known[number]) for number in named)
     if len(named) > 1 and support(statement, [together]).supported:
         return _renumbered(statement, named), named, True
-    bearing = [number for number, passage in known.items() if support(statement, [_told(passage)]).supported]
+    bearing = [number for number, passage in known.items() if support(statement, [_read_text(passage)]).supported]
     if bearing:
         return _renumbered(statement, bearing[:1]), bearing[:1], True
     return _renumbered(statement, named, UNSUPPORTED), named, False
 
 
-def _told(passage: Passage) -> str:
-    """What the model was given to read of the passage."""
+def _read_text(passage: Passage) -> str:
     return "\n".join((*passage.headings, passage.text))
 
 
@@ -142,7 +141,6 @@ def _renumbered(statement: str, numbers: Sequence[int], mark: str = "") -> str:
 
 
 def _parted(text: str) -> tuple[str, list[tuple[int, str]]]:
-    """The answer, and the quotes that the model says it took, by number."""
     heads = list(_QUOTES.finditer(text))
     if not heads:
         return text.strip(), []

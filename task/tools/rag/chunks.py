@@ -1,4 +1,4 @@
-"""Cut a document into chunks that know their place: 500 characters, 50 shared, table rows under their header."""
+"""Split a document into chunks of 500 characters with 50 of overlap; table rows keep their header."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _BLANK = re.compile(r"\s")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a chunk stands: characters of the document's text, page, headings that lead to it, and rows of a table.
+    """A chunk's position: span in the document's text, page, headings above it, and rows of a table.
 
-    `header` are the two lines that a table's chunk carries above its rows; they are not part of the span.
+    `header` are the two lines above the rows in a table's chunk; they are not part of the span.
     """
 
     start: int
@@ -40,7 +40,7 @@ class Place:
 
 
 class Chunk(str):
-    """A chunk's text, which is a plain `str` to everybody else, with its `place`."""
+    """A chunk's text with its `place`; anywhere else a plain `str`."""
 
     __slots__ = ("place",)
     place: Place
@@ -51,14 +51,14 @@ class Chunk(str):
         return chunk
 
     def indexed(self, file: str = "") -> str:
-        """What is searched: the text under the headings it stands below, and the file's name where it is given."""
+        """The text to search: headings above it, with the file's name if it is given, and the text itself."""
         path = " > ".join(filter(None, (file, *self.place.headings)))[-_HEADING_CHARS:]
         return f"{path}\n{self}" if path and not self.startswith(path) else str(self)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class ChunkedDocument:
-    """A document's whole text and its chunks, in reading order; `notes` tell how it was read."""
+    """A document's whole text and its chunks in reading order; `notes` report how it was read."""
 
     name: str
     text: str
@@ -67,16 +67,14 @@ class ChunkedDocument:
 
 
 def chunk_document(name: str, blocks: Sequence[Block], notes: Sequence[str] = ()) -> ChunkedDocument:
-    """The document in chunks; a chunk never reaches over a page, a heading or the edge of a table."""
+    """The document in chunks, none of which crosses a page, a heading or the edge of a table."""
     text = document_text(blocks)
-    chunks = (chunk for region in regions(blocks) for chunk in _chunks_of(region, text))
+    chunks = (
+        chunk
+        for region in regions(blocks)
+        for chunk in (_table_chunks if region.header else _text_chunks)(region, text)
+    )
     return ChunkedDocument(name, text, tuple(chunk for chunk in chunks if chunk.strip()), tuple(notes))
-
-
-def _chunks_of(region: Region, text: str) -> Iterator[Chunk]:
-    if region.header:
-        return _table_chunks(region, text)
-    return _text_chunks(region, text)
 
 
 def _text_chunks(region: Region, text: str) -> Iterator[Chunk]:
@@ -88,7 +86,7 @@ def _split(text: str, start: int, end: int) -> Iterator[tuple[int, str]]:
     while start < end:
         stop = _soft_end(text, start, end)
         if not _BLANK.search(text, start, stop):
-            # The splitter would take such a text apart letter by letter.
+            # The splitter would split such a text letter by letter.
             yield from ((at, text[at : min(at + CHUNK_CHARS, stop)]) for at in range(start, stop, _STEP))
             start = stop
             continue
@@ -119,9 +117,8 @@ def _table_chunks(region: Region, text: str) -> Iterator[Chunk]:
     room = CHUNK_CHARS - len(region.header) - 1
     for rows in _grouped(_rows(text, region), room):
         first, last = rows[0], rows[-1]
-        place = Place(
-            first.start, last.end, region.page, region.headings, region.header, (first.number, last.number)
-        )  # fmt: skip
+        numbers = first.number, last.number
+        place = Place(first.start, last.end, region.page, region.headings, region.header, numbers)
         if len(rows) == 1 and first.end - first.start > room:
             yield from _row_in_pieces(text[first.start : first.end], place)
         else:
@@ -158,7 +155,7 @@ def _grouped(rows: Iterable[_Row], room: int) -> Iterator[list[_Row]]:
 
 
 def _row_in_pieces(row: str, place: Place) -> Iterator[Chunk]:
-    """A row that is too wide for one chunk, as lines `column: value`; each piece keeps the names of its columns."""
+    # Lines `column: value`, so that each piece of a wide row keeps the names of its columns.
     lines: list[str] = []
     for line in _named_cells(row, place.header):
         if lines and len("\n".join((*lines, line))) > CHUNK_CHARS:
@@ -171,8 +168,8 @@ def _row_in_pieces(row: str, place: Place) -> Iterator[Chunk]:
 
 def _named_cells(row: str, header: str) -> Iterator[str]:
     names, cells = _cells(header.partition("\n")[0]), _cells(row)
-    for place, cell in enumerate(cells):
-        name = names[place][: CHUNK_CHARS // 4] if place < len(names) else ""
+    for number, cell in enumerate(cells):
+        name = names[number][: CHUNK_CHARS // 4] if number < len(names) else ""
         for _, piece in _split(cell, 0, len(cell)):
             yield f"{name}: {piece}" if name else piece
 

@@ -1,4 +1,4 @@
-"""DocumentCache: indexes of documents in memory, for a day and within a number of bytes."""
+"""DocumentCache: indexes of documents in memory, for a day and up to a number of bytes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 DAY_SECONDS = 86400
 MAX_BYTES = 256 * 2**20
-_PLACE_BYTES = 400  # what a chunk's place takes beside its text
+_PLACE_BYTES = 400  # of a chunk's place beside its text
 
 
 class IndexedChunks(list[str]):
-    """A document's chunks, which are a plain list to everybody else, with the document and its index by words."""
+    """A document's chunks with the document and its index by words; anywhere else a plain list."""
 
     def __init__(self, document: ChunkedDocument, lexical: Lexical) -> None:
         super().__init__(document.chunks)
@@ -35,9 +35,9 @@ class IndexedChunks(list[str]):
 
 
 class DocumentCache:
-    """Indexed documents by key. Source: API reference, DocumentCache. May be used from several threads.
+    """Indexed documents by key, for several threads. Source: API reference, DocumentCache.
 
-    What has been got stays usable after it was evicted.
+    An index stays usable after it was evicted.
     """
 
     def __init__(self, ttl_seconds: int, max_bytes: int) -> None:
@@ -46,12 +46,12 @@ class DocumentCache:
 
     @staticmethod
     def create(ttl_seconds: int = DAY_SECONDS, *, max_bytes: int = MAX_BYTES) -> DocumentCache:
-        """An empty cache whose entries live `ttl_seconds` and take at most `max_bytes` together."""
+        """An empty cache whose entries live for `ttl_seconds` and use at most `max_bytes` together."""
         return DocumentCache(ttl_seconds, max_bytes)
 
     @property
     def size_bytes(self) -> int:
-        """An estimate of what the entries take."""
+        """An estimate of the memory of all entries."""
         with self._lock:
             return int(self._entries.currsize)
 
@@ -60,7 +60,7 @@ class DocumentCache:
             return self._entries.get(key)
 
     def set(self, key: str, index: faiss.Index, chunks: list[str]) -> None:
-        """Keep an index; one that is larger than the whole cache is not kept."""
+        """Keep an index unless it is larger than the whole cache."""
         entry = (index, chunks)
         if _size(entry) > self._entries.maxsize:
             return
@@ -68,7 +68,7 @@ class DocumentCache:
             self._entries[key] = entry
 
     def get_index(self, key: str) -> DocumentIndex | None:
-        """The entry as it can be searched, where it was kept by `set_index`."""
+        """The entry as a searchable index, if `set_index` kept it."""
         dense, chunks = self.get(key) or (None, [])
         return DocumentIndex(chunks.document, dense, chunks.lexical) if isinstance(chunks, IndexedChunks) else None
 

@@ -1,4 +1,4 @@
-"""Search by words: BM25 over tokens of any script, identifiers kept whole."""
+"""Search by words: BM25 over tokens of any script."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _WORD_BYTES = 150  # a word in the index's vocabulary
 
 
 def folded(text: str) -> str:
-    """The text with compatibility forms and letter case folded away."""
+    """The text without compatibility forms and letter case."""
     return unicodedata.normalize("NFKC", text).casefold()
 
 
 def tokens(text: str) -> list[str]:
-    """The words in order; `AB-12/3` gives itself and its parts, scripts without spaces give pairs of letters."""
+    """The words in order; `AB-12/3` yields itself and its parts, scripts without spaces yield pairs of letters."""
     found: list[str] = []
     for word in _WORD.findall(folded(text)):
         if _WITHOUT_SPACES.search(word):
@@ -38,7 +38,7 @@ def tokens(text: str) -> list[str]:
 
 
 def _stem(word: str) -> str:
-    """The word without a plural's ending; crude, but the same for question and document."""
+    # Crude, but the same for question and document.
     if len(word) > 4 and word.endswith("ies"):
         return f"{word[:-3]}y"
     if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
@@ -51,7 +51,7 @@ class Lexical:
 
     def __init__(self, texts: Iterable[str]) -> None:
         numbers: dict[str, int] = {}
-        # Numbers in place of words: freeing a million words at once would hold up the answers that stream.
+        # Numbers in place of words: freeing a million words at once would block the event loop.
         corpus = [[numbers.setdefault(token, len(numbers)) for token in tokens(text)] for text in texts]
         self._size = len(corpus)
         self._index = _bm25(corpus, numbers) if numbers else None
@@ -77,7 +77,7 @@ class Lexical:
 def _bm25(corpus: list[list[int]], numbers: dict[str, int]) -> Any:
     from bm25s import BM25
 
-    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it would log every index, and sets its own level on import
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index, and sets its own level on import
     index = BM25()
     index.index((corpus, numbers), show_progress=False)
     return index

@@ -1,4 +1,4 @@
-"""What the model gets to read: found chunks with their neighbours, merged, numbered, within a budget of tokens."""
+"""The excerpts for the model: found chunks and their neighbours, merged and numbered, within a token budget."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _Key = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """An excerpt. `text` is what the model reads, `source` the document's own words in it, `document` counts from 0.
+    """An excerpt: `text` for the model, and `source`, the document's own words in it; `document` counts from 0.
 
-    `where` is the place as a person looks for it: page, rows of a table, heading or lines.
+    `where` is its page, rows of a table, heading or lines, for a person to find it.
     """
 
     number: int
@@ -33,12 +33,12 @@ class Passage:
 
 
 def estimated_tokens(text: str) -> int:
-    """A cautious estimate that holds for scripts of several bytes a letter too."""
+    """A cautious estimate, also for scripts with several bytes per character."""
     return len(text.encode(errors="replace")) // _BYTES_PER_TOKEN + 1
 
 
 def passages(documents: Sequence[ChunkedDocument], hits: Sequence[Hit], *, k: int, tokens: int) -> list[Passage]:
-    """The `k` best chunks always; their neighbours and further hits while `tokens` last. Best passage first."""
+    """The `k` best chunks, then their neighbours and further hits within `tokens`. Best passage first."""
     chosen = _within(documents, [(hit.document, hit.chunk) for hit in hits], k, tokens)
     rank = {(hit.document, hit.chunk): place for place, hit in enumerate(hits)}
     runs = sorted(_runs(documents, chosen), key=lambda run: min(rank.get(key, len(rank)) for key in run))
@@ -46,11 +46,9 @@ def passages(documents: Sequence[ChunkedDocument], hits: Sequence[Hit], *, k: in
 
 
 def whole(documents: Sequence[ChunkedDocument]) -> list[Passage]:
-    """All of the documents, each place a passage."""
+    """The whole documents, each region a passage."""
     keys = [(number, chunk) for number, document in enumerate(documents) for chunk in range(len(document.chunks))]
-    return [
-        _passage(number, documents[run[0][0]], run) for number, run in enumerate(_runs(documents, keys), 1)
-    ]  # fmt: skip
+    return [_passage(number, documents[run[0][0]], run) for number, run in enumerate(_runs(documents, keys), 1)]
 
 
 def _within(documents: Sequence[ChunkedDocument], ranked: Sequence[_Key], k: int, tokens: int) -> list[_Key]:
@@ -65,7 +63,7 @@ def _within(documents: Sequence[ChunkedDocument], ranked: Sequence[_Key], k: int
 
 
 def _neighbours(documents: Sequence[ChunkedDocument], keys: Iterable[_Key]) -> list[_Key]:
-    """The chunks that read on from these, the next one before the one in front."""
+    # The next chunk comes before the previous one.
     near = [(number, chunk, chunk + step) for number, chunk in keys for step in (1, -1)]
     return [
         (number, other)
@@ -85,7 +83,6 @@ def _runs(documents: Sequence[ChunkedDocument], keys: Iterable[_Key]) -> list[li
 
 
 def _joined(document: ChunkedDocument, first: int, second: int) -> bool:
-    """Whether two chunks read on from one another: the same page, heading and table."""
     if first < 0 or second >= len(document.chunks):
         return False
     one, other = document.chunks[first].place, document.chunks[second].place
@@ -107,7 +104,7 @@ def _passage(number: int, document: ChunkedDocument, run: Sequence[_Key]) -> Pas
 
 
 def _is_piece(chunk: Chunk) -> bool:
-    """Whether the chunk tells cells of a row that is too wide, in place of whole rows."""
+    # A chunk with cells of a row that is too wide, in place of whole rows.
     return bool(chunk.place.header) and not chunk.startswith(chunk.place.header)
 
 

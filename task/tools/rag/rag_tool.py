@@ -1,4 +1,4 @@
-"""The tool that answers questions from documents, with sources whose quotes stand in them."""
+"""The tool that answers questions from documents, with checked quotes as sources."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from typing import Any, TypeVar
 
 from task.blocking import close_all
 from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.documents.pool import ReaderPool
+from task.embedding.client import Embedder, default_folder
 from task.errors import ProviderError, ToolError
 from task.llm.base import ChatModel
 from task.permissions.effects import Origin
 from task.tools.base import BaseTool
+from task.tools.dial_files import DialFiles, UnpooledFiles
 from task.tools.models import Caller, ToolCallParams
 from task.tools.rag.answers import Answer, checked, written
 from task.tools.rag.document_cache import DocumentCache
+from task.tools.rag.index_store import RedisStore
 from task.tools.rag.passages import Passage, estimated_tokens, passages, whole
 from task.tools.rag.report import StageReport, for_the_model, passages_only
 from task.tools.rag.search import SearchOptions, search
-from task.tools.rag.shelf import DocumentReader, Opened, Requester, Shelf, ShelfLimits, Vectors
-from task.tools.rag.sources import FileSource, OwnFiles
-from task.tools.rag.store import IndexStore
+from task.tools.rag.shelf import Opened, Requester, Shelf, ShelfLimits
 
 SECONDS = 900.0
 MAX_FILES = 10
@@ -34,10 +36,10 @@ _BETWEEN = re.compile(r"\s+|,(?=\s*(?:files/|https?://))")
 
 @dataclass(frozen=True, slots=True)
 class RagOptions:
-    """`k` chunks are always read; neighbours and more of them while `context_tokens` last.
+    """The model reads `k` chunks, and their neighbours and further chunks within `context_tokens`.
 
-    Documents of together at most `whole_tokens` are read whole. `counts_with` is the tool that counts and sums, where
-    there is one; `seconds` is what one call may take.
+    Documents of at most `whole_tokens` together are read whole. `counts_with` names the tool for counting and summing,
+    if there is one; `seconds` limits one call.
     """
 
     k: int = 3
@@ -56,7 +58,7 @@ class RagTool(BaseTool):
     """Hybrid search over documents in DIAL, answered by a deployment. Source: API reference, RagTool.
 
     `endpoint` is DIAL Core's address, `deployment_name` the model that writes the answer, `document_cache` keeps
-    indexes in memory. `model` gives a caller the chat model of a name. What is not given the tool makes for itself.
+    indexes in memory. `model` resolves a deployment's chat model for a caller. The tool creates what it is not given.
     """
 
     def __init__(
@@ -65,23 +67,27 @@ class RagTool(BaseTool):
         deployment_name: str,
         document_cache: DocumentCache,
         *,
-        files: FileSource | None = None,
-        readers: DocumentReader | None = None,
-        embedder: Vectors | None = None,
+        files: DialFiles | None = None,
+        readers: ReaderPool | None = None,
+        embedder: Embedder | None = None,
         model: ModelOf | None = None,
-        store: IndexStore | None = None,
+        store: RedisStore | None = None,
         options: RagOptions | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._deployment = deployment_name
         self._options = options or RagOptions()
         self._model = model
-        self._embedder = embedder or _own_embedder()
-        self._readers = readers or _own_readers()
+        self._embedder = embedder or Embedder(default_folder())
+        self._readers = readers or ReaderPool()
         self._shelf = Shelf(
-            files or OwnFiles(endpoint), self._readers, self._embedder, document_cache, store=store,
+            files or UnpooledFiles(endpoint),
+            self._readers,
+            self._embedder,
+            document_cache,
+            store=store,
             limits=self._options.limits,
-        )  # fmt: skip
+        )
 
     @property
     def name(self) -> str:
@@ -89,14 +95,14 @@ class RagTool(BaseTool):
 
     @property
     def description(self) -> str:
-        told = (
+        text = (
             "Answer a question from long documents attached to the conversation: searches them by meaning and words, "
             "and returns an answer with numbered sources. Best for finding a fact or passage; says so when the "
             "documents do not hold it. To read a document from beginning to end, use file_content_extraction_tool."
         )
         if not self._options.counts_with:
-            return told
-        return f"{told} To count, sum, filter or compare the rows of a table, use {self._options.counts_with}."
+            return text
+        return f"{text} To count, sum, filter or compare the rows of a table, use {self._options.counts_with}."
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -123,16 +129,15 @@ class RagTool(BaseTool):
 
     @property
     def origin(self) -> Origin:
-        """A model writes the results; what they say is not copied from outside."""
+        """A model writes the results; they are not copied from outside."""
         return Origin.MADE
 
     async def close(self) -> None:
-        """End the embedding process, if this tool has started it, the readers and the store's connections."""
         await close_all(self._shelf.close, self._readers.close, self._embedder.close)
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
-        question, urls = _asked(arguments)
+        question, urls = _question_and_urls(arguments)
         report = StageReport(tool_call_params.stage)
         report.asked(question, urls)
         requester = await _requester(tool_call_params)
@@ -167,20 +172,19 @@ class RagTool(BaseTool):
         report.generating()
         try:
             caller = params.caller or _caller_of(params)
-            async with self._asked_model(caller) as model:
+            async with self._chat_model(caller) as model:
                 text = await written(
                     model, question, found, report.write, lambda usage: caller.spend(usage, self._deployment)
                 )
         except ProviderError as error:
-            told = passages_only(found, self._deployment, error, _notes(opened))
-            return Message(Role.TOOL, report.ended(told))
+            return Message(Role.TOOL, report.ended(passages_only(found, self._deployment, error, _notes(opened))))
         answer = checked(text, found)
         report.answered(answer)
         attached = CustomContent(_attachments(answer, opened))
         return Message(Role.TOOL, for_the_model(answer, _notes(opened)), custom_content=attached)
 
     @asynccontextmanager
-    async def _asked_model(self, caller: Caller) -> AsyncGenerator[ChatModel]:
+    async def _chat_model(self, caller: Caller) -> AsyncGenerator[ChatModel]:
         if self._model is not None:
             yield self._model(self._deployment, caller)
             return
@@ -188,12 +192,10 @@ class RagTool(BaseTool):
         from task.llm.transport import new_session
 
         async with new_session() as session:
-            yield DialChatModel(
-                session, self._endpoint, self._deployment, caller.api_key, headers=caller.headers
-            )  # fmt: skip
+            yield DialChatModel(session, self._endpoint, self._deployment, caller.api_key, headers=caller.headers)
 
 
-def _asked(arguments: dict[str, Any]) -> tuple[str, list[str]]:
+def _question_and_urls(arguments: dict[str, Any]) -> tuple[str, list[str]]:
     question = str(arguments["request"]).strip()
     urls = list(dict.fromkeys(filter(None, _BETWEEN.split(str(arguments["file_url"]).strip()))))
     if not question or not urls:
@@ -210,7 +212,7 @@ async def _requester(params: ToolCallParams) -> Requester:
 
 
 async def _together(works: Iterable[Coroutine[Any, Any, _Result]]) -> list[_Result]:
-    """All results in order; where one fails the others are stopped before its error travels on."""
+    # Unlike in a TaskGroup, the error of the one that fails is raised as it is.
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         return await asyncio.gather(*tasks)
@@ -222,11 +224,11 @@ async def _together(works: Iterable[Coroutine[Any, Any, _Result]]) -> list[_Resu
 
 
 def _notes(opened: Sequence[Opened]) -> list[str]:
-    """What is to be known of the documents, by name; of one without text at least that it has none."""
-    told = (
-        (item.document, item.document.notes or (() if item.document.chunks else ("it is empty",))) for item in opened
-    )
-    return [f"{document.name}: {note}" for document, notes in told for note in notes]
+    return [
+        f"{item.document.name}: {note}"
+        for item in opened
+        for note in item.document.notes or (() if item.document.chunks else ("it is empty",))
+    ]
 
 
 def _attachments(answer: Answer, opened: Sequence[Opened]) -> tuple[Attachment, ...]:
@@ -246,15 +248,3 @@ def _caller_of(params: ToolCallParams) -> Caller:
         return ""
 
     return Caller(params.api_key, nobody, params.conversation_id)
-
-
-def _own_embedder() -> Vectors:
-    from task.embedding.client import Embedder, default_folder
-
-    return Embedder(default_folder())
-
-
-def _own_readers() -> DocumentReader:
-    from task.documents.pool import ReaderPool
-
-    return ReaderPool()

@@ -1,4 +1,4 @@
-"""Find the parts of a document: sections under their headings, and tables under their header rows."""
+"""Divide a document into regions: sections with their headings, tables with their header rows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ _LONGEST_TITLE = 90
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of the document's text between two characters.
+    """A span of the document's text, with the `headings` above it from the outermost to its own.
 
-    `headings` lead to it, from the outermost to its own. A table's `header` are its first two lines of Markdown, and
-    the span holds its rows only. `page` is the document's own, where it has pages.
+    Of a table, `header` are the first two lines of Markdown and the span is its rows. `page` is the document's number.
     """
 
     start: int
@@ -42,12 +41,12 @@ class _Line:
 
 
 def document_text(blocks: Sequence[Block]) -> str:
-    """The whole text that the regions' characters count in."""
+    """The whole text, to which the spans of regions refer."""
     return GAP.join(block.whole for block in blocks)
 
 
 def regions(blocks: Sequence[Block]) -> Iterator[Region]:
-    """The document's parts in reading order; a heading stays with what it stands above, also from page to page."""
+    """The document's regions in reading order; a heading also applies to the pages after it."""
     start, headings = 0, _Headings()
     for block in blocks:
         if block.heading:
@@ -59,12 +58,11 @@ def regions(blocks: Sequence[Block]) -> Iterator[Region]:
 
 
 def _is_page_marker(block: Block) -> bool:
-    """Whether the block only says which page begins, which the chunks know anyway."""
     return block.page is not None and block.text == f"[Page {block.page}]"
 
 
 class _Headings:
-    """The headings that are open at a place, by level."""
+    """The current heading of each level."""
 
     def __init__(self) -> None:
         self._open: list[tuple[int, str]] = []
@@ -79,30 +77,30 @@ class _Headings:
 
 def _text_regions(text: str, offset: int, page: int | None, headings: _Headings) -> Iterator[Region]:
     lines = _lines(text, offset)
-    begun, only_headings, fenced = offset, True, False
+    start, only_headings, fenced = offset, True, False
     place = 0
     while place < len(lines):
         line = lines[place]
         fenced ^= line.text.lstrip().startswith(_FENCE)
         if not fenced and (rows := _table_rows(lines, place)):
             if not only_headings:
-                yield Region(begun, line.start, headings.path, page=page)
+                yield Region(start, line.start, headings.path, page=page)
             header = f"{line.text}\n{lines[place + 1].text}"
             yield Region(lines[place + 2].start, lines[place + 1 + rows].end, headings.path, header, page)
             place += 2 + rows
-            begun, only_headings = lines[place].start if place < len(lines) else offset + len(text), True
+            start, only_headings = lines[place].start if place < len(lines) else offset + len(text), True
             continue
         title = None if fenced else _title(lines, place)
         if title is not None:
             if not only_headings:
-                yield Region(begun, line.start, headings.path, page=page)
-                begun, only_headings = line.start, True
+                yield Region(start, line.start, headings.path, page=page)
+                start, only_headings = line.start, True
             headings.enter(*title)
         elif line.text.strip():
             only_headings = False
         place += 1
-    if text[begun - offset :].strip():
-        yield Region(begun, offset + len(text), headings.path, page=page)
+    if text[start - offset :].strip():
+        yield Region(start, offset + len(text), headings.path, page=page)
 
 
 def _lines(text: str, offset: int) -> list[_Line]:
@@ -114,7 +112,7 @@ def _lines(text: str, offset: int) -> list[_Line]:
 
 
 def _table_rows(lines: Sequence[_Line], place: int) -> int:
-    """How many rows the Markdown table has whose header stands at `place`; 0: there is none."""
+    # The number of rows of the Markdown table whose header is at `place`; 0: there is no table.
     if "|" not in lines[place].text or place + 2 >= len(lines) or not _RULE.match(lines[place + 1].text.strip()):
         return 0
     if "|" not in lines[place + 1].text:
@@ -131,7 +129,7 @@ def _title(lines: Sequence[_Line], place: int) -> tuple[int, str] | None:
         return None
     if match := _HASHES.match(text):
         return len(match[1]), match[2]
-    # Without marks a heading stands alone above its text: nothing before it, and it is no sentence.
+    # Without marks, a heading has an empty line above it and is not a sentence.
     if (place and lines[place - 1].text.strip()) or text[-1] in ".,;:!?|":
         return None
     if (match := _NUMBERED.match(text)) and not match[2][0].islower() and not _is_listed(lines, place):

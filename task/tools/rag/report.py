@@ -1,4 +1,4 @@
-"""What a search shows: its stage for the person, its answer for the model."""
+"""Render a search: its stage for the person, its answer for the model."""
 
 from __future__ import annotations
 
@@ -31,49 +31,49 @@ class StageReport:
         self._room = RESPONSE_CHARS
 
     def asked(self, question: str, urls: Sequence[str]) -> None:
-        self._write(request_arguments({"request": question, "file_url": "\n".join(urls)}))
+        self.write(request_arguments({"request": question, "file_url": "\n".join(urls)}))
 
     def read_whole(self, documents: Sequence[ChunkedDocument]) -> None:
         names = ", ".join(f"**{document.name}**: {len(document.text):,} characters" for document in documents)
-        self._write(f"## Reading the whole document\n\n{names}, short enough to be read without an index\n\n")
+        self.write(f"## Reading the whole document\n\n{names}, short enough to be read without an index\n\n")
 
     def indexing(self, opened: Sequence[Opened]) -> None:
-        self._write("## Indexing document\n\n")
+        self.write("## Indexing document\n\n")
         for item in opened:
             how = "Using cached index, " if item.index else ""
-            self._write(f"**{item.document.name}**: {how}{len(item.document.chunks):,} chunks\n\n")
-            self._listed(item.document.notes)
+            self.write(f"**{item.document.name}**: {how}{len(item.document.chunks):,} chunks\n\n")
+            self._list(item.document.notes)
 
     def without_text(self, notes: Sequence[str]) -> None:
         """Name the documents that cannot be searched."""
         if notes:
-            self._write("## Documents without text\n\n")
-            self._listed(notes)
+            self.write("## Documents without text\n\n")
+            self._list(notes)
 
     def progress(self, opened: Opened) -> Callable[[Progress], None]:
-        """A listener that tells every two seconds how far the document is."""
+        """An observer that reports every two seconds how much of the document is done."""
         last = monotonic()
 
-        def tell(progress: Progress) -> None:
+        def observe(progress: Progress) -> None:
             nonlocal last
             if progress.restarted:
-                self._write("- the embedding process ended unexpectedly and was started again\n")
+                self.write("- the embedding process ended unexpectedly and was started again\n")
             elif monotonic() - last >= _PROGRESS_SECONDS and progress.done < progress.total:
                 last = monotonic()
                 state = f"{progress.done:,} of {progress.total:,} chunks" if progress.done else "preparing the model"
-                self._write(f"- {opened.document.name}: {state}\n")
+                self.write(f"- {opened.document.name}: {state}\n")
 
-        return tell
+        return observe
 
     def hits(self, hits: Sequence[Hit], documents: Sequence[ChunkedDocument]) -> None:
-        self._write("\n## Searching for relevant content\n\n")
+        self.write("\n## Searching for relevant content\n\n")
         for rank, hit in enumerate(hits, 1):
             document = documents[hit.document]
             shown = " ".join(document.chunks[hit.chunk].split())[:_SHOWN_CHARS]
-            self._write(f"{rank}. similarity {hit.similarity:.2f}, {document.name}: {shown}\n")
+            self.write(f"{rank}. similarity {hit.similarity:.2f}, {document.name}: {shown}\n")
 
     def generating(self) -> None:
-        self._write("\n## Generating response\n\n")
+        self.write("\n## Generating response\n\n")
 
     def answered(self, answer: Answer) -> None:
         lines = [f"- {item.title}: “{item.quote}”" for item in answer.citations]
@@ -83,29 +83,25 @@ class StageReport:
             lines.append(f"- marked {UNSUPPORTED}: {_counted(answer.unsupported, 'statement')}")
         if not answer.found:
             lines.append("- the answer is not in the document")
-        self._write("\n\n## Sources\n\n" + "\n".join(lines) + "\n")
+        self.write("\n\n## Sources\n\n" + "\n".join(lines) + "\n")
 
     def ended(self, text: str) -> str:
-        """Write the result of a search without a checked answer, and hand it on."""
-        self._write(f"\n{text}\n")
+        """Write and return the result of a search without a checked answer."""
+        self.write(f"\n{text}\n")
         return text
 
-    def write(self, text: str) -> None:
-        """A piece of the answer as the deployment writes it."""
-        self._write(text)
-
-    def _listed(self, notes: Sequence[str]) -> None:
+    def _list(self, notes: Sequence[str]) -> None:
         if notes:
-            self._write("".join(f"- {note}\n" for note in notes) + "\n")
+            self.write("".join(f"- {note}\n" for note in notes) + "\n")
 
-    def _write(self, text: str) -> None:
+    def write(self, text: str) -> None:
         if text and self._room > 0:
             self._stage.append_content(clipped(text, self._room))
             self._room -= len(text.encode(errors="replace"))
 
 
 def for_the_model(answer: Answer, notes: Sequence[str]) -> str:
-    """The checked answer with its sources, and what the model must know about it."""
+    """The checked answer with its sources, and how far the model may rely on it."""
     parts = [answer.text if answer.found else NOTHING]
     if answer.citations:
         parts.append("Sources:\n" + "\n".join(f'{item.title}: "{item.quote}"' for item in answer.citations))
@@ -115,7 +111,7 @@ def for_the_model(answer: Answer, notes: Sequence[str]) -> str:
 
 
 def passages_only(found: Sequence[Passage], deployment: str, error: ProviderError, notes: Sequence[str]) -> str:
-    """What the model gets when no deployment could write an answer: the excerpts themselves."""
+    """The excerpts themselves, for when no deployment could write an answer."""
     status = f" (status {error.status_code})" if error.status_code else ""
     head = f"{deployment} could not write an answer{status}. Answer from these excerpts, naming them:"
     excerpts = (f"[{passage.number}] {passage.title}:\n{passage.text}" for passage in found)

@@ -1,4 +1,4 @@
-"""Hybrid search: by meaning, by words and by exact phrase, fused by reciprocal rank."""
+"""Hybrid search by meaning, words and exact phrases, fused by reciprocal rank."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RARE_CHUNKS = 5
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """How ranks are fused: each way of searching adds weight ÷ (`constant` + rank); `candidates` per way."""
+    """How ranks are fused: each ranking adds weight ÷ (`constant` + rank) for its first `candidates`."""
 
     mode: Mode = "hybrid"
     candidates: int = 50
@@ -48,7 +48,7 @@ class DocumentIndex:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk that was found: `document` and `chunk` count from 0; `similarity` is a cosine, `score` the fused one."""
+    """A found chunk: `document` and `chunk` count from 0; `similarity` is a cosine, `score` the fused rank."""
 
     document: int
     chunk: int
@@ -60,7 +60,7 @@ _Key = tuple[int, int]
 
 
 def indexed_texts(document: ChunkedDocument) -> list[str]:
-    """What is embedded and searched for words, one text per chunk."""
+    """The texts to embed and to search for words, one per chunk."""
     return [chunk.indexed() for chunk in document.chunks]
 
 
@@ -70,10 +70,10 @@ def build_index(document: ChunkedDocument, vectors: NDArray[np.float32]) -> Docu
 
 
 def dense_index(vectors: NDArray[np.float32]) -> Any:
-    """An exact FAISS index by Euclidean distance, which for normalised rows orders like the cosine."""
+    """An exact FAISS index by Euclidean distance, which orders normalised rows like the cosine."""
     import numpy as np
 
-    logging.getLogger("faiss").setLevel(logging.WARNING)  # on import it tells of every build it looks for
+    logging.getLogger("faiss").setLevel(logging.WARNING)  # on import it logs every build it looks for
     import faiss
 
     index = faiss.IndexFlatL2(vectors.shape[1])
@@ -87,7 +87,7 @@ def search(
     vector: NDArray[np.float32],
     options: SearchOptions | None = None,
 ) -> list[Hit]:
-    """The chunks of all documents that fit the query, best first; `vector` is the query's normalised row."""
+    """The chunks of all documents that match the query, best first; `vector` is the query's normalised row."""
     options = options or SearchOptions()
     similarities = _similarities(indexes, vector, options.candidates)
     words = _word_scores(indexes, query, options.candidates)
@@ -107,7 +107,7 @@ def search(
 
 
 def _distinct(indexes: Sequence[DocumentIndex], keys: Iterable[_Key]) -> list[_Key]:
-    """Without the chunks that only repeat the text of a better one: they would take the places of others."""
+    # Chunks that repeat the text of a better one are left out: they would take the places of others.
     first: dict[str, _Key] = {}
     for document, chunk in keys:
         first.setdefault(indexes[document].chunks[chunk], (document, chunk))
@@ -152,10 +152,8 @@ def _word_scores(indexes: Sequence[DocumentIndex], query: str, candidates: int) 
 
 
 def _phrase_scores(indexes: Sequence[DocumentIndex], query: str, keys: set[_Key]) -> dict[_Key, float]:
-    """How many characters of the query's rare phrases a chunk repeats literally, for all chunks that repeat any.
-
-    A phrase that many chunks repeat ("the control panel") tells nothing and would only stir the other rankings.
-    """
+    # The score is the number of repeated characters. Phrases that many chunks repeat ("the control panel") would only
+    # disturb the other rankings.
     texts = {key: _flat(indexes[key[0]].chunks[key[1]].indexed()) for key in keys}
     found: dict[_Key, float] = {}
     for phrase in phrases_of(query):
@@ -166,7 +164,7 @@ def _phrase_scores(indexes: Sequence[DocumentIndex], query: str, keys: set[_Key]
 
 
 def phrases_of(query: str) -> list[str]:
-    """What a chunk may repeat literally: quoted parts, identifiers, and runs of three to six words."""
+    """The phrases that a chunk may repeat literally: quoted parts, identifiers, and three to six words in a row."""
     words = _flat(query).split()
     runs = (" ".join(words[at : at + size]) for size in range(3, 7) for at in range(len(words) - size + 1))
     identifiers = (word.strip(".,;:!?()\"'") for word in words if any(map(str.isdigit, word)))

@@ -1,4 +1,4 @@
-"""Check an answer against its sources: quotes must stand there literally, statements must be borne out."""
+"""Check an answer against its sources: quotes must appear literally, statements must be supported."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from task.tools.rag.lexical import folded, tokens
-from task.tools.rag.words import FUNCTION_WORDS, LACKING, NEGATIONS
 
-COVERAGE = 0.6  # the share of a statement's content words that its source must hold
-_FEW_WORDS = 2  # shorter statements ("Yes.", "In short:") say nothing that could be checked
+COVERAGE = 0.6  # the share of a statement's content words that its source must contain
+_FEW_WORDS = 2  # shorter statements ("Yes.", "In short:") cannot be checked
 _STEM_CHARS = 5
 _MARKER = re.compile(r"\s*\[(\d{1,3}(?:\s*[,;]\s*\d{1,3})*)\]")
 _NUMBER = re.compile(r"\d+(?:[.,:/\u00a0\u202f' ]\d+)*%?")
@@ -23,11 +22,29 @@ _LACKED_WORDS = 2
 _ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|etc|approx|No|Art|Sec|vs|z\.B|bzw|ca|p)\.|^\W*\d+\.)\s*$")
 _ALIKE = str.maketrans({**dict.fromkeys("“”„«»″", '"'), **dict.fromkeys("‘’‚`´", "'"), **dict.fromkeys("‐‑‒–—−", "-")})
 _IGNORED = "\u00ad\u200b\u200c\u200d\ufeff"
+_FUNCTION_WORDS = """
+a an and are as at be been being by can could did do does for from had has have he her his how i if in into is it its
+may might more most must of on or our she should so such than that the their them then there these they this those to
+was we were what when where which who why will with would you your also any all each both about between
+according document excerpt page section states says mentioned stated
+der die das den dem des ein eine einer und ist sind wird werden von zu mit auf für im am als auch
+le la les du un une et est sont dans pour par sur que qui au aux
+el los las una y es son en con por para del al
+и в на с по что это как для из от до он она они
+"""
+_NEGATIONS = """
+not no never none nobody nothing neither nor cannot isn't aren't doesn't don't won't can't mustn't wasn't
+weren't didn't nicht kein keine keinen keiner nie niemals ne pas jamais no nunca не нет никогда ні ніколи
+"""
+_LACKING = "without ohne sans sin без senza sem bez"
+FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())  # they state nothing by themselves
+LACKING = frozenset(_LACKING.split())
+NEGATIONS = frozenset(_NEGATIONS.split()) | LACKING
 
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """Whether the sources bear a statement out; `missing` are its words and numbers that they do not hold."""
+    """Whether the sources support a statement; `missing` are its words and numbers that they do not contain."""
 
     supported: bool
     coverage: float
@@ -57,19 +74,19 @@ def without_markers(statement: str) -> str:
 
 
 def is_checkable(statement: str) -> bool:
-    """Whether the statement says something that sources can bear out."""
+    """Whether sources can support the statement at all."""
     plain = without_markers(statement)
     return len(_content(plain)) > _FEW_WORDS or bool(_numbers(plain))
 
 
 def support(statement: str, sources: Sequence[str]) -> Support:
-    """Whether one of the sources holds the statement's numbers, most of its content words, and its negation or none."""
+    """Whether one source contains the statement's numbers and most of its content words, and denies what it denies."""
     plain = without_markers(statement)
-    found = [_borne_out(plain, source) for source in sources]
+    found = [_supported_by(plain, source) for source in sources]
     return max(found, key=lambda item: (item.supported, item.coverage), default=Support(False, 0.0))
 
 
-def _borne_out(statement: str, source: str) -> Support:
+def _supported_by(statement: str, source: str) -> Support:
     words, numbers = _content(statement), _numbers(statement)
     held, stems = _numbers(source), {_stem(word) for word in tokens(source)}
     missing_numbers = [number for number in numbers if number not in held]
@@ -80,17 +97,17 @@ def _borne_out(statement: str, source: str) -> Support:
 
 
 def _denied(statement: str, source: str, words: Sequence[str]) -> bool:
-    """Whether the source's sentence that is nearest to the statement says no where the statement says yes, or not."""
+    # Whether the nearest sentence of the source denies what the statement affirms, or the reverse.
     wanted = {_stem(word) for word in words}
     nearest = max(
         statements(_unwrapped(source)), key=lambda sentence: len(wanted & set(map(_stem, tokens(sentence)))), default=""
     )
-    return NEGATIONS.isdisjoint(tokens(statement)) == _says_no(nearest, wanted)
+    return NEGATIONS.isdisjoint(tokens(statement)) == _denies(nearest, wanted)
 
 
-def _says_no(sentence: str, wanted: set[str]) -> bool:
-    """Whether the sentence denies what is wanted: one of its denied parts has wanted words that no other part has."""
-    denied, said = set[str](), set[str]()
+def _denies(sentence: str, wanted: set[str]) -> bool:
+    # Whether a denied part of the sentence has wanted words that no other part has.
+    denied, affirmed = set[str](), set[str]()
     for clause in _CLAUSE.split(sentence):
         found = tokens(clause)
         stems = set(map(_stem, found))
@@ -99,18 +116,17 @@ def _says_no(sentence: str, wanted: set[str]) -> bool:
         else:
             lacked = _lacked(found)
             denied |= lacked
-            said |= stems - lacked
-    return bool(wanted & denied - said)
+            affirmed |= stems - lacked
+    return bool(wanted & denied - affirmed)
 
 
 def _lacked(found: Sequence[str]) -> set[str]:
-    """The stems of the few words behind each "without"."""
+    # The stems of the few words after each "without".
     places = [place for place, word in enumerate(found) if word in LACKING]
     return {_stem(word) for place in places for word in found[place + 1 : place + 1 + _LACKED_WORDS]}
 
 
 def _unwrapped(text: str) -> str:
-    """The text without the line ends that a page's width has put into its sentences."""
     return _WRAPPED.sub(" ", text)
 
 
@@ -131,9 +147,9 @@ def _stem(word: str) -> str:
 
 
 def literal(quote: str, source: str) -> str | None:
-    """The source's own words that the quote repeats, but for white space, letter case and shapes of quotation marks.
+    """The words of the source that match the quote, ignoring white space, letter case and forms of quotation marks.
 
-    Of a quote with gaps (`…`) the longest part counts.
+    Of a quote with gaps (`…`) the longest part is searched.
     """
     parts = re.split(r"\s*(?:…|\.\.\.|\[…\])\s*", quote.strip().strip("\"'“”„«»‘’ "))
     wanted = max(parts, key=len).strip()
@@ -148,10 +164,10 @@ def literal(quote: str, source: str) -> str | None:
 
 
 def nearest_words(statement: str, source: str, limit: int = 300) -> str:
-    """The source's sentence or row that shares most with the statement, literally."""
+    """The sentence or row of the source that shares most words with the statement."""
     wanted = {_stem(word) for word in _content(statement)} | set(_numbers(statement))
     pieces = statements(_unwrapped(source))
-    ends = list(accumulate(map(len, pieces)))  # nothing but line ends was replaced: places in both texts are the same
+    ends = list(accumulate(map(len, pieces)))  # only line ends were replaced, so positions are the same in both texts
     lines = [source[end - len(piece) : end].strip() for piece, end in zip(pieces, ends, strict=True)]
 
     def shared(line: str) -> tuple[int, int]:
