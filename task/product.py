@@ -52,9 +52,9 @@ from task.tools.models import Caller
 from task.tools.offload import Offloader, ReadFileLinesTool, SearchInFileTool
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from task.tools.rag.document_cache import DocumentCache
+from task.tools.rag.index_store import RedisStore
 from task.tools.rag.rag_tool import RagOptions, RagTool
 from task.tools.rag.shelf import ShelfLimits
-from task.tools.rag.index_store import RedisStore
 from task.tools.toolbox import named
 
 logger = logging.getLogger(__name__)
