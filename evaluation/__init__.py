@@ -1,1 +1,1 @@
-"""How well documents are searched and cited, on documents and questions of the project's own making."""
+"""Measures how well documents are searched and cited, on documents and questions written for this project."""

@@ -1,4 +1,4 @@
-"""`python -m evaluation`: the figures of one half; the test half only with `--half test`, and never by question."""
+"""`python -m evaluation`: the figures of one half of the questions; those of the test half are never listed."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from tempfile import TemporaryDirectory
 from evaluation.corpus import claims, claims_of, documents, half_of, questions
 from evaluation.judge import LIMIT
 from evaluation.report import misses, report
-from evaluation.run import all_modes, flagged, prepared
+from evaluation.run import all_modes, flags_of, prepare
 from task.embedding.client import Embedder
 from task.tools.rag.search import SearchOptions
 
 _NUMBERS = [option for option in fields(SearchOptions) if option.name != "mode"]
 
 
-async def evaluated(arguments: argparse.Namespace) -> str:
-    """The report of the half that is asked for."""
+async def evaluate(arguments: argparse.Namespace) -> str:
+    """The report on the requested half."""
     asked, texts = half_of(questions(), arguments.half), documents()
     options = SearchOptions(**{option.name: getattr(arguments, option.name) for option in _NUMBERS})
     with TemporaryDirectory() as folder:
         embedder = Embedder(Path(folder))
         try:
-            corpus = await prepared(texts, asked, embedder, arguments.limit)
+            corpus = await prepare(texts, asked, embedder, arguments.limit)
         finally:
             await embedder.close()
     found, stated = all_modes(corpus, asked, options), claims_of(claims(), arguments.half)
-    told = report(arguments.half, found, stated, flagged(texts, stated))
-    return f"{told}\n\n{misses(found['hybrid'])}\n" if arguments.misses else f"{told}\n"
+    section = report(arguments.half, found, stated, flags_of(texts, stated))
+    return f"{section}\n\n{misses(found['hybrid'])}\n" if arguments.misses else f"{section}\n"
 
 
-def written_into(page: str, half: str, told: str) -> str:
-    """The page with the half's section replaced; it stands between two marks."""
-    section = f"<!-- {half} -->\n{told}<!-- end of {half} -->"
-    return re.sub(f"<!-- {half} -->.*<!-- end of {half} -->", lambda _: section, page, flags=re.DOTALL)
+def with_section(page: str, half: str, section: str) -> str:
+    """The page with the section of this half replaced, between its two markers."""
+    marked = f"<!-- {half} -->\n{section}<!-- end of {half} -->"
+    return re.sub(f"<!-- {half} -->.*<!-- end of {half} -->", lambda _: marked, page, flags=re.DOTALL)
 
 
-def parsed(given: list[str] | None = None) -> argparse.Namespace:
+def parse_arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m evaluation", description=__doc__)
     parser.add_argument("--half", choices=("development", "test"), default="development")
     parser.add_argument("--misses", action="store_true", help="also list wrong answers; development half only")
@@ -55,12 +55,12 @@ def parsed(given: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
-    arguments = parsed()
-    told = asyncio.run(evaluated(arguments))
-    print(told)
+    arguments = parse_arguments()
+    section = asyncio.run(evaluate(arguments))
+    print(section)
     if arguments.write:
         page = arguments.write.read_text(encoding="utf-8")
-        arguments.write.write_text(written_into(page, arguments.half, told), encoding="utf-8")
+        arguments.write.write_text(with_section(page, arguments.half, section), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The documents, questions and claims, and the fixed rule that halves the questions."""
+"""The documents, questions and claims, and the fixed rule that splits the questions in two."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MULTILINGUAL = "multilingual"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question to one document; `answer` stands there literally and once, and is empty where there is no answer."""
+    """A question about one document; `answer` occurs there literally and once, and is empty where there is none."""
 
     id: str
     document: str
@@ -33,7 +33,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A statement about the text around `place`, which stands literally in the document."""
+    """A statement about the text around `place`, which occurs literally in the document."""
 
     document: str
     place: str
@@ -75,7 +75,7 @@ def _halved(
 
 
 def documents(names: Sequence[str] = (), folder: Path = HERE / "documents") -> dict[str, ChunkedDocument]:
-    """By name without extension, read and cut as the product does: the manual as PDF, the policy as DOCX."""
+    """By name without extension, read and chunked as in the product: the manual as PDF, the policy as DOCX."""
     paths = sorted(path for path in folder.iterdir() if not names or path.stem in names)
     return {path.stem: _document(path) for path in paths}
 

@@ -1,4 +1,4 @@
-"""Turn Markdown of headings, paragraphs and tables into PDF and DOCX, so that pages and styles exist."""
+"""Turn Markdown of headings, paragraphs and tables into PDF and DOCX files with pages and styles."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A reader without a model: answers with the sentence that fits the question best, or says that there is none.
+"""A judge without a model: answers with the sentence that fits the question best, or that there is none.
 
-It stands in for the deployment so that the figures depend on the search alone and repeat exactly. Its rules are
-simple: a question's words weigh by how rare they are in the document, an identifier of the question must be found,
-and the share of the weight that the best passage holds, plus the similarity of the best chunk, must reach a limit.
+It replaces the deployment so that the figures depend on the search alone and repeat exactly. Its rules are simple: a
+question's words are weighted by how rare they are in the document, an identifier in the question must be found, and
+the share of the weight that the best passage holds, plus the similarity of the best chunk, must reach a limit.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ large often quickly soon someone somebody anybody there we us me my when where w
 darf ich ist combien où quel quelle heure cuánto cuántas cuándo dónde сколько когда где какой скільки коли де який
 яка якого ile kiedy jaka jaki jest quanto che ora quando onde está
 """
-_TO_ASK_WITH = frozenset(_ASKING.split())
+_QUESTION_WORDS = frozenset(_ASKING.split())
 
 
 @dataclass(frozen=True, slots=True)
 class Rarity:
-    """How much a word of one document's vocabulary tells."""
+    """How rare each word of one document is."""
 
     chunks: int
     counts: Counter[str]
@@ -52,7 +52,7 @@ class Rarity:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Answers from passages; `limit` is what coverage and similarity must come to, out of 2."""
+    """Answers from passages; coverage and similarity together, at most 2, must reach `limit`."""
 
     rarity: Rarity
     limit: float = LIMIT
@@ -93,8 +93,8 @@ class Judge:
 
 def _sentences(passage: Passage) -> list[str]:
     """The passage's sentences and rows without headings, all of its lines where there is nothing else."""
-    said = [sentence.strip() for sentence in statements(passage.source) if any(map(str.isalnum, sentence))]
-    return [sentence for sentence in said if sentence[-1] in ".!?…|"] or said
+    found = [sentence.strip() for sentence in statements(passage.source) if any(map(str.isalnum, sentence))]
+    return [sentence for sentence in found if sentence[-1] in ".!?…|"] or found
 
 
 def _gives_number(question: str, sentence: str) -> bool:
@@ -106,8 +106,8 @@ def _read(passage: Passage) -> str:
 
 
 def _wanted(question: str) -> list[str]:
-    said = [token for token in tokens(question) if token not in FUNCTION_WORDS and token not in _TO_ASK_WITH]
-    return list(dict.fromkeys(token[:_STEM_CHARS] if token.isalpha() else token for token in said))
+    words = [token for token in tokens(question) if token not in FUNCTION_WORDS and token not in _QUESTION_WORDS]
+    return list(dict.fromkeys(token[:_STEM_CHARS] if token.isalpha() else token for token in words))
 
 
 def _stems(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Where an answer stands in a document, and which chunks hold it."""
+"""Where an answer is in a document, and which chunks hold it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ Span = tuple[int, int]
 
 
 def span_of(words: str, text: str) -> Span:
-    """The characters of the text where the words stand, but for white space and letter case.
+    """The characters of the text where the words occur, ignoring white space and letter case.
 
     Raises:
-        ValueError: they stand there never or more than once.
+        ValueError: they do not occur exactly once.
     """
     found = words if words in text else literal(words, text)
     if not found or text.count(found) != 1:
-        raise ValueError(f"{words!r} stands in the document {text.count(found) if found else 0} times, not once")
+        raise ValueError(f"{words!r} occurs in the document {text.count(found) if found else 0} times, not once")
     start = text.index(found)
     return start, start + len(found)
 

@@ -1,4 +1,4 @@
-"""The figures as Markdown, without the text of any question unless it is asked for."""
+"""The figures as Markdown, without the text of any question unless requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ask all questions of one half in every way of searching, and have each answer checked as the product does."""
+"""Ask all questions of one half in every search mode, and check each answer as the product does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MISCOPIED_EVERY = 3
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one question: `rank` of the first chunk with the answer, from 1, or None.
+    """The result of one question: `rank` of the first chunk with the answer, from 1, or None.
 
     `passage_right` is whether a cited passage holds the answer, `quote_right` whether its quote does; `not_literal`
     counts citations that are not in the document.
@@ -53,14 +53,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Documents that are ready to be asked, and the vectors of the questions by their text."""
+    """Indexed documents, and the vectors of the questions by their text."""
 
     indexes: Mapping[str, DocumentIndex]
     vectors: Mapping[str, NDArray[np.float32]]
     judges: Mapping[str, Judge]
 
 
-async def prepared(
+async def prepare(
     documents: Mapping[str, ChunkedDocument], asked: Sequence[Question], embedder: Embedder, limit: float = LIMIT
 ) -> Corpus:
     """Indexes of the documents and vectors of the questions, from the product's own embedding process."""
@@ -114,8 +114,8 @@ def _overlaps(words: str, text: str, span: Span | None) -> bool:
     return start < span[1] and span[0] < start + len(words)
 
 
-def flagged(documents: Mapping[str, ChunkedDocument], claims: Sequence[Claim]) -> list[bool]:
-    """Of each claim, whether the product marks it as unsupported by the passage it is about."""
+def flags_of(documents: Mapping[str, ChunkedDocument], claims: Sequence[Claim]) -> list[bool]:
+    """For each claim, whether the product marks it as unsupported by the passage it is about."""
     return [_is_flagged(documents[claim.document], claim) for claim in claims]
 
 

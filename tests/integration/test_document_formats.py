@@ -1,4 +1,4 @@
-"""Documents of every kind, attached in a chat: the model reads their text, or why there is none."""
+"""Documents of every kind, attached to a chat: the model gets their text, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def deck() -> bytes:
 
 
 async def told(p: Product, name: str, content: bytes, content_type: str) -> tuple[str, str]:
-    """What the model was told about an attached file, and what the stage says."""
+    """The tool message and the stage content for an attached file."""
     file = await p.reader.upload(name, content, content_type)
     answer = await p.reader.ask("What is in this file?", file)
     return p.upstream.requests[-1].messages[-1]["content"], answer.stages[0].content

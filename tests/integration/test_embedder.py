@@ -25,7 +25,7 @@ OTHER = "The annual report was approved by the board."
 
 @asynccontextmanager
 async def own_embedder(folder: Path, silence: float = 30, **options: object) -> AsyncGenerator[Embedder]:
-    """A process of this test's own; unless told otherwise its model is a folder that is not there."""
+    """A process only for this test; by default its model is a folder that does not exist."""
     chosen = EmbedderOptions(**{"model": str(folder / "no-model"), **options})  # type: ignore[arg-type]
     embedder = Embedder(folder / "run", chosen, silence=silence)
     try:
@@ -34,7 +34,7 @@ async def own_embedder(folder: Path, silence: float = 30, **options: object) -> 
         await embedder.close()
 
 
-async def test_meaning_is_near(embedding_dir: Path) -> None:
+async def test_similar_meanings_are_close(embedding_dir: Path) -> None:
     rows = await Embedder(embedding_dir).embed([QUESTION, ANSWER, OTHER])
     near, far = float(rows[0] @ rows[1]), float(rows[0] @ rows[2])
     assert rows.shape == (3, 384)
@@ -42,7 +42,7 @@ async def test_meaning_is_near(embedding_dir: Path) -> None:
     assert near > 0.4 > 0.2 > far
 
 
-async def test_vectors_do_not_depend_on_order_or_company(embedding_dir: Path) -> None:
+async def test_vectors_do_not_depend_on_order_or_on_other_texts(embedding_dir: Path) -> None:
     embedder = Embedder(embedding_dir)
     texts = [f"{ANSWER} {OTHER * (number % 5)}" for number in range(30)]
     together = await embedder.embed(texts)
@@ -51,7 +51,7 @@ async def test_vectors_do_not_depend_on_order_or_company(embedding_dir: Path) ->
     assert (await embedder.embed([])).shape[0] == 0
 
 
-async def test_half_of_a_letter_does_not_spoil_the_texts_beside_it(embedding_dir: Path) -> None:
+async def test_half_a_surrogate_pair_does_not_affect_other_texts(embedding_dir: Path) -> None:
     rows = await Embedder(embedding_dir).embed([ANSWER, "broken \ud800 letter"])
     assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
 
@@ -75,7 +75,7 @@ async def test_agents_of_one_host_share_the_process(embedding_dir: Path) -> None
     assert another.pid is None
 
 
-async def test_a_killed_process_is_started_again_and_the_listener_told(tmp_path: Path) -> None:
+async def test_a_killed_process_is_restarted_and_the_observer_notified(tmp_path: Path) -> None:
     seen = list[Progress]()
     async with own_embedder(tmp_path, model="") as embedder:
         waiting = asyncio.create_task(embedder.embed([QUESTION, ANSWER], seen.append))
@@ -96,8 +96,8 @@ async def test_a_killed_process_is_started_again_and_the_listener_told(tmp_path:
 @pytest.mark.system
 async def test_a_process_that_hangs_is_replaced(tmp_path: Path) -> None:
     seen = list[Progress]()
-    # A bet on the wall clock that cannot be a tight one: the new process says nothing while a library that it loads
-    # holds the interpreter, and where others want the cores that takes seconds.
+    # This depends on the wall clock and cannot be strict: the new process reports nothing while a library that it
+    # loads holds the interpreter, which takes seconds on a busy machine.
     async with own_embedder(tmp_path, silence=10, model="") as embedder:
         waiting = asyncio.create_task(embedder.embed([QUESTION], seen.append))
         async with asyncio.timeout(20):
@@ -109,7 +109,7 @@ async def test_a_process_that_hangs_is_replaced(tmp_path: Path) -> None:
     assert any(progress.restarted for progress in seen)
 
 
-async def test_a_model_that_is_not_there_is_refused_with_a_sentence(tmp_path: Path) -> None:
+async def test_a_missing_model_is_refused_with_a_reason(tmp_path: Path) -> None:
     async with own_embedder(tmp_path) as embedder:
         with pytest.raises(EmbeddingUnavailable, match=r"no folder .* with an embedding model"):
             await embedder.embed([QUESTION])
@@ -137,7 +137,7 @@ async def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None
             await embedder.embed([QUESTION])
 
 
-def test_weights_with_a_wrong_hash_are_refused_with_a_sentence(tmp_path: Path) -> None:
+def test_weights_with_a_wrong_hash_are_refused_with_a_reason(tmp_path: Path) -> None:
     (tmp_path / "1_Pooling").mkdir()
     for file in packaged_folder().rglob("*.*"):
         if file.is_file() and file.suffix != ".safetensors":
@@ -174,7 +174,7 @@ def _is_zombie(pid: int) -> bool:
         return True
 
 
-def test_bfloat16_is_known_from_the_processors_flags(tmp_path: Path) -> None:
+def test_bfloat16_support_is_read_from_the_processors_flags(tmp_path: Path) -> None:
     for text, expected in (
         ("flags\t\t: fpu avx512_bf16 sse\n", True),
         ("Features : fp bf16\n", True),

@@ -1,4 +1,4 @@
-"""With the real embedding model the development half keeps the figures that the settings were chosen for."""
+"""With the real embedding model the development half reaches the figures that led to the settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from evaluation.corpus import UNANSWERABLE, documents, half_of, questions
 from evaluation.measures import difference, figure
 from evaluation.report import answerable, english
-from evaluation.run import all_modes, prepared
+from evaluation.run import all_modes, prepare
 from task.embedding.client import Embedder
 from task.tools.rag.search import SearchOptions
 
@@ -19,7 +19,7 @@ async def test_hybrid_search_finds_what_dense_search_alone_misses(tmp_path: Path
     asked = half_of(questions(), "development")
     embedder = Embedder(tmp_path / "embedder")
     try:
-        corpus = await prepared(documents(), asked, embedder)
+        corpus = await prepare(documents(), asked, embedder)
     finally:
         await embedder.close()
     found = all_modes(corpus, asked, SearchOptions())

@@ -1,4 +1,4 @@
-"""A benchmark says which figures miss their goals, and fails on them when it is asked to."""
+"""A benchmark reports which figures miss their goals, and fails on them when requested."""
 
 from __future__ import annotations
 

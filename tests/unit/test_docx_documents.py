@@ -1,4 +1,4 @@
-"""Reading Word documents: headings, lists and tables as they are shown, and nothing that was deleted or hidden."""
+"""Reading Word documents: headings, lists and tables as Word shows them, and nothing that was deleted or hidden."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_table_in_a_cell_and_line_ends_stay_in_their_row() -> None:
     assert read(saved(document)).text == "| a\\|b<br>c<br>k; v |  |\n| --- | --- |"
 
 
-def test_page_headers_and_footers_stand_at_the_end_once() -> None:
+def test_page_headers_and_footers_appear_once_at_the_end() -> None:
     document = new_document()
     document.add_paragraph("text")
     section = document.sections[0]
@@ -62,7 +62,7 @@ def test_page_headers_and_footers_stand_at_the_end_once() -> None:
     assert read(saved(document)).text == "text\n\nPage header: ACME\n\nPage footer: confidential"
 
 
-def test_footnotes_are_tied_to_their_place() -> None:
+def test_footnotes_keep_their_references() -> None:
     content = word_file(
         '<w:p><w:r><w:t>Claim</w:t></w:r><w:r><w:footnoteReference w:id="2"/></w:r></w:p>',
         {
@@ -85,7 +85,7 @@ def test_tracked_deletions_hidden_text_and_comments_are_left_out_and_counted() -
     assert found.notes == ("tracked deletions left out: 1", "comments left out: 1")
 
 
-def test_numbers_of_lists_are_written_as_word_shows_them() -> None:
+def test_list_numbers_look_as_they_do_in_word() -> None:
     def level(depth: int, shape: str, text: str, start: int = 1) -> str:
         return (
             f'<w:lvl w:ilvl="{depth}"><w:start w:val="{start}"/><w:numFmt w:val="{shape}"/><w:lvlText w:val="{text}"/>'
@@ -104,7 +104,7 @@ def test_numbers_of_lists_are_written_as_word_shows_them() -> None:
     assert read(word_file(body, {"numbering": numbering})).text == ("3. a\n  3.a) b\n  3.b) c\n    I d\n4. e\n  4.a) f")
 
 
-def test_a_text_box_is_read_once_and_content_controls_are_open() -> None:
+def test_a_text_box_is_read_once_and_content_controls_are_read() -> None:
     box = f"<w:txbxContent>{paragraph('boxed')}</w:txbxContent>"
     alternate = (
         f"<x:AlternateContent xmlns:x='m'><x:Choice>{box}</x:Choice><x:Fallback>{box}</x:Fallback></x:AlternateContent>"

@@ -16,7 +16,7 @@ def texts() -> dict[str, ChunkedDocument]:
     return documents()
 
 
-def test_every_answer_stands_in_its_document_once_and_in_a_chunk(texts: dict[str, ChunkedDocument]) -> None:
+def test_every_answer_occurs_once_in_its_document_and_in_a_chunk(texts: dict[str, ChunkedDocument]) -> None:
     for question in questions():
         if question.answer:
             document = texts[question.document]
@@ -24,7 +24,7 @@ def test_every_answer_stands_in_its_document_once_and_in_a_chunk(texts: dict[str
             assert any(holds(chunk, span) for chunk in document.chunks), question.id
 
 
-def test_every_claim_is_about_a_place_that_is_there(texts: dict[str, ChunkedDocument]) -> None:
+def test_every_claim_names_a_place_that_exists(texts: dict[str, ChunkedDocument]) -> None:
     for claim in claims():
         start, end = span_of(claim.place, texts[claim.document].text)
         assert end > start

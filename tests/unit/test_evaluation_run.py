@@ -1,4 +1,4 @@
-"""The evaluation finds what is planted in a tiny sample, and counts it right."""
+"""The evaluation finds what is planted in a tiny sample, and counts it correctly."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evaluation.__main__ import parsed, written_into
+from evaluation.__main__ import parse_arguments, with_section
 from evaluation.corpus import Claim, Question, claims, claims_of, documents
 from evaluation.judge import Judge, Rarity
 from evaluation.measures import difference, figure, share
 from evaluation.places import chunk_at, span_of
 from evaluation.report import misses, report
-from evaluation.run import Corpus, all_modes, flagged
+from evaluation.run import Corpus, all_modes, flags_of
 from task.documents.model import Block
 from task.tools.rag.chunks import ChunkedDocument, chunk_document
 from task.tools.rag.search import SearchOptions, build_index, indexed_texts
@@ -49,7 +49,7 @@ def bicycle() -> ChunkedDocument:
 
 
 def by_letters(texts: list[str]) -> NDArray[np.float32]:
-    """Vectors of how often each letter stands in a text: enough to rank, and needs no model."""
+    """Vectors of how often each letter occurs in a text: enough to rank, without a model."""
     import numpy as np
 
     counts = np.array([[text.lower().count(chr(97 + letter)) + 0.01 for letter in range(26)] for text in texts])
@@ -60,7 +60,7 @@ def corpus() -> Corpus:
     document = bicycle()
     texts = indexed_texts(document)
     vectors = dict(zip([item.question for item in ASKED], by_letters([item.question for item in ASKED]), strict=True))
-    # Vectors of letters are alike for all texts, so the limit stands above their similarity.
+    # Letter vectors of all texts are similar, so the limit is above their similarity.
     return Corpus({"bike": build_index(document, by_letters(texts))}, vectors, {"bike": Judge(Rarity.of(texts), 1.1)})
 
 
@@ -81,25 +81,25 @@ def test_questions_without_an_answer_are_refused() -> None:
     assert (third.answer.found, fourth.answer.found) == (False, False)
 
 
-def test_the_report_counts_and_names_no_question() -> None:
+def test_the_report_gives_counts_and_no_questions() -> None:
     found = all_modes(corpus(), ASKED, SearchOptions())
     planted = [Claim("bike", "4.5 bar", "The tyres are filled to 4.5 bar.", True)]
-    told = report("test", found, planted, flagged({"bike": bicycle()}, planted))
-    assert "| unanswerable questions recognised | 2 of 2: 1.000 (1.000–1.000) |" in told
-    assert "0 unsupported among 1: precision 1.000 (0 of 0), recall 1.000 (0 of 0)" in told
-    assert not any(item.question in told for item in ASKED)
+    text = report("test", found, planted, flags_of({"bike": bicycle()}, planted))
+    assert "| unanswerable questions recognised | 2 of 2: 1.000 (1.000–1.000) |" in text
+    assert "0 unsupported among 1: precision 1.000 (0 of 0), recall 1.000 (0 of 0)" in text
+    assert not any(item.question in text for item in ASKED)
     assert misses(found["hybrid"]) == ""
 
 
 def test_a_claim_with_another_number_is_flagged() -> None:
     wrong = Claim("bike", "4.5 bar", "The tyres are filled to 5.4 bar.", False)
     right = Claim("bike", "4.5 bar", "The tyres are filled to 4.5 bar.", True)
-    assert flagged({"bike": bicycle()}, [wrong, right]) == [True, False]
+    assert flags_of({"bike": bicycle()}, [wrong, right]) == [True, False]
 
 
 def test_the_support_check_catches_most_planted_statements() -> None:
     stated = claims_of(claims(), "development")
-    flags = flagged(documents(), stated)
+    flags = flags_of(documents(), stated)
     caught = sum(flag and not claim.supported for flag, claim in zip(flags, stated, strict=True))
     assert caught >= 19
     assert caught / sum(flags) >= 0.9
@@ -114,7 +114,7 @@ def test_intervals_hold_the_mean_and_repeat() -> None:
     assert share(0, 0) == 1
 
 
-def test_a_place_must_be_told_apart() -> None:
+def test_a_place_must_be_unique() -> None:
     with pytest.raises(ValueError, match="0 times"):
         span_of("nowhere", TEXT)
     with pytest.raises(ValueError, match=r"\d times, not once"):
@@ -122,17 +122,17 @@ def test_a_place_must_be_told_apart() -> None:
     assert "900 kilometres" in bicycle().chunks[chunk_at(bicycle(), "900 kilometres")]
 
 
-def test_the_test_half_is_shown_in_sums_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_totals_of_the_test_half_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parsed(["--half", "test", "--misses"])
+        parse_arguments(["--half", "test", "--misses"])
     assert "the questions of the test half are not shown" in capsys.readouterr().err
-    assert parsed(["--half", "test", "--constant", "10"]).constant == 10
+    assert parse_arguments(["--half", "test", "--constant", "10"]).constant == 10
 
 
 def test_only_the_halfs_own_section_is_replaced() -> None:
     page = "a\n<!-- test -->\nold\n<!-- end of test -->\nb\n"
-    assert written_into(page, "test", "new\n") == "a\n<!-- test -->\nnew\n<!-- end of test -->\nb\n"
-    assert written_into(page, "development", "new\n") == page
+    assert with_section(page, "test", "new\n") == "a\n<!-- test -->\nnew\n<!-- end of test -->\nb\n"
+    assert with_section(page, "development", "new\n") == page
 
 
 def test_the_page_has_a_section_for_each_half() -> None:

@@ -1,4 +1,4 @@
-"""Reading HTML: what a person sees on the page comes out as Markdown, in order, and nothing else does."""
+"""Reading HTML: what a person sees on the page becomes Markdown, in order, and nothing else does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LETTER = "Съешь же ещё этих мягких французских б
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
-def test_a_page_gives_the_text_it_shows(page: Page) -> None:
+def test_a_page_gives_its_visible_text(page: Page) -> None:
     found = extract("page.html", page.html.encode())
     assert found.text == page.text
     assert any(note.startswith("menus and banners left out") for note in found.notes) == page.is_site
@@ -46,15 +46,15 @@ def test_ten_thousand_nested_tags_are_read(tag: str) -> None:
     ],
     ids=["header", "header-only", "right-header", "meta", "both", "old-meta", "xml", "mark", "unknown"],
 )
-def test_a_wrong_statement_about_the_encoding_is_survived(content: bytes, content_type: str) -> None:
+def test_a_wrong_encoding_declaration_does_no_harm(content: bytes, content_type: str) -> None:
     assert LETTER in extract("page.html", content, content_type).text
 
 
-def test_the_type_of_a_page_without_extension_is_enough() -> None:
+def test_a_page_without_extension_is_recognised_by_its_type() -> None:
     assert extract("page", SCENARIO_7.encode(), "text/html; charset=utf-8").text == PAGES["scenario 7"].text
 
 
-def test_a_page_of_a_site_where_little_is_found_is_given_whole_but_for_its_menus() -> None:
+def test_a_site_page_with_little_main_content_is_kept_whole_except_for_menus() -> None:
     rows = "".join(f"<div><span>{name}</span></div>" for name in ("bolt", "nut", "washer", "spring", "seal", "gasket"))
     found = extract("parts.html", f"<nav>Home Shop Contact</nav>{rows}<footer>Imprint</footer>".encode())
     assert found.text.split() == ["bolt", "nut", "washer", "spring", "seal", "gasket"]

@@ -27,14 +27,14 @@ async def test_a_scanned_page_is_read_by_a_reader_process_and_named_in_the_repor
 
 
 def tesseract_of(folder: Path, script: str) -> Ocr:
-    """A program in Tesseract's place."""
+    """A program that replaces Tesseract."""
     program = folder / "tesseract"
     program.write_text(f"#!/bin/sh\n[ $1 = --list-langs ] && printf 'List:\\neng\\nosd\\n' && exit\n{script}\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return Ocr(pages=2, seconds=1, command=str(program))
 
 
-def test_pages_beyond_what_ocr_may_take_are_named(tmp_path: Path) -> None:
+def test_pages_beyond_the_limit_of_ocr_are_named(tmp_path: Path) -> None:
     found = read_pdf(pdfs.drawn(*[pdfs.scan("x")] * 4), ocr=tesseract_of(tmp_path, "cat > /dev/null; echo Read $4"))
     assert found.text == "[Page 1]\n\nRead eng\n\n[Page 2]\n\nRead eng"
     assert found.notes == (

@@ -1,4 +1,4 @@
-"""Office files that are made to do harm, protected or broken are refused with a sentence, whatever their name says."""
+"""Office files that are made to do harm, protected or broken are refused with a reason, whatever their name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OUTSIDE = '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]>'
 
 
 def made(kind: str) -> bytes:
-    """A whole file of this kind."""
+    """A complete file of this kind."""
     deck = new_presentation()
     add_slide(deck, 5, "text")
     document = new_document()
@@ -62,7 +62,7 @@ def test_a_part_that_would_fill_the_memory_is_refused() -> None:
 
 
 def noise() -> bytes:
-    """Bytes that do not pack, so that the whole file is not suspicious for its ratio."""
+    """Bytes that do not compress, so that the file's ratio does not look suspicious."""
     from random import Random
 
     return Random(7).randbytes(2**20)
@@ -73,7 +73,7 @@ def test_too_many_parts_are_refused() -> None:
     assert "packs 10," in refusal("many.docx", content)
 
 
-def test_a_bomb_within_a_document_is_never_opened() -> None:
+def test_a_bomb_inside_a_document_is_never_opened() -> None:
     bomb = zipped({"zeros": bytes(30 * 2**20)})
     found = extract("a.docx", with_parts(made("docx"), {"word/embeddings/bomb.zip": zipped({"bomb.zip": bomb})}))
     assert found.text == "text"
@@ -87,7 +87,7 @@ def test_entities_are_refused(prolog: str) -> None:
     assert "declares XML entities" in refusal("a.xlsx", sheet_file(row, prolog=prolog))
 
 
-def test_names_that_climb_out_of_the_folder_are_only_names() -> None:
+def test_names_that_point_outside_the_folder_are_only_names() -> None:
     found = extract("a.docx", with_parts(made("docx"), {"../../etc/cron.d/x": b"no", "/absolute": b"no"}))
     assert found.text == "text"
 
@@ -120,7 +120,7 @@ def test_a_zip_with_a_password_is_called_protected() -> None:
     assert "protected with a password" in refusal("a.docx", bytes(content))
 
 
-def test_the_old_binary_format_under_a_new_name_is_named() -> None:
+def test_the_old_binary_format_is_recognised_under_a_new_name() -> None:
     assert "the old binary format" in refusal("a.xlsx", COMPOUND + bytes(1024))
 
 
@@ -129,7 +129,7 @@ def test_the_old_binary_format_under_a_new_name_is_named() -> None:
     [b"just text, no archive", zipped({"readme.txt": "hello"}), zipped({"a": "b"}, compression=zipfile.ZIP_STORED)],
     ids=["text", "zip", "stored"],
 )
-def test_what_is_no_office_file_is_not_supported(content: bytes) -> None:
+def test_a_file_that_is_not_an_office_file_is_not_supported(content: bytes) -> None:
     with pytest.raises(
         UnsupportedFile, match=r"'a\.docx' is not supported: this is not an Office file\. Supported are"
     ):

@@ -1,4 +1,4 @@
-"""Pages: never longer than asked for, nothing lost, tables under their header."""
+"""Pages: never longer than requested, nothing lost, tables under their header."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_table_repeats_its_header_on_every_page() -> None:
     ] == block.text.splitlines()
 
 
-def test_a_row_longer_than_a_page_goes_on_without_the_header() -> None:
+def test_a_row_longer_than_a_page_continues_without_the_header() -> None:
     block = as_markdown([["name", "text"], ["one", "x" * 25_000], ["two", "y"]])
     pages = paginate([block])
     assert [page.startswith(block.heading) for page in pages] == [True, False, False, True]
@@ -58,7 +58,7 @@ def test_a_row_longer_than_a_page_goes_on_without_the_header() -> None:
     assert all(len(page) <= PAGE_CHARS for page in pages)
 
 
-def test_no_block_makes_no_page() -> None:
+def test_no_blocks_make_no_pages() -> None:
     assert paginate([]) == ()
 
 

@@ -1,4 +1,4 @@
-"""Sound PDFs: text in reading order, ruled tables, forms, every script, and what the report says."""
+"""Sound PDFs: text in reading order, ruled tables, forms, every script, and the report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cells_of(found: Extraction) -> list[list[str]]:
 
 
 def kept(rows: Sequence[Sequence[str]], found: Extraction) -> float:
-    """The share of the rows' cells that stand in the same row and column of the tables found."""
+    """The share of the rows' cells that are in the same row and column of the tables found."""
     places = zip(rows, cells_of(found), strict=False)
     same = sum(one == other for row, read in places for one, other in zip(row, read, strict=False))
     return same / sum(map(len, rows))
@@ -38,7 +38,7 @@ def test_pages_come_in_order_each_under_its_number() -> None:
     assert "[Page 3]\n\nPage 3 begins here.\n" in found.text
 
 
-def test_a_file_is_a_pdf_by_its_first_bytes_whatever_its_name() -> None:
+def test_a_pdf_is_recognised_by_its_first_bytes_whatever_its_name() -> None:
     assert "Page 1 begins here." in extract("letter.txt", pdfs.text_pdf(1)).text
 
 
@@ -67,7 +67,7 @@ def test_a_ruled_table_keeps_its_cells(rows: Sequence[Sequence[str]], content: b
     assert kept(rows, read_pdf(content)) >= 0.95
 
 
-def test_lines_within_a_cell_stay_in_it_and_cells_that_reach_over_leave_the_others_empty() -> None:
+def test_lines_in_a_cell_stay_in_it_and_spanning_cells_leave_the_others_empty() -> None:
     rows = [["Region", "", "Sum"], ["a | b", "one line\nand another", "3"], ["c", "d", "4"]]
     found = read_pdf(pdfs.flowing_pdf(pdfs.ruled(rows, ("SPAN", (0, 0), (1, 0)))))
     assert found.text == (
@@ -85,7 +85,7 @@ def test_text_before_between_and_after_tables_keeps_its_place() -> None:
     assert text.endswith("Text after.")
 
 
-def test_boxes_and_stripes_around_text_are_no_tables() -> None:
+def test_boxes_and_stripes_around_text_are_not_tables() -> None:
     found = read_pdf(pdfs.drawn(pdfs.boxed([["A note in a box"], ["A second box under it"]], width=200)))
     assert found.text == "A note in a box\nA second box under it"
 
@@ -128,7 +128,7 @@ def test_right_to_left_text_comes_in_the_order_it_is_read() -> None:
     assert read_pdf(pdfs.right_to_left_pdf()).text == pdfs.HEBREW
 
 
-def test_a_word_cut_by_a_hyphen_at_the_end_of_a_line_is_whole_again() -> None:
+def test_a_word_hyphenated_at_the_end_of_a_line_is_joined() -> None:
     assert read_pdf(pdfs.drawn(pdfs.lines(["Clean the micro-", "wave with Smith-", "Jones soap."]))).text == (
         "Clean the microwave with Smith-Jones soap."
     )
@@ -143,7 +143,7 @@ def test_a_form_gives_its_fields_with_their_values() -> None:
     )
 
 
-def test_scanned_and_blank_pages_are_named_with_the_way_to_have_them_read() -> None:
+def test_scanned_and_blank_pages_are_named_with_advice() -> None:
     content = pdfs.drawn(pdfs.lines(["Text"]), pdfs.scan("Seen"), pdfs.scan("Seen"), pdfs.blank, pdfs.scan("Seen"))
     found = read_pdf(content, ocr=NO_OCR)
     assert found.text == "[Page 1]\n\nText"
@@ -174,17 +174,17 @@ def test_a_page_whose_letters_are_drawn_as_shapes_is_named_like_a_scan() -> None
     assert found.notes[1].startswith("without text, scanned or drawn: page 1 ")
 
 
-def test_a_form_made_by_a_program_within_it_is_called_dynamic() -> None:
+def test_a_form_generated_by_a_program_in_the_file_is_called_dynamic() -> None:
     assert "a dynamic form (XFA): what it shows in Adobe Reader is not in its pages" in read_pdf(pdfs.xfa_pdf()).notes
 
 
-def test_letters_without_a_meaning_are_not_given_as_text() -> None:
+def test_letters_without_a_meaning_are_not_returned_as_text() -> None:
     found = read_pdf(pdfs.remapped_pdf("nothing to be told", 0xE000), ocr=NO_OCR)
     assert found.is_empty
     assert found.notes[1] == "without readable text, its letters cannot be identified: page 1"
 
 
-def test_two_thousand_pages_are_read_whole() -> None:
+def test_two_thousand_pages_are_read_completely() -> None:
     found = read_pdf(pdfs.many_pages_pdf(2_000))
     assert found.notes == ("2,000 pages",)
     assert sum(block.text == "The same words" for block in found.blocks) == 2_000

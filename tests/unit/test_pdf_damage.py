@@ -1,4 +1,4 @@
-"""PDFs that are locked, cut off or broken: named, and what is left of them is read."""
+"""PDFs that are locked, truncated or broken: named, and what is left of them is read."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def test_an_empty_password_opens_the_file(strength: int) -> None:
 
 
 @pytest.mark.parametrize("share", [0.99, 0.8, 0.5])
-def test_a_cut_off_file_gives_the_pages_that_are_left(share: float) -> None:
+def test_a_truncated_file_gives_the_pages_that_are_left(share: float) -> None:
     found = read_pdf(TWENTY[: int(len(TWENTY) * share)])
     left = sum(f"Page {number} begins here." in found.text for number in range(1, 21))
-    assert left >= int(20 * share) - 4  # what every page shares stands first
+    assert left >= int(20 * share) - 4  # what all pages share comes first
     assert "the file is damaged or cut off: these are the pages that could be recovered" in found.notes
 
 
@@ -40,13 +40,13 @@ def test_pages_that_are_lost_are_named() -> None:
     assert read_pdf(TWENTY[: len(TWENTY) // 2]).notes[-1].startswith("without text, lost or blank: pages ")
 
 
-def test_packed_pages_are_found_again_when_the_end_is_cut_off() -> None:
+def test_compressed_pages_of_a_truncated_file_are_recovered() -> None:
     found = read_pdf(pdfs.packed_pdf("Packed words"))
     assert found.text == "Packed words"
     assert "could be recovered" in found.notes[1]
 
 
-def test_a_wrong_table_of_places_does_no_harm() -> None:
+def test_a_wrong_cross_reference_table_does_no_harm() -> None:
     moved = TWENTY.replace(b"startxref\n", b"startxref\n9")
     assert "Page 20 begins here." in read_pdf(moved).text
 
@@ -69,7 +69,7 @@ def test_another_file_under_the_name_of_a_pdf_is_not_supported() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_damage_ends_in_anything_but_text_or_a_sentence(seed: int) -> None:
+def test_any_damage_gives_text_or_a_reason(seed: int) -> None:
     content = bytearray(TWENTY)
     for step in range(200):
         content[(seed * 7919 + step * 104_729) % len(content)] = (seed + step * 31) % 256

@@ -1,4 +1,4 @@
-"""Reader processes: what they read, what ends them, and that nobody else notices."""
+"""Reader processes: what they read, what ends them, and that other files are not affected."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ async def pooled() -> AsyncGenerator[Pooled]:
 
 
 def readers() -> list[psutil.Process]:
-    """The reader processes of this process that have their program already."""
+    """The child processes that already run the reader."""
     return [child for child in psutil.Process().children(recursive=True) if _is_reader(child)]
 
 
 def _is_reader(process: psutil.Process) -> bool:
     try:
         return "task.documents.worker" in process.cmdline()
-    except psutil.NoSuchProcess:  # it ends just now
+    except psutil.NoSuchProcess:  # it has just ended
         return False
 
 
 async def busy(number: int) -> list[psutil.Process]:
-    """The readers, once so many of them compute."""
+    """The readers, once this many of them compute."""
     while len(found := [reader for reader in readers() if reader.cpu_times().user > 0.3]) < number:
         await asyncio.sleep(0.01)
     return found
@@ -102,7 +102,7 @@ async def test_a_refusal_travels_with_its_kind_and_text(pooled: Pooled) -> None:
     assert len(readers()) == 1
 
 
-async def test_a_reader_that_takes_too_long_is_ended_and_the_next_file_is_read(pooled: Pooled) -> None:
+async def test_a_reader_that_takes_too_long_is_killed_and_the_next_file_is_read(pooled: Pooled) -> None:
     pool = pooled(seconds=1)
     with pytest.raises(ToolError, match=r"'slow\.pdf' could not be read: the reader ran out of time, 1 seconds\."):
         await pool.pages("slow.pdf", SLOW)
@@ -111,7 +111,7 @@ async def test_a_reader_that_takes_too_long_is_ended_and_the_next_file_is_read(p
     assert await pool.pages("a.json", b"[1]") == ONE
 
 
-async def test_a_reader_that_takes_too_much_memory_is_ended_and_the_next_file_is_read(pooled: Pooled) -> None:
+async def test_a_reader_that_takes_too_much_memory_ends_and_the_next_file_is_read(pooled: Pooled) -> None:
     pool = pooled(memory_bytes=150 * 2**20)
     with pytest.raises(ToolError, match=r"'large\.txt' could not be read: the reader ran out of memory\."):
         await pool.pages("large.txt", b"a line of text\n" * 2**22)
@@ -136,7 +136,7 @@ async def test_a_reader_that_crashes_fails_its_file_only(pooled: Pooled) -> None
     assert await pool.pages("a.json", b"[1]") == ONE
 
 
-async def test_a_reader_killed_while_it_waits_is_not_missed(pooled: Pooled) -> None:
+async def test_a_reader_killed_while_idle_is_replaced(pooled: Pooled) -> None:
     pool = pooled()
     await pool.pages("a.json", b"[1]")
     (waiting,) = readers()
@@ -150,7 +150,7 @@ async def test_a_file_is_read_by_a_new_reader_when_the_one_taken_dies_before_it_
     pool = pooled()
     await pool.pages("a.json", b"[1]")
     (waiting,) = readers()
-    waiting.suspend()  # it is taken for alive, and receives nothing
+    waiting.suspend()  # it appears alive and receives nothing
     reading = asyncio.create_task(pool.pages("a.json", b"[1]"))
     await asyncio.wait({reading}, timeout=0.1)
     waiting.kill()
@@ -166,7 +166,7 @@ async def test_cancelling_ends_the_reader_at_once(pooled: Pooled) -> None:
     assert readers() == []
 
 
-async def test_files_are_read_side_by_side_and_others_wait_their_turn(pooled: Pooled) -> None:
+async def test_files_are_read_in_parallel_and_others_wait(pooled: Pooled) -> None:
     pool = pooled()
     slow = [asyncio.create_task(pool.pages("slow.pdf", SLOW)) for _ in range(2)]
     assert len(await busy(2)) == 2
@@ -177,7 +177,7 @@ async def test_files_are_read_side_by_side_and_others_wait_their_turn(pooled: Po
     await asyncio.wait(slow)
 
 
-async def test_the_event_loop_goes_on_while_files_are_read(pooled: Pooled) -> None:
+async def test_the_event_loop_stays_responsive_while_files_are_read(pooled: Pooled) -> None:
     pool = pooled()
     await asyncio.gather(pool.pages("a.csv", REPORT), pool.pages("b.csv", REPORT))
     longest, last = 0.0, time.perf_counter()
@@ -189,7 +189,7 @@ async def test_the_event_loop_goes_on_while_files_are_read(pooled: Pooled) -> No
     assert longest < 0.25  # 0.05 is the goal, measured by the benchmark on a quiet machine
 
 
-async def test_a_text_longer_than_may_be_is_refused(pooled: Pooled) -> None:
+async def test_a_text_over_the_limit_is_refused(pooled: Pooled) -> None:
     with pytest.raises(ToolError, match=r"'a\.csv' holds more text than can be read"):
         await pooled(output_bytes=100).pages("a.csv", REPORT)
 
@@ -203,7 +203,7 @@ async def test_a_reader_is_replaced_when_it_is_used_up_or_idle(pooled: Pooled, l
     assert await pool.pages("a.json", b"[1]") == ONE
 
 
-async def test_a_reader_knows_no_secret(pooled: Pooled, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_gets_no_secret(pooled: Pooled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIAL_API_KEY", "a-secret-key")
     await pooled().pages("a.json", b"[1]")
     (reader,) = readers()

@@ -104,7 +104,7 @@ def test_nul_bytes_are_removed_and_reported() -> None:
     assert found.notes[0] == "NUL characters removed: 1"
 
 
-def test_rows_without_text_are_no_rows() -> None:
+def test_rows_without_text_are_dropped() -> None:
     found = extract("a.csv", b' \n, , , \na,b\n\n1,2\n , \n""\n3,4\n\t\n')
     assert found.text == table("| a | b |", "| 1 | 2 |", "| 3 | 4 |")
     assert found.notes == ("2 rows, 2 columns",)

@@ -1,4 +1,4 @@
-"""Reading text and JSON: which reader, which encoding, and what is said about it."""
+"""Reading text and JSON: which reader, which encoding, and which notes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ EXE = b"MZ\x90\x00\x03\x00\x00\x00" + bytes(range(256)) * 20
     ("name", "content_type"),
     [("a.txt", None), ("a.TXT", "image/png"), ("a", "text/plain; charset=utf-8"), ("a", None), ("a.log", None)],
 )
-def test_text_is_told_by_extension_then_type_then_content(name: str, content_type: str | None) -> None:
+def test_text_is_recognised_by_extension_then_type_then_content(name: str, content_type: str | None) -> None:
     found = extract(name, b"a,b\n1,2\n", content_type)
     assert (found.text, found.notes) == ("a,b\n1,2\n", ())
 
 
-def test_a_type_stands_in_for_a_missing_extension() -> None:
+def test_a_content_type_replaces_a_missing_extension() -> None:
     assert extract("a", b"a,b\n1,2\n", "text/csv; charset=utf-8").text.startswith("| a | b |")
     assert extract("a", b"[1]", "application/json").text == "[\n  1\n]"
 
@@ -75,7 +75,7 @@ def test_noise_is_never_taken_for_text(seed: int) -> None:
         (JAPAN, "shift_jis", "encoding cp932"),
     ],
 )
-def test_the_encoding_is_found_and_reported(text: str, encoding: str, note: str | None) -> None:
+def test_the_encoding_is_detected_and_reported(text: str, encoding: str, note: str | None) -> None:
     found = extract("a.txt", text.encode(encoding))
     assert found.text == text
     assert found.notes == ((note,) if note else ())
@@ -92,7 +92,7 @@ def test_a_cut_utf_16_file_loses_its_last_letter_only() -> None:
     assert found.text == EUROPE[:-1] + "\N{REPLACEMENT CHARACTER}"
 
 
-def test_line_ends_become_one_kind_and_nuls_go() -> None:
+def test_line_ends_are_unified_and_nuls_removed() -> None:
     found = extract("a.txt", b"one\r\ntwo\rthree\0\nfour")
     assert found.text == "one\ntwo\nthree\nfour"
     assert found.notes == ("NUL characters removed: 1", "mixed line ends")
@@ -134,7 +134,7 @@ def test_invalid_json_is_given_as_it_is_with_a_note(content: bytes) -> None:
     assert found.notes[0].startswith("not valid JSON (")
 
 
-def test_json_that_would_grow_out_of_hand_is_not_indented() -> None:
+def test_json_that_would_grow_too_large_is_not_indented() -> None:
     nested = b"[" * 500 + b"]" * 500
     content = b"[" + b",".join([nested] * 100) + b"]"
     found = extract("a.json", content)

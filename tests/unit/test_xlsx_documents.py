@@ -1,4 +1,4 @@
-"""Reading workbooks: every sheet by its name, every cell as Excel shows it."""
+"""Reading workbooks: every sheet under its name, every cell as Excel shows it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_dates_that_count_from_1904() -> None:
     assert read(saved(workbook)).blocks[1].text == "| 1904-01-01 |"
 
 
-def test_merged_cells_repeat_their_text_and_titles_stand_above_the_table() -> None:
+def test_merged_cells_repeat_their_text_and_titles_precede_the_table() -> None:
     workbook, sheet = new_workbook(
         [("Quarterly report", None, None), (None,), ("Region", "Q1", "Q2"), ("North", 1, 2), (None, 3, 4)]
     )
