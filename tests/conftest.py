@@ -1,4 +1,4 @@
-"""What tests of every folder may share."""
+"""Fixtures that all tests share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def foreign_directory() -> Generator[None]:
-    """Tests run in a folder without anybody's `.env` and `dial-agent.yaml`."""
+    """Tests run in a folder without a `.env` or `dial-agent.yaml`."""
     before = Path.cwd()
     os.chdir(HOME)
     yield
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is collected stays to the end: looking through it for garbage, again and again, took a fifth of the time."""
+    """Exempt collected tests from garbage collection: scanning them repeatedly took a fifth of the time."""
     gc.disable()
     try:
         return (yield)

@@ -63,7 +63,7 @@ async def interrupted(product: RunningProduct, upstream: Upstream) -> int | None
     return await asyncio.wait_for(process.wait(), 5)
 
 
-async def test_the_right_row_comes_back_from_three_files_and_failures_have_their_exit_codes(tmp_path: Path) -> None:
+async def test_the_right_row_is_returned_from_three_files_and_failures_have_their_exit_codes(tmp_path: Path) -> None:
     steps = [first_step, second_step] * 3
     async with connected(tmp_path, *steps, http_error(400), says("Fine."), never_answering()) as (
         product,
@@ -80,8 +80,8 @@ async def test_the_right_row_comes_back_from_three_files_and_failures_have_their
         assert (failed.code, failed.out) == (1, "")
         assert "gpt-4o-mini" in failed.err
 
-        told = await product.ask("Hi", "--json")
-        assert told.events() == [{"event": "text", "text": "Fine."}, {"event": "end", "reason": "stop"}]
+        printed = await product.ask("Hi", "--json")
+        assert printed.events() == [{"event": "text", "text": "Fine."}, {"event": "end", "reason": "stop"}]
 
         unknown = await product.ask("Hi", "--model", "nobody")
         assert (unknown.code, unknown.out) == (2, "")

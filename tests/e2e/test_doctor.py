@@ -1,4 +1,4 @@
-"""`dial-agent doctor`: what is found before the first start, and a mend for every row that is not well."""
+"""`dial-agent doctor`: what is found before the first start, and a fix for every row that is not ok."""
 
 import json
 import socket
@@ -24,7 +24,7 @@ async def rows(home: Path, environ: Mapping[str, str]) -> dict[str, Check]:
         return {row.name: row for row in (*machine_checks(settings), *await service_checks(settings, session))}
 
 
-async def test_before_the_first_start_nothing_is_wrong_and_the_notes_say_how_to_start(tmp_path: Path) -> None:
+async def test_before_the_first_start_nothing_is_wrong_and_the_notes_explain_how_to_start(tmp_path: Path) -> None:
     found = await rows(tmp_path, {})
     assert {name: row.state for name, row in found.items()} == {
         "python": "ok", "data folder": "ok", "state secret": "ok", "tools": "ok",
@@ -34,7 +34,7 @@ async def test_before_the_first_start_nothing_is_wrong_and_the_notes_say_how_to_
     assert "file_content_extraction_tool" in found["tools"].found
 
 
-async def test_what_is_wrong_is_marked_and_mended(tmp_path: Path) -> None:
+async def test_every_problem_is_marked_and_has_a_fix(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         wrong = {
             "AGENT_PORT": str(taken.getsockname()[1]),
@@ -51,7 +51,7 @@ async def test_what_is_wrong_is_marked_and_mended(tmp_path: Path) -> None:
     assert all(row.fix for row in found.values() if row.state != "ok")
 
 
-async def test_a_real_core_without_the_agent_or_with_another_key_is_told(tmp_path: Path) -> None:
+async def test_a_real_core_without_the_agent_or_with_another_key_is_reported(tmp_path: Path) -> None:
     async with local_core({"keys": {}}, tmp_path) as core:
         lacking = await rows(tmp_path, {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": core.api_key})
         refused = await rows(tmp_path, {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": "guess"})
@@ -59,7 +59,7 @@ async def test_a_real_core_without_the_agent_or_with_another_key_is_told(tmp_pat
     assert refused["core key"].state == "bad"
 
 
-async def test_an_upstream_that_lists_no_models_is_told(tmp_path: Path) -> None:
+async def test_an_upstream_that_lists_no_models_is_reported(tmp_path: Path) -> None:
     async with openai_upstream() as upstream:
         found = await rows(tmp_path, {"OPENAI_BASE_URL": f"{upstream.url}/elsewhere", "OPENAI_API_KEY": "k"})
     assert found["model"].state == "bad"

@@ -36,7 +36,7 @@ def clashing_server() -> MCPServer:
     return server
 
 
-async def test_without_context_and_servers_the_cost_of_a_request_is_told() -> None:
+async def test_without_context_and_servers_the_cost_of_a_request_is_reported() -> None:
     found = await rows()
     assert {name: row.state for name, row in found.items()} == {
         "context": "ok", "tool names": "ok", "tool schemas": "ok", "system prompt": "ok",
@@ -68,7 +68,7 @@ async def test_a_heavy_system_prompt_is_a_note() -> None:
     assert (await rows(system_prompt="word " * 10_000))["system prompt"].state == "note"
 
 
-async def test_servers_are_asked_and_clashing_names_and_heavy_schemas_are_told() -> None:
+async def test_servers_are_asked_and_clashing_names_and_heavy_schemas_are_reported() -> None:
     async with running_mcp_server(clashing_server()) as url:
         found = await rows(
             mcp_servers=[{"name": "other", "url": url}, {"name": "own", "url": url, "forward_key": True}]
@@ -82,7 +82,7 @@ async def test_servers_are_asked_and_clashing_names_and_heavy_schemas_are_told()
     assert "heavy: File-Content-Extraction-Tool" in found["tool schemas"].found
 
 
-async def test_a_server_that_is_away_and_two_of_one_name_are_bad() -> None:
+async def test_an_unreachable_server_and_two_of_one_name_are_bad() -> None:
     away = {"name": "away", "url": f"http://127.0.0.1:{free_port()}/mcp"}
     found = await rows(mcp_servers=[away])
     assert found["MCP server away"].state == "bad"

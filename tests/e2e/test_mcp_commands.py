@@ -31,7 +31,7 @@ def settings(home: Path, **environ: str) -> Settings:
     return load_settings(environ={"HOME": str(home), **environ}, directory=home)
 
 
-async def test_doctor_says_where_code_runs_and_in_which_sandbox(
+async def test_doctor_reports_where_code_runs_and_in_which_sandbox(
     interpreter: RunningInterpreter, tmp_path: Path
 ) -> None:
     known = settings(tmp_path, PYINTERPRETER_MCP_URL=interpreter.url, AGENT_MCP_TOKEN=TOKEN)
@@ -40,7 +40,7 @@ async def test_doctor_says_where_code_runs_and_in_which_sandbox(
     assert row.found.startswith(f"answers at {interpreter.url}; sandbox: ")
 
 
-async def test_doctor_tells_an_interpreter_that_is_away_from_one_that_is_set_up_wrongly(
+async def test_doctor_distinguishes_an_unreachable_interpreter_from_a_misconfigured_one(
     interpreter: RunningInterpreter, peer: ServerProcess, tmp_path: Path
 ) -> None:
     nobody = f"http://127.0.0.1:{free_port()}/mcp"
@@ -58,7 +58,7 @@ async def test_doctor_tells_an_interpreter_that_is_away_from_one_that_is_set_up_
     assert (own.state, own.found) == ("ok", "is started by `dial-agent up`")
 
 
-async def test_tools_are_listed_with_where_they_come_from_and_what_does_not_answer(
+async def test_tools_are_listed_with_their_sources_and_the_servers_that_do_not_answer(
     peer: ServerProcess, tmp_path: Path
 ) -> None:
     servers: list[dict[str, Any]] = [

@@ -32,7 +32,7 @@ async def test_the_demo_product_from_its_start_to_ctrl_c(tmp_path: Path) -> None
         await ctrl_c_leaves_no_process_and_no_port(product)
 
 
-async def test_a_second_product_on_the_same_port_is_told_who_holds_it(tmp_path: Path) -> None:
+async def test_a_second_product_on_the_same_port_is_refused_with_the_process_that_holds_it(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as first:
         port = first.getsockname()[1]
         refused = await dial_agent(tmp_path, "up", "--port", str(port), "--core-port", "0")

@@ -1,4 +1,4 @@
-"""What an answer carries can be looked into: citations, tables, files; and what older answers took is told."""
+"""What an answer carries can be opened: citations, tables, files; and figures of older answers are shown."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ async def test_a_number_in_the_text_opens_the_passage_it_cites(tmp_path: Path, s
         await expect(p.cited.first).to_have_accessible_name("Source 1: cities.pdf, page 3")
 
 
-async def test_a_table_that_a_tool_made_is_shown_with_its_head_and_a_bound(
-    tmp_path: Path, size: tuple[int, int]
-) -> None:
+async def test_a_table_made_by_a_tool_is_shown_with_its_head_and_a_bound(tmp_path: Path, size: tuple[int, int]) -> None:
     async with person(wants("make_table", rows=1234), says("Made."), tmp_path=tmp_path, size=size) as p:
         await p.asks("Make a table")
         await p.cards.first.locator("summary").click()
@@ -172,17 +170,17 @@ async def test_a_very_long_message_is_cut_until_it_is_asked_for(tmp_path: Path, 
         assert await bubble.evaluate(height) < 300
 
 
-async def test_older_answers_tell_what_they_took_when_they_are_shown(tmp_path: Path) -> None:
+async def test_older_answers_show_their_figures_when_they_are_visible(tmp_path: Path) -> None:
     async with person(tmp_path=tmp_path, then=says("Fine.")) as p:
         await p.asks("Question 0")
         session_id = (await p.is_in_a_conversation()).rsplit("/", 1)[-1]
         await p.page.evaluate(ASKED_29_TIMES, session_id)
         await p.page.reload()
-        told = p.page.locator(".figures", has_text="out tokens ·")
-        await expect(told).to_have_count(12)
+        figures = p.page.locator(".figures", has_text="out tokens ·")
+        await expect(figures).to_have_count(12)
         for _ in range(2):
             await p.page.evaluate("document.querySelector('.earlier')?.click()")
-        await expect(told).to_have_count(30)
+        await expect(figures).to_have_count(30)
 
 
 ASKED_29_TIMES = """async (sessionId) => {
@@ -195,7 +193,7 @@ ASKED_29_TIMES = """async (sessionId) => {
 }"""
 
 
-async def test_a_branch_tells_what_the_answers_before_it_took(tmp_path: Path) -> None:
+async def test_a_branch_shows_the_figures_of_the_answers_before_it(tmp_path: Path) -> None:
     async with person(says("First."), says("Second."), says("Third."), tmp_path=tmp_path) as p:
         await p.asks("One")
         await expect(p.answers.last.locator(".figures")).to_contain_text("ms")
@@ -209,7 +207,7 @@ async def test_a_branch_tells_what_the_answers_before_it_took(tmp_path: Path) ->
         await expect(p.page.locator(".figures", has_text="out tokens ·")).to_have_count(2)
 
 
-async def test_an_answer_whose_made_up_address_became_text_tells_what_it_took(tmp_path: Path) -> None:
+async def test_an_answer_whose_made_up_address_became_text_shows_its_figures(tmp_path: Path) -> None:
     made_up = says("See [this](http://made-up.example/p).")
     async with person(wants("show_things", what="From outside."), says("Shown."), made_up, tmp_path=tmp_path) as p:
         await p.asks("Hi")

@@ -85,7 +85,7 @@ async def test_a_call_is_denied_with_a_reason_by_keyboard_alone(tmp_path: Path, 
     assert notes(tmp_path) == []
 
 
-async def test_asking_reading_and_beginning_anew_by_keyboard_alone(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_asking_reading_and_starting_over_by_keyboard_alone(tmp_path: Path, size: tuple[int, int]) -> None:
     async with person(*SUM, says("Hello!"), tmp_path=tmp_path, size=size) as p:
         keyboard = p.page.keyboard
         await keyboard.type("What is 25*47?")
@@ -143,8 +143,8 @@ async def test_files_come_by_button_drop_and_paste(tmp_path: Path, size: tuple[i
         await p.page.reload()
         await expect(p.page.locator(".question .chip")).to_have_count(3)
         await expect(p.page.locator(".question p")).to_have_text("What are these?")
-    told = str(p.upstream.requests[0].messages)
-    assert all(name in told for name in ("one.txt", "two.txt", "three.txt"))
+    sent = str(p.upstream.requests[0].messages)
+    assert all(name in sent for name in ("one.txt", "two.txt", "three.txt"))
 
 
 GIVEN = """([place, type, name]) => {
@@ -157,7 +157,7 @@ GIVEN = """([place, type, name]) => {
 }"""
 
 
-async def test_answering_again_and_editing_go_on_in_branches(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_regenerating_and_editing_create_branches(tmp_path: Path, size: tuple[int, int]) -> None:
     async with person(says("First."), says("Second."), says("Third."), tmp_path=tmp_path, size=size) as p:
         await p.asks("Tell me")
         first = await p.is_in_a_conversation()
@@ -223,7 +223,7 @@ async def test_two_traces_stand_side_by_side_with_every_payload(tmp_path: Path, 
     items = (*SUM, wants("calculator", expression="2+2"), says("4"))
     async with person(*items, tmp_path=tmp_path, size=size) as p:
         await p.asks("What is 25*47?")
-        await p.starts_anew()
+        await p.starts_a_new_conversation()
         await p.asks("What is 2+2?")
         await p.page.goto(f"{p.url}/#/traces")
         await p.page.locator(".traces-list").get_by_role("link", name="What is 25*47?").click()
@@ -235,7 +235,7 @@ async def test_two_traces_stand_side_by_side_with_every_payload(tmp_path: Path, 
         await expect(p.page.get_by_text("The runs part at step 1.")).to_be_visible()
 
 
-async def test_a_model_that_refuses_is_told_with_a_sentence(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_a_model_that_refuses_is_reported_in_a_sentence(tmp_path: Path, size: tuple[int, int]) -> None:
     async with person(http_error(400, "No such thing."), says("Better."), tmp_path=tmp_path, size=size) as p:
         await p.asks("Hi")
         await expect(p.answers.last.get_by_role("alert")).to_be_visible()

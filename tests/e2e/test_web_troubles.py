@@ -29,7 +29,7 @@ def size(request: pytest.FixtureRequest) -> tuple[int, int]:
     return request.param
 
 
-async def test_a_message_that_was_not_taken_is_kept_to_be_sent_again(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_a_message_that_was_not_accepted_is_kept_for_a_retry(tmp_path: Path, size: tuple[int, int]) -> None:
     async with person(says("Here I am."), tmp_path=tmp_path, size=size) as p:
         await p.page.context.set_offline(True)
         await p.says("Are you there?")
@@ -44,11 +44,11 @@ async def test_a_message_that_was_not_taken_is_kept_to_be_sent_again(tmp_path: P
         await expect(p.page.get_by_role("alert").filter(visible=True)).to_have_count(0)
 
 
-async def test_places_that_could_not_be_opened_are_tried_again(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_places_that_could_not_be_opened_are_retried(tmp_path: Path, size: tuple[int, int]) -> None:
     async with person(says("Hello!"), tmp_path=tmp_path, size=size) as p:
         await p.asks("Hi")
         conversation = await p.is_in_a_conversation()
-        await p.starts_anew()
+        await p.starts_a_new_conversation()
         await p.page.context.set_offline(True)
         await p.page.evaluate("place => { location.hash = place; }", conversation.partition("#")[2])
         await expect(p.page.get_by_text(GONE)).to_be_visible()
@@ -66,7 +66,7 @@ async def test_places_that_could_not_be_opened_are_tried_again(tmp_path: Path, s
         await expect(p.button("Try again")).to_have_count(0)
 
 
-async def test_too_many_requests_are_told_with_a_sentence(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_too_many_requests_are_reported_in_a_sentence(tmp_path: Path, size: tuple[int, int]) -> None:
     key = await key_of("ada", tmp_path)
     limited = {"mode": "keys", "requests_per_minute": 30}
     async with person(says("Hello!"), tmp_path=tmp_path, size=size, http=limited) as p:
@@ -85,7 +85,7 @@ ASKED_60_TIMES = """async (key) => {
 }"""
 
 
-async def test_a_question_without_an_answer_says_so_after_a_reload(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_a_question_without_an_answer_is_marked_after_a_reload(tmp_path: Path, size: tuple[int, int]) -> None:
     items = (http_error(400, "No such thing."), says("Second."), says("First."))
     async with person(*items, tmp_path=tmp_path, size=size) as p:
         await p.asks("One")
@@ -100,7 +100,7 @@ async def test_a_question_without_an_answer_says_so_after_a_reload(tmp_path: Pat
         await expect(p.page.locator(".question")).to_have_text(["One"])
 
 
-async def test_an_answer_that_is_cut_off_or_filtered_says_so(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_an_answer_that_is_cut_off_or_filtered_is_marked(tmp_path: Path, size: tuple[int, int]) -> None:
     cut, filtered = Reply((TextDelta("Once upon"), Finish("length"))), Reply((Finish("content_filter"),))
     async with person(cut, filtered, tmp_path=tmp_path, size=size) as p:
         await p.asks("One")

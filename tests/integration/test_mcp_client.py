@@ -17,7 +17,7 @@ from task.tools.mcp.identity import Identity
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.results import MAX_TEXT_CHARS
 from tests.support.mcp_processes import PNG, ServerProcess, mcp_peer, notes
-from tests.support.mcp_wire import cable, http_server, listed, spelt_out
+from tests.support.mcp_wire import cable, http_server, listed, raw_server
 from tests.support.ports import free_port
 
 ERAS = ["modern", "legacy"]
@@ -233,7 +233,7 @@ async def test_an_answer_of_another_kind_is_broken(kind: str, body: bytes) -> No
 
 async def test_content_that_no_protocol_knows_is_broken() -> None:
     results = {"tools/list": listed("smell"), "tools/call": {"content": [{"type": "smell", "data": "roses"}]}}
-    async with spelt_out(results) as url, MCPClient.create(url, name="it") as client:
+    async with raw_server(results) as url, MCPClient.create(url, name="it") as client:
         with pytest.raises(MCPFailure, match="cannot be understood"):
             await client.call("smell", {})
 
@@ -243,7 +243,7 @@ async def test_all_pages_of_a_list_are_read_and_an_endless_list_ends() -> None:
         number = int(parameters.get("cursor", 0))
         return {**listed(f"tool_{number}"), "nextCursor": str(number + 1)}
 
-    async with spelt_out({"tools/list": page}) as url, MCPClient.create(url) as client:
+    async with raw_server({"tools/list": page}) as url, MCPClient.create(url) as client:
         tools = await client.get_tools()
     assert [tool.name for tool in tools[:3]] == ["tool_0", "tool_1", "tool_2"]
     assert len(tools) == 51
@@ -257,7 +257,7 @@ async def test_a_kept_list_still_sends_arguments_as_headers_and_lets_every_resul
     said = {"content": [{"type": "text", "text": "mild"}], "structuredContent": {"sky": "grey"}}
     results = {"tools/list": {**listed("weather", **shape), "ttlMs": 60_000}, "tools/call": said}
     seen: list[dict[str, Any]] = []
-    async with spelt_out(results, seen) as url, MCPClient.create(url) as client:
+    async with raw_server(results, seen) as url, MCPClient.create(url) as client:
         await client.get_tools()
         told = [await client.call_tool("weather", {"place": "Quillhaven"}) for _ in range(3)]
     calls = [request["headers"] for request in seen if request["method"] == "tools/call"]

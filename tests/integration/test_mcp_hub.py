@@ -13,7 +13,7 @@ from task.tools.mcp.mcp_tool_model import fit, model_name
 from task.tools.models import Caller
 from tests.support.choices import RecordingChoice
 from tests.support.clock import FakeClock
-from tests.support.mcp_wire import http_server, listed, spelt_out
+from tests.support.mcp_wire import http_server, listed, raw_server
 
 
 def caller(name: str = "ann") -> Caller:
@@ -29,7 +29,7 @@ async def names(hub: MCPHub, who: Caller | None = None) -> list[str]:
 
 async def test_a_list_is_kept_and_refreshed_behind_the_requests() -> None:
     offered, asked, clock = ["one"], list[dict[str, Any]](), FakeClock()
-    async with spelt_out({"tools/list": lambda _: listed(*offered)}, asked) as url:
+    async with raw_server({"tools/list": lambda _: listed(*offered)}, asked) as url:
         hub = MCPHub([ServerSpec("it", url)], clock=clock.now, fresh_seconds=60)
         assert await names(hub) == ["one"]
         offered.append("two")
@@ -86,7 +86,7 @@ async def test_without_issues_nothing_is_said() -> None:
 
 async def test_a_trusted_server_lists_with_the_callers_key_and_lists_are_not_shared_between_people() -> None:
     asked: list[dict[str, Any]] = []
-    async with spelt_out({"tools/list": listed("one")}, asked) as url:
+    async with raw_server({"tools/list": listed("one")}, asked) as url:
         hub = MCPHub([ServerSpec("toolset", url, forward_key=True)])
         assert await names(hub, caller("ann")) == ["one"]
         assert await names(hub, caller("bob")) == ["one"]
@@ -100,7 +100,7 @@ async def test_a_trusted_server_lists_with_the_callers_key_and_lists_are_not_sha
 
 async def test_other_servers_see_the_trace_alone() -> None:
     asked: list[dict[str, Any]] = []
-    async with spelt_out({"tools/list": listed("one")}, asked) as url:
+    async with raw_server({"tools/list": listed("one")}, asked) as url:
         hub = MCPHub([ServerSpec("it", url, headers={"X-Team": "blue"})])
         await names(hub)
         await hub.close()
@@ -111,7 +111,7 @@ async def test_other_servers_see_the_trace_alone() -> None:
 
 async def test_only_allowed_tools_are_offered_and_never_more_than_a_hundred() -> None:
     many = [f"tool_{number}" for number in range(150)]
-    async with spelt_out({"tools/list": listed(*many)}) as url:
+    async with raw_server({"tools/list": listed(*many)}) as url:
         some, all_of_them = (
             MCPHub([ServerSpec("it", url, tools=frozenset({"tool_7"}))]),
             MCPHub([ServerSpec("it", url)]),
@@ -123,7 +123,10 @@ async def test_only_allowed_tools_are_offered_and_never_more_than_a_hundred() ->
 
 
 async def test_two_servers_with_one_tool_keep_both_apart() -> None:
-    async with spelt_out({"tools/list": listed("find")}) as one, spelt_out({"tools/list": listed("find")}) as two:
+    async with (
+        raw_server({"tools/list": listed("find")}) as one,
+        raw_server({"tools/list": listed("find")}) as two,
+    ):
         hub = MCPHub([ServerSpec("a", one), ServerSpec("b", two)])
         assert await names(hub) == ["find", "b_find"]
         await hub.close()

@@ -15,7 +15,7 @@ from task.llm.scripted import Reply, says, wants
 from task.settings import Settings
 from task.tools.models import Effect
 from tests.support.mcp_processes import PNG, ServerProcess, mcp_peer, search_server
-from tests.support.mcp_wire import listed, spelt_out
+from tests.support.mcp_wire import listed, raw_server
 from tests.support.ports import free_port
 from tests.support.product import product
 from tests.support.search_site import EIFFEL, FOUNDER, QUILLHAVEN, search_site
@@ -155,7 +155,7 @@ async def test_a_changed_list_of_tools_and_odd_names_are_offered_and_called(tmp_
         calls.append(str(parameters["name"]))
         return {"content": [{"type": "text", "text": "found"}]}
 
-    async with spelt_out({"tools/list": lambda _: listed(*offered, annotations=READS), "tools/call": call}) as url:
+    async with raw_server({"tools/list": lambda _: listed(*offered, annotations=READS), "tools/call": call}) as url:
         server = {"name": "odd", "url": url}
         async with product(
             wants("search_files"), wants("odd_calculator"), says("Done."), tmp_path=tmp_path, mcp_servers=[server]
@@ -171,7 +171,7 @@ async def test_a_changed_list_of_tools_and_odd_names_are_offered_and_called(tmp_
 @pytest.mark.parametrize("broken", [{"$ref": "http://127.0.0.1:9/schema.json"}, {"type": "string"}, {"type": 7}])
 async def test_a_tool_whose_schema_cannot_be_trusted_is_left_out(broken: dict[str, object], tmp_path: Path) -> None:
     tools = {"tools": [*listed("good")["tools"], {"name": "bad", "inputSchema": {"type": "object", **broken}}]}
-    async with spelt_out({"tools/list": tools}) as url:
+    async with raw_server({"tools/list": tools}) as url:
         server = {"name": "odd", "url": url}
         async with product(says("Hi."), tmp_path=tmp_path, mcp_servers=[server]) as p:
             answer = await p.reader.ask("Hi")

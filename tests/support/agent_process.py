@@ -15,7 +15,7 @@ from tests.support.up import environment
 async def agent_process(
     home: Path, port: int, variables: Mapping[str, str]
 ) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """The agent with a home of its own, once its port is open; ended with the block unless it has ended before."""
+    """The agent with a home of its own, once its port is open; it ends with the block at the latest."""
     home.mkdir()
     environ = environment(home, AGENT_PORT=str(port), **variables)
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "task", "serve", cwd=home, env=environ)

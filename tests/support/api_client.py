@@ -1,4 +1,4 @@
-"""A client of `/v1/chat/completions` with a tool of its own, and an agent with one that somebody has to approve."""
+"""A client of `/v1/chat/completions` with its own tool, and an agent with a tool that needs approval."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def agent(*script: Any, tmp_path: Path, **settings: Any) -> AsyncGenerator
 
 
 class Client:
-    """Sends its whole history, or in a session what is new; reads answers as they come, or at once."""
+    """Sends its whole history, or in a session only new messages; reads answers as a stream or whole."""
 
     def __init__(
         self, api: Api, *, stream: bool = False, session_id: str | None = None, whole: bool | None = None
@@ -35,26 +35,26 @@ class Client:
         self.finish_reason: str | None = None
 
     async def send(self, *messages: dict[str, Any]) -> dict[str, Any]:
-        """What the assistant answers."""
+        """Send the messages and keep the assistant's answer in the history."""
         self.history += messages
         answer = await self.again(*messages)
         self.history.append(answer)
         return answer
 
     async def again(self, *messages: dict[str, Any]) -> dict[str, Any]:
-        """What the assistant answers to a request whose answer is not added to the history."""
+        """The assistant's answer to a request; it is not added to the history."""
         reply = await self.post(*messages)
         assert reply.status == 200, reply.text
-        return self._put_together(reply.chunks) if self.stream else self._whole(reply.json)
+        return self._joined(reply.chunks) if self.stream else self._whole(reply.json)
 
     async def post(self, *messages: dict[str, Any]) -> Reply:
         session = {"session_id": self.session_id} if self.session_id is not None else {}
-        told = self.history if self.whole else messages
-        body = {"tools": [LOOKUP], "stream": self.stream, "messages": told, **session}
+        sent = self.history if self.whole else messages
+        body = {"tools": [LOOKUP], "stream": self.stream, "messages": sent, **session}
         return await self.api.post("/v1/chat/completions", body)
 
     async def result(self, content: str) -> dict[str, Any]:
-        """What is answered to the result of the one call that was handed out."""
+        """The answer to the result of the one call that the agent handed out."""
         [call] = self.history[-1]["tool_calls"]
         assert call["function"]["name"] == "lookup"
         return await self.send({"role": "tool", "tool_call_id": call["id"], "content": content})
@@ -63,7 +63,7 @@ class Client:
         self.finish_reason = body["choices"][0]["finish_reason"]
         return body["choices"][0]["message"]
 
-    def _put_together(self, chunks: list[dict[str, Any]]) -> dict[str, Any]:
+    def _joined(self, chunks: list[dict[str, Any]]) -> dict[str, Any]:
         deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
         self.finish_reason = chunks[-1]["choices"][0]["finish_reason"]
         calls = [
@@ -84,6 +84,6 @@ async def waiting(api: Api) -> list[dict[str, Any]]:
 
 
 def numbered(reply: scripted.Reply) -> scripted.Reply:
-    """The reply as servers give it that number the calls of each answer from nought."""
+    """The reply as sent by servers that number the calls of each answer from zero."""
     calls = (event for event in reply.events if isinstance(event, ToolCallDelta))
     return scripted.Reply(tuple(replace(call, id=f"call_{number}") for number, call in enumerate(calls)))

@@ -12,7 +12,7 @@ import uvicorn
 
 
 class PromptServer(uvicorn.Server):
-    """Looks at once, not ten times a second, whether it shall end and whether its callers are gone."""
+    """Ends as soon as it is asked to; uvicorn's own server looks ten times a second."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -48,7 +48,7 @@ async def served_asgi(app: Any, *, port: int = 0, **options: Any) -> AsyncGenera
             async with asyncio.timeout(20):
                 await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
-                await serving  # it says why it has not started
+                await serving  # raises why it has not started
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             ready.cancel()

@@ -15,7 +15,7 @@ expect.set_options(timeout=PATIENCE)
 
 
 class Visit:
-    """An open page; `asked` are the hosts it wanted something from, `faults` what its console complained about."""
+    """An open page; `asked` are the hosts it requested, `faults` the errors of its scripts."""
 
     def __init__(self, page: Page) -> None:
         self.page = page

@@ -121,7 +121,7 @@ class ChatReader:
         return await self.ask(options["populateText"], form_value={**fields, field_name: option["const"]})
 
     async def again(self) -> Answer:
-        """Have the last answer made anew, as the chat's button does: the same messages, without that answer."""
+        """Regenerate the last answer, as the chat's button does: the same messages, without that answer."""
         self.messages.pop()
         answers = [answer async for answer in self._watch(stream=True)]
         return answers[-1]

@@ -1,4 +1,4 @@
-"""A clock that only moves when a test says so."""
+"""A clock that only moves when a test moves it."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ async def collector() -> AsyncGenerator[tuple[str, list[Any]]]:
     spans: list[Any] = []
 
     async def receive(request: web.Request) -> web.Response:
-        told = ExportTraceServiceRequest.FromString(await request.read())
-        spans.extend(span for group in told.resource_spans for scope in group.scope_spans for span in scope.spans)
+        export = ExportTraceServiceRequest.FromString(await request.read())
+        spans.extend(span for group in export.resource_spans for scope in group.scope_spans for span in scope.spans)
         return web.Response()
 
     app = web.Application()

@@ -25,7 +25,7 @@ class RunningCore:
     settings: CoreSettings
 
     def headers(self, key: str | None = None) -> dict[str, str]:
-        """Credentials of a project key, the first one of the configuration unless told otherwise."""
+        """Credentials of a project key, by default the first one of the configuration."""
         return {"Api-Key": key or (self.keys or (self.api_key,))[0]}
 
 
@@ -33,7 +33,7 @@ class RunningCore:
 async def local_core(config: Mapping[str, Any], tmp_path: Path, **switches: Any) -> AsyncGenerator[RunningCore]:
     """Local Core with a configuration document; its files are kept in `tmp_path/core`.
 
-    `switches` are fields of `CoreSettings`; unless told otherwise the key is `API_KEY`, the test hooks are open and
+    `switches` are fields of `CoreSettings`; by default the key is `API_KEY`, the test hooks are open and
     unsigned tokens count.
     """
     given: dict[str, Any] = {"api_key": API_KEY, "test_hooks": True, "unsigned_tokens": True} | switches

@@ -1,4 +1,4 @@
-"""A plain HTTP client for Core's files that shows every answer as it is, errors too."""
+"""A plain HTTP client for Core's files that returns every answer as it is, errors too."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class CoreFiles:
 
 
 def new_home() -> str:
-    """A folder that no test before had, so that tests do not meet each other's files."""
+    """A new folder, so that tests do not see each other's files."""
     return f"check-{uuid4().hex}/"
 
 

@@ -62,7 +62,7 @@ class Peer:
 
 @asynccontextmanager
 async def peer(answer: Handler) -> AsyncGenerator[Peer]:
-    """An application that answers every request with `answer` and remembers what it saw."""
+    """An application that answers every request with `answer` and records the requests."""
     running = Peer()
 
     async def handle(request: web.Request) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""Hold answers to the OpenAPI document: what it describes must be there, and nothing that it does not describe."""
+"""Validate answers by the OpenAPI document: they have every described field and no other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NAMED = re.compile(r"'#/components/schemas/(\w+)'")
 
 
 def strict(document: dict[str, Any]) -> dict[str, Any]:
-    """The document in which answers have the fields that are described and no others; clients are promised less."""
+    """The document, made stricter than what clients are promised: answers have the described fields and no others."""
     closed = deepcopy(document)
     sent = _sent(document)
     for name, schema in closed["components"]["schemas"].items():
@@ -30,7 +30,7 @@ def _sent(document: dict[str, Any]) -> set[str]:
 
 
 def faults(document: dict[str, Any], name: str, body: Any) -> list[str]:
-    """Where the body is not as the schema of this name says."""
+    """Where the body does not match the schema of this name."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 

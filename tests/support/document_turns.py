@@ -1,4 +1,4 @@
-"""A model's turns in conversations about documents: it searches, reads the excerpts, repeats what the tool said."""
+"""A model's turns in conversations about documents: it searches, reads the excerpts, repeats the tool's result."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def searches(question: str) -> Callable[[Received], Reply]:
     """A call of the search with this question, in the one file of the conversation."""
 
     def call(received: Received) -> Reply:
-        told = " ".join(m["content"] for m in received.messages if m["role"] == "user")
-        [url] = set(re.findall(r"files/\S+", told))
+        asked = " ".join(m["content"] for m in received.messages if m["role"] == "user")
+        [url] = set(re.findall(r"files/\S+", asked))
         return wants(RAG, request=question, file_url=url)
 
     return call

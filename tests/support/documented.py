@@ -110,9 +110,9 @@ def _schema(documented: Entry, ours: Entry) -> Iterator[str]:
         yield f"required is {ours.get('required')}, documented is {documented['required']}"
     for name, shape in documented["properties"].items():
         found = ours["properties"].get(name, {})
-        told = {key: value for key, value in shape.items() if key != "description"}
-        if {key: found.get(key) for key in told} != told:
-            yield f"parameter {name} is {found}, documented is {told}"
+        expected = {key: value for key, value in shape.items() if key != "description"}
+        if {key: found.get(key) for key in expected} != expected:
+            yield f"parameter {name} is {found}, documented is {expected}"
 
 
 def _instance(documented: type[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""A process that answers in a session until it is killed: `python dying_run.py URL` prints the ids when it may be."""
+"""A process that answers in a session until a test kills it: `python dying_run.py URL` prints the ids when ready."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.stores import OWNER
 async def main(url: str) -> None:
     store, looker = await open_store(url), await open_store(url)
     session = await store.sessions.start(OWNER)
-    question = user("Tell me.")
+    question = user("What is it?")
     trace_id = await store.traces.new_id()
     run = await store.runs.start(OWNER, session=session, messages=[question], trace_id=trace_id)
     observer = TraceRecorder(store.traces, TraceStart(OWNER, "http", "m", asked=(question,)), trace_id)

@@ -63,9 +63,9 @@ def readable_copy() -> Generator[str]:
         yield folder
 
 
-def _outcome(exit_code: int, told: dict[str, Any]) -> Outcome:
+def _outcome(exit_code: int, report: dict[str, Any]) -> Outcome:
     tried = {
         f"{trial['tier']}, {trial['identity']}": {verdict["name"]: verdict["state"] for verdict in trial["verdicts"]}
-        for trial in told["trials"]
+        for trial in report["trials"]
     }
-    return Outcome(exit_code, told["tier"]["name"], told["tier"]["works"], told["tier"]["own_uid"], tried)
+    return Outcome(exit_code, report["tier"]["name"], report["tier"]["works"], report["tier"]["own_uid"], tried)

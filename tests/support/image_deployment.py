@@ -1,4 +1,4 @@
-"""An image deployment as DIAL's adapters are: it stores its picture with the key it was called with."""
+"""An image deployment like DIAL's adapters: it stores its picture with the key of the request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PNG = png()
 
 @dataclass(slots=True)
 class ImageDeployment:
-    """The deployment, once `core` is told; `models` is its entry in Core's configuration."""
+    """The deployment; a test sets `core`. `models` is its entry in Core's configuration."""
 
     peer: Peer
     core: str = ""
@@ -46,7 +46,7 @@ class ImageDeployment:
 
 @asynccontextmanager
 async def image_deployment(answer: Handler | None = None) -> AsyncGenerator[ImageDeployment]:
-    """A deployment that stores a picture and attaches it, or gives the answer it is told."""
+    """A deployment that stores a picture and attaches it, or gives `answer`."""
 
     async def paint(request: web.Request) -> web.StreamResponse:
         url = await _stored(running.core, request.headers["Api-Key"], len(running.peer.requests))
@@ -85,7 +85,7 @@ def attaching(*attachments: Mapping[str, Any], text: str = "", finish: str = "st
 
 
 def never(asked: asyncio.Event) -> Handler:
-    """A deployment that tells when it is asked and never answers."""
+    """A deployment that sets `asked` and never answers."""
 
     async def answer(_: web.Request) -> web.StreamResponse:
         asked.set()

@@ -1,4 +1,4 @@
-"""An agent and people's chats with it in the test's own process: no network, a clock that is told the time."""
+"""An agent and people's chats with it in the test's own process: no network, a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOON = 1_800_000_000.0
 
 
 class KeysAreBuckets(DialFiles):
-    """Files of a Core that is not there: who has a key is whose bucket it is."""
+    """Files of a Core that does not exist: each key has a bucket of its own."""
 
     async def principal(self, api_key: str) -> str:
         return f"bucket-of-{api_key}"
@@ -47,8 +47,8 @@ class OneSize(ModelListings):
         return self.tokens
 
 
-class HeardResponse:
-    """What the agent tells the SDK's response."""
+class RecordedResponse:
+    """Records what the agent sets on the SDK's response."""
 
     usage: tuple[int, int] | None = None
 
@@ -104,7 +104,7 @@ class Chat:
         return await self.answer()
 
     async def answer(self) -> RecordingChoice:
-        """Have the last message answered, and keep that."""
+        """Request an answer to the last message, and keep it."""
         choice = RecordingChoice()
         await self._handled(choice)
         self._keep(choice)
@@ -126,7 +126,7 @@ class Chat:
         return choice
 
     def edit(self, position: int, text: str) -> None:
-        """Write a message of the person anew; the chat drops everything after it."""
+        """Edit a message of the person; the chat drops everything after it."""
         del self.messages[position:]
         self._add(text, None)
 
@@ -148,6 +148,6 @@ class Chat:
             original_request=fastapi.Request({"type": "http"}),
             custom_fields=cast("Any", {"configuration": self.configuration}) if self.configuration else None,
         )
-        response = HeardResponse()
+        response = RecordedResponse()
         await self.agents.agent().handle_request("model", cast("Choice", choice), request, cast("Response", response))
         choice.usage = response.usage

@@ -7,11 +7,11 @@ The "weights" are GGUF's four letters and then JSON:
     pause: seconds         between words
     load: seconds          before it is ready
     dies_after: n          the process ends after so many words of the first prose, once; FILE.died is the mark
-    fails: text            it says this and ends at once
-    chats: text            it says this before it is ready
+    fails: text            it prints this and ends at once
+    chats: text            it prints this before it is ready
 
-Every request is a line in `FILE.requests`; a state is saved as llama.cpp does it, without content. Who leaves in the
-middle makes a line "gone" in `FILE.gone`.
+Every request is a line in `FILE.requests`; a state is saved as llama.cpp does it, without content. When a client
+disconnects during an answer, `FILE.gone` is written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Markdown readers would load or follow of a text."""
+"""The addresses that Markdown readers would load or follow in a text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An MCP server of tests, as a process: `python -m tests.support.mcp_peer PORT NOTES [--legacy] [--token TOKEN]`.
+"""An MCP server for tests, as a process: `python -m tests.support.mcp_peer PORT NOTES [--legacy] [--token TOKEN]`.
 
 Every call leaves a line in the file NOTES, so that a test sees what really reached the server.
 """
@@ -47,7 +47,7 @@ def build(notes: Path, token: str | None) -> MCPServer[Any]:
 def _add_plain(server: MCPServer[Any], note: Any) -> None:
     @server.tool(annotations=READS)
     async def echo(text: str, ctx: Context[Any, Any]) -> str:
-        """Says the same.
+        """Repeats the text.
 
         Indented further down.
         """
@@ -110,7 +110,7 @@ def _add_rich(server: MCPServer[Any]) -> None:
 
 
 class OlderOnly:
-    """Refuses today's protocol, as servers do that know only the older ones."""
+    """Refuses the current protocol, as servers do that only know older ones."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""MCP servers as processes of their own, on free loopback ports, to be stopped, killed and started again."""
+"""MCP servers as processes of their own, on free loopback ports, to be stopped, killed and restarted."""
 
 from __future__ import annotations
 

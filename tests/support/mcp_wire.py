@@ -1,4 +1,4 @@
-"""Ill-behaved ends of a wire: a server spelt out by hand, and a connection that breaks when a test says so."""
+"""Misbehaving ends of a connection: a server written by hand, and a cable that breaks when a test cuts it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def http_server(answer: Answer) -> AsyncGenerator[str]:
 
 
 @asynccontextmanager
-async def spelt_out(results: Results, requests: list[dict[str, Any]] | None = None) -> AsyncGenerator[str]:
+async def raw_server(results: Results, requests: list[dict[str, Any]] | None = None) -> AsyncGenerator[str]:
     """A server of today's protocol that answers each method with `results[method]`, a result or a function of the
     request's parameters."""
     known: Results = {"server/discover": {"supportedVersions": [VERSION], "capabilities": {"tools": {}}}, **results}

@@ -28,7 +28,7 @@ def write_note(text: str) -> str:
 
 
 def noting_model(received: Received) -> Reply:
-    """Notes what it is asked to, three numbers at once where it is asked for three, and tells how that went."""
+    """Writes the requested note, three numbers at once where three are requested, and reports the result."""
     last = received.messages[-1]
     if last["role"] == "tool":
         return says("Result: ", str(last["content"]))

@@ -38,10 +38,10 @@ def open_python() -> Generator[Path]:
 
 
 def _base_prefix() -> Path:
-    told = subprocess.run(
+    found = subprocess.run(
         [KERNEL_PYTHON, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True, check=True
     )  # fmt: skip
-    return Path(told.stdout.strip())
+    return Path(found.stdout.strip())
 
 
 def _linked(source: str, target: str) -> str:

@@ -1,4 +1,4 @@
-"""What Redis does for the index store, in the test's own process: GET, SET with EX, DEL over RESP3."""
+"""The part of Redis that the index store uses, in the test's own process: GET, SET with EX, DEL over RESP3."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOTHING = b"_\r\n"
 
 @dataclass
 class RedisPeer:
-    """The running peer: its `url`, and the `keys` that were set and have not ended."""
+    """The running peer: its `url`, and the `keys` that were set and have not expired."""
 
     port: int = 0
     clock: Callable[[], float] = monotonic

@@ -15,7 +15,7 @@ from tests.support.documents import MemoryFiles
 
 @dataclass
 class SlowFiles(MemoryFiles):
-    """Downloads wait for the gate; `started` are the keys they were asked with."""
+    """Downloads wait for the gate; `started` are the keys of their requests."""
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     started: list[str] = field(default_factory=list[str])

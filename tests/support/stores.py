@@ -15,7 +15,7 @@ OWNER = "ann"
 
 @dataclass
 class StoreClock:
-    """A clock of the store that moves when it is told to."""
+    """A clock of the store that moves when a test sets it."""
 
     now: float = 1_800_000_000.0
 

@@ -18,7 +18,7 @@ Fragment = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class WireCall:
-    """A call as its sender means it; `id` is None where the stream must not tell one."""
+    """A call as its sender means it; `id` is None where the stream must not carry one."""
 
     name: str
     arguments: dict[str, Any]
@@ -43,7 +43,7 @@ class FragmentStyle:
 
     @property
     def anonymous(self) -> bool:
-        """Whether neither an id nor an index tells calls apart."""
+        """Whether neither an id nor an index distinguishes calls."""
         return self.index in ("missing", "zero") and self.ids in ("none", "empty", "late")
 
     @property
@@ -74,7 +74,7 @@ def fragmented(calls: Sequence[WireCall], style: FragmentStyle, random: Random) 
 
 
 def random_stream(random: Random) -> Stream:
-    """One to four invented calls in a style in which they can be told apart."""
+    """One to four invented calls in a style that keeps them distinguishable."""
     style = FragmentStyle(
         index=random.choice(("kept", "missing", "zero", "gaps")),
         ids=random.choice(("first", "all", "late", "none", "empty")),
@@ -85,7 +85,7 @@ def random_stream(random: Random) -> Stream:
     )
     style = _with_interleaving(style, random)
     calls = [_random_call(random, style) for _ in range(random.randint(1, 4))]
-    return fragmented(_told_apart(calls, style), style, random)
+    return fragmented(_distinguishable(calls, style), style, random)
 
 
 def _with_interleaving(style: FragmentStyle, random: Random) -> FragmentStyle:
@@ -95,12 +95,12 @@ def _with_interleaving(style: FragmentStyle, random: Random) -> FragmentStyle:
 def _random_call(random: Random, style: FragmentStyle) -> WireCall:
     name = random.choice(("calculator", "execute_code", "rag_search_tool", "f"))
     arguments = {_word(random): _value(random, depth=2) for _ in range(random.choice((0, 1, 1, 2, 4)))}
-    told = style.ids in ("first", "all") or (style.ids == "late" and style.arguments == "pieces" and bool(arguments))
-    return WireCall(name, arguments, f"call_{random.getrandbits(48):012x}" if told else None)
+    has_id = style.ids in ("first", "all") or (style.ids == "late" and style.arguments == "pieces" and bool(arguments))
+    return WireCall(name, arguments, f"call_{random.getrandbits(48):012x}" if has_id else None)
 
 
-def _told_apart(calls: list[WireCall], style: FragmentStyle) -> list[WireCall]:
-    """Of two anonymous calls of one name in a row the first needs arguments, else nothing tells them apart."""
+def _distinguishable(calls: list[WireCall], style: FragmentStyle) -> list[WireCall]:
+    """Of two anonymous calls of one name in a row the first needs arguments, or nothing distinguishes them."""
     if not style.anonymous:
         return calls
     pairs = zip(calls, [*calls[1:], None], strict=True)
@@ -115,8 +115,8 @@ def _fragments_of(call: WireCall, number: int, style: FragmentStyle, random: Ran
         index = _index(number, style)
         if index is not None:
             fragment["index"] = index
-        if (told := _id(call, position, style)) is not None:
-            fragment["id"] = told
+        if (call_id := _id(call, position, style)) is not None:
+            fragment["id"] = call_id
         fragment["type"] = "function"
         named = position == 0 or style.names == "repeated"
         fragment["function"] = ({"name": call.name} if named else {}) | {"arguments": piece}
@@ -131,8 +131,8 @@ def _index(number: int, style: FragmentStyle) -> int | None:
 def _id(call: WireCall, position: int, style: FragmentStyle) -> str | None:
     if style.ids == "empty":
         return ""
-    told_here = {"first": position == 0, "all": True, "late": position == 1, "none": False}[style.ids]
-    return call.id if told_here else None
+    sent_here = {"first": position == 0, "all": True, "late": position == 1, "none": False}[style.ids]
+    return call.id if sent_here else None
 
 
 def _pieces(call: WireCall, style: FragmentStyle, random: Random) -> list[Any]:

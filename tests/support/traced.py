@@ -34,11 +34,11 @@ async def traced(
 ) -> Trace:
     """The trace of one run, as it is read from the store."""
     model = ScriptedModel(*replies, name="gpt-4o")
-    begun = replace(TraceStart(OWNER, "http", model.name, asked=tuple(asked)), **start)
-    observer = TraceRecorder(store.traces, begun, await store.traces.new_id())
+    trace_start = replace(TraceStart(OWNER, "http", model.name, asked=tuple(asked)), **start)
+    observer = TraceRecorder(store.traces, trace_start, await store.traces.new_id())
     toolbox = Toolbox(tools or [CalculatorTool()], gate or ModeGate())
     async with asyncio.timeout(20):
         await ToolLoop(model, toolbox, limits or Limits(), observer).run(list(asked), RecordingChoice(), CALLER)
         saved = observer.record()
         await store.flush()
-        return await store.traces.get(begun.owner, saved.trace_id)
+        return await store.traces.get(trace_start.owner, saved.trace_id)

@@ -23,7 +23,7 @@ from tests.support.upstream import Answer, Item, Received, Upstream, openai_upst
 PER_MINUTE = 60
 DETACH_SECONDS = 2.0
 NOTES = '''\
-"""A tool that writes, for which somebody has to be asked."""
+"""A tool that writes and needs approval."""
 
 from pathlib import Path
 
@@ -61,7 +61,7 @@ class TwoAgents:
         self.script.extend(items)
 
     async def caller(self) -> tuple[Api, Api]:
-        """Somebody new, as a client of the one agent and of the other."""
+        """A new caller, as a client of either agent."""
         store = await open_store(self.server.url, chores=False)
         try:
             _, secret = await store.keys.create(f"owner-{next(self._numbers)}")
@@ -72,7 +72,7 @@ class TwoAgents:
 
     @asynccontextmanager
     async def agent(self) -> AsyncGenerator[tuple[str, asyncio.subprocess.Process]]:
-        """One agent more; its address and its process."""
+        """Another agent; its address and its process."""
         port = free_port()
         home = self.folder / f"home-{port}"
         async with agent_process(home, port, self._variables()) as process:

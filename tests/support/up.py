@@ -101,7 +101,7 @@ async def dial_agent(home: Path, *arguments: str, **environ: str) -> Finished:
 
 @asynccontextmanager
 async def running_product(home: Path, **environ: str) -> AsyncGenerator[RunningProduct]:
-    """The product once it says that it is ready; ended with the block."""
+    """The product once it is ready; it ends with the block."""
     ready_file = home / "ready.json"
     ready_file.unlink(missing_ok=True)
     variables = environment(home, **environ)

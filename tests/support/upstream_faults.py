@@ -1,4 +1,4 @@
-"""What a test upstream can be told to answer: replies in odd looks, and every fault."""
+"""The answers that a test can request from an upstream: replies in odd shapes, and every fault."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def never_answering() -> Answer:
 
 def error_in_stream(reply: Reply, chunks: int = 1, **error: Any) -> Callable[[Received], Answer]:
     """An error event under HTTP 200."""
-    told = {"message": "the server had an error", "type": "server_error", "code": None} | error
-    return _cut_after(reply, chunks, b"data: " + json.dumps({"error": told}).encode() + b"\n\n", b"data: [DONE]\n\n")
+    body = {"message": "the server had an error", "type": "server_error", "code": None} | error
+    return _cut_after(reply, chunks, b"data: " + json.dumps({"error": body}).encode() + b"\n\n", b"data: [DONE]\n\n")
 
 
 def cut_arguments(tool: str, arguments: str, finish: str = "length") -> Reply:

@@ -118,8 +118,8 @@ def _wire_fragments(call: ToolCallDelta, turn: int) -> list[dict[str, Any]]:
     """By the standard: id and name first, then the arguments in pieces."""
     first: dict[str, Any] = {"index": call.index}
     if call.name is not None:
-        told = {"name": call.name, "arguments": ""}
-        first |= {"id": call.id or f"call_{turn}_{call.index}", "type": "function", "function": told}
+        function = {"name": call.name, "arguments": ""}
+        first |= {"id": call.id or f"call_{turn}_{call.index}", "type": "function", "function": function}
     raw = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments or {})
     middle = len(raw) // 2
     rest = [{"index": call.index, "function": {"arguments": piece}} for piece in (raw[:middle], raw[middle:]) if piece]

@@ -89,7 +89,7 @@ class Person:
         if await burger.is_visible():
             await burger.click()
 
-    async def starts_anew(self) -> None:
+    async def starts_a_new_conversation(self) -> None:
         await self.opens_the_list()
         await self.page.get_by_role("link", name="New conversation").click()
         await expect(self.page.get_by_role("heading", name="What can I do for you?")).to_be_visible()
@@ -109,7 +109,7 @@ async def person(
     at: str = "/",
     **settings: Any,
 ) -> AsyncGenerator[Person]:
-    """Somebody who has opened the page of a product whose model answers `items`."""
+    """A person who has opened the page of a product whose model answers `items`."""
     (tmp_path / "showing.py").write_text(TOOL + SHOWING)
     more: dict[str, Any] = {"dial_api_key": "key-one", "tool_paths": [str(tmp_path / "showing.py")], **settings}
     async with (

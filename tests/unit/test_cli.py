@@ -26,7 +26,7 @@ def dial_agent(home: Path, *arguments: str, stdin: str = "", **environ: str) -> 
     )  # fmt: skip
 
 
-def test_help_is_there_at_once(tmp_path: Path) -> None:
+def test_help_is_shown_at_once(tmp_path: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     shown = dial_agent(tmp_path, "--help")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -57,7 +57,7 @@ def test_an_unknown_command_is_a_usage_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "file", "says"),
+    ("text", "file", "message"),
     [
         (" \n", None, "The question is empty"),
         ("Hi", "nowhere.csv", "nowhere.csv cannot be read: No such file"),
@@ -67,13 +67,13 @@ def test_an_unknown_command_is_a_usage_error(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_asked_is_refused_before_anything_is_sent(
-    tmp_path: Path, text: str, file: str | None, says: str
+    tmp_path: Path, text: str, file: str | None, message: str
 ) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InvalidRequest) as caught:
         check(Question(text, (tmp_path / file,) if file else ()))
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_an_empty_question_on_standard_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_core_config_names_what_is_missing(tmp_path: Path) -> None:
     assert shown.stderr.startswith("DIAL_API_KEY: not set, but config.json needs it")
 
 
-def test_a_written_core_config_is_its_owners_alone_unless_told_otherwise(tmp_path: Path) -> None:
+def test_a_written_core_config_is_readable_by_its_owner_only_unless_another_mode_is_given(tmp_path: Path) -> None:
     text = render_config(OWN_CONFIG, {"DIAL_API_KEY": "k", "OPENAI_API_KEY": "o"})
     for mode in (0o600, 0o644):
         replace_file(tmp_path / "config.json", text, mode)

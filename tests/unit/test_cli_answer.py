@@ -36,7 +36,7 @@ async def events(*payloads: bytes) -> list[AnswerEvent]:
 
 
 async def test_text_stages_and_attachments_arrive_in_order() -> None:
-    told = await events(
+    received = await events(
         chunk({"role": "assistant"}),
         stage(0, name="calculator: 1+1"),
         stage(0, content="2"),
@@ -48,7 +48,7 @@ async def test_text_stages_and_attachments_arrive_in_order() -> None:
         b'{"choices": [], "usage": {"prompt_tokens": 1}}',
         b"[DONE]",
     )
-    assert told == [
+    assert received == [
         StageOpened(0, "calculator: 1+1", 0),
         StageClosed(0, "calculator: 1+1 [0.1s]", 0, 1.0, False),
         TextPiece("It is 2."),
@@ -57,21 +57,21 @@ async def test_text_stages_and_attachments_arrive_in_order() -> None:
     ]
 
 
-async def test_sub_stages_are_indented_and_failures_told() -> None:
-    told = await events(
+async def test_sub_stages_are_indented_and_failures_reported() -> None:
+    received = await events(
         stage(0, name="Step 3"), stage(1, name="search", parent_stage_index=0), stage(1, status="failed"),
         chunk(finish="stop"),
     )  # fmt: skip
-    assert told[1:3] == [StageOpened(1, "search", 1), StageClosed(1, "search", 1, 1.0, True)]
+    assert received[1:3] == [StageOpened(1, "search", 1), StageClosed(1, "search", 1, 1.0, True)]
 
 
-async def test_an_error_event_ends_the_answer_with_what_a_person_should_read() -> None:
-    told = await events(
+async def test_an_error_event_ends_the_answer_with_its_display_message() -> None:
+    received = await events(
         chunk({"content": "Partly"}),
         b'{"error": {"message": "500 from x", "display_message": "Try again."}}',
         b"[DONE]",
     )
-    assert told == [TextPiece("Partly"), AnswerFailed("Try again.")]
+    assert received == [TextPiece("Partly"), AnswerFailed("Try again.")]
 
 
 async def test_an_answer_without_its_end_is_a_failure() -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from task.commands.up_output import PrefixedLines
 
 
-def test_lines_are_told_apart_without_colour_and_without_being_cut() -> None:
+def test_lines_are_distinguished_without_colour_and_without_being_cut() -> None:
     out = io.StringIO()
     lines = PrefixedLines(Console(file=out, width=40), ["core", "agent"])
     lines("core", "[bold]not markup[/bold] " + "x" * 60)
@@ -17,7 +17,7 @@ def test_lines_are_told_apart_without_colour_and_without_being_cut() -> None:
     assert out.getvalue().splitlines() == [f"core  │ [bold]not markup[/bold] {'x' * 60}", "agent │ red"]
 
 
-def test_when_nobody_reads_the_lines_any_more_the_process_ends_quietly() -> None:
+def test_when_nobody_reads_the_lines_the_process_ends_quietly() -> None:
     code = (
         "import signal, sys\n"
         "from task.commands.up_output import LogConsole\n"

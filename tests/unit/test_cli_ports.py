@@ -14,10 +14,10 @@ def test_a_port_in_use_names_the_process_and_the_setting() -> None:
         port = listener.getsockname()[1]
         with pytest.raises(SettingsError) as caught:
             usable_port("127.0.0.1", port, "--port", "AGENT_PORT")
-    told = str(caught.value)
-    assert told.startswith(f"Port {port} is in use by ")
-    assert f"(process {os.getpid()})" in told
-    assert told.endswith("; choose another with --port or AGENT_PORT.")
+    message = str(caught.value)
+    assert message.startswith(f"Port {port} is in use by ")
+    assert f"(process {os.getpid()})" in message
+    assert message.endswith("; choose another with --port or AGENT_PORT.")
 
 
 def test_a_free_port_has_no_holder() -> None:

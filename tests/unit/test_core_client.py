@@ -13,7 +13,7 @@ from task.commands.core_client import CoreClient, Unreachable
 from tests.support.core import served
 
 
-async def test_a_download_that_does_not_come_to_its_end_leaves_no_file(tmp_path: Path) -> None:
+async def test_an_incomplete_download_leaves_no_file(tmp_path: Path) -> None:
     target, breaks_off = tmp_path / "report.csv", asyncio.Event()
 
     async def half(request: web.Request) -> web.StreamResponse:

@@ -74,7 +74,7 @@ async def test_a_running_ollama_serves_its_first_model_that_can_chat(tmp_path: P
 
 
 @pytest.mark.parametrize(("body", "status"), [({"models": []}, 200), (["?"], 200), ({"models": [1]}, 200), ({}, 500)])
-async def test_an_ollama_without_models_or_something_else_on_its_port_is_no_model(
+async def test_an_ollama_without_models_or_something_else_on_its_port_is_not_a_model(
     tmp_path: Path, body: Any, status: int
 ) -> None:
     async with answering("/api/tags", body, status) as url:
@@ -93,5 +93,5 @@ async def test_local_core_itself_never_takes_another_core(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("asked", "rule"), [("demo", "demo"), ("config", "config"), ("upstream", "upstream")])
-async def test_the_setting_beats_what_is_found(tmp_path: Path, asked: str, rule: str) -> None:
+async def test_the_setting_overrides_what_is_found(tmp_path: Path, asked: str, rule: str) -> None:
     assert (await chosen(tmp_path, {"OPENAI_API_KEY": "k", "AGENT_CORE__MODEL": asked})).rule == rule

@@ -37,8 +37,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     async def fill() -> None:
         async with opened(f"sqlite:///{folder / 'store.db'}") as store:
             for number in (25, 25, 26):
-                told = says(f"{number * 47}", usage=Usage(100, 7))
-                await traced(store, wants("calculator", expression=f"{number}*47"), told, experiment=f"e{number}")
+                answer = says(f"{number * 47}", usage=Usage(100, 7))
+                await traced(store, wants("calculator", expression=f"{number}*47"), answer, experiment=f"e{number}")
             await traced(store, says("red: \x1b[31m\nsecond line"))
             failed = fails(ProviderError("SECRET refused", status_code=429))
             await traced(store, failed, content=False, door="dial", owner="")
@@ -52,7 +52,7 @@ def ids(home: Path, *filters: str) -> list[str]:
     return re.findall(r"^trace_\w+", done(home, "traces", "list", *filters), re.MULTILINE)[::-1]
 
 
-def test_traces_are_listed_with_what_tells_them_apart(home: Path) -> None:
+def test_traces_are_listed_with_what_distinguishes_them(home: Path) -> None:
     lines = done(home, "traces", "list").splitlines()
     assert lines[0].split() == [
         "TRACE", "STARTED", "STATUS", "DOOR", "MODEL", "TURNS", "CALLS", "TOKENS", "COST", "SECONDS", "EXPERIMENT",
@@ -63,14 +63,14 @@ def test_traces_are_listed_with_what_tells_them_apart(home: Path) -> None:
     assert len(ids(home, "--status", "failed", "--door", "dial")) == 1
 
 
-def test_a_listing_goes_on_where_its_cursor_says(home: Path) -> None:
+def test_a_listing_continues_at_its_cursor(home: Path) -> None:
     first = dial_agent(home, "traces", "list", "--limit", "2")
     cursor = first.stderr.split()[-1]
     rest = ids(home, "--cursor", cursor)
     assert sorted([*rest, *re.findall(r"trace_\w+", first.stdout)]) == sorted(ids(home))
 
 
-def test_a_trace_is_shown_turn_by_turn_and_cannot_command_the_terminal(home: Path) -> None:
+def test_a_trace_is_shown_turn_by_turn_and_cannot_control_the_terminal(home: Path) -> None:
     traces = ids(home)
     shown = done(home, "traces", "show", traces[0])
     assert "tokens: 107 (gpt-4o 100 + 7)" in shown
@@ -86,21 +86,21 @@ def test_a_trace_is_shown_turn_by_turn_and_cannot_command_the_terminal(home: Pat
 def test_traces_are_exported_as_json_lines(home: Path, tmp_path: Path) -> None:
     file = tmp_path / "traces.jsonl"
     done(home, "traces", "export", "--output", str(file))
-    told = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    assert [trace["trace_id"] for trace in told] == ids(home)[::-1]
-    assert told[-1]["tool_calls"][0]["result"] == "1175"
+    exported = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert [trace["trace_id"] for trace in exported] == ids(home)[::-1]
+    assert exported[-1]["tool_calls"][0]["result"] == "1175"
     assert "SECRET" not in file.read_text(encoding="utf-8")
     assert done(home, "traces", "export", "--experiment", "e26").count("\n") == 1
 
 
-def test_a_replay_says_whether_the_same_came_out(home: Path) -> None:
+def test_a_replay_reports_whether_the_result_is_the_same(home: Path) -> None:
     traces = ids(home)
     assert "4 turns replayed, the same as recorded" in done(home, "traces", "replay", traces[0])
     refused = dial_agent(home, "traces", "replay", traces[4])
     assert isinstance(refused.exception, InvalidRequest)
 
 
-def test_a_comparison_says_where_two_runs_part(home: Path) -> None:
+def test_a_comparison_reports_where_two_runs_part(home: Path) -> None:
     one, same, other, *_ = ids(home)
     assert "Both runs are the same" in done(home, "traces", "diff", one, same)
     parted = dial_agent(home, "traces", "diff", one, other)
@@ -131,7 +131,7 @@ def test_a_key_is_shown_once_and_works_until_it_is_revoked(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("owner", ["", "../x", ".hidden", "a b", "x" * 101, "né/x"])
-def test_an_owner_that_no_path_can_carry_is_refused(tmp_path: Path, owner: str) -> None:
+def test_an_owner_that_does_not_fit_in_a_path_is_refused(tmp_path: Path, owner: str) -> None:
     assert isinstance(dial_agent(tmp_path, "keys", "create", owner).exception, InvalidRequest)
 
 

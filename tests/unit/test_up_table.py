@@ -22,7 +22,7 @@ def test_the_first_row_is_the_address_of_the_web_page() -> None:
     assert printed(page=True)[2] == "Web page http://127.0.0.1:5030/"
 
 
-def test_a_web_page_that_is_switched_off_is_not_named() -> None:
+def test_a_web_page_that_is_switched_off_is_not_listed() -> None:
     lines = printed(page=False)
     assert lines[2] == "Agent http://127.0.0.1:5030"
     assert not any("Web page" in line for line in lines)
