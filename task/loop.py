@@ -46,7 +46,7 @@ Status = Literal["finished", "limited", "suspended", "cancelled", "failed"]
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
     """How a run ended, with the messages it added to the conversation and the tokens of all its model requests,
-    those of its tools included; `behind` has these apart, by the model that took them.
+    those of its tools included; `tool_usage` has these apart, by the model that took them.
 
     `limit` names the limit that was hit, `pending` the calls that wait for approval, `error` what failed; `cut` tells
     that the answer ended at the model's limit of tokens.
@@ -58,7 +58,7 @@ class RunOutcome:
     pending: tuple[Pending, ...] = ()
     limit: str | None = None
     error: BaseException | None = None
-    behind: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
+    tool_usage: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
     cut: bool = False
 
     @property
@@ -69,7 +69,7 @@ class RunOutcome:
 
 
 class LoopObserver(Protocol):
-    """Hears what a run does; it never changes it."""
+    """Follows what a run does; it never changes it."""
 
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None: ...
     def decided(self, call: ToolCall, decision: Decision) -> None: ...
@@ -79,7 +79,7 @@ class LoopObserver(Protocol):
 
 
 class SilentObserver:
-    """Hears nothing."""
+    """Ignores what a run does."""
 
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None: ...
     def decided(self, call: ToolCall, decision: Decision) -> None: ...
@@ -110,7 +110,7 @@ class ToolLoop:
         """Answer the conversation; `messages` grows in place by everything the run adds.
 
         Calls at the end of `messages` that have no result yet (a resumed run) are made first. A failure of the model is
-        an outcome, not an exception; cancellation is told to the observer, leaves `messages` valid, and travels on.
+        an outcome, not an exception; a cancellation reaches the observer, leaves `messages` valid, and travels on.
         """
         run = _Run(self, messages, choice, caller)
         try:
@@ -125,15 +125,15 @@ class ToolLoop:
 class _Run:
     def __init__(self, loop: ToolLoop, messages: list[Message], choice: ChoiceSink, caller: Caller) -> None:
         self._loop, self._messages, self._choice = loop, messages, choice
-        self._caller = replace(caller, spend=self._spent_behind)
+        self._caller = replace(caller, spend=self._add_tool_usage)
         self._options = loop.options
-        self._behind: dict[str, Usage] = {}
+        self._tool_usage: dict[str, Usage] = {}
         self._open = unanswered(messages)  # a resumed run starts with these
         self._base = len(messages)
         while self._open and not messages[self._base - 1].tool_calls:
             self._base -= 1
         self._base -= bool(self._open)
-        self._past = repaired(messages[: self._base])  # the run only adds: what was there is looked through once
+        self._past = repaired(messages[: self._base])  # the run only adds: what was there is repaired once
         self._added: list[Message] = []
         self._deadline = loop.clock() + loop.limits.run_seconds
         self._usage = Usage()
@@ -152,29 +152,35 @@ class _Run:
         self._messages[self._base :] = repaired(self._messages[self._base :], ids)
         resumed = list(takewhile(lambda message: message.role is Role.TOOL, self._added))
         added = (*resumed, *repaired(self._added[len(resumed) :], ids))
-        behind = dict(self._behind)
         return RunOutcome(
-            status, added, self._usage, tuple(pending), limit=limit, error=error, behind=behind, cut=self._cut
+            status,
+            added,
+            self._usage,
+            tuple(pending),
+            limit=limit,
+            error=error,
+            tool_usage=dict(self._tool_usage),
+            cut=self._cut,
         )
 
     async def outcome(self) -> RunOutcome:
         try:
-            pending = await self._work()
+            pending = await self._steps()
         except _LimitHit as hit:
-            return await self._concluded(hit.limit)
+            return await self._conclude(hit.limit)
         except AgentError as error:
             return self.ended("failed", error=error)
         return self.ended("suspended", pending=pending) if pending else self.ended("finished")
 
-    async def _work(self) -> list[Pending]:
-        waiting = await self._answered(self._open)
+    async def _steps(self) -> list[Pending]:
+        waiting = await self._run_calls(self._open)
         steps = 0
         while not waiting:
             self._check(steps)
             reply = await self._within_run(self._ask(self._loop.toolbox.schemas()))
             if not reply.tool_calls:
                 return []
-            waiting = await self._answered(reply.tool_calls)
+            waiting = await self._run_calls(reply.tool_calls)
             steps += 1
         return waiting
 
@@ -198,16 +204,16 @@ class _Run:
         except TimeoutError:
             raise _LimitHit(f"the limit of {self._loop.limits.run_seconds:g} seconds") from None
 
-    def _spent_behind(self, usage: Usage, model: str = TOOLS, /) -> None:
+    def _add_tool_usage(self, usage: Usage, model: str = TOOLS, /) -> None:
         for name, part in usage.by_model(model).items():
             self._usage += part
-            self._behind[name] = self._behind.get(name, Usage()) + part
+            self._tool_usage[name] = self._tool_usage.get(name, Usage()) + part
 
     def _add(self, *messages: Message) -> None:
         self._messages += messages
         self._added += messages
 
-    async def _answered(self, calls: Sequence[ToolCall]) -> list[Pending]:
+    async def _run_calls(self, calls: Sequence[ToolCall]) -> list[Pending]:
         if not calls:
             return []
         done: dict[str, Message] = {}
@@ -227,50 +233,50 @@ class _Run:
         return [result for result in results if isinstance(result, Pending)]
 
     async def _ask(self, tools: Sequence[ToolSchema], note: Sequence[Message] = ()) -> Message:
-        heard = Accumulator()
+        received = Accumulator()
         started = perf_counter()
-        told = [*self._past, *repaired(self._messages[self._base :]), *note]
-        request = await self._loop.window.fitted(told, tools)
+        conversation = [*self._past, *repaired(self._messages[self._base :]), *note]
+        request = await self._loop.window.fitted(conversation, tools)
         try:
-            await self._hear(request, tools, heard)
-            message = self._understood(heard)
+            await self._receive(request, tools, received)
+            message = self._parsed(received)
         except BaseException:
-            if heard.text:  # what a person has read stays in the conversation
-                self._add(Message(Role.ASSISTANT, heard.text))
+            if received.text:  # what a person has read stays in the conversation
+                self._add(Message(Role.ASSISTANT, received.text))
                 self._spoke = True
             raise
         finally:
-            self._usage += heard.usage or Usage()
+            self._usage += received.usage or Usage()
         self._add(message)
-        self._loop.observer.model_answered(message, Usage() + (heard.usage or Usage()), perf_counter() - started)
+        self._loop.observer.model_answered(message, Usage() + (received.usage or Usage()), perf_counter() - started)
         return message
 
-    async def _hear(self, request: list[Message], tools: Sequence[ToolSchema], heard: Accumulator) -> None:
+    async def _receive(self, request: list[Message], tools: Sequence[ToolSchema], received: Accumulator) -> None:
         try:
-            await self._stream(request, tools, heard)
+            await self._stream(request, tools, received)
         except ProviderError as error:
-            shorter = self._loop.window.shorter(request, tools, error) if heard.empty else None
+            shorter = self._loop.window.shorter(request, tools, error) if received.empty else None
             if shorter is None:
                 raise
-            await self._stream(shorter, tools, heard)
+            await self._stream(shorter, tools, received)
 
-    async def _stream(self, request: list[Message], tools: Sequence[ToolSchema], heard: Accumulator) -> None:
+    async def _stream(self, request: list[Message], tools: Sequence[ToolSchema], received: Accumulator) -> None:
         options = self._options
-        if options.tool_choice is not None:  # for the first request only: repeated, it would force calls for ever
-            forgetful = replace(options, tool_choice=None)
-            options, self._options = (options, forgetful) if tools else (forgetful, options)
+        if options.tool_choice is not None:  # in the first request only: repeated, it would force calls for ever
+            without = replace(options, tool_choice=None)
+            options, self._options = (options, without) if tools else (without, options)
         # Closed here: an answer that cannot be written must not leave the model's connection open.
         async with aclosing(self._loop.model.stream(request, tools, options)) as deltas:
-            await self._listen(deltas, heard)
+            await self._forward(deltas, received)
 
-    async def _listen(self, deltas: AsyncGenerator[Delta], heard: Accumulator) -> None:
+    async def _forward(self, deltas: AsyncGenerator[Delta], received: Accumulator) -> None:
         first = True
         async for delta in deltas:
-            heard.add(delta)
+            received.add(delta)
             if isinstance(delta, TextDelta):
                 if first:
                     first = False
-                    await self._begin(delta.text)
+                    await self._start_text(delta.text)
                 else:
                     self._choice.append_content(delta.text)
             elif isinstance(delta, ReasoningDelta):
@@ -278,24 +284,24 @@ class _Run:
             elif isinstance(delta, AttachmentDelta):
                 self._choice.add_attachment(**delta.attachment.as_dict())
 
-    async def _begin(self, text: str) -> None:
+    async def _start_text(self, text: str) -> None:
         self._choice.append_content(f"\n\n{text}" if self._spoke else text)
-        await asyncio.sleep(0)  # lets the first token leave before the rest of a large read is worked off
+        await asyncio.sleep(0)  # lets the first token leave before the rest of a large read is processed
 
-    def _understood(self, heard: Accumulator) -> Message:
-        if heard.finish_reason == "content_filter":
+    def _parsed(self, received: Accumulator) -> Message:
+        if received.finish_reason == "content_filter":
             text = "The model's content filter stopped the answer. Say it in other words."
             raise ProviderError(text, code=CONTENT_FILTER, display_message=text)
-        message = heard.message()
+        message = received.message()
         if message.tool_calls:
             self._spoke = self._spoke or bool(message.content)
-        elif heard.finish_reason == "length":
+        elif received.finish_reason == "length":
             self._cut = True
         elif not message.content and not self._added:
             raise ProviderError("The model gave an empty answer.", code=EMPTY_ANSWER)
         return message
 
-    async def _concluded(self, limit: str) -> RunOutcome:
+    async def _conclude(self, limit: str) -> RunOutcome:
         self._loop.observer.limit_hit(limit)
         try:
             async with asyncio.timeout(LAST_ANSWER_SECONDS):
@@ -306,6 +312,6 @@ class _Run:
             self._messages[-1] = self._added[-1] = replace(reply, tool_calls=())
         if reply is None or not reply.content:
             text = UNFINISHED.format(limit=limit)
-            await self._begin(text)
+            await self._start_text(text)
             self._add(Message(Role.ASSISTANT, text))
         return self.ended("limited", limit=limit)

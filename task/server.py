@@ -12,33 +12,17 @@ from typing import Any
 import uvicorn
 from aidial_sdk import DIALApp
 from fastapi import FastAPI
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from task.api.app import HttpApi, HttpOptions
 from task.app import GeneralPurposeAgentApplication
-from task.dial.fast_chunks import dial_app, sdk_version
+from task.dial.fast_chunks import BearerAsApiKey, dial_app, sdk_version
 from task.product import default_tools
 from task.settings import Settings
 
 DEPLOYMENT = "general-purpose-agent"
 
 
-class BearerAsApiKey:
-    """Lets callers that come without Core give their key as a bearer token, as the specification shows it."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            headers = dict(scope["headers"])
-            scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-            if b"api-key" not in headers and scheme.lower() == b"bearer" and token:
-                scope = {**scope, "headers": [*scope["headers"], (b"api-key", token.strip())]}
-        await self._app(scope, receive, send)
-
-
-class LeavingIsNoFault(logging.Filter):
+class IgnoreLeavingCallers(logging.Filter):
     """Drops asyncio's tracebacks about the SDK's CancelScope, which asks every task that a leaving caller cancelled for
     its exception."""
 
@@ -51,15 +35,15 @@ def set_up_logging(level: str) -> None:
     """One line per record on standard error, whoever writes it."""
     logging.basicConfig(level=level, format="%(levelname)s %(name)s %(message)s")
     logging.getLogger("aidial_sdk").handlers.clear()  # its records reach the handler above as well
-    logging.getLogger("asyncio").addFilter(LeavingIsNoFault())
+    logging.getLogger("asyncio").addFilter(IgnoreLeavingCallers())
     for noisy in ("httpx", "httpx2", "alembic"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)  # a line for every request, and for every part loaded
+        logging.getLogger(noisy).setLevel(logging.WARNING)  # a line for every request, and for every module loaded
 
 
 def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) -> DIALApp:
-    """The application with all its doors; `/health` says the process lives, `/ready` that it can answer.
+    """The application with all its doors; `/health` reports that the process lives, `/ready` that it can answer.
 
-    It serves while it still loads what later requests need; then it calls `warmed_up`.
+    It serves while what later requests need is still loading; `warmed_up` is called after that.
     """
     application = GeneralPurposeAgentApplication(settings=settings)
     product = application.product

@@ -1,4 +1,4 @@
-"""See to it that one approval runs its calls once: on every replica, also after a restart."""
+"""Ensure that an approval runs its calls once, on every replica and after a restart."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _EXISTS = 412
 
 
 class Claims(Protocol):
-    """Who comes first with the id of a suspended turn may run what was approved in it."""
+    """The first to present the id of a suspended turn may run what was approved in it."""
 
     async def take(self, turn: str, expires: float, api_key: str) -> bool:
-        """True for the first who asks before the approval expires, False for everybody after them."""
+        """True for the first request before the approval expires, False for every later one."""
         ...
 
 

@@ -13,13 +13,12 @@ from task.conversation.history import closed, unanswered
 from task.conversation.inputs import Incoming, decision_of
 from task.conversation.messages import Message, Role
 from task.conversation.replies import Verdict
-from task.conversation.sinks import ChoiceSink
+from task.conversation.sinks import ChoiceSink, StageProcessor
 from task.conversation.state import TurnState, Waiting, waits
 from task.dial.commands import carried_out, command_of, listing, revoking_form
 from task.permissions.grants import Grant, Grants
 from task.permissions.icerc import fenced, shortened
 from task.tools.toolbox import Pending
-from task.utils.stage import StageProcessor
 
 WAITING = " [waiting for your approval]"
 ALLOWED_STAGE = "Permissions"
@@ -141,7 +140,7 @@ class DialApprovals:
     def state(
         self, history: Sequence[Message], pending: Sequence[Pending], references: Mapping[str, str] | None = None
     ) -> TurnState | None:
-        """What the turn leaves behind; None where that is nothing new."""
+        """The state to save for the turn; None where nothing is new."""
         granted = lasting(self._grants)
         if not history and granted == self._granted:
             return None

@@ -45,8 +45,8 @@ def carried_out(command: PermissionsCommand, grants: Grants) -> str:
     for grant in chosen:
         while grants.revoke(grant):
             continue
-    told = ", ".join(words(grant.describe()) for grant in chosen)
-    return f"Taken back: {told}.\n\n{listing(lasting(grants))}"
+    revoked = ", ".join(words(grant.describe()) for grant in chosen)
+    return f"Revoked: {revoked}.\n\n{listing(lasting(grants))}"
 
 
 def listing(grants: Sequence[Grant]) -> str:

@@ -1,8 +1,8 @@
-"""The DIAL SDK's chat completion route with less work per chunk: the same events, sent together when they gather.
+"""The DIAL SDK's chat completion route with less work per chunk: the same events, sent together when several wait.
 
 The SDK renders each chunk a second time for its debug log, starts a task for each to keep its heartbeat, and sends each
 on its own. Here all that waits leaves at once, and the heartbeat is one timer. This overrides what the SDK keeps
-private, so it fits the versions it was tested against only; with another one the SDK's own route serves.
+private, so it is used only with the versions it was tested against; with others the SDK's own route serves.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from aidial_sdk.utils.merge_chunks import merge
 from aidial_sdk.utils.streaming import ResponseStream, to_block_response
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 FITTING = "0.46."
 _DONE = b"data: [DONE]\n\n"
@@ -62,6 +62,21 @@ def sdk_version() -> str:
 def dial_app(*, fast: bool, sdk: str, **options: Any) -> DIALApp:
     """The SDK's application; as `FastDialApp` where that is wanted and fits the SDK's version `sdk`."""
     return FastDialApp(**options) if fast and sdk.startswith(FITTING) else DIALApp(**options)
+
+
+class BearerAsApiKey:
+    """Accepts a bearer token as the key from callers without Core, as the specification shows."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = dict(scope["headers"])
+            scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+            if b"api-key" not in headers and scheme.lower() == b"bearer" and token:
+                scope = {**scope, "headers": [*scope["headers"], (b"api-key", token.strip())]}
+        await self._app(scope, receive, send)
 
 
 class FastDialApp(DIALApp):
@@ -112,7 +127,7 @@ class FastResponse(ChatResponse):
                 if failure := self._failure(batch[0]):
                     raise failure.to_fastapi_exception()
                 while True:
-                    heartbeat.heard()
+                    heartbeat.restart()
                     if events := self._rendered(batch, late):
                         yield events
                     if not isinstance(batch[-1], BaseChunk):
@@ -192,7 +207,7 @@ class _Silence(BaseChunk):
 
 
 class _Heartbeat:
-    """Puts a `_Silence` into the queue whenever nothing was heard for `seconds`."""
+    """Puts a `_Silence` into the queue whenever nothing was sent for `seconds`."""
 
     def __init__(self, queue: asyncio.Queue[Any], seconds: float | None) -> None:
         self._queue, self._seconds = queue, seconds
@@ -200,7 +215,7 @@ class _Heartbeat:
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> _Heartbeat:
-        self.heard()
+        self.restart()
         self._look()
         return self
 
@@ -208,7 +223,7 @@ class _Heartbeat:
         if self._timer is not None:
             self._timer.cancel()
 
-    def heard(self) -> None:
+    def restart(self) -> None:
         self._last = self._loop.time()
 
     def _look(self) -> None:

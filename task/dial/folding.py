@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from task.conversation.sinks import ChoiceSink, StageSink
-from task.utils.stage import StageProcessor
+from task.conversation.sinks import ChoiceSink, StageProcessor, StageSink
 
 SHOWN = 2  # DIAL Chat shows three stages before it folds; the third one holds all others
 TITLE = "Further steps"

@@ -108,8 +108,8 @@ class TraceObserver:
         self._limits.append(limit)
 
     def run_ended(self, outcome: RunOutcome) -> None:
-        self._usage_of_tools = outcome.behind
-        self._usage = outcome.usage - sum(outcome.behind.values(), Usage())
+        self._usage_of_tools = outcome.tool_usage
+        self._usage = outcome.usage - sum(outcome.tool_usage.values(), Usage())
         answer = outcome.answer
         if answer.content and answer.text() != self._last_answer:  # broken off, or written by the loop itself
             self._turns.append(self._turn(answer, self._clock()))

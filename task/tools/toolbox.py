@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from task.conversation.messages import Attachment, Message, ToolCall, tool_message
-from task.conversation.sinks import ChoiceSink, StageSink
+from task.conversation.sinks import ChoiceSink, StageProcessor, StageSink
 from task.errors import ArgumentsError, SettingsError
 from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Gate, ModeGate
 from task.permissions.effects import Effect, Origin
@@ -23,7 +23,6 @@ from task.tools.briefs import split_brief
 from task.tools.models import Caller, ToolCallParams
 from task.tools.offload import Offloader
 from task.tools.stage_text import request_arguments, response
-from task.utils.stage import StageProcessor
 
 PARALLEL_CALLS = 32
 CANCEL_GRACE = 1.0  # seconds a cancelled tool may take to clean up before it is left behind

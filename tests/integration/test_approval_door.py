@@ -128,6 +128,6 @@ async def test_a_person_lists_and_takes_back_what_is_always_allowed(tmp_path: Pa
         listed = await p.reader.ask("/permissions")
         assert "1. every call of write" in listed.content.replace("\\_note", "")
         taken = await p.reader.press("Revoke 1", listed)
-        assert taken.content.startswith("Taken back: every call of write")
+        assert taken.content.startswith("Revoked: every call of write")
         assert "May I do this?" in (await p.reader.ask("Note 1")).content
     assert notes(tmp_path) == ["1"]

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from task.conversation.messages import FunctionCall, Message, ToolCall
+from task.conversation.sinks import StageProcessor
 from task.tools.base import BaseTool
 from task.tools.models import ToolCallParams
-from task.utils.stage import StageProcessor
 from tests.support.choices import RecordingChoice
 
 

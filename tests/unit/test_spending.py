@@ -44,7 +44,7 @@ async def test_tokens_of_the_model_that_answers_from_a_document_are_in_the_usage
     tool = rag_tool(says("40 euros [1].", usage=Usage(100, 7)))
     model = ScriptedModel(says("", usage=Usage(10, 1)) & ASKED, says("40 euros.", usage=Usage(20, 2)))
     outcome = await run(model, tool)
-    assert (outcome.usage, outcome.behind) == (Usage(130, 10), {"writer": Usage(100, 7)})
+    assert (outcome.usage, outcome.tool_usage) == (Usage(130, 10), {"writer": Usage(100, 7)})
 
 
 async def test_they_count_for_the_limit_of_tokens() -> None:
@@ -60,7 +60,7 @@ async def test_tokens_that_a_deployment_reports_are_in_the_usage() -> None:
     model = ScriptedModel(wants("translate", text="Yes"), says("Ja.", usage=Usage(10, 1)))
     async with peer(streams(*parts)) as deployment:
         outcome = await run(model, DeploymentTool(deployment.url, spec))
-    assert (outcome.usage, outcome.behind) == (Usage(40, 5), {"translator": Usage(30, 4)})
+    assert (outcome.usage, outcome.tool_usage) == (Usage(40, 5), {"translator": Usage(30, 4)})
 
 
 @pytest.mark.parametrize(
@@ -83,5 +83,5 @@ async def test_usage_is_split_by_the_models_that_a_deployment_called(reported: A
     model = ScriptedModel(wants("translate", text="Yes"), says("Ja.", usage=Usage(10, 1)))
     async with peer(streams(chunk({"content": "Ja"}), last, DONE)) as deployment:
         outcome = await run(model, DeploymentTool(deployment.url, spec))
-    assert outcome.behind == behind
+    assert outcome.tool_usage == behind
     assert outcome.usage == sum(behind.values(), Usage(10, 1))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aidial_sdk.chat_completion import Choice, Status
 
-from task.utils.stage import StageProcessor, StageStatus
+from task.conversation.sinks import StageProcessor, StageStatus
 
 
 def chunks(queue: asyncio.Queue[Any]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 
-from task.conversation.sinks import ChoiceSink
+from task.conversation.sinks import ChoiceSink, StageProcessor
 from task.errors import new_reference
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles
@@ -22,7 +22,6 @@ from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import MCPToolModel, model_name, usable
 from task.tools.models import Caller
-from task.utils.stage import StageProcessor
 
 logger = logging.getLogger(__name__)
 
