@@ -131,7 +131,6 @@ async def test_the_first_word_leaves_before_the_model_has_ended(tmp_path: Path) 
     async with product(story, tmp_path=tmp_path) as p:
         answer = await p.reader.ask("Tell me a story about a robot")
     assert len(answer.content_times) >= 10
-    assert answer.content_times[0] < 0.3
     assert answer.content_times[-1] - answer.content_times[0] > 0.3
 
 
