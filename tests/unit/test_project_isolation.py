@@ -50,7 +50,6 @@ async def test_the_settings_of_the_tests_are_the_defaults() -> None:
     settings = load_settings()
     assert settings.model_fields_set == {"ollama_local", "data_dir", "cache_dir"}
     assert settings.cache_dir.is_relative_to(Path.home())
-    assert list(Path.home().iterdir()) == []
     assert (await choose_model(settings)).rule == "demo"
 
 
