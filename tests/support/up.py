@@ -82,7 +82,7 @@ def environment(home: Path, **environ: str) -> dict[str, str]:
         "AGENT_CORE_PORT": UNUSED_PORT,
         "AGENT_SEARCH_PORT": "0",
         "AGENT_INTERPRETER__PORT": "0",
-        "AGENT_RAG__PROCESS_DIR": EMBEDDING_DIR
+        "AGENT_RAG__PROCESS_DIR": EMBEDDING_DIR,
     }
     return {**base, **environ}
 
