@@ -18,8 +18,7 @@ import aiohttp
 from task.approvals.answers import ApprovalRules
 from task.approvals.claims import CoreClaims
 from task.blocking import close_all
-from task.context.dcm_manager import DCMManager
-from task.context.documents import ContextOptions
+from task.context.dcm_manager import ContextOptions, DCMManager
 from task.context.prompt import LiveContext
 from task.conversation.messages import Attachment
 from task.conversation.state import StateSeal

@@ -1,1 +1,1 @@
-"""Context definitions: the documents, personas and first words that a conversation starts with."""
+"""Context definitions: the documents, personas and initial prompts of conversations."""

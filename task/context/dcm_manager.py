@@ -1,36 +1,55 @@
-"""DCMManager: a context definition and its documents, current whenever they are asked for."""
+"""DCMManager: a context definition and its documents, always as the files are now.
+
+Nothing outside the definition's folder is read, nothing huge, and nothing but text.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from cachetools import LRUCache
 
-from task.context.definition import Definition, Reference, identifier, parse
-from task.context.documents import ContextOptions, Refused, Stamp, located, read_text, stamp_of
+from task.context.definition import SECTION_PATTERN, Definition, Reference, identifier, parse
 from task.errors import DCMInitError
 
 logger = logging.getLogger(__name__)
 
+_NO_BLOCKING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)  # not on Windows
+
+Stamp = tuple[int, int, int]  # modified (ns), size, inode: when it changes, so did the content
+
+
+@dataclass(frozen=True, slots=True)
+class ContextOptions:
+    """The limits of a context definition; sizes in bytes."""
+
+    max_document_bytes: int = 2**20
+    max_prompt_bytes: int = 100_000
+    cached_documents: int = 100
+    allow_absolute_paths: bool = False
+    allow_parent_traversal: bool = False
+    section_pattern: str = SECTION_PATTERN
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document that could be read; `tokens` of a prompt are about a third of its `size` in bytes."""
+    """A document that could be read."""
 
     reference: Reference
     path: Path
-    size: int
 
 
 class DCMManager:
     """Manages the dynamic context. Source: framework reference, DCM Manager.
 
-    `warnings` tell what the definition names and what cannot be had, as `file:line: reason`. Ids are found however they
-    are spelled: `Coding Guide` is `coding_guide`. Not for several threads at once.
+    `warnings` list what the definition names and cannot be read, as `file:line: reason`. Any spelling of an id is
+    accepted: `Coding Guide` is `coding_guide`. Not thread-safe.
     """
 
     def __init__(self, context_definition_path: str, *, options: ContextOptions | None = None) -> None:
@@ -43,34 +62,34 @@ class DCMManager:
         self._texts: LRUCache[Path, tuple[Stamp, str]] = LRUCache(max(self.options.cached_documents, 1))
 
     def initialize(self) -> None:
-        """Read the definition and look at every document it names.
+        """Read the definition and every document it names.
 
         Raises:
             DCMInitError: the definition itself cannot be read; a document that cannot be is a warning.
         """
         try:
             self.path = self.path.absolute()
-            text, stamp = read_text(self.path.resolve(), self.options.max_document_bytes)
+            text, stamp = _read_text(self.path.resolve(), self.options.max_document_bytes)
             definition = parse(text, self.options.section_pattern)
-        except (Refused, OSError, RuntimeError) as error:
+        except (_Unreadable, OSError, RuntimeError) as error:
             raise DCMInitError(f"The context definition {self.path} cannot be used: {error}.") from error
         except (re.error, IndexError) as error:
-            raise DCMInitError(f"context.section_pattern is no pattern with a group: {error}.") from error
+            raise DCMInitError(f"context.section_pattern is not a pattern with a group: {error}.") from error
         self._definition = definition
-        self._look_at(definition)
+        self._read_documents(definition)
         self._seen = (stamp, *self._stamps())
 
     def reload(self) -> bool:
         """Read everything again if any of the files has changed; whether it did.
 
-        A definition that cannot be read any more is a warning in the log, and what it said last stays.
+        A definition that can no longer be read is a warning in the log, and its last version stays in use.
         """
-        if (stamp_of(self.path), *self._stamps()) == self._seen:
+        if (_stamp_of(self.path), *self._stamps()) == self._seen:
             return False
         try:
             self.initialize()
         except DCMInitError as error:
-            logger.warning("%s What it said before stays in use.", error)
+            logger.warning("%s Its last version stays in use.", error)
             return False
         return True
 
@@ -83,14 +102,13 @@ class DCMManager:
         document = self.documents.get(identifier(document_id))
         if document is None:
             return None
-        kept, stamp = self._texts.get(document.path), stamp_of(document.path)
+        kept, stamp = self._texts.get(document.path), _stamp_of(document.path)
         if kept is not None and kept[0] == stamp:
             return kept[1]
         try:
-            text, stamp = read_text(
-                located(document.reference, self.path, self.options), self.options.max_document_bytes
-            )
-        except Refused as reason:
+            path = _located(document.reference, self.path, self.options)
+            text, stamp = _read_text(path, self.options.max_document_bytes)
+        except _Unreadable as reason:
             logger.warning("%s", self._warning(document.reference.line, document.reference.path, str(reason)))
             return None
         if self.options.cached_documents:
@@ -98,7 +116,8 @@ class DCMManager:
         return text
 
     def get_context_section(self, section_id: str) -> str | None:
-        """The prose of a section, without its references; None where there is no such section."""
+        """The prose of a section, without its references; None where there is no such section. For the framework's
+        users: the product itself puts whole documents into its prompt."""
         return self._known().sections.get(identifier(section_id))
 
     def persona_ids(self) -> list[str]:
@@ -120,17 +139,17 @@ class DCMManager:
             raise DCMInitError("The context was not read yet; call initialize() first.")
         return self._definition
 
-    def _look_at(self, definition: Definition) -> None:
+    def _read_documents(self, definition: Definition) -> None:
         warnings = [self._warning(problem.line, "", problem.text) for problem in definition.problems]
         self.documents = {}
         for reference in definition.references:
             try:
-                path = located(reference, self.path, self.options)
-                text, stamp = read_text(path, self.options.max_document_bytes)
-            except Refused as reason:
+                path = _located(reference, self.path, self.options)
+                text, stamp = _read_text(path, self.options.max_document_bytes)
+            except _Unreadable as reason:
                 warnings.append(self._warning(reference.line, reference.path, str(reason)))
                 continue
-            self.documents[reference.id] = Document(reference, path, stamp[1])
+            self.documents[reference.id] = Document(reference, path)
             if self.options.cached_documents:
                 self._texts[path] = (stamp, text)
         self.warnings = tuple(warnings)
@@ -138,9 +157,82 @@ class DCMManager:
     def _stamps(self) -> Iterator[Stamp | None]:
         for reference in self._known().references:
             try:
-                yield stamp_of(located(reference, self.path, self.options))
-            except Refused:
+                yield _stamp_of(_located(reference, self.path, self.options))
+            except _Unreadable:
                 yield None
 
     def _warning(self, line: int, path: str, text: str) -> str:
         return f"{self.path.name}:{line}: {path}: {text}" if path else f"{self.path.name}:{line}: {text}"
+
+
+class _Unreadable(Exception):
+    """A document that is not read; the text states the reason and what to change."""
+
+
+def _located(reference: Reference, definition: Path, options: ContextOptions) -> Path:
+    root, named = definition.parent, reference.path
+    if reference.rooted and named.startswith("/"):
+        named = named[1:]
+    if os.path.isabs(named) and not options.allow_absolute_paths:
+        raise _Unreadable("the path is absolute; make it relative, or set context.allow_absolute_paths")
+    lexical = Path(os.path.normpath(root / named))
+    inside = lexical.is_relative_to(root)
+    if not inside and not os.path.isabs(named) and not options.allow_parent_traversal:
+        raise _Unreadable(
+            f"the path leads out of {root.name or root}; move the file, or set context.allow_parent_traversal"
+        )
+    real = _resolved(lexical)
+    if not real.is_relative_to(_resolved(root if inside else lexical.parent)):
+        raise _Unreadable("it is a symbolic link that leads out of its folder; put the file itself there")
+    if real == _resolved(definition):
+        raise _Unreadable("it is the definition itself, which would contain itself")
+    return real
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve(strict=True)
+    except FileNotFoundError:
+        raise _Unreadable("there is no such file") from None
+    except (OSError, RuntimeError) as error:  # Python 3.12 and older call a circle of links a RuntimeError
+        circle = isinstance(error, RuntimeError) or "symbolic links" in str(error)
+        raise _Unreadable("its symbolic links lead in a circle" if circle else _reason(error)) from None
+
+
+def _stamp_of(path: Path) -> Stamp | None:
+    try:
+        return _stamp(path.stat())
+    except OSError:
+        return None
+
+
+def _read_text(path: Path, limit: int) -> tuple[str, Stamp]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _NO_BLOCKING)
+    except OSError as error:
+        raise _Unreadable("there is no such file" if isinstance(error, FileNotFoundError) else _reason(error)) from None
+    try:
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode):
+            raise _Unreadable("it is not a regular file")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = b"" if state.st_size > limit else file.read(limit + 1)
+    finally:
+        os.close(descriptor)
+    if state.st_size > limit or len(content) > limit:
+        raise _Unreadable(f"it has {state.st_size:,} bytes; {limit:,} are allowed (context.max_document_bytes)")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise _Unreadable("it is not UTF-8 text") from None
+    if "\0" in text:
+        raise _Unreadable("it is a binary file, not text")
+    return text, _stamp(state)
+
+
+def _stamp(state: os.stat_result) -> Stamp:
+    return state.st_mtime_ns, state.st_size, state.st_ino
+
+
+def _reason(error: BaseException) -> str:
+    return f"it cannot be read: {getattr(error, 'strerror', None) or error}"

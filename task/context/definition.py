@@ -48,7 +48,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a definition says: its sections' prose by id, its documents in order, its first words, what is wrong."""
+    """The content of a definition: the prose of its sections by id, its documents in order, the initial prompt."""
 
     initial_prompt: str | None = None
     sections: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -62,21 +62,21 @@ def identifier(title: str) -> str:
 
 
 def parse(text: str, section_pattern: str = SECTION_PATTERN) -> Definition:
-    """The definition that `text` holds; what cannot be understood is a problem, never an error.
+    """The definition in `text`; malformed parts are listed as problems and never raise.
 
     The first group of `section_pattern` is a section's title. Nothing in a fenced block is a reference or a heading.
     """
-    reader = _Reader(re.compile(section_pattern))
+    parser = _Parser(re.compile(section_pattern))
     lines = enumerate(text.removeprefix("\ufeff").splitlines(), 1)
     for number, line in lines:
-        reader.read(number, line, lines)
-    return reader.definition()
+        parser.read(number, line, lines)
+    return parser.definition()
 
 
 _Lines = Iterator[tuple[int, str]]
 
 
-class _Reader:
+class _Parser:
     def __init__(self, heading: re.Pattern[str]) -> None:
         self._heading = heading
         self._section = ""

@@ -12,12 +12,12 @@ from task.context.dcm_manager import DCMManager
 
 logger = logging.getLogger(__name__)
 
-LOOK_AGAIN_SECONDS = 2.0
+CHECK_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class ContextPrompt:
-    """The text, and the ids of documents that had no place in it."""
+    """The text, and the ids of the documents that did not fit."""
 
     text: str
     left_out: tuple[str, ...] = ()
@@ -43,35 +43,35 @@ def context_prompt(manager: DCMManager, persona: str = "") -> ContextPrompt:
 
 
 class LiveContext:
-    """A definition's prompt for a server: its files are looked at every two seconds at most, outside the event loop.
+    """A definition's prompt for a server: its files are checked every two seconds at most, off the event loop.
 
     `manager` must be initialised.
     """
 
     def __init__(self, manager: DCMManager, persona: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         self._manager, self._persona, self._clock = manager, persona, clock
-        self._text = self._made()
-        self._looked = clock()
-        self._looking = asyncio.Lock()
+        self._text = self._render()
+        self._checked_at = clock()
+        self._checking = asyncio.Lock()
 
     async def prompt(self) -> str:
-        """The prompt as the files have it now, or had it two seconds ago."""
-        if self._clock() - self._looked >= LOOK_AGAIN_SECONDS and not self._looking.locked():
-            async with self._looking:
-                self._looked = self._clock()
+        """The prompt of the current files; at most two seconds old."""
+        if self._clock() - self._checked_at >= CHECK_SECONDS and not self._checking.locked():
+            async with self._checking:
+                self._checked_at = self._clock()
                 await asyncio.to_thread(self._refresh)
         return self._text
 
     def _refresh(self) -> None:
         if self._manager.reload():
-            self._text = self._made()
+            self._text = self._render()
 
-    def _made(self) -> str:
+    def _render(self) -> str:
         for warning in self._manager.warnings:
             logger.warning("%s", warning)
-        made = context_prompt(self._manager, self._persona)
-        if made.left_out:
+        rendered = context_prompt(self._manager, self._persona)
+        if rendered.left_out:
             logger.warning(
-                "the context has no room for %s (context.max_prompt_bytes)", ", ".join(made.left_out)
+                "the context has no room for %s (context.max_prompt_bytes)", ", ".join(rendered.left_out)
             )  # fmt: skip
-        return made.text
+        return rendered.text

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from task.context.dcm_manager import DCMManager
-from task.context.documents import ContextOptions
-from task.context.prompt import LOOK_AGAIN_SECONDS, LiveContext, context_prompt
+from task.context.dcm_manager import ContextOptions, DCMManager
+from task.context.prompt import CHECK_SECONDS, LiveContext, context_prompt
 from task.errors import ComponentInitError, DCMInitError, FrameworkError
 from tests.support.clock import FakeClock
 
@@ -80,7 +79,7 @@ def test_a_definition_that_cannot_be_read_is_an_initialisation_error(tmp_path: P
         ("none.md", "no such file"),
         ("binary.md", "UTF-8"),
         ("big.md", "2,000 bytes"),
-        ("", "ordinary"),
+        ("", "regular"),
     ):
         with pytest.raises(DCMInitError, match=says) as caught:
             DCMManager(str(tmp_path / name), options=ContextOptions(max_document_bytes=1000)).initialize()
@@ -107,8 +106,8 @@ def test_a_heading_pattern_that_cannot_work_is_an_initialisation_error(tmp_path:
         ("a: @circle.md", "in a circle"),
         ("a: @FRAMEWORK_CONTEXT.md", "contain itself"),
         ("a: @self.md", "contain itself"),
-        ("a: @docs", "no ordinary file"),
-        ("a: @pipe", "no ordinary file"),
+        ("a: @docs", "not a regular file"),
+        ("a: @pipe", "not a regular file"),
         ("- A: @/etc/passwd", "no such file"),
     ],
 )
@@ -216,5 +215,5 @@ async def test_a_running_server_takes_up_edits_within_two_seconds(tmp_path: Path
     live = LiveContext(whole(tmp_path), clock=clock.now)
     changed(tmp_path / "docs/guide.md", "Better guide.")
     assert "Better guide." not in await live.prompt()
-    await clock.advance(LOOK_AGAIN_SECONDS)
+    await clock.advance(CHECK_SECONDS)
     assert "Better guide." in await live.prompt()
