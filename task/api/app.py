@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fastapi import FastAPI, Request
-from starlette.responses import Response
+from fastapi import FastAPI
 
-from task.api.edge.failures import failure_of, tell_failures
+from task.api.edge.failures import add_failure_handlers
 from task.api.edge.guard import Guard, Rules
 from task.api.edge.identity import Identity, Mode
-from task.api.edge.openapi import describe
-from task.api.openai.completions import Answers
+from task.api.openai import responses_routes
+from task.api.openai import routes as openai_routes
 from task.api.openai.files import FileShelf
 from task.api.openai.incoming import MessageReader
-from task.api.openai.responses_routes import responses_routes
-from task.api.openai.routes import openai_routes
+from task.api.openapi import describe
+from task.api.platform import routes as platform_routes
+from task.api.platform import run_routes
+from task.api.platform.answers import Answers
 from task.api.platform.deciding import Deciding
 from task.api.platform.preparing import Preparing
-from task.api.platform.routes import platform_routes
-from task.api.platform.run_routes import run_routes
 from task.api.platform.runner import Runner
 from task.api.service import Service
+from task.api.web import routes as web_routes
 from task.api.web.page import add_page
-from task.api.web.routes import markdown_routes
 from task.product import Product
 
 ABOUT = (
@@ -62,7 +61,6 @@ class HttpApi:
         self.runner = Runner(product, options.steps, options.detach_seconds)
         service = Service(
             product,
-            options.heartbeat_seconds,
             Identity(options.mode, options.core_key, product, options.requests_per_minute),
             self.runner,
             Answers(self.runner, options.heartbeat_seconds),
@@ -80,17 +78,12 @@ class HttpApi:
 
 def _application(service: Service, *, ui: bool) -> FastAPI:
     app = FastAPI(title="General purpose agent", version="1", description=ABOUT, docs_url=None, redoc_url=None)
-    tell_failures(app)
-    routers = [openai_routes, responses_routes, platform_routes, run_routes, *([markdown_routes] if ui else [])]
-    for routes in routers:
+    app.state.service = service
+    add_failure_handlers(app)
+    for module in (openai_routes, responses_routes, platform_routes, run_routes, *([web_routes] if ui else [])):
         # As they are: `include_router` would build each of them a second time, while the first request waits.
-        app.router.routes.extend(routes(service).routes)
+        app.router.routes.extend(module.routes.routes)
     if ui:
         add_page(app)
     describe(app, service.identity.mode)
-
-    async def unexpected(_: Request, error: Exception) -> Response:
-        return failure_of(error).response()
-
-    app.add_exception_handler(500, unexpected)
     return app

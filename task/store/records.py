@@ -56,32 +56,6 @@ class Session:
         """The conversation as a person sees it: without calls and their results."""
         return tuple(message for message in self.messages if message.role is not Role.TOOL and message.content)
 
-    def as_dict(self) -> dict[str, Any]:
-        """The documented shape: `messages` are `{role, content}`."""
-        ended = {"ended_at": iso(self.ended_at)} if self.ended_at is not None else {}
-        return {
-            "session_id": self.session_id,
-            "started_at": iso(self.started_at),
-            **ended,
-            "status": self.status,
-            "messages": [{"role": message.role.value, "content": message.content} for message in self.visible_messages],
-            "traces": list(self.traces),
-            "title": self.title,
-            "parent": self.parent,
-        }
-
-    def as_row(self) -> dict[str, Any]:
-        """The session in a listing."""
-        return {
-            "session_id": self.session_id,
-            "title": self.title,
-            "status": self.status,
-            "started_at": iso(self.started_at),
-            "updated_at": iso(self.updated_at),
-            "ended_at": iso(self.ended_at) if self.ended_at is not None else None,
-            "parent": self.parent,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -100,18 +74,6 @@ class Run:
     @property
     def over(self) -> bool:
         return self.status != "running"
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "run_id": self.run_id,
-            "session_id": self.session_id,
-            "trace_id": self.trace_id,
-            "experiment": self.experiment,
-            "status": self.status,
-            "started_at": iso(self.started_at),
-            "ended_at": iso(self.ended_at) if self.ended_at is not None else None,
-            "error": self.error,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,13 +175,3 @@ class ApiKey:
     operator: bool
     created_at: float
     revoked_at: float | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "key_id": self.key_id,
-            "owner": self.owner,
-            "label": self.label,
-            "operator": self.operator,
-            "created_at": iso(self.created_at),
-            "revoked_at": iso(self.revoked_at) if self.revoked_at is not None else None,
-        }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from task.api.openai.citations import citations
+from task.api.openai.responses_output import citations
 from task.api.openai.files import file_id_of
 
 

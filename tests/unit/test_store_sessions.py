@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from task.api.platform.schemas import SessionBody
 from task.conversation.messages import (
     Attachment,
     CustomContent,
@@ -37,7 +38,7 @@ async def test_a_session_has_the_documented_shape(store: Store) -> None:
     messages = [user("25*47?"), assistant(None, [CALL]), tool_message(CALL, "1175"), assistant("1175")]
     await store.sessions.append(OWNER, started.session_id, messages, started.version)
     ended = await store.sessions.end(OWNER, started.session_id)
-    assert ended.as_dict() == {
+    assert SessionBody.model_validate(ended, from_attributes=True).model_dump() == {
         "session_id": started.session_id,
         "started_at": "2027-01-15T08:00:00.000+00:00",
         "ended_at": "2027-01-15T08:00:00.000+00:00",

@@ -1,4 +1,4 @@
-"""Failures as the HTTP front door tells them: OpenAI's error bodies under their real status."""
+"""Failures of the HTTP front door: OpenAI's error bodies under their real status."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match, Route
 
-from task.api.edge.rendering import json_response
+from task.api.edge.rendering import JsonResponse
+from task.api.edge.schemas import ResponseModel
 from task.errors import AgentError, Conflict, InvalidRequest, NotFound, ProviderError, StoreUnavailable, new_reference
 
 logger = logging.getLogger(__name__)
@@ -22,8 +25,50 @@ _TYPES = {
     405: "invalid_request_error", 409: "conflict_error", 413: "invalid_request_error", 415: "invalid_request_error",
     422: "invalid_request_error", 429: "rate_limit_error",
 }  # fmt: skip
+_MEANINGS = {
+    400: "The request does not fit; the message says what does not.",
+    401: "No key, or one that is not known.",
+    403: "From another web page, or in the mode `open` from another machine.",
+    404: "There is no such thing, or it is somebody else's.",
+    409: "It has been changed or has ended in the meantime.",
+    413: "The body is too large.",
+    415: "The body is of another type.",
+    429: "Too many requests; `Retry-After` says when to try again.",
+    502: "The model refused or failed.",
+    503: "The store, DIAL Core or the model cannot be used now.",
+    504: "The model did not answer in time.",
+}
+SCHEMA_REFERENCE = "#/components/schemas/{model}"
+# By name: given as a model, FastAPI would build it again for every failure of every route.
+_ERROR_CONTENT = {"application/json": {"schema": {"$ref": SCHEMA_REFERENCE.format(model="ErrorBody")}}}
 RETRY_SECONDS = 5
+CLIENT_LEFT = 499  # what proxies log for it
 _OF_TYPES = frozenset("([")  # tagged-union[…], function-after[…], (text)
+
+
+class ErrorDetail(ResponseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+    display_message: str | None = None
+    reference: str | None = None
+
+
+class ErrorBody(ResponseModel):
+    """`error` is OpenAI's; the ids are present where a run failed."""
+
+    error: ErrorDetail
+    session_id: str | None = None
+    run_id: str | None = None
+    trace_id: str | None = None
+
+
+def failures(*more: int) -> dict[int | str, dict[str, Any]]:
+    """The failures of a route as FastAPI's `responses`: those that every route has, and `more`."""
+    models = (502, 504) if 409 in more else ()
+    statuses = sorted({400, 401, 403, 429, 503, *more, *models})
+    return {status: {"description": _MEANINGS[status], "content": _ERROR_CONTENT} for status in statuses}
 
 
 class Refused(AgentError):
@@ -44,7 +89,7 @@ class Refused(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a caller is told: a sentence, a status, OpenAI's type and code, and a reference into the log."""
+    """What a caller receives: a sentence, a status, OpenAI's code, and a reference into the log; of a run its ids."""
 
     status: int
     message: str
@@ -52,21 +97,39 @@ class Failure:
     param: str | None = None
     reference: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    ids: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
 
     def body(self) -> dict[str, Any]:
+        """The data of an `ErrorBody`."""
         kind = _TYPES.get(self.status, "api_error")
         error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         if self.status >= 500 or self.reference:
             error |= {"display_message": self.message, "reference": self.reference}
-        return {"error": error}
+        return {"error": error, **self.ids}
 
     def response(self) -> Response:
-        return json_response(self.body(), self.status, self.headers)
+        return JsonResponse(self.body(), self.status, self.headers)
+
+
+class ClientLeft(AgentError):
+    """The client has left before its run had ended."""
+
+
+class RunFailed(AgentError):
+    """A run has failed before it had an answer."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
 
 
 def failure_of(error: BaseException, model: str = "") -> Failure:
     """What the error means to the caller; what only the operator may know goes to the log."""
     match error:
+        case RunFailed():
+            return error.failure
+        case ClientLeft():
+            return Failure(CLIENT_LEFT, str(error))
         case Refused():
             return Failure(error.status, str(error), error.code, error.param, headers=_retry(error.retry_after))
         case NotFound():
@@ -82,8 +145,8 @@ def failure_of(error: BaseException, model: str = "") -> Failure:
         case _:
             reference = new_reference()
             logger.error("a request failed unexpectedly (reference %s)", reference, exc_info=error)
-            told = f"Something went wrong on our side. Try again (error reference: {reference})."
-            return Failure(500, told, "internal_error", reference=reference)
+            text = f"Something went wrong on our side. Try again (error reference: {reference})."
+            return Failure(500, text, "internal_error", reference=reference)
 
 
 def _provider_failure(error: ProviderError, model: str) -> Failure:
@@ -92,12 +155,12 @@ def _provider_failure(error: ProviderError, model: str) -> Failure:
         "the model %s failed (reference %s, status %s, code %s): %s",
         model, reference, error.status_code, error.code, error,
     )  # fmt: skip
-    status, told = _told(error, model)
-    told = error.display_message or f"{told} (error reference: {reference})"
-    return Failure(status, told, error.code, reference=reference, headers=_retry(error.retry_after))
+    status, text = _provider_text(error, model)
+    text = error.display_message or f"{text} (error reference: {reference})"
+    return Failure(status, text, error.code, reference=reference, headers=_retry(error.retry_after))
 
 
-def _told(error: ProviderError, model: str) -> tuple[int, str]:
+def _provider_text(error: ProviderError, model: str) -> tuple[int, str]:
     match error.status_code:
         case 401 | 403:
             return 502, f"The model {model} refused the key. An operator has to look at the model's credentials."
@@ -119,10 +182,10 @@ def _retry(seconds: float | None) -> dict[str, str]:
     return {"Retry-After": str(max(1, round(seconds + 0.499)))} if seconds is not None else {}
 
 
-def tell_failures(app: FastAPI) -> None:
-    """Have every failure of the application's routes told in OpenAI's shape."""
+def add_failure_handlers(app: FastAPI) -> None:
+    """Answer every failure of the application's routes in OpenAI's shape."""
 
-    async def told(_: Request, error: Exception) -> Response:
+    async def failed(_: Request, error: Exception) -> Response:
         return failure_of(error).response()
 
     async def malformed(_: Request, error: Exception) -> Response:
@@ -139,23 +202,17 @@ def tell_failures(app: FastAPI) -> None:
         code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code)
         return Failure(error.status_code, _routing_text(error), code, headers=headers).response()
 
-    app.add_exception_handler(AgentError, told)
+    app.add_exception_handler(AgentError, failed)
+    app.add_exception_handler(500, failed)
     app.add_exception_handler(RequestValidationError, malformed)
     app.add_exception_handler(HTTPException, routing)
 
 
 def _methods(app: FastAPI, request: Request) -> list[str]:
-    """What the address knows: several routes may share it, of which the framework names one."""
-    fitting = [path for path in app.openapi()["paths"] if _fits(path, request.url.path)]
-    return sorted(method.upper() for path in fitting[:1] for method in app.openapi()["paths"][path])
-
-
-def _fits(template: str, path: str) -> bool:
-    wanted, given = template.split("/"), path.split("/")
-    if template.endswith("}") and template.startswith("/v1/models/"):
-        return path.startswith("/v1/models/")
-    pairs = zip(wanted, given, strict=False)
-    return len(wanted) == len(given) and all(part.startswith("{") or part == other for part, other in pairs)
+    """All methods of the address: several routes may share it, of which the framework names one."""
+    found = (route for route in app.routes if isinstance(route, Route | APIRoute))
+    matching = (route.methods for route in found if route.matches(request.scope)[0] is not Match.NONE)
+    return sorted(method for methods in matching for method in methods or ())
 
 
 def _routing_text(error: HTTPException) -> str:
@@ -171,8 +228,8 @@ def _routing_text(error: HTTPException) -> str:
 def _malformed(faults: Sequence[Any], body: Any) -> Failure:
     if faults[0]["type"] == "json_invalid":
         return Failure(400, "The body is not valid JSON.", "invalid_json")
-    told = "; ".join(f"{_place(fault['loc'], body) or 'body'}: {fault['msg']}" for fault in faults[:5])
-    return Failure(400, f"The request does not fit: {told}.", "invalid_value", _place(faults[0]["loc"], body) or None)
+    text = "; ".join(f"{_place(fault['loc'], body) or 'body'}: {fault['msg']}" for fault in faults[:5])
+    return Failure(400, f"The request does not fit: {text}.", "invalid_value", _place(faults[0]["loc"], body) or None)
 
 
 def _place(found: Sequence[Any], body: Any) -> str:

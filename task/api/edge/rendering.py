@@ -8,10 +8,9 @@ from contextlib import aclosing
 from typing import Any
 
 import orjson
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from task.llm.base import Usage
 from task.store.wire import packed
 
 DONE = b"data: [DONE]\n\n"
@@ -26,25 +25,15 @@ def json_bytes(value: Any) -> bytes:
         return packed(value).encode()
 
 
-def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(json_bytes(value), status, dict(headers or {}), "application/json")
+class JsonResponse(JSONResponse):
+    def render(self, content: Any) -> bytes:
+        return json_bytes(content)
 
 
 def sse(value: Any, *, event: str | None = None, number: int | None = None) -> bytes:
     """One server-sent event."""
     head = (b"id: %d\n" % number if number is not None else b"") + (f"event: {event}\n".encode() if event else b"")
     return head + b"data: " + json_bytes(value) + b"\n\n"
-
-
-def usage_data(usage: Usage) -> dict[str, Any]:
-    """Tokens in OpenAI's words."""
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
 
 
 class EventStream(Response):

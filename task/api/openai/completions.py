@@ -1,91 +1,111 @@
-"""`/v1/chat/completions`: the answer of a run in OpenAI's shapes, whole or as a stream of chunks."""
+"""`/v1/chat/completions`: the answer of a run as OpenAI's completion, or as its chunks."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from starlette.requests import Request
-from starlette.responses import Response
+from pydantic import Field
 
-from task.api.edge.failures import failure_of
-from task.api.edge.rendering import DONE, EventStream, gone, json_bytes, json_response, sse, usage_data
+from task.api.edge.rendering import DONE, json_bytes, sse
+from task.api.edge.schemas import AttachmentBody, ResponseModel, ToolCallBody, UsageBody, usage_data
 from task.api.platform.runner import ActiveRun, Runner
-from task.llm.base import Usage
-from task.store.records import FINISHED, Event
+from task.api.platform.schemas import TraceBody
+from task.store.records import Event, RunStatus
 
-NOBODY = 499  # what proxies log for a client that has left
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """Gives runs to clients; a client that leaves is no longer listened for."""
-
-    runner: Runner
-    heartbeat: float
-
-    async def ended(self, active: ActiveRun, request: Request) -> bool:
-        """Wait for the end of the run; False when the client has left before it."""
-        async with self.runner.listening(active):
-            leaving = asyncio.ensure_future(gone(request.receive))
-            ending = asyncio.ensure_future(asyncio.shield(active.ended))
-            try:
-                await asyncio.wait({leaving, ending}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                leaving.cancel()
-                ending.cancel()
-                await asyncio.wait({leaving, ending})
-            return active.ended.done()
-
-    async def whole(self, active: ActiveRun, request: Request) -> Response:
-        if not await self.ended(active, request):
-            return Response(status_code=NOBODY)
-        result = active.result
-        assert result is not None
-        if result.finish_reason is None:
-            return failed(active)
-        return json_response(completion(active))
-
-    async def streamed(self, active: ActiveRun, *, usage: bool) -> Response:
-        """The chunks as they come. What fails before the first one has the status of its failure."""
-        parts = _chunks(self.runner, active, usage=usage)
-        return await self.opened(active, parts)
-
-    async def opened(self, active: ActiveRun, parts: AsyncGenerator[bytes]) -> Response:
-        """The stream, once it is known that it begins with more than a failure."""
-        first = asyncio.ensure_future(anext(parts, b""))
-        try:
-            await asyncio.wait({first}, timeout=self.heartbeat)
-        except asyncio.CancelledError:  # the client has left already
-            first.cancel()
-            await asyncio.wait({first})
-            await parts.aclose()
-            raise
-        if first.done() and broken(active) and active.result is not None and not active.result.text:
-            await parts.aclose()
-            await asyncio.shield(active.ended)
-            return failed(active)
-        return EventStream(_resumed(first, parts), self.heartbeat)
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
-def failed(active: ActiveRun) -> Response:
-    """The failure of a run that has said nothing."""
-    result = active.result
-    assert result is not None
-    assert result.error is not None
-    failure = result.failure or failure_of(result.error, active.model)
-    ids = {"X-Run-Id": active.run.run_id, "X-Trace-Id": active.run.trace_id or ""}
-    return json_response({**failure.body(), **_ids(active)}, failure.status, {**failure.headers, **ids})
+class CustomContentBody(ResponseModel):
+    """What DIAL carries beside a message's text; absent where there is nothing."""
+
+    attachments: list[AttachmentBody]
+
+
+class AnswerBody(ResponseModel):
+    role: Literal["assistant"]
+    content: str | None
+    refusal: str | None
+    tool_calls: list[ToolCallBody] | None = None
+    custom_content: CustomContentBody | None = None
+
+
+class ChoiceBody(ResponseModel):
+    index: int
+    message: AnswerBody
+    logprobs: None
+    finish_reason: FinishReason
+
+
+class CompletionBody(ResponseModel):
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[ChoiceBody]
+    usage: UsageBody
+    status: RunStatus
+    session_id: str | None
+    run_id: str
+    trace_id: str
+    trace: TraceBody | None
+
+
+class FunctionDelta(ResponseModel):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class CallDelta(ResponseModel):
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: FunctionDelta
+
+
+class AttachmentDelta(AttachmentBody):
+    index: int
+
+
+class CustomContentDelta(ResponseModel):
+    attachments: list[AttachmentDelta]
+
+
+class DeltaBody(ResponseModel):
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+    tool_calls: list[CallDelta] | None = None
+    custom_content: CustomContentDelta | None = None
+
+
+class DeltaChoice(ResponseModel):
+    index: int
+    delta: DeltaBody
+    logprobs: None
+    finish_reason: FinishReason | None
+
+
+class ChunkBody(ResponseModel):
+    """One chunk of a streamed completion; the stream ends with `data: [DONE]`."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[DeltaChoice]
+    usage: UsageBody | None = None
+    status: RunStatus | None = Field(default=None, description="In the last chunk with a choice.")
+    session_id: str | None = None
+    run_id: str | None = None
+    trace_id: str | None = None
 
 
 def completion(active: ActiveRun) -> dict[str, Any]:
-    """The documented body: OpenAI's, with the session, the run and its trace."""
+    """The `CompletionBody` of a run that has ended: OpenAI's, with the session, the run and its trace."""
     result, trace = active.result, active.trace
     assert result is not None
-    message: dict[str, Any] = {"role": "assistant", "content": content_of(active), "refusal": None}
+    message: dict[str, Any] = {"role": "assistant", "content": active.text, "refusal": None}
     if result.calls:
         message["tool_calls"] = [call.as_dict() for call in result.calls]
         message["content"] = message["content"] or None
@@ -95,109 +115,78 @@ def completion(active: ActiveRun) -> dict[str, Any]:
     return {
         **_head(active, "chat.completion"),
         "choices": [choice],
-        "usage": usage_of(active),
+        "usage": usage_data(active.usage),
         "status": result.status,
-        **_ids(active),
+        **active.ids,
         "trace": trace.as_dict() if trace is not None else None,
     }
 
 
-def content_of(active: ActiveRun) -> str:
-    """All that the answer says, a question about waiting calls included."""
-    result = active.result
-    assert result is not None
-    return "\n\n".join(filter(None, (result.text, result.question)))
-
-
-def broken(active: ActiveRun) -> bool:
-    """Whether the run has ended in a way that is told as an error."""
-    return active.result is not None and active.result.finish_reason is None
-
-
-def usage_of(active: ActiveRun) -> dict[str, Any]:
-    return usage_data(active.result.usage if active.result is not None else Usage())
-
-
-async def _chunks(runner: Runner, active: ActiveRun, *, usage: bool) -> AsyncGenerator[bytes]:
-    head = _head(active, "chat.completion.chunk")
-    nothing: dict[str, Any] = {"usage": None} if usage else {}
-    begun = failed = False
-    start, end = _frame(head, nothing)
+async def completion_chunks(runner: Runner, active: ActiveRun, *, usage: bool) -> AsyncGenerator[bytes]:
+    """The run's `ChunkBody`s as server-sent events; with `usage` the last one has the tokens."""
+    chunks = _Chunks(active, usage=usage)
     async with aclosing(runner.events(active.run.owner, active.run.run_id)) as events:
         async for event in events:
-            if event.type not in ("text", "approval", "tool_calls", "error", FINISHED):
-                continue
-            if event.type == "error" and not broken(active):
-                continue
-            if not begun and event.type != "error":
-                begun = True
-                yield sse(
-                    {**head, "choices": [_choice({"role": "assistant", "content": ""})], **nothing, **_ids(active)}
-                )
-            if event.type == "text":
-                yield start + json_bytes(event.data["text"]) + end
-            elif event.type == FINISHED:
-                yield _last(active, head, nothing, usage=usage, told=failed)
-            else:
-                failed = failed or event.type == "error"
-                yield _chunk(event, head, nothing, active)
+            if part := chunks.render(event):
+                yield part
     yield DONE
 
 
-def _frame(head: Mapping[str, Any], rest: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """What stands around the text of a chunk: made once, because there are many of them."""
-    whole = sse({**head, "choices": [_choice({"content": "@@"})], **rest})
-    start, _, end = whole.partition(b'"@@"')
-    return start, end
+class _Chunks:
+    def __init__(self, active: ActiveRun, *, usage: bool) -> None:
+        self._active, self._usage = active, usage
+        self._head = {**_head(active, "chat.completion.chunk"), **({"usage": None} if usage else {})}
+        self._started = self._failed = False
+        # Made once, because there are many chunks of text.
+        self._before, _, self._after = self._chunk({"content": "@@"}).partition(b'"@@"')
+
+    def render(self, event: Event) -> bytes:
+        match event.type:
+            case "text":
+                return self._start() + self._before + json_bytes(event.data["text"]) + self._after
+            case "approval":
+                result = self._active.result
+                separator = "\n\n" if result is not None and result.text else ""
+                return self._start() + self._chunk({"content": f"{separator}{event.data['text']}"})
+            case "tool_calls":
+                return self._start() + self._chunk({"tool_calls": _numbered(event.data["tool_calls"])})
+            case "error" if self._active.failed:
+                self._failed = True
+                return sse({"error": event.data["error"], **self._active.ids})
+            case "finished":
+                return self._start() + self._end()
+            case _:
+                return b""
+
+    def _start(self) -> bytes:
+        if self._started:
+            return b""
+        self._started = True
+        return self._chunk({"role": "assistant", "content": ""}, **self._active.ids)
+
+    def _end(self) -> bytes:
+        result = self._active.result
+        assert result is not None
+        if result.finish_reason is None:
+            failure = result.failure  # an answer that could not be stored fails after its last event
+            return sse({**failure.body(), **self._active.ids}) if failure is not None and not self._failed else b""
+        # DIAL's place for attachments; clients merge the pieces of a list by their index.
+        files = _numbered(self._active.attachments)
+        delta = {"custom_content": {"attachments": files}} if files else {}
+        last = self._chunk(delta, result.finish_reason, status=result.status, **self._active.ids)
+        return last + (
+            sse({**self._head, "choices": [], "usage": usage_data(self._active.usage)}) if self._usage else b""
+        )
+
+    def _chunk(self, delta: Mapping[str, Any], reason: str | None = None, **more: Any) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return sse({**self._head, "choices": [choice], **more})
 
 
-def _chunk(event: Event, head: Mapping[str, Any], rest: Mapping[str, Any], active: ActiveRun) -> bytes:
-    if event.type == "error":
-        return sse({"error": event.data["error"], **_ids(active)})
-    if event.type == "approval":
-        before = "\n\n" if active.result is not None and active.result.text else ""
-        return sse({**head, "choices": [_choice({"content": f"{before}{event.data['text']}"})], **rest})
-    calls = [{"index": number, **call} for number, call in enumerate(event.data["tool_calls"])]
-    return sse({**head, "choices": [_choice({"tool_calls": calls})], **rest})
-
-
-def _last(active: ActiveRun, head: Mapping[str, Any], rest: Mapping[str, Any], *, usage: bool, told: bool) -> bytes:
-    result = active.result
-    assert result is not None
-    if result.finish_reason is None:
-        failure = result.failure  # that the answer could not be kept shows after its last event
-        return sse({**failure.body(), **_ids(active)}) if failure is not None and not told else b""
-    ended = {"status": result.status, **_ids(active)}
-    last = sse({**head, "choices": [_choice(_attached(active), result.finish_reason)], **rest, **ended})
-    return last + (sse({**head, "choices": [], "usage": usage_of(active)}) if usage else b"")
-
-
-def _attached(active: ActiveRun) -> dict[str, Any]:
-    # DIAL's place for them; its index is what clients fold the pieces of a list by.
-    attachments = [{"index": number, **item} for number, item in enumerate(active.attachments)]
-    return {"custom_content": {"attachments": attachments}} if attachments else {}
-
-
-def _choice(delta: Mapping[str, Any], reason: str | None = None) -> dict[str, Any]:
-    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+def _numbered(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{"index": number, **item} for number, item in enumerate(items)]
 
 
 def _head(active: ActiveRun, kind: str) -> dict[str, Any]:
     number = active.run.run_id.removeprefix("run_")
     return {"id": f"chatcmpl-{number}", "object": kind, "created": int(active.run.started_at), "model": active.model}
-
-
-def _ids(active: ActiveRun) -> dict[str, Any]:
-    return {"session_id": active.session_id, "run_id": active.run.run_id, "trace_id": active.run.trace_id}
-
-
-async def _resumed(first: asyncio.Future[bytes], parts: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    async with aclosing(parts):
-        try:
-            yield await first
-        finally:
-            if not first.done():
-                first.cancel()
-                await asyncio.wait({first})
-        async for part in parts:
-            yield part

@@ -25,7 +25,7 @@ from task.tools.dial_urls import file_url, in_reach
 Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
 USER_DATA: Purpose = "user_data"
 SECONDS = 60.0
-MOST_LISTED = 10_000
+MAX_LISTED = 10_000
 UNKNOWN_TYPE = "application/octet-stream"
 _SENT = re.compile(r"^[0-9a-f]{16}(?:-(assistants|batch|fine-tune|vision|evals))?_(?=.)")  # before what was sent
 _UNFIT = re.compile(r"[\x00-\x1f\x7f/\\{}?#%]+")
@@ -111,7 +111,7 @@ class FileShelf:
     async def list(self, caller: ApiCaller) -> list[StoredFile]:
         """The files in the caller's folder, the newest first, at most 10,000."""
         folder, items, token = await self._folder(caller), list[dict[str, Any]](), ""
-        while len(items) < MOST_LISTED:
+        while len(items) < MAX_LISTED:
             path = f"/v1/metadata/{folder}?limit=1000" + (f"&token={quote(token, safe='')}" if token else "")
             try:
                 told = orjson.loads(await self._call(caller, "GET", path, missing="none"))

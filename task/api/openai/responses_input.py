@@ -6,10 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
-from task.api.edge.values import Filled, Json, Text, TextOr, Tokens, check_names
+from task.api.edge.schemas import Filled, Json, RequestModel, Text, TextOr, Tokens, unique_names
 from task.api.openai.schemas import (
     AssistantMessage,
-    Body,
     CallBody,
     CalledFunction,
     ChatMessage,
@@ -20,7 +19,7 @@ from task.api.openai.schemas import (
     Label,
     Mode,
     Name,
-    Open,
+    OpenRequest,
     Part,
     RefusalPart,
     SystemMessage,
@@ -34,12 +33,12 @@ UNREAD = "[A picture or a file stands here; of a tool's result only the text is 
 PASSED_ON = ("parallel_tool_calls", "user", "service_tier", "prompt_cache_key", "safety_identifier")
 
 
-class InputText(Body):
+class InputText(RequestModel):
     type: Literal["input_text", "output_text"]
     text: Text
 
 
-class InputImage(Body):
+class InputImage(RequestModel):
     """A picture by its address, or a file of ours."""
 
     type: Literal["input_image"]
@@ -48,7 +47,7 @@ class InputImage(Body):
     detail: Text | None = None
 
 
-class InputFile(Body):
+class InputFile(RequestModel):
     type: Literal["input_file"]
     file_id: Text | None = None
     file_data: Text | None = None
@@ -59,7 +58,7 @@ InputPart = Annotated[InputText | InputImage | InputFile, Field(discriminator="t
 MessagePart = Annotated[InputText | RefusalPart | InputImage | InputFile, Field(discriminator="type")]
 
 
-class InputMessage(Body):
+class InputMessage(RequestModel):
     """A message; `type` may be left out."""
 
     type: Literal["message"] = "message"
@@ -67,14 +66,14 @@ class InputMessage(Body):
     content: TextOr[Annotated[list[MessagePart], Field(min_length=1)]]
 
 
-class InputCall(Body):
+class InputCall(RequestModel):
     type: Literal["function_call"]
     call_id: Filled
     name: Filled
     arguments: Text
 
 
-class InputResult(Body):
+class InputResult(RequestModel):
     type: Literal["function_call_output"]
     call_id: Filled
     output: TextOr[list[InputPart]]
@@ -97,7 +96,7 @@ InputItem = Annotated[
 ]
 
 
-class ResponseFunction(Body):
+class ResponseFunction(RequestModel):
     type: Literal["function"]
     name: Name
     description: Text | None = None
@@ -105,24 +104,24 @@ class ResponseFunction(Body):
     strict: bool | None = None
 
 
-def _told_apart(tools: list[ResponseFunction]) -> list[ResponseFunction]:
-    check_names([tool.name for tool in tools])
+def _unique(tools: list[ResponseFunction]) -> list[ResponseFunction]:
+    unique_names([tool.name for tool in tools])
     return tools
 
 
-class NamedResponseTool(Body):
+class NamedResponseTool(RequestModel):
     type: Literal["function"]
     name: Text
 
 
-class Reasoning(Body):
-    """`summary` has no effect: the model's thoughts are not told."""
+class Reasoning(RequestModel):
+    """`summary` has no effect: the model's reasoning is not part of a response."""
 
     effort: Text | None = None
     summary: Text | None = None
 
 
-class TextFormat(Body):
+class TextFormat(RequestModel):
     """`text`, `json_object`, or `json_schema` with `name` and `schema`."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -132,7 +131,7 @@ class TextFormat(Body):
     strict: bool | None = None
 
 
-class TextConfig(Body):
+class TextConfig(RequestModel):
     format: TextFormat | None = None
     verbosity: Text | None = None
 
@@ -142,10 +141,10 @@ Metadata = Annotated[
 ]
 
 
-class ResponseRequest(Open):
-    """`POST /v1/responses`. `previous_response_id` goes on with the conversation that ended with that response; with
-    `store: false` the response can be neither fetched nor gone on with. `conversation`, `prompt` and `background` are
-    not offered."""
+class ResponseRequest(OpenRequest):
+    """`POST /v1/responses`. `previous_response_id` continues the conversation that ended with that response; with
+    `store: false` the response cannot be fetched or continued. `conversation`, `prompt` and `background` are not
+    supported."""
 
     model: str | None = Field(default=None, max_length=200)
     input: TextOr[Annotated[list[InputItem], Field(min_length=1)]]
@@ -167,7 +166,7 @@ class ResponseRequest(Open):
     prompt: None = None
     reasoning: Reasoning | None = None
     text: TextConfig | None = None
-    tools: Annotated[list[ResponseFunction], Field(max_length=128), AfterValidator(_told_apart)] | None = None
+    tools: Annotated[list[ResponseFunction], Field(max_length=128), AfterValidator(_unique)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
     experiment: Label | None = None
     permission_mode: Mode = "default"
@@ -179,7 +178,7 @@ class ResponseRequest(Open):
 
 
 def response_format_of(body: ResponseRequest) -> dict[str, Any] | None:
-    """The format of the answer in chat completions' words.
+    """The format of the answer as chat completions name it.
 
     Raises:
         InvalidRequest: a JSON schema without a name or without the schema.
@@ -234,8 +233,8 @@ def messages_of(body: ResponseRequest) -> list[ChatMessage]:
 
 def _message(item: InputMessage | InputResult) -> ChatMessage:
     if isinstance(item, InputResult):
-        told = item.output if isinstance(item.output, str) else "\n".join(map(_told, item.output))
-        return ToolMessage(role="tool", content=told, tool_call_id=item.call_id)
+        text = item.output if isinstance(item.output, str) else "\n".join(map(_result_text, item.output))
+        return ToolMessage(role="tool", content=text, tool_call_id=item.call_id)
     if item.role == "user":
         content = item.content if isinstance(item.content, str) else [_part(part) for part in item.content]
         return UserMessage(role="user", content=content)
@@ -268,5 +267,5 @@ def _texts(parts: list[MessagePart]) -> list[str]:
     return [part.text for part in parts if isinstance(part, InputText | RefusalPart)]
 
 
-def _told(part: InputPart) -> str:
+def _result_text(part: InputPart) -> str:
     return part.text if isinstance(part, InputText) else UNREAD

@@ -7,10 +7,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
+from urllib.parse import unquote
 
 from task.api.edge.rendering import sse
-from task.api.openai.citations import citations
-from task.api.openai.completions import content_of, usage_of
+from task.api.edge.schemas import usage_data
+from task.api.openai.files import file_id_of
 from task.api.platform.run_request import RunOptions
 from task.api.platform.runner import ActiveRun, Runner
 from task.store.records import Event, Run
@@ -20,8 +21,8 @@ _CANCELLED, _FAILED = "cancelled", frozenset({"failed", "interrupted"})
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
-    """What a run has said: `text` with the question it ended with, `calls` that are the client's to make, and files.
+class ResponseContent:
+    """What a run has content: `text` with the question it ended with, `calls` that are the client's to make, and files.
 
     `usage` is counted in chat completions' names, None until the run has ended; `error` is OpenAI's; `finish_reason`
     is chat completions' word for the end, None where it is told as an error.
@@ -53,28 +54,29 @@ class Spoken:
         return "incomplete" if self.incomplete is not None else "completed"
 
 
-def spoken(active: ActiveRun) -> Spoken:
-    """What a run of this process has said, which has ended."""
+def content_of(active: ActiveRun) -> ResponseContent:
+    """The content of a run of this process that has ended."""
     result = active.result
     assert result is not None
     failure = result.failure.body()["error"] if result.failure is not None else None
-    return Spoken(
-        replace(active.run, status=result.status), active.ask.options, active.session_id, content_of(active),
-        [call.as_dict() for call in result.calls], active.attachments, usage_of(active), failure, result.finish_reason,
+    return ResponseContent(
+        replace(active.run, status=result.status), active.ask.options, active.session_id, active.text,
+        [call.as_dict() for call in result.calls], active.attachments, usage_data(active.usage), failure,
+        result.finish_reason,
     )  # fmt: skip
 
 
-def response_body(said: Spoken) -> dict[str, Any]:
+def response_body(content: ResponseContent) -> dict[str, Any]:
     """The response as far as it has come."""
-    output = [_message(said.run, said.text, citations(said.attachments, said.text))] if said.text else []
-    output += [_call(call) for call in said.calls]
+    output = [_message(content.run, content.text, citations(content.attachments, content.text))] if content.text else []
+    output += [_call(call) for call in content.calls]
     return {
-        **_head(said),
-        "error": _error(said),
-        "incomplete_details": {"reason": said.incomplete} if said.incomplete is not None else None,
+        **_head(content),
+        "error": _error(content),
+        "incomplete_details": {"reason": content.incomplete} if content.incomplete is not None else None,
         "output": output,
-        "attachments": list(said.attachments),
-        "usage": _usage(said.usage) if said.usage is not None else None,
+        "attachments": list(content.attachments),
+        "usage": _usage(content.usage) if content.usage is not None else None,
     }
 
 
@@ -83,7 +85,7 @@ async def response_events(runner: Runner, active: ActiveRun) -> AsyncGenerator[b
     stream = _Stream(active)
     async with aclosing(runner.events(active.run.owner, active.run.run_id)) as events:
         async for event in events:
-            if part := stream.told(event):
+            if part := stream.render(event):
                 yield part
 
 
@@ -91,35 +93,35 @@ class _Stream:
     def __init__(self, active: ActiveRun) -> None:
         self._active, self._run = active, active.run
         self._numbers = count()
-        self._begun = self._message_open = False
+        self._started = self._message_open = False
         self._text: list[str] = []
         self._attachments: list[Mapping[str, str]] = []
         self._items = 0
 
-    def told(self, event: Event) -> bytes:
+    def render(self, event: Event) -> bytes:
         match event.type:
             case "text":
-                return self._begin() + self._delta(event.data["text"])
+                return self._start() + self._delta(event.data["text"])
             case "approval":
-                return self._begin() + self._delta(("\n\n" if self._text else "") + event.data["text"])
+                return self._start() + self._delta(("\n\n" if self._text else "") + event.data["text"])
             case "attachment" if event.data["stage"] is None:
                 self._attachments.append(event.data["attachment"])
                 return b""
             case "tool_calls":
-                return self._begin() + self._close_message() + self._calls(event.data["tool_calls"])
+                return self._start() + self._close_message() + self._calls(event.data["tool_calls"])
             case "finished":
-                return self._begin() + self._close_message() + self._end()
+                return self._start() + self._close_message() + self._end()
             case _:
                 return b""
 
     def _event(self, kind: str, **data: Any) -> bytes:
         return sse({"type": kind, "sequence_number": next(self._numbers), **data}, event=kind)
 
-    def _begin(self) -> bytes:
-        if self._begun:
+    def _start(self) -> bytes:
+        if self._started:
             return b""
-        self._begun = True
-        head = response_body(Spoken(self._run, self._active.ask.options, self._active.session_id))
+        self._started = True
+        head = response_body(ResponseContent(self._run, self._active.ask.options, self._active.session_id))
         return self._event("response.created", response=head) + self._event("response.in_progress", response=head)
 
     def _delta(self, text: str) -> bytes:
@@ -166,7 +168,7 @@ class _Stream:
         return parts
 
     def _end(self) -> bytes:
-        body = response_body(spoken(self._active))
+        body = response_body(content_of(self._active))
         kind = "incomplete" if body["status"] == _CANCELLED else body["status"]
         return self._event(f"response.{kind}", response=body)
 
@@ -174,13 +176,13 @@ class _Stream:
         return {"item_id": _message_id(self._run), "output_index": self._items, "content_index": 0}
 
 
-def _head(said: Spoken) -> dict[str, Any]:
-    options, run = said.options, said.run
+def _head(content: ResponseContent) -> dict[str, Any]:
+    options, run = content.options, content.run
     return {
         "id": response_id(run.run_id),
         "object": "response",
         "created_at": int(run.started_at),
-        "status": said.status,
+        "status": content.status,
         "model": options.model,
         "instructions": options.prompt,
         "previous_response_id": options.previous,
@@ -195,7 +197,7 @@ def _head(said: Spoken) -> dict[str, Any]:
         "reasoning": {"effort": options.model_options.reasoning_effort, "summary": None},
         "background": False,
         "metadata": dict(options.metadata),
-        "session_id": said.session_id,
+        "session_id": content.session_id,
         "run_id": run.run_id,
         "trace_id": run.trace_id,
     }
@@ -203,8 +205,8 @@ def _head(said: Spoken) -> dict[str, Any]:
 
 def _format(extra: Mapping[str, Any]) -> dict[str, Any]:
     wanted: dict[str, Any] = extra.get("response_format") or {"type": "text"}
-    told: dict[str, Any] = {"format": {"type": wanted["type"], **wanted.get("json_schema", {})}}
-    return told | ({"verbosity": extra["verbosity"]} if "verbosity" in extra else {})
+    settings: dict[str, Any] = {"format": {"type": wanted["type"], **wanted.get("json_schema", {})}}
+    return settings | ({"verbosity": extra["verbosity"]} if "verbosity" in extra else {})
 
 
 def _choice(options: RunOptions) -> Any:
@@ -213,11 +215,11 @@ def _choice(options: RunOptions) -> Any:
     return {"type": "function", "name": options.choice["function"]["name"]}
 
 
-def _error(said: Spoken) -> dict[str, Any] | None:
-    if said.status != "failed":
+def _error(content: ResponseContent) -> dict[str, Any] | None:
+    if content.status != "failed":
         return None
-    told = said.error or {"message": said.run.error or "The answer was broken off."}
-    return {"code": told.get("code") or "server_error", "message": told["message"]}
+    error = content.error or {"message": content.run.error or "The answer was broken off."}
+    return {"code": error.get("code") or "server_error", "message": error["message"]}
 
 
 def _usage(counted: Mapping[str, Any]) -> dict[str, Any]:
@@ -262,3 +264,30 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
         "name": function["name"],
         "arguments": function["arguments"],
     }
+
+
+def citations(attachments: Sequence[Mapping[str, str]], text: str) -> list[dict[str, Any]]:
+    """What an answer carries beside its text as the annotations that OpenAI's clients read.
+
+    There is one for each attachment that is a file at `/v1/files` or has an address; others have no kind of their own.
+
+    Positions are those of the address in the text, or the text's end.
+    """
+    places = [(item, item.get("url") or item.get("reference_url") or "") for item in attachments]
+    files = [place.partition("#")[0] for _, place in places if place.startswith("files/")]
+    pages = [(item.get("title"), place) for item, place in places if place.startswith(("http://", "https://"))]
+    return [
+        *(_file_citation(url, number) for number, url in enumerate(files)),
+        *(_page_citation(title or url, url, text) for title, url in pages),
+    ]
+
+
+def _file_citation(url: str, number: int) -> dict[str, Any]:
+    name = unquote(url.rpartition("/")[2])
+    return {"type": "file_citation", "file_id": file_id_of(url), "filename": name, "index": number}
+
+
+def _page_citation(title: str, url: str, text: str) -> dict[str, Any]:
+    start, _, rest = text.partition(url)
+    end = len(text) - len(rest)
+    return {"type": "url_citation", "url": url, "title": title, "start_index": len(start), "end_index": end}

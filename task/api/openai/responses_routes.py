@@ -3,115 +3,104 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
-from starlette.responses import Response
+from fastapi import Query, Request
 
+from task.api.edge.failures import failures
 from task.api.edge.identity import ApiCaller
-from task.api.edge.rendering import json_response
-from task.api.openai.completions import NOBODY, broken, failed
-from task.api.openai.documents import failures
-from task.api.openai.documents_responses import ItemList, ResponseBody, ResponseDeleted
 from task.api.openai.incoming import IncomingMessages
 from task.api.openai.responses_input import ResponseRequest, messages_of, options_of
-from task.api.openai.responses_items import Order, input_items, page_of_items
-from task.api.openai.responses_output import response_body, response_events, spoken
-from task.api.openai.responses_stored import DOOR, StoredResponse, previous_response, stored_response, take_back
-from task.api.openai.schemas import Ours
+from task.api.openai.responses_output import content_of, response_body, response_events
+from task.api.openai.responses_schemas import ItemList, ResponseBody, ResponseDeleted
+from task.api.openai.responses_stored import (
+    DOOR,
+    Order,
+    StoredResponse,
+    delete_stored,
+    input_items,
+    page_of_items,
+    previous_response,
+    stored_response,
+)
 from task.api.platform.idempotency import given_before
 from task.api.platform.replying import decided_before
 from task.api.platform.run_request import RunOptions, RunRequest
-from task.api.service import Service
+from task.api.service import CurrentCaller, CurrentService, CurrentStore, Service, router
 from task.errors import InvalidRequest
 from task.store.records import Session
 from task.store.store import Store
 
 STREAM = {"text/event-stream": {}}
 
-
-def responses_routes(service: Service) -> APIRouter:
-    routes = service.routes("OpenAI", "/v1")
-
-    @routes.post(
-        "/responses", response_model=None,
-        responses={200: {"model": ResponseBody, "content": STREAM}, **failures(400, 404, 409, 413, 415)},
-    )  # fmt: skip
-    async def create_response(body: ResponseRequest, request: Request) -> Response:
-        """Answer an input, alone or after an earlier response; with `stream` as server-sent events."""
-        caller = await service.caller(request)
-        received = await service.reader.read(caller, messages_of(body))
-        active = await service.started(await _ask(service, caller, body, received))
-        if body.stream:
-            return await service.answers.opened(active, response_events(service.runner, active))
-        if not await service.answers.ended(active, request):
-            return Response(status_code=NOBODY)
-        if broken(active):
-            return failed(active)
-        return json_response(response_body(spoken(active)))
-
-    _stored_routes(routes, service)
-    return routes
+routes = router("OpenAI", "/v1")
 
 
-def _stored_routes(routes: APIRouter, service: Service) -> None:
-    @routes.get(
-        "/responses/{response_id}", response_model=None, responses={200: {"model": ResponseBody}, **failures(404)}
-    )
-    async def get_response(response_id: str, request: Request, stream: bool = False) -> Response:
-        """A response that was given before, unless it was not to be stored; never as a stream."""
-        if stream:
-            raise InvalidRequest("A stored response is given whole; its run's events are at /runs/{id}/events.")
-        caller, store = await service.caller(request), await service.store()
-        return json_response(response_body((await stored_response(store, caller.owner, response_id)).spoken()))
+@routes.post(
+    "/responses",
+    response_model=ResponseBody,
+    responses={200: {"content": STREAM}, **failures(400, 404, 409, 413, 415)},
+)
+async def create_response(
+    body: ResponseRequest, request: Request, service: CurrentService, caller: CurrentCaller
+) -> Any:
+    """Answer an input, alone or after an earlier response; with `stream` as server-sent events."""
+    received = await service.reader.read(caller, messages_of(body))
+    active = await service.start(await _run_request(service, caller, body, received))
+    if body.stream:
+        return await service.answers.stream(active, response_events(service.runner, active))
+    await service.answers.wait(active, request)
+    return response_body(content_of(active))
 
-    @routes.get(
-        "/responses/{response_id}/input_items", response_model=None,
-        responses={200: {"model": ItemList}, **failures(404)},
-    )  # fmt: skip
-    async def list_input_items(
-        response_id: str,
-        request: Request,
-        limit: Annotated[int, Query(ge=1, le=100)] = 20,
-        order: Order = "desc",
-        after: Annotated[str | None, Query(max_length=100)] = None,
-    ) -> Response:
-        """What the request of a response brought, the last first unless told otherwise."""
-        caller, store = await service.caller(request), await service.store()
-        items = await input_items(store, await stored_response(store, caller.owner, response_id))
-        return json_response(page_of_items(items, order, limit, after))
 
-    @routes.delete(
-        "/responses/{response_id}", response_model=None,
-        responses={200: {"model": ResponseDeleted}, **failures(404, 409)},
-    )  # fmt: skip
-    async def delete_response(response_id: str, request: Request) -> Response:
-        """Remove a response with its trace; what later responses go on with stays in their conversation."""
-        caller, store = await service.caller(request), await service.store()
-        await take_back(store, caller.owner, response_id)
-        return json_response({"id": response_id, "object": "response", "deleted": True})
+@routes.get("/responses/{response_id}", response_model=ResponseBody, responses=failures(404))
+async def get_response(response_id: str, caller: CurrentCaller, store: CurrentStore, stream: bool = False) -> Any:
+    """An earlier response, unless it was not to be stored; never as a stream."""
+    if stream:
+        raise InvalidRequest("A stored response is given whole; its run's events are at /runs/{id}/events.")
+    return response_body((await stored_response(store, caller.owner, response_id)).content())
+
+
+@routes.get("/responses/{response_id}/input_items", response_model=ItemList, responses=failures(404))
+async def list_input_items(
+    response_id: str,
+    caller: CurrentCaller,
+    store: CurrentStore,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    order: Order = "desc",
+    after: Annotated[str | None, Query(max_length=100)] = None,
+) -> Any:
+    """What the request of a response brought, the last item first unless `order` is `asc`."""
+    items = await input_items(store, await stored_response(store, caller.owner, response_id))
+    return page_of_items(items, order, limit, after)
+
+
+@routes.delete("/responses/{response_id}", response_model=ResponseDeleted, responses=failures(404, 409))
+async def delete_response(response_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
+    """Remove a response with its trace; what later responses continue stays in their conversation."""
+    await delete_stored(store, caller.owner, response_id)
+    return {"id": response_id, "object": "response", "deleted": True}
 
 
 def _options(service: Service, body: ResponseRequest, received: IncomingMessages) -> RunOptions:
-    ours = Ours(model=body.model, experiment=body.experiment, permission_mode=body.permission_mode)
-    given = options_of(body)
-    tools = [tool.model_dump(exclude_none=True, exclude={"type"}) for tool in body.tools or ()]
     choice = body.tool_choice
-    named = choice if choice is None or isinstance(choice, str) else _named(choice.name)
-    options = service.options(DOOR, ours, received, service.sampled(**given), None)
-    return replace(
-        options, tools=tuple(tools), choice=named, previous=body.previous_response_id, metadata=body.metadata or {},
-        warnings=service.warnings(body, options.model, given),
+    return service.options(
+        DOOR, body, options_of(body), received.prompt,
+        tools=tuple(tool.model_dump(exclude_none=True, exclude={"type"}) for tool in body.tools or ()),
+        choice=choice if choice is None or isinstance(choice, str) else _function_choice(choice.name),
+        previous=body.previous_response_id, metadata=body.metadata or {},
     )  # fmt: skip
 
 
-def _named(name: str) -> dict[str, object]:
+def _function_choice(name: str) -> dict[str, object]:
     return {"type": "function", "function": {"name": name}}
 
 
-async def _ask(service: Service, caller: ApiCaller, body: ResponseRequest, received: IncomingMessages) -> RunRequest:
+async def _run_request(
+    service: Service, caller: ApiCaller, body: ResponseRequest, received: IncomingMessages
+) -> RunRequest:
     """The run that the request asks for: in a new session, after the previous response, or without a session."""
-    options, store = _options(service, body, received), await service.store()
+    options, store = _options(service, body, received), await service.product.store.get()
     previous = body.previous_response_id
     found = await previous_response(store, caller.owner, previous) if previous is not None else None
     if body.store is False:

@@ -1,20 +1,23 @@
-"""Responses that were given before: found by their id, told again, gone on with, and taken back."""
+"""Stored responses: found by their id, rendered again, continued, deleted, and their input listed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from task.api.edge.failures import Refused
-from task.api.openai.responses_output import Spoken, run_id_of
+from task.api.openai.responses_output import ResponseContent, run_id_of
 from task.api.platform.run_request import RunOptions
+from task.conversation.inputs import attachment_note
+from task.conversation.messages import Attachment, Message, Role
 from task.errors import Conflict, NotFound
 from task.store.records import Event, Run
 from task.store.store import Store
 
 DOOR = "responses"
+Order = Literal["asc", "desc"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,11 @@ class StoredResponse:
 
     @property
     def end(self) -> int | None:
-        """How many messages the session had after it; None while it goes on, and when its process died."""
+        """How many messages the session had after it; None while it runs, and when its process died."""
         return self.events[-1].data.get("messages") if self.events[-1].type == "finished" else None
 
-    def spoken(self) -> Spoken:
-        return Spoken(
+    def content(self) -> ResponseContent:
+        return ResponseContent(
             self.run, self.options, self.session_id, _text(self.events),
             [call for event in self.events if event.type == "tool_calls" for call in event.data["tool_calls"]],
             [event.data["attachment"] for event in self.events if event.type == "attachment" and _of_answer(event)],
@@ -64,33 +67,72 @@ async def stored_response(store: Store, owner: str, response_id: str) -> StoredR
 
 
 async def previous_response(store: Store, owner: str, response_id: str) -> StoredResponse:
-    """The response that another one goes on with.
+    """The response that another one continues.
 
     Raises:
-        Refused: there is none, as OpenAI's API tells it.
+        Refused: there is none, in the words of OpenAI's API.
         Conflict: it is not complete yet.
     """
     try:
         found = await stored_response(store, owner, response_id)
     except NotFound:
-        told = f"There is no response {response_id!r} to go on with: it was not stored, or it was deleted."
-        raise Refused(404, told, code="previous_response_not_found", param="previous_response_id") from None
-    if not found.run.over:
-        raise Conflict(f"the response {response_id} is not complete; wait for it, or cancel its run")
+        text = f"There is no response {response_id!r} to continue: it was not stored, or it was deleted."
+        raise Refused(404, text, code="previous_response_not_found", param="previous_response_id") from None
+    _check_complete(found, response_id)
     return found
 
 
-async def take_back(store: Store, owner: str, response_id: str) -> None:
-    """Remove the response with its trace; what later responses go on with stays in their conversation.
+async def delete_stored(store: Store, owner: str, response_id: str) -> None:
+    """Remove the response with its trace; what later responses continue stays in their conversation.
 
     Raises:
         NotFound: the owner has no such response.
         Conflict: it is not complete yet.
     """
     found = await stored_response(store, owner, response_id)
+    _check_complete(found, response_id)
+    await store.sessions.remove_run(found.run, found.start, found.end)
+
+
+async def input_items(store: Store, found: StoredResponse) -> list[dict[str, Any]]:
+    """What the request brought, in its order.
+
+    Raises:
+        NotFound: the trace that says how much that was is gone.
+    """
+    if found.run.trace_id is None:
+        raise NotFound(f"the input of {found.run.run_id!r} is no longer known")
+    asked = (await store.traces.get(found.run.owner, found.run.trace_id)).asked
+    messages = (await store.sessions.get(found.run.owner, found.session_id)).messages
+    items = [item for message in messages[found.start : found.start + asked] for item in _items(message)]
+    number = found.run.run_id.removeprefix("run_")
+    return [{"id": f"in_{number}_{place}", "status": "completed", **item} for place, item in enumerate(items)]
+
+
+def page_of_items(items: Sequence[dict[str, Any]], order: Order, limit: int, after: str | None) -> dict[str, Any]:
+    """One page; `after` is the id of the last item of the page before.
+
+    Raises:
+        NotFound: there is no item `after`.
+    """
+    ordered = list(items if order == "asc" else reversed(items))
+    ids = [item["id"] for item in ordered]
+    if after is not None and after not in ids:
+        raise NotFound(f"there is no item {after!r}")
+    start = ids.index(after) + 1 if after is not None else 0
+    page = ordered[start : start + limit]
+    return {
+        "object": "list",
+        "data": page,
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+        "has_more": start + limit < len(ordered),
+    }
+
+
+def _check_complete(found: StoredResponse, response_id: str) -> None:
     if not found.run.over:
         raise Conflict(f"the response {response_id} is not complete; wait for it, or cancel its run")
-    await store.sessions.remove_run(found.run, found.start, found.end)
 
 
 async def _events(store: Store, run: Run) -> list[Event]:
@@ -104,8 +146,8 @@ async def _events(store: Store, run: Run) -> list[Event]:
 
 
 def _text(events: Sequence[Event]) -> str:
-    said = "".join(event.data["text"] for event in events if event.type == "text")
-    return "\n\n".join(filter(None, (said, *(event.data["text"] for event in events if event.type == "approval"))))
+    text = "".join(event.data["text"] for event in events if event.type == "text")
+    return "\n\n".join(filter(None, (text, *(event.data["text"] for event in events if event.type == "approval"))))
 
 
 def _of_answer(event: Event) -> bool:
@@ -114,3 +156,37 @@ def _of_answer(event: Event) -> bool:
 
 def _last(events: Sequence[Event], kind: str) -> Mapping[str, Any] | None:
     return next((event.data for event in reversed(events) if event.type == kind), None)
+
+
+def _items(message: Message) -> list[dict[str, Any]]:
+    if message.role is Role.TOOL:
+        call_id = message.tool_call_id or ""
+        return [{"type": "function_call_output", "call_id": call_id, "output": message.text()}]
+    if message.role is not Role.ASSISTANT:
+        return [{"type": "message", "role": message.role.value, "content": _parts(message)}]
+    items: list[dict[str, Any]] = []
+    if message.content:
+        part = {"type": "output_text", "text": message.text(), "annotations": []}
+        items.append({"type": "message", "role": "assistant", "content": [part]})
+    calls = [(call.id, call.name, call.function.arguments) for call in message.tool_calls]
+    return items + [
+        {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
+        for call_id, name, arguments in calls
+    ]
+
+
+def _parts(message: Message) -> list[dict[str, Any]]:
+    files = message.custom_content.attachments if message.custom_content is not None else ()
+    written = message.text().removesuffix(attachment_note(files)).rstrip()
+    parts = [{"type": "input_text", "text": written}] if written else []
+    return [*parts, *_pictures(message), *map(_file, files)]
+
+
+def _pictures(message: Message) -> list[dict[str, Any]]:
+    content = message.content if isinstance(message.content, list) else []
+    shown = [part["image_url"] for part in content if part["type"] == "image_url"]
+    return [{"type": "input_image", "image_url": item["url"], "detail": item.get("detail") or "auto"} for item in shown]
+
+
+def _file(file: Attachment) -> dict[str, Any]:
+    return {"type": "input_file", "filename": file.title, "file_url": file.url}

@@ -1,12 +1,12 @@
-"""The bodies of requests. What OpenAI's API knows and we do not is let through, and its trace says so."""
+"""The bodies of chat requests. Fields of OpenAI's API that we do not know are accepted, and the trace warns of them."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
-from task.api.edge.values import Filled, Json, Seed, Text, TextOr, Tokens, check_names
+from task.api.edge.schemas import Filled, Json, RequestModel, Seed, Text, TextOr, Tokens, unique_names
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 Mode = Literal["default", "ask", "read_only"]
@@ -15,16 +15,12 @@ SessionId = Annotated[str, Field(min_length=1, max_length=100)]
 Label = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class Body(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True)
-
-
-class TextPart(Body):
+class TextPart(RequestModel):
     type: Literal["text"]
     text: Text
 
 
-class RefusalPart(Body):
+class RefusalPart(RequestModel):
     """What the assistant said instead of an answer."""
 
     type: Literal["refusal"]
@@ -35,17 +31,17 @@ class RefusalPart(Body):
         return self.refusal
 
 
-class ImageUrl(Body):
+class ImageUrl(RequestModel):
     url: Filled
     detail: Text | None = None
 
 
-class ImagePart(Body):
+class ImagePart(RequestModel):
     type: Literal["image_url"]
     image_url: ImageUrl
 
 
-class FileContent(Body):
+class FileContent(RequestModel):
     """A file of ours by `file_id`, or a new one: `file_data` is a data URL or Base64."""
 
     file_id: Text | None = None
@@ -53,7 +49,7 @@ class FileContent(Body):
     filename: str | None = Field(default=None, max_length=255)
 
 
-class FilePart(Body):
+class FilePart(RequestModel):
     type: Literal["file"]
     file: FileContent
 
@@ -62,35 +58,35 @@ Part = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
 Parts = Annotated[list[Part], Field(min_length=1)]
 
 
-class CalledFunction(Body):
+class CalledFunction(RequestModel):
     name: Filled
     arguments: Text = "{}"
 
 
-class CallBody(Body):
+class CallBody(RequestModel):
     id: Filled
     type: Literal["function"] = "function"
     function: CalledFunction
 
 
-class SystemMessage(Body):
+class SystemMessage(RequestModel):
     role: Literal["system", "developer"]
     content: TextOr[list[TextPart]]
 
 
-class UserMessage(Body):
+class UserMessage(RequestModel):
     role: Literal["user"]
     content: TextOr[Parts]
 
 
-class AssistantMessage(Body):
+class AssistantMessage(RequestModel):
     role: Literal["assistant"]
     content: TextOr[list[Annotated[TextPart | RefusalPart, Field(discriminator="type")]]] | None = None
     refusal: Text | None = None
     tool_calls: list[CallBody] | None = None
 
 
-class ToolMessage(Body):
+class ToolMessage(RequestModel):
     role: Literal["tool"]
     content: TextOr[list[TextPart]]
     tool_call_id: Filled
@@ -99,57 +95,57 @@ class ToolMessage(Body):
 ChatMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
-class Function(Body):
+class Function(RequestModel):
     name: Name
     description: Text | None = None
     parameters: Json | None = None
     strict: bool | None = None
 
 
-class FunctionTool(Body):
+class FunctionTool(RequestModel):
     type: Literal["function"]
     function: Function
 
 
-def _told_apart(tools: list[FunctionTool]) -> list[FunctionTool]:
-    check_names([tool.function.name for tool in tools])
+def _unique(tools: list[FunctionTool]) -> list[FunctionTool]:
+    unique_names([tool.function.name for tool in tools])
     return tools
 
 
-class NamedFunction(Body):
+class NamedFunction(RequestModel):
     name: Text
 
 
-class NamedTool(Body):
+class NamedTool(RequestModel):
     type: Literal["function"]
     function: NamedFunction
 
 
-class StreamOptions(Body):
+class StreamOptions(RequestModel):
     include_usage: bool | None = None
 
 
-class Open(Body):
-    """A request that may say more than we know: what has no effect is told in its trace."""
+class OpenRequest(RequestModel):
+    """A request that may have fields we do not know: its trace warns of those without effect."""
 
     model_config = ConfigDict(extra="allow")
 
     @property
     def unknown(self) -> list[str]:
-        """Names of what the request says and we do not know; what is off or empty asks for nothing."""
+        """The names of the fields that we do not know; those that are off or empty ask for nothing."""
         return sorted(name for name, value in (self.model_extra or {}).items() if value)
 
 
-class Sampling(Open):
-    """What both chat endpoints know of sampling. A `max_tokens` above 4096 is let through with a warning."""
+class Sampling(OpenRequest):
+    """The sampling of both chat endpoints. A `max_tokens` above 4096 is accepted with a warning."""
 
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
     max_tokens: Tokens | None = None
 
 
-class Ours(Body):
-    """What only we know: the session to go on with, the system prompt, a label for comparisons, what tools may do."""
+class PlatformFields(RequestModel):
+    """Our own fields: the session to continue, the system prompt, a label for comparisons, what tools may do."""
 
     model: str | None = Field(default=None, max_length=200)
     session_id: SessionId | None = None
@@ -158,14 +154,14 @@ class Ours(Body):
     permission_mode: Mode = "default"
 
 
-class ChatCompletionRequest(Sampling, Ours):
+class ChatCompletionRequest(Sampling, PlatformFields):
     """`POST /v1/chat/completions`."""
 
     messages: list[ChatMessage] = Field(min_length=1)
     max_completion_tokens: Tokens | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    tools: Annotated[list[FunctionTool], Field(max_length=128), AfterValidator(_told_apart)] | None = None
+    tools: Annotated[list[FunctionTool], Field(max_length=128), AfterValidator(_unique)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     stop: TextOr[list[Text]] | None = None
     seed: Seed | None = None
@@ -181,39 +177,3 @@ class ChatCompletionRequest(Sampling, Ours):
     service_tier: Text | None = None
     prompt_cache_key: Text | None = None
     safety_identifier: Text | None = None
-
-
-class ChatRequest(Sampling, Ours):
-    """`POST /chat`."""
-
-    messages: list[ChatMessage] = Field(min_length=1)
-
-
-class RunStart(ChatCompletionRequest):
-    """`POST /runs`: a run that is followed by its events; without `session_id` it gets a session of its own."""
-
-
-class SessionStart(Body):
-    title: str = Field(default="", max_length=500)
-
-
-class SessionEnd(Body):
-    session_id: SessionId
-
-
-class SessionChange(Body):
-    title: str = Field(max_length=500)
-
-
-class SessionBranch(Body):
-    """`keep`: how many of the session's messages the branch begins with, as `/session/{id}/messages` counts them."""
-
-    keep: int = Field(ge=0)
-
-
-class ApprovalAnswer(Body):
-    """`always` also allows what the card's `grant_told` names; `arguments` replace those of the call."""
-
-    decision: Literal["approve", "always", "deny"]
-    reason: str = Field(default="", max_length=1000)
-    arguments: Json | None = None

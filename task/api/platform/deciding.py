@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from task.api.edge.identity import ApiCaller
-from task.api.openai.schemas import ApprovalAnswer
 from task.api.platform.pausing import ALWAYS
+from task.api.platform.schemas import ApprovalAnswer
 from task.api.platform.web_search import with_web_search
 from task.conversation.messages import FunctionCall, ToolCall
 from task.errors import ArgumentsError, Conflict, InvalidRequest

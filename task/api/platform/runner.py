@@ -11,12 +11,13 @@ from functools import partial
 from typing import Any
 
 from task.api.edge.failures import failure_of
-from task.api.edge.rendering import usage_data
+from task.api.edge.schemas import usage_data
 from task.api.platform.answering import Result, answer
 from task.api.platform.choice import RunChoice
 from task.api.platform.kept_turns import kept_turn
 from task.api.platform.run_request import RunRequest
 from task.errors import StoreUnavailable
+from task.llm.base import Usage
 from task.product import Product
 from task.runs.traces import TraceRecorder, TraceStart, trace_context
 from task.store.records import FINISHED, Event, Run
@@ -50,6 +51,25 @@ class ActiveRun:
     @property
     def detaches(self) -> bool:
         return self.run.session_id is not None
+
+    @property
+    def ids(self) -> dict[str, str | None]:
+        return {"session_id": self.session_id, "run_id": self.run.run_id, "trace_id": self.run.trace_id}
+
+    @property
+    def text(self) -> str:
+        """All of the answer, a question about waiting calls included."""
+        result = self.result
+        return "\n\n".join(filter(None, (result.text, result.question))) if result is not None else ""
+
+    @property
+    def usage(self) -> Usage:
+        return self.result.usage if self.result is not None else Usage()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run has ended without an answer."""
+        return self.result is not None and self.result.finish_reason is None
 
     def stop(self) -> None:
         """End the answer. One that has ended is being written, which nothing may break off."""

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import Response
 
-from task.api.edge.rendering import json_response
-from task.api.edge.values import Text
-from task.api.openai.documents import failures
-from task.api.service import Service
+from task.api.edge.failures import failures
+from task.api.edge.schemas import Text
+from task.api.service import CurrentCaller, router
 from task.api.web.markdown import Block, blocks_of
 
-MOST_TEXTS = 100
+MAX_TEXTS = 100
 
 
 class MarkdownRequest(BaseModel):
@@ -24,7 +20,7 @@ class MarkdownRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    texts: Annotated[list[Text], Field(max_length=MOST_TEXTS)]
+    texts: Annotated[list[Text], Field(max_length=MAX_TEXTS)]
 
 
 class BlockBody(BaseModel):
@@ -40,20 +36,14 @@ class MarkdownBody(BaseModel):
     texts: list[list[BlockBody]]
 
 
-def markdown_routes(service: Service) -> APIRouter:
-    routes = service.routes("Web page")
-
-    @routes.post(
-        "/markdown", response_model=None, responses={200: {"model": MarkdownBody}, **failures(400, 413, 415)}
-    )  # fmt: skip
-    async def render(body: MarkdownRequest, request: Request) -> Response:
-        """Render texts as HTML in which nothing acts: no scripts, no HTML of the text's own, no remote pictures."""
-        await service.caller(request)
-        rendered = await asyncio.to_thread(_all, body.texts)
-        return json_response({"texts": [[asdict(block) for block in blocks] for blocks in rendered]})
-
-    return routes
+routes = router("Web page")
 
 
-def _all(texts: list[str]) -> list[list[Block]]:
+@routes.post("/markdown", response_model=MarkdownBody, responses=failures(400, 413, 415))
+async def render(body: MarkdownRequest, _: CurrentCaller) -> Any:
+    """Render texts as HTML in which nothing acts: no scripts, no HTML of the text's own, no remote pictures."""
+    return {"texts": await asyncio.to_thread(_render_all, body.texts)}
+
+
+def _render_all(texts: list[str]) -> list[list[Block]]:
     return list(map(blocks_of, texts))

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what the routes say of themselves, and what no route can say."""
+"""The OpenAPI document: completed by what the routes cannot say."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
+from task.api.edge.failures import SCHEMA_REFERENCE, ErrorBody
 from task.api.edge.identity import Mode
-from task.api.openai.documents import REFERENCE, ChunkBody, ErrorBody
-from task.api.openai.documents_events import ResponseEvent, RunEvent
+from task.api.openai.completions import ChunkBody
+from task.api.openai.responses_schemas import ResponseEvent
+from task.api.platform.events import RunEvent
 
 EVENT_STREAM = "text/event-stream"
 SCHEMES = {
@@ -26,17 +28,17 @@ _NEVER_SENT = ("HTTPValidationError", "ValidationError")  # FastAPI's 422; ours 
 
 
 def describe(app: FastAPI, mode: Mode) -> None:
-    """Have the application's document tell keys, the failures that really are, and the events of streams."""
-    made = app.openapi
+    """Add keys, the failures that really occur, and the events of streams to the application's document."""
+    generate = app.openapi
 
-    def described() -> dict[str, Any]:
-        document = made()
+    def complete() -> dict[str, Any]:
+        document = generate()
         if "security" not in document:
             document["security"] = [*([{}] if mode == "open" else []), *({name: []} for name in SCHEMES)]
             _complete(document)
         return document
 
-    app.openapi = described
+    app.openapi = complete
 
 
 def _complete(document: dict[str, Any]) -> None:
@@ -46,12 +48,12 @@ def _complete(document: dict[str, Any]) -> None:
         components["schemas"].pop(name, None)
     named = (ErrorBody, *_EVENTS.values())
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "serialization") for model in named]
-    _, told = models_json_schema(models, ref_template=REFERENCE)
-    components["schemas"] = told["$defs"] | components["schemas"]
+    _, schemas = models_json_schema(models, ref_template=SCHEMA_REFERENCE)
+    components["schemas"] = schemas["$defs"] | components["schemas"]
     for path, methods in document["paths"].items():
         for operation in methods.values():
             operation["responses"].pop("422", None)
             content = operation["responses"].get("200", {}).get("content", {})
             if EVENT_STREAM in content:
-                # OpenAPI 3.1 has no word for the events of a stream.
-                content[EVENT_STREAM] = {"x-event": {"$ref": REFERENCE.format(model=_EVENTS[path].__name__)}}
+                # OpenAPI 3.1 cannot describe the events of a stream.
+                content[EVENT_STREAM] = {"x-event": {"$ref": SCHEMA_REFERENCE.format(model=_EVENTS[path].__name__)}}

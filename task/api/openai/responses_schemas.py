@@ -1,12 +1,12 @@
-"""The bodies of the Responses API, as the OpenAPI document describes them."""
+"""The bodies of the Responses API, and the events of its streams."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, RootModel
 
-from task.api.openai.documents import AttachmentBody, CachedTokens, ReasoningTokens, ResponseModel
+from task.api.edge.schemas import AttachmentBody, CachedTokens, ReasoningTokens, ResponseModel
 
 
 class FileCitation(ResponseModel):
@@ -95,7 +95,7 @@ class ReasoningSettings(ResponseModel):
 
 
 class ResponseBody(ResponseModel):
-    """OpenAI's response. In a stream every event is a ResponseEvent, the last one holds this body."""
+    """OpenAI's response. In a stream every event is a ResponseEvent; the last one holds this body."""
 
     id: str
     object: Literal["response"]
@@ -139,3 +139,75 @@ class ResponseDeleted(ResponseModel):
     id: str
     object: Literal["response"]
     deleted: bool
+
+
+class _ResponseEvent(ResponseModel):
+    sequence_number: int
+
+
+class ResponseChanged(_ResponseEvent):
+    """The response as it starts, or as it ended; the last event of a stream is one that ended."""
+
+    type: Literal[
+        "response.created", "response.in_progress", "response.completed", "response.incomplete", "response.failed"
+    ]
+    response: ResponseBody
+
+
+class ItemChanged(_ResponseEvent):
+    type: Literal["response.output_item.added", "response.output_item.done"]
+    output_index: int
+    item: OutputMessage | OutputCall
+
+
+class _ItemEvent(_ResponseEvent):
+    item_id: str
+    output_index: int
+
+
+class PartChanged(_ItemEvent):
+    type: Literal["response.content_part.added", "response.content_part.done"]
+    content_index: int
+    part: OutputPart
+
+
+class OutputText(_ItemEvent):
+    type: Literal["response.output_text.delta"]
+    content_index: int
+    delta: str
+    logprobs: list[None]
+
+
+class AnnotationAdded(_ItemEvent):
+    type: Literal["response.output_text.annotation.added"]
+    content_index: int
+    annotation_index: int
+    annotation: FileCitation | UrlCitation
+
+
+class OutputTextDone(_ItemEvent):
+    type: Literal["response.output_text.done"]
+    content_index: int
+    text: str
+    logprobs: list[None]
+
+
+class CallArguments(_ItemEvent):
+    type: Literal["response.function_call_arguments.delta"]
+    delta: str
+
+
+class CallArgumentsDone(_ItemEvent):
+    type: Literal["response.function_call_arguments.done"]
+    name: str
+    arguments: str
+
+
+_Response = (
+    ResponseChanged | ItemChanged | PartChanged | OutputText | AnnotationAdded | OutputTextDone | CallArguments
+    | CallArgumentsDone
+)  # fmt: skip
+
+
+class ResponseEvent(RootModel[Annotated[_Response, Field(discriminator="type")]]):
+    """One event of a streamed response."""

@@ -1,0 +1,110 @@
+"""What request and response bodies are made of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+import orjson
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+
+from task.llm.base import Usage
+from task.store.records import iso
+
+INTEGERS = 2**63
+T = TypeVar("T")
+
+
+class RequestModel(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class ResponseModel(BaseModel):
+    """A body that is sent: rendered from data or from the attributes of an object, and described in OpenAPI."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def unique_names(names: Sequence[str]) -> None:
+    """Raises: ValueError: two tools have the same name."""
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise ValueError(f"two tools are called {name!r}")
+
+
+def _sendable(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        raise ValueError("holds half a surrogate pair, or a number or a depth that is too large") from None
+    return value
+
+
+def _kind(value: object) -> str:
+    return "(items)" if isinstance(value, list) else "(text)"
+
+
+def _timestamp(value: object) -> object:
+    return iso(value) if isinstance(value, int | float) else value
+
+
+# A bound makes pydantic read the string as UTF-8: without one, half a surrogate pair would pass.
+Text = Annotated[str, Field(min_length=0)]
+# In brackets, because these are names of our types and not of places in a request.
+TextOr = Annotated[Annotated[Text, Tag("(text)")] | Annotated[T, Tag("(items)")], Discriminator(_kind)]
+Filled = Annotated[str, Field(min_length=1)]
+Json = Annotated[dict[str, Any], AfterValidator(_sendable)]
+Tokens = Annotated[int, Field(ge=1, lt=2**31)]
+Seed = Annotated[int, Field(ge=-INTEGERS, lt=INTEGERS)]
+Timestamp = Annotated[str, BeforeValidator(_timestamp)]  # ISO 8601 from the store's seconds
+
+
+class CachedTokens(ResponseModel):
+    cached_tokens: int
+
+
+class ReasoningTokens(ResponseModel):
+    reasoning_tokens: int
+
+
+class UsageBody(ResponseModel):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: CachedTokens
+    completion_tokens_details: ReasoningTokens
+
+
+def usage_data(usage: Usage) -> dict[str, Any]:
+    """The data of a `UsageBody`."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+
+
+class FunctionBody(ResponseModel):
+    name: str
+    arguments: str
+
+
+class ToolCallBody(ResponseModel):
+    id: str
+    type: Literal["function"]
+    function: FunctionBody
+
+
+class AttachmentBody(ResponseModel):
+    """A file or a source that belongs to an answer or a stage; `file_id` is its name at `/v1/files`."""
+
+    type: str | None = None
+    title: str | None = None
+    data: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+    reference_url: str | None = None
+    reference_type: str | None = None

@@ -1,0 +1,292 @@
+"""The bodies of the platform API: chat, sessions, traces, runs, approvals and grants."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from task.api.edge.schemas import AttachmentBody, Json, RequestModel, ResponseModel, Timestamp, ToolCallBody
+from task.api.openai.schemas import ChatCompletionRequest, ChatMessage, PlatformFields, Sampling, SessionId
+from task.store.records import ApprovalStatus, RunStatus
+
+SessionStatus = Literal["active", "completed"]
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+class ChatRequest(Sampling, PlatformFields):
+    """`POST /chat`."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+
+
+class RunStart(ChatCompletionRequest):
+    """`POST /runs`: a run that is followed by its events; without `session_id` it gets a session of its own."""
+
+
+class SessionStart(RequestModel):
+    title: str = Field(default="", max_length=500)
+
+
+class SessionEnd(RequestModel):
+    session_id: SessionId
+
+
+class SessionChange(RequestModel):
+    title: str = Field(max_length=500)
+
+
+class SessionBranch(RequestModel):
+    """`keep`: how many of the session's messages the branch begins with, as `/session/{id}/messages` counts them."""
+
+    keep: int = Field(ge=0)
+
+
+class ApprovalAnswer(RequestModel):
+    """`always` also allows what the card's `grant_told` names; `arguments` replace those of the call."""
+
+    decision: Literal["approve", "always", "deny"]
+    reason: str = Field(default="", max_length=1000)
+    arguments: Json | None = None
+
+
+class TracedCallBody(ResponseModel):
+    """`result` is cut at 200 characters; the whole one is at `full_result`."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    result: str
+    full_result_length: int
+    full_result: str
+    duration_ms: float
+    timestamp: str
+    failed: bool
+
+
+class TokensBody(ResponseModel):
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int
+
+
+class AskedCallBody(ResponseModel):
+    """`arguments` are JSON text, None where contents are not kept."""
+
+    id: str
+    name: str
+    arguments: str | None
+
+
+class TurnBody(ResponseModel):
+    """`size` counts characters; `duration_ms` is what the model or the tool took, before `timestamp`."""
+
+    role: str
+    content: Any
+    timestamp: str
+    size: int
+    tool_calls: list[AskedCallBody] | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    duration_ms: float | None = None
+    usage: TokensBody | None = None
+
+
+class DecisionBody(ResponseModel):
+    """What was decided about a call, by which rule, grant or person; `card` is what a person was shown."""
+
+    call_id: str
+    tool: str
+    verdict: Literal["allowed", "denied", "deferred"]
+    reason: str
+    by: str
+    card: dict[str, Any] | None
+    timestamp: str
+
+
+class TraceRow(ResponseModel):
+    trace_id: str
+    started_at: str
+    completed_at: str | None
+    duration_ms: float | None
+    status: str
+    model: str
+    door: str
+    session_id: str | None
+    run_id: str | None
+    experiment: str | None
+    total_tokens: int
+    cost: float | None
+    error: str | None
+
+
+class TraceBody(TraceRow):
+    turns: list[TurnBody]
+    tool_calls: list[TracedCallBody]
+    config: dict[str, Any]
+    usage: dict[str, TokensBody]
+    limits: list[str]
+    warnings: list[str]
+    decisions: list[DecisionBody]
+    history: int
+    asked: int
+    content: bool
+
+
+class TraceList(ResponseModel):
+    traces: list[TraceBody]
+    count: int
+    cursor: str | None
+
+
+class ResultBody(ResponseModel):
+    result: str
+
+
+class ChatBody(ResponseModel):
+    response: str
+    attachments: list[AttachmentBody]
+    status: RunStatus
+    session_id: str
+    trace: TraceBody
+    run_id: str
+
+
+class SessionStarted(ResponseModel):
+    session_id: str
+    started_at: Timestamp
+
+
+class SessionEnded(ResponseModel):
+    session_id: str
+    message_count: int
+    ended_at: Timestamp
+
+
+class SaidBody(ResponseModel):
+    role: str
+    content: Any
+
+
+class SessionBody(ResponseModel):
+    session_id: str
+    started_at: Timestamp
+    ended_at: Timestamp | None = Field(default=None, exclude_if=_is_none)
+    status: SessionStatus
+    messages: list[SaidBody] = Field(validation_alias="visible_messages")
+    traces: list[str]
+    title: str
+    parent: str | None
+
+
+class SessionRow(ResponseModel):
+    session_id: str
+    title: str
+    status: SessionStatus
+    started_at: Timestamp
+    updated_at: Timestamp
+    ended_at: Timestamp | None
+    parent: str | None
+
+
+class SessionList(ResponseModel):
+    sessions: list[SessionRow]
+    count: int
+    cursor: str | None
+
+
+class MessageBody(ResponseModel):
+    role: str
+    content: Any = None
+    tool_calls: list[ToolCallBody] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    reasoning_content: str | None = None
+    attachments: list[AttachmentBody] | None = None
+    failed: bool = False
+
+
+class MessageList(ResponseModel):
+    session_id: str
+    messages: list[MessageBody]
+
+
+class RunBody(ResponseModel):
+    run_id: str
+    session_id: str | None
+    trace_id: str | None
+    experiment: str | None
+    status: RunStatus
+    started_at: Timestamp
+    ended_at: Timestamp | None
+    error: str | None
+
+
+class RunList(ResponseModel):
+    runs: list[RunBody]
+    count: int
+    cursor: str | None
+
+
+class DecidedBody(ResponseModel):
+    """`arguments` replace those of the call; `grant` names what was allowed for longer than the call."""
+
+    allowed: bool
+    reason: str
+    arguments: dict[str, Any] | None
+    grant: str | None
+
+
+class ApprovalBody(ResponseModel):
+    approval_id: str
+    session_id: str | None
+    run_id: str | None
+    call_id: str
+    tool: str
+    arguments: dict[str, Any]
+    digest: str
+    card: dict[str, Any]
+    status: ApprovalStatus
+    asked_at: Timestamp
+    expires_at: Timestamp
+    answered_at: Timestamp | None
+    answer: DecidedBody | None
+
+
+class ApprovalList(ResponseModel):
+    approvals: list[ApprovalBody]
+    count: int
+
+
+class AnsweredBody(ResponseModel):
+    """`resumed` is the run that continues the suspended one, once all its questions are answered."""
+
+    approval: ApprovalBody
+    resumed: RunBody | None
+
+
+class GrantBody(ResponseModel):
+    grant_id: str
+    session_id: str | None
+    created_at: Timestamp
+    expires_at: Timestamp | None
+    told: str
+    scope: Literal["call", "prefix", "tool"]
+    tool: str
+    principal: str
+    conversation: str
+    expires: float
+    digest: str
+    prefix: str
+    once: bool
+    widens: bool
+    tainted: bool
+
+
+class GrantList(ResponseModel):
+    grants: list[GrantBody]
+    count: int
