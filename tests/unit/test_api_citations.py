@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from task.api.openai.responses_output import citations
 from task.api.openai.files import file_id_of
+from task.api.openai.responses_output import citations
 
 
 def test_files_and_pages_are_cited_and_content_of_their_own_is_not() -> None:
