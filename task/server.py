@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from task.api.app import HttpApi, HttpOptions
 from task.app import GeneralPurposeAgentApplication
 from task.dial.fast_chunks import BearerAsApiKey, dial_app, sdk_version
-from task.product import default_tools
+from task.product.parts import default_tools
 from task.settings import Settings
 
 DEPLOYMENT = "general-purpose-agent"

@@ -114,7 +114,7 @@ def own_tools(settings: Settings) -> list[BaseTool]:
     Raises:
         SettingsError: a tool of `AGENT_TOOL_PATHS` cannot be loaded.
     """
-    from task.product import default_tools
+    from task.product.parts import default_tools
     from task.tools.dial_files import DialFiles
     from task.tools.offload import ReadFileLinesTool, SearchInFileTool
 

@@ -12,7 +12,7 @@ from task.conversation.pruning import text_tokens
 from task.errors import SettingsError
 from task.llm.window import schema_tokens
 from task.permissions.policy import dead_rules
-from task.product import context_manager, default_tools, mcp_specs, policy_of
+from task.product.parts import context_manager, default_tools, mcp_specs, policy_of
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
 from task.tools.base import BaseTool

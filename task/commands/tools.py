@@ -74,7 +74,7 @@ async def list_with_servers(settings: Settings) -> tuple[list[ListedTool], list[
     Raises:
         SettingsError: a tool cannot be loaded, or two servers have one name.
     """
-    from task.product import mcp_specs
+    from task.product.parts import mcp_specs
     from task.tools.mcp.mcp_tool import MCPTool
     from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 
@@ -100,7 +100,7 @@ async def discover_tools(settings: Settings, taken: Collection[str]) -> Discover
     Raises:
         SettingsError: two servers have one name.
     """
-    from task.product import mcp_specs
+    from task.product.parts import mcp_specs
     from task.tools.mcp.hub import MCPHub
 
     hub = MCPHub(mcp_specs(settings))
@@ -145,7 +145,7 @@ def _listed(tool: BaseTool, source: str) -> ListedTool:
 
 
 async def _interpreter_tools(settings: Settings, url: str) -> list[MCPToolModel]:
-    from task.product import own_token
+    from task.product.parts import own_token
     from task.tools.mcp.mcp_client import MCPClient
 
     token, name = own_token(settings, url), "of the Python interpreter"

@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from task.product import own_token
+from task.product.parts import own_token
 from task.settings import Settings, load_settings
 from task.tools.mcp.mcp_client import MCPClient
 from tests.support.mcp_processes import ROOT, ServerProcess, search_server

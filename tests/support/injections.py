@@ -27,7 +27,7 @@ from task.permissions.effects import Effect, Origin
 from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grants
 from task.permissions.policy import DEFAULT_RULES, Policy
-from task.product import rule_of
+from task.product.parts import rule_of
 from task.settings.sections import RuleSettings
 from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice

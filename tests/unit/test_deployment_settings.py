@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from task.errors import SettingsError
-from task.product import default_tools
+from task.product.parts import default_tools
 from task.settings import load_settings
 
 TOOL = {"name": "translate", "description": "Translates.", "deployment": "translator", "prompt": "text"}

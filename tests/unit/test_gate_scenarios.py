@@ -9,7 +9,7 @@ import pytest
 
 from task.conversation.messages import Message, user
 from task.permissions.decisions import Allowed, CallRequest
-from task.product import default_tools
+from task.product.parts import default_tools
 from task.settings import Settings
 from task.tools.base import BaseTool
 from task.tools.mcp.mcp_client import MCPClient

@@ -9,7 +9,7 @@ import pytest
 from task.errors import SettingsError
 from task.permissions.effects import Effect
 from task.permissions.policy import DEFAULT_RULES, Policy, Rule, dead_rules
-from task.product import approval_rules_of, policy_of
+from task.product.parts import approval_rules_of, policy_of
 from task.settings import load_settings
 from tests.support.gating import CHANGES, READS, RUNS, SEARCHES, facts
 

@@ -1,0 +1,219 @@
+"""Make the parts of a product from the settings: tools, MCP servers, policy and context."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from importlib.util import find_spec
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+
+from task.approvals.answers import ApprovalRules
+from task.context.dcm_manager import ContextOptions, DCMManager
+from task.documents.pool import ReaderLimits, ReaderPool
+from task.embedding.client import Embedder, EmbedderOptions, default_folder
+from task.errors import DCMInitError, SettingsError
+from task.llm.base import ChatModel
+from task.permissions.effects import Effect
+from task.permissions.policy import DEFAULT_RULES, Policy, Rule
+from task.settings import McpServerSettings, Settings, process_environment
+from task.settings.sections import RuleSettings
+from task.tools.base import BaseTool
+from task.tools.calculator.calculator_tool import CalculatorTool
+from task.tools.declare import load_tools
+from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentSpec, DeploymentTool
+from task.tools.deployment.image_generation_tool import ImageGenerationTool
+from task.tools.dial_files import DialFiles
+from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
+from task.tools.mcp.hub import ServerSpec
+from task.tools.models import Caller
+from task.tools.offload import ReadFileLinesTool, SearchInFileTool
+from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
+from task.tools.rag.document_cache import DocumentCache
+from task.tools.rag.index_store import RedisStore
+from task.tools.rag.rag_tool import RagOptions, RagTool
+from task.tools.rag.shelf import ShelfLimits
+from task.tools.toolbox import named
+
+logger = logging.getLogger(__name__)
+
+_RAG_LIBRARIES = ("bm25s", "faiss", "langchain_text_splitters", "numpy", "sentence_transformers", "torch")
+# The embedding process gets only what fetching a model from a hub needs, and where it is kept.
+_EMBEDDER_VARIABLES = frozenset({
+    "HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE", "HF_TOKEN", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "LANG", "NO_PROXY",
+    "PATH", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "TMPDIR", "XDG_CACHE_HOME",
+})  # fmt: skip
+
+
+def default_tools(
+    settings: Settings,
+    session: aiohttp.ClientSession | None = None,
+    files: DialFiles | None = None,
+    chat_model: Callable[[str, Caller], ChatModel] | None = None,
+) -> list[BaseTool]:
+    """The tools of the settings in their stable order; with the settings alone they can be listed, not run.
+
+    Raises:
+        SettingsError: a tool of the settings cannot be loaded, or two tools have one name.
+    """
+    limits = settings.limits
+    reading = ReaderLimits(seconds=limits.reader_seconds, memory_bytes=limits.reader_bytes)
+    readers = ReaderPool(reading, processes=limits.reader_processes)
+    tools: list[BaseTool] = [
+        FileContentExtractionTool(
+            settings.dial_endpoint, files=files, max_size=limits.max_download_bytes, readers=readers
+        ),
+        *_rag_tools(settings, readers, files, chat_model),
+        CalculatorTool(),
+        *_interpreter_tools(settings, files),
+        *_deployment_tools(settings, session, files),
+        *([ReadFileLinesTool(files), SearchInFileTool(files)] if files else []),
+        *load_tools(settings.tool_paths),
+    ]
+    named(tools)
+    return tools
+
+
+def _rag_tools(
+    settings: Settings,
+    readers: ReaderPool,
+    files: DialFiles | None,
+    chat_model: Callable[[str, Caller], ChatModel] | None,
+) -> list[RagTool]:
+    rag = settings.rag
+    if not rag.enabled:
+        return []
+    if missing := [name for name in _RAG_LIBRARIES if find_spec(name) is None]:
+        logger.warning("no search in documents: install the `rag` extra (there is no %s)", ", ".join(missing))
+        return []
+    environment = {name: value for name, value in process_environment().items() if name in _EMBEDDER_VARIABLES}
+    embedding = EmbedderOptions(
+        settings.embedding_model, rag.precision, rag.threads, tuple(sorted(environment.items()))
+    )
+    options = RagOptions(
+        k=rag.k,
+        context_tokens=rag.context_tokens,
+        whole_tokens=rag.whole_tokens,
+        seconds=rag.seconds,
+        counts_with="execute_code" if settings.pyinterpreter_mcp_url else "",
+        limits=ShelfLimits(settings.limits.max_download_bytes, rag.max_chunks, rag.cache_seconds),
+    )
+    return [
+        RagTool(
+            settings.dial_endpoint,
+            rag.deployment or settings.deployment_name,
+            DocumentCache.create(rag.cache_seconds, max_bytes=rag.cache_bytes),
+            files=files,
+            readers=readers,
+            embedder=Embedder(rag.process_dir or default_folder(), embedding),
+            model=chat_model,
+            store=RedisStore(rag.store_url.get_secret_value()) if rag.store_url else None,
+            options=options,
+        )
+    ]
+
+
+def _interpreter_tools(settings: Settings, files: DialFiles | None) -> list[PythonCodeInterpreterTool]:
+    url = settings.pyinterpreter_mcp_url
+    if url is None:
+        return []
+    token, most = own_token(settings, url), settings.limits.max_upload_bytes
+    return [PythonCodeInterpreterTool(settings.dial_endpoint, url, token=token, files=files, max_bytes=most)]
+
+
+def _deployment_tools(
+    settings: Settings, session: aiohttp.ClientSession | None, files: DialFiles | None
+) -> list[DeploymentTool]:
+    endpoint, chosen, max_bytes = settings.dial_endpoint, settings.deployments, settings.limits.max_upload_bytes
+    access = DeploymentAccess(session, files, max_bytes) if session and files else DeploymentAccess()
+    tools = [DeploymentTool(endpoint, DeploymentSpec(**tool.model_dump()), access=access) for tool in chosen.tools]
+    if chosen.image == "off":
+        return tools
+    painting = ImageGenerationTool(endpoint, deployment=chosen.image, seconds=chosen.image_seconds, access=access)
+    return [painting, *tools]
+
+
+def mcp_specs(settings: Settings) -> list[ServerSpec]:
+    """The MCP servers of the settings.
+
+    Raises:
+        SettingsError: two of them have one name.
+    """
+    url = settings.ddg_mcp_url
+    search = [ServerSpec("search", url, token=own_token(settings, url))] if url else []
+    servers = [*search, *(_mcp_server(server, settings.dial_endpoint) for server in settings.mcp_servers)]
+    names = [server.name for server in servers]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise SettingsError(f"AGENT_MCP_SERVERS: there are two servers called {twice[0]!r}; rename one of them")
+    return servers
+
+
+def own_token(settings: Settings, url: str) -> str | None:
+    """The token of our own servers, unless `url` leads to somebody else's."""
+    host = urlsplit(url).hostname or ""
+    near = host == "127.0.0.1" or ("." not in host and ":" not in host)
+    return settings.mcp_token.get_secret_value() if settings.mcp_token and near else None
+
+
+def _mcp_server(server: McpServerSettings, dial_endpoint: str) -> ServerSpec:
+    toolset = server.url.removeprefix("toolset:") if server.url.startswith("toolset:") else None
+    return ServerSpec(
+        server.name,
+        f"{dial_endpoint}/v1/toolset/{quote(toolset)}/mcp" if toolset else server.url,
+        server.token.get_secret_value() if server.token else None,
+        server.headers,
+        frozenset(server.tools) if server.tools is not None else None,
+        server.forward_key or toolset is not None,
+        server.seconds,
+    )
+
+
+def approval_rules_of(settings: Settings) -> ApprovalRules:
+    """The policy of the settings, and how long questions and grants last."""
+    chosen = settings.permissions
+    return ApprovalRules(
+        policy_of(settings), open_seconds=chosen.open_minutes * 60, grant_seconds=chosen.grant_hours * 3600
+    )
+
+
+def policy_of(settings: Settings) -> Policy:
+    """The rules of the settings, then the product's own."""
+    chosen = settings.permissions
+    rules = [rule_of(rule) for rule in chosen.rules]
+    rules += DEFAULT_RULES if chosen.default_rules else ()
+    return Policy(tuple(rules), only=frozenset(chosen.tools) if chosen.tools is not None else None)
+
+
+def rule_of(rule: RuleSettings) -> Rule:
+    """A rule of the settings as the policy's."""
+    effects = frozenset(map(Effect, rule.effects)) if rule.effects is not None else None
+    return Rule(rule.action, rule.tool, effects, rule.path, rule.command, rule.host, rule.known_url, rule.trusted)
+
+
+def context_manager(settings: Settings) -> DCMManager | None:
+    """The context that the settings name, read; None where they name none.
+
+    Raises:
+        SettingsError: the definition cannot be read, or it has no such persona.
+    """
+    chosen = settings.context
+    if chosen.definition_path is None:
+        return None
+    options = ContextOptions(
+        max_document_bytes=chosen.max_document_bytes,
+        max_prompt_bytes=chosen.max_prompt_bytes,
+        cached_documents=chosen.cached_documents,
+        allow_absolute_paths=chosen.allow_absolute_paths,
+        allow_parent_traversal=chosen.allow_parent_traversal,
+        section_pattern=chosen.section_pattern,
+    )
+    manager = DCMManager(str(chosen.definition_path), options=options)
+    try:
+        manager.initialize()
+    except DCMInitError as error:
+        raise SettingsError(f"AGENT_CONTEXT__DEFINITION_PATH: {error} Correct the path, or remove it.") from error
+    if chosen.persona and manager.get_persona(chosen.persona) is None:
+        known = ", ".join(manager.persona_ids()) or "none"
+        raise SettingsError(f"AGENT_CONTEXT__PERSONA: there is no persona {chosen.persona!r}. There are: {known}.")
+    return manager
