@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from task.conversation.messages import (
     system,
     user,
 )
-from task.conversation.pruning import Budget, TokenCounter, cut, message_tokens, shortened
+from task.conversation.pruning import Budget, cut, message_tokens, shortened
 from task.conversation.summaries import Summariser, summary
 from task.errors import ConfigError, FrameworkError
 
@@ -53,7 +53,7 @@ class MessageManager:
     """Conversation history with pruning. Source: framework reference, Message Manager.
 
     The history is pruned when it exceeds its limits. `clock` returns Unix time, `summarise` writes the summaries of the
-    strategy `summarize`, `count` estimates a message's tokens.
+    strategy `summarize`.
 
     Raises:
         ConfigError: a key is unknown or a value is out of range.
@@ -65,10 +65,9 @@ class MessageManager:
         *,
         clock: Callable[[], float] = time.time,
         summarise: Summariser | None = None,
-        count: TokenCounter = message_tokens,
     ) -> None:
         self.config = _checked(config or {})
-        self._clock, self._summarise, self._count = clock, summarise, count
+        self._clock, self._summarise = clock, summarise
         self._entries: list[_Entry] = []
         self._tokens = 0
         self.extend([restored(item) for item in self.config.default_initial_messages])
@@ -95,16 +94,16 @@ class MessageManager:
         """Add the messages of a run, in order."""
         now = self._clock()
         self._entries += [_Entry(message, now) for message in messages]
-        self._tokens += sum(map(self._count, messages))
+        self._tokens += sum(map(message_tokens, messages))
         if not self._budget.allows(len(self._entries), self._tokens):
             self.prune_history()
 
-    def conversation(self, pending: Collection[str] = ()) -> list[Message]:
-        """The history, valid for a model: every result has its call, every call but those of `pending` its result.
+    def conversation(self) -> list[Message]:
+        """The history, valid for a model: every result has its call, every call its result.
 
         A result that was added without its call gets one without arguments.
         """
-        return repaired(_with_calls([entry.message for entry in self._entries]), pending)
+        return repaired(_with_calls([entry.message for entry in self._entries]))
 
     def get_messages(
         self,
@@ -138,12 +137,12 @@ class MessageManager:
         if summarises:
             room = room.share(_AFTER_A_SUMMARY).without(1, self.config.summary_tokens)
         keep_system = preserve_system and self.config.prioritize_system_messages
-        part = cut(messages, room, keep_system=keep_system, count=self._count)
+        part = cut(messages, room, keep_system=keep_system)
         kept = list(part.kept)
         if summarises and part.dropped:
             kept = part.with_note(summary(part.dropped, self.config.summary_tokens, self._summarise))
         times = [entries[id(message)].timestamp if id(message) in entries else self._clock() for message in kept]
-        self._hold(list(map(_Entry, shortened(kept, self._budget, self._count), times)))
+        self._hold(list(map(_Entry, shortened(kept, self._budget), times)))
 
     def clear_history(self, preserve_system: bool = True) -> None:
         self._hold([entry for entry in self._entries if preserve_system and entry.message.role is Role.SYSTEM])
@@ -178,7 +177,7 @@ class MessageManager:
 
     def _hold(self, entries: list[_Entry]) -> None:
         self._entries = entries
-        self._tokens = sum(self._count(entry.message) for entry in entries)
+        self._tokens = sum(message_tokens(entry.message) for entry in entries)
 
 
 def _checked(config: Mapping[str, Any]) -> HistoryConfig:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
+
+from pydantic import TypeAdapter
 
 Scope = Literal["call", "prefix", "tool"]  # from the narrowest to the widest
 
@@ -34,23 +36,6 @@ class Grant:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Grant:
-        """The grant of `as_dict`.
-
-        Raises:
-            ValueError: the data is not a grant.
-        """
-        try:
-            if data["scope"] not in get_args(Scope):
-                raise ValueError("a grant is for a call, a prefix or a tool")
-            texts = {name: str(data[name]) for name in ("tool", "principal", "conversation", "digest", "prefix")}
-            once, widens, tainted = (data[name] is True for name in ("once", "widens", "tainted"))
-            scope, expires = cast("Scope", data["scope"]), float(data["expires"])
-            return cls(scope=scope, expires=expires, once=once, widens=widens, tainted=tainted, **texts)
-        except (KeyError, TypeError) as error:
-            raise ValueError("this is not a grant") from error
-
     def describe(self) -> str:
         """What the grant covers, for people."""
         match self.scope:
@@ -60,6 +45,9 @@ class Grant:
                 return f"{self.tool}: commands that begin with {self.prefix!r}"
             case "tool":
                 return f"every call of {self.tool}"
+
+
+_LIST = TypeAdapter(list[Grant])
 
 
 @dataclass(slots=True)
@@ -114,12 +102,12 @@ class Grants:
 
     @classmethod
     def from_list(cls, data: Iterable[Mapping[str, Any]], clock: Callable[[], float]) -> Grants:
-        """The grants of a list of `as_dict`.
+        """The grants of their `as_dict`s.
 
         Raises:
             ValueError: an item is not a grant.
         """
-        return cls(clock, [Grant.from_dict(item) for item in data])
+        return cls(clock, _LIST.validate_python(data))
 
 
 def _covers(grant: Grant, digest: str, commands: Sequence[Sequence[str]], *, tainted: bool) -> bool:

@@ -72,27 +72,6 @@ class ICERC:
         """The documented shape."""
         return asdict(self)
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ICERC:
-        """The card of `as_dict`.
-
-        Raises:
-            ValueError: the data is not a card.
-        """
-        try:
-            risk = cast("Mapping[str, Any]", data["risk_assessment"])
-            level = risk["level"]
-            if level not in ("low", "medium", "high"):
-                raise ValueError("a card's risk is low, medium or high")
-            return cls(
-                str(data["intent"]),
-                str(data["command"]),
-                str(data["expected_outcome"]),
-                RiskAssessment(level, str(risk["scope"]), str(risk["details"])),
-            )
-        except (KeyError, TypeError) as error:
-            raise ValueError("this is not a card") from error
-
     def markdown(self) -> str:
         """The card as Markdown in which nothing that the model wrote can act as Markdown."""
         risk = self.risk_assessment
