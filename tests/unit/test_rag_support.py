@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from task.tools.rag.support import is_checkable, literal, markers, nearest_words, statements, support
+from task.tools.rag.support import is_checkable, is_supported, literal, markers, nearest_words, statements
 
 SOURCE = (
     "9. Cleaning\nTake out the glass tray and wash it in “warm soapy water” or in a\n   dishwasher. Dry it well.\n"
@@ -42,7 +42,7 @@ def test_a_quote_that_is_not_there_is_not_found(quote: str) -> None:
     ],
 )
 def test_what_the_source_says_is_supported(statement: str) -> None:
-    assert support(statement, [SOURCE]).supported
+    assert is_supported(statement, [SOURCE])
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_the_source_says_is_supported(statement: str) -> None:
     ],
 )
 def test_what_the_source_does_not_say_is_not_supported(statement: str) -> None:
-    assert not support(statement, [SOURCE]).supported
+    assert not is_supported(statement, [SOURCE])
 
 
 WRAPPED = (
@@ -78,7 +78,7 @@ WRAPPED = (
     ],
 )
 def test_a_no_that_belongs_to_another_part_of_the_sentence_or_page_flags_nothing(statement: str) -> None:
-    assert support(statement, [WRAPPED]).supported
+    assert is_supported(statement, [WRAPPED])
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_no_that_belongs_to_another_part_of_the_sentence_or_page_flags_nothing
     ],
 )
 def test_a_no_that_is_left_out_or_put_in_is_noticed(statement: str) -> None:
-    assert not support(statement, [WRAPPED]).supported
+    assert not is_supported(statement, [WRAPPED])
 
 
 def test_a_citation_is_a_whole_sentence_also_over_the_end_of_a_line() -> None:

@@ -94,7 +94,7 @@ class _Arithmetic(SimpleEval):
         return self._operator(node.op)(self._eval(node.operand))
 
     def _chain(self, node: ast.BinOp) -> Number:
-        # A long sum is a deep tree that leans left: walked in a loop, it does not end in a RecursionError.
+        # A long sum is a deep tree that leans left: walking it in a loop avoids a RecursionError.
         steps: list[ast.BinOp] = []
         left: ast.expr = node
         while isinstance(left, ast.BinOp):

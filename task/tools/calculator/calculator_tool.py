@@ -42,6 +42,6 @@ class CalculatorTool(BaseTool):
 
 def _computed(expression: str) -> str:
     from task.tools.calculator.arithmetic import evaluate
-    from task.tools.calculator.presentation import shown
+    from task.tools.calculator.functions import formatted
 
-    return shown(evaluate(expression))
+    return formatted(evaluate(expression))

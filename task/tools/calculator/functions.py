@@ -1,4 +1,4 @@
-"""The calculator's operators and functions: exact where the operands are, and never unbounded."""
+"""The calculator's numbers: operators and functions, exact where the operands are and bounded, and their notation."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable
+from decimal import Decimal, Inexact, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -14,19 +15,22 @@ from task.errors import ToolError
 MAX_DIGITS = 4_000
 MAX_PLACES = 1_000
 _MAX_BITS = int(MAX_DIGITS * math.log2(10))
+_EXACT_DIGITS = 34
+_ROUNDED_DIGITS = 17
+_FLOAT_RANGE = 300
 
 Number = int | float | Fraction
 
 
 class CalculationError(ToolError):
-    """An expression that has no value; the text says why."""
+    """An expression without a value."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"Calculation error: {reason}")
 
 
 def settled(value: Any) -> Any:
-    """The value as an int where it is whole, and as a float where its fraction has grown out of hand.
+    """The value, as an int if it is whole and as a float if its fraction has too many digits.
 
     Raises:
         OverflowError: it has more than `MAX_DIGITS` digits.
@@ -171,3 +175,29 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: _numeric(getattr(math, name)) for name in _PLAIN},
 }
 CONSTANTS: dict[str, Number] = {"pi": math.pi, "e": math.e}
+
+
+def formatted(value: float | Fraction) -> str:
+    """An int in full, a terminating fraction as its exact decimal, anything else as the nearest float."""
+    if isinstance(value, Fraction):
+        return _fraction(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return str(value)
+
+
+def _fraction(value: Fraction) -> str:
+    with localcontext(prec=_EXACT_DIGITS) as context:
+        context.clear_flags()  # left by earlier calculations
+        decimal = Decimal(value.numerator) / Decimal(value.denominator)
+        if not context.flags[Inexact]:
+            return _plain(decimal)
+        context.prec = _ROUNDED_DIGITS
+        return repr(float(decimal)) if -_FLOAT_RANGE < decimal.adjusted() < _FLOAT_RANGE else _plain(+decimal)
+
+
+def _plain(decimal: Decimal) -> str:
+    if -7 <= decimal.adjusted() < _EXACT_DIGITS:
+        text = format(decimal, "f")
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return format(decimal.normalize(), "e")

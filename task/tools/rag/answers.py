@@ -11,7 +11,15 @@ from task.conversation.messages import Message, system, user
 from task.llm.accumulator import Accumulator
 from task.llm.base import ChatModel, ModelOptions, TextDelta, Usage
 from task.tools.rag.passages import Passage
-from task.tools.rag.support import is_checkable, literal, markers, nearest_words, statements, support, without_markers
+from task.tools.rag.support import (
+    is_checkable,
+    is_supported,
+    literal,
+    markers,
+    nearest_words,
+    statements,
+    without_markers,
+)
 
 NOT_FOUND = "NOT IN THE DOCUMENT"
 UNSUPPORTED = "(not supported by the document)"
@@ -92,8 +100,8 @@ def checked(text: str, passages: Sequence[Passage]) -> Answer:
     known = {passage.number: passage for passage in passages}
     pieces, cited, unsupported = [], dict[int, str](), 0
     for statement in statements(body):
-        piece, numbers, is_supported = _checked_statement(statement, known)
-        unsupported += not is_supported
+        piece, numbers, supported = _checked_statement(statement, known)
+        unsupported += not supported
         pieces.append(piece)
         for number in numbers:
             cited.setdefault(number, statement)
@@ -112,12 +120,12 @@ def _checked_statement(statement: str, known: dict[int, Passage]) -> tuple[str, 
     named = [number for number in dict.fromkeys(markers(statement)) if number in known]
     if not is_checkable(statement):
         return _renumbered(statement, named), named, True
-    if named and support(statement, [_read_text(known[number]) for number in named]).supported:
+    if named and is_supported(statement, [_read_text(known[number]) for number in named]):
         return _renumbered(statement, named), named, True
     together = "\n".join(_read_text(known[number]) for number in named)
-    if len(named) > 1 and support(statement, [together]).supported:
+    if len(named) > 1 and is_supported(statement, [together]):
         return _renumbered(statement, named), named, True
-    bearing = [number for number, passage in known.items() if support(statement, [_read_text(passage)]).supported]
+    bearing = [number for number, passage in known.items() if is_supported(statement, [_read_text(passage)])]
     if bearing:
         return _renumbered(statement, bearing[:1]), bearing[:1], True
     return _renumbered(statement, named, UNSUPPORTED), named, False

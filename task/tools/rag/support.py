@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from task.tools.rag.lexical import folded, tokens
@@ -42,15 +41,6 @@ LACKING = frozenset(_LACKING.split())
 NEGATIONS = frozenset(_NEGATIONS.split()) | LACKING
 
 
-@dataclass(frozen=True, slots=True)
-class Support:
-    """Whether the sources support a statement; `missing` are its words and numbers that they do not contain."""
-
-    supported: bool
-    coverage: float
-    missing: tuple[str, ...] = ()
-
-
 def statements(text: str) -> list[str]:
     """The text's sentences and lines, each with the markers that follow it; together they are the whole text."""
     pieces: list[str] = []
@@ -79,21 +69,19 @@ def is_checkable(statement: str) -> bool:
     return len(_content(plain)) > _FEW_WORDS or bool(_numbers(plain))
 
 
-def support(statement: str, sources: Sequence[str]) -> Support:
+def is_supported(statement: str, sources: Sequence[str]) -> bool:
     """Whether one source contains the statement's numbers and most of its content words, and denies what it denies."""
     plain = without_markers(statement)
-    found = [_supported_by(plain, source) for source in sources]
-    return max(found, key=lambda item: (item.supported, item.coverage), default=Support(False, 0.0))
+    words, numbers = _content(plain), _numbers(plain)
+    return any(_supports(source, plain, words, numbers) for source in sources)
 
 
-def _supported_by(statement: str, source: str) -> Support:
-    words, numbers = _content(statement), _numbers(statement)
-    held, stems = _numbers(source), {_stem(word) for word in tokens(source)}
-    missing_numbers = [number for number in numbers if number not in held]
-    missing = [word for word in words if _stem(word) not in stems]
-    coverage = 1 - len(missing) / len(words) if words else 1.0
-    supported = not missing_numbers and coverage >= COVERAGE and not _denied(statement, source, words)
-    return Support(supported, coverage, (*missing_numbers, *missing))
+def _supports(source: str, statement: str, words: Sequence[str], numbers: Iterable[str]) -> bool:
+    if not _numbers(source).keys() >= set(numbers):
+        return False
+    stems = {_stem(word) for word in tokens(source)}
+    contained = sum(_stem(word) in stems for word in words)
+    return contained >= COVERAGE * len(words) and not _denied(statement, source, words)
 
 
 def _denied(statement: str, source: str, words: Sequence[str]) -> bool:
