@@ -12,7 +12,7 @@ from task.local_core.callers import IDENTITY, Identity, PerRequestKey
 from task.local_core.config import Application, Deployment, Limit, Model, Upstream
 from task.local_core.core import CORE, Core, ServedModel, usable
 from task.local_core.listings import features_of
-from task.local_core.relay import ResponseHooks, Target, passed_headers, read_body, with_query
+from task.local_core.relay import ResponseHooks, Target, json_object, passed_headers, read_body, with_query
 from task.local_core.responses import Refusal
 from task.local_core.sharing import AnswerWatch, request_files
 
@@ -33,7 +33,7 @@ async def _complete(request: web.Request) -> web.StreamResponse:
     deployment = _usable(request, name, served)
     _check_limit(core, deployment, identity)
     body = await read_body(request)
-    document = _object(body)
+    document = json_object(body)
     files = _readable_files(core, document, identity)
     with core.keys.created(request, deployment.name, dict.fromkeys(files, "READ")) as key:
         hooks = _hooks(core, identity, deployment, key)
@@ -71,16 +71,6 @@ def _limit_text(limit: Limit) -> str:
     windows = (("Minute", limit.minute), ("Day", limit.day), ("Week", limit.week), ("Month", limit.month))
     used = " ".join(f"{name} limit: {allowed} / {allowed} tokens." for name, allowed in windows)
     return f"Hit token rate limit. {used}"
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        raise Refusal(400) from None
-    if not isinstance(document, dict):
-        raise Refusal(400)
-    return document
 
 
 def _readable_files(core: Core, document: dict[str, Any], identity: Identity) -> list[str]:

@@ -7,17 +7,16 @@ import mimetypes
 from collections.abc import Awaitable, Callable
 from typing import BinaryIO
 
-import orjson
 from aiohttp import web
 
 from task.local_core.callers import IDENTITY
 from task.local_core.core import CORE
 from task.local_core.file_requests import Conditions, Transfer, receive_file
 from task.local_core.metadata import ListingQuery, folder_node, item_node
-from task.local_core.relay import read_body
+from task.local_core.relay import json_object, read_body
 from task.local_core.responses import PlainResponse, Refusal, json_response
 from task.local_core.storage import StoredFile, Upload
-from task.local_core.urls import RESOURCE_TYPES, InvalidUrl, ResourceUrl, parse
+from task.local_core.urls import RESOURCE_TYPES, ResourceUrl, parse
 
 DOCUMENTS = ("conversations", "prompts")
 """Resources that are JSON objects; they are written as bodies, not as forms."""
@@ -60,8 +59,7 @@ async def _put_file(request: web.Request) -> web.Response:
 async def _put_document(request: web.Request) -> web.Response:
     resource = _new_resource(request)
     body = await read_body(request)
-    if not _is_object(body):
-        raise Refusal(400, "The request body must be a JSON object")
+    json_object(body, "The request body must be a JSON object")
     with request.app[CORE].store.upload() as upload:
         await upload.write(body)
         await upload.finish()
@@ -166,10 +164,7 @@ async def _keep(request: web.Request, resource: ResourceUrl, upload: Upload, con
 
 
 def _resource(request: web.Request, url: str) -> ResourceUrl:
-    try:
-        resource = parse(url)
-    except InvalidUrl as error:
-        raise Refusal(400, str(error)) from error
+    resource = parse(url)
     if request.app[CORE].buckets.owner_of(resource.bucket) is None:
         raise Refusal(400, f"Url has invalid bucket: {resource.url}")
     return resource
@@ -193,13 +188,6 @@ def _tail(request: web.Request, prefix: str) -> str:
 def _check_new_name(resource: ResourceUrl) -> None:
     if resource.ends_in_dot:
         raise Refusal(400, "Resource name and/or parent folders must not end with .(dot)")
-
-
-def _is_object(body: bytes) -> bool:
-    try:
-        return isinstance(orjson.loads(body), dict)
-    except orjson.JSONDecodeError:
-        return False
 
 
 def _etag_headers(stored: StoredFile) -> dict[str, str]:

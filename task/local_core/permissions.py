@@ -10,7 +10,7 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from task.local_core.callers import IDENTITY, Access, Identity, PerRequestKey
 from task.local_core.core import CORE, Core
 from task.local_core.responses import PlainResponse, Refusal, json_response
-from task.local_core.urls import InvalidUrl, canonical
+from task.local_core.urls import canonical
 
 PATH = "/v1/ops/resource/per-request-permissions"
 
@@ -48,7 +48,7 @@ async def _revoke(request: web.Request) -> web.Response:
     body = await _parsed(request, with_entries=True)
     rights = key.granted.get(body.receiver, {})
     for entry in body.entries:
-        rights.pop(_canonical(entry.url), None)
+        rights.pop(canonical(entry.url), None)
     return PlainResponse(200)
 
 
@@ -61,7 +61,7 @@ async def _list(request: web.Request) -> web.Response:
 
 
 def _checked(core: Core, identity: Identity, entry: _Entry) -> tuple[str, Access]:
-    url = _canonical(entry.url)
+    url = canonical(entry.url)
     writes = "WRITE" in entry.permissions
     allowed = core.access.may_write(identity, url) if writes else core.access.may_read(identity, url)
     if not allowed:
@@ -86,10 +86,3 @@ async def _parsed(request: web.Request, *, with_entries: bool) -> _Body:
     if with_entries and not body.entries:
         raise Refusal(400, "The list of resources is empty")
     return body
-
-
-def _canonical(url: str) -> str:
-    try:
-        return canonical(url)
-    except InvalidUrl as error:
-        raise Refusal(400, str(error)) from None

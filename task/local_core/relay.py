@@ -6,9 +6,10 @@ import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import aiohttp
+import orjson
 from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
@@ -189,3 +190,14 @@ async def read_body(request: web.Request) -> bytes:
         return await request.read()
     except (aiohttp.ClientError, ConnectionError, asyncio.IncompleteReadError, web.RequestPayloadError):
         raise Refusal(422, "Failed to receive body") from None
+
+
+def json_object(body: bytes, otherwise: str = "") -> dict[str, Any]:
+    """The JSON object in a body. Raises: Refusal 400 with the text `otherwise`."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        document = None
+    if not isinstance(document, dict):
+        raise Refusal(400, otherwise)
+    return document

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
+from task.local_core.responses import Refusal
+
 RESOURCE_TYPES = {
     "files": "FILE",
     "conversations": "CONVERSATION",
@@ -25,8 +27,11 @@ _ILLEGAL_CHARACTER = re.compile(r"[\x00-\x1f/{}]")
 _METADATA_PREFIX = "metadata/"
 
 
-class InvalidUrl(ValueError):
-    """A URL that names no resource; the text is what Core answers with 400."""
+class InvalidUrl(Refusal):
+    """A URL that names no resource; Core refuses it with 400 and this text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(400, text)
 
 
 @dataclass(frozen=True, slots=True)
