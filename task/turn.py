@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
-from task.approvals.answers import PriorDecisions
 from task.conversation.history import repaired, unanswered
 from task.conversation.links import Suspicion
 from task.conversation.messages import Attachment, Message, Role, system
@@ -20,6 +19,7 @@ from task.errors import InvalidRequest, ToolError
 from task.llm.base import ModelOptions, Usage
 from task.loop import Limits, LoopObserver, RunOutcome, ToolLoop
 from task.permissions.decisions import PermissionMode
+from task.permissions.gate import PriorDecisions
 from task.permissions.taint import ContextView
 from task.product import Product
 from task.tools.base import BaseTool
@@ -112,7 +112,8 @@ async def _looped(
     observer: LoopObserver,
 ) -> RunOutcome:
     own = request.own_names
-    gate = request.decisions.gate(product.approval_rules, request.mode)
+    rules = product.approval_rules
+    gate = request.decisions.gate(rules.policy, request.mode, rules.clock)
     gate = ClientToolsGate(gate, own) if own else gate
     toolbox = Toolbox(tools, gate, product.offloader, product.limits.tool_seconds, briefed=True)
     safe = DefangedChoice(choice, _suspicion(lambda: toolbox.view(messages), product.link_hosts))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from task.approvals.answers import DENIED, EXPIRED, ApprovalRules, PriorDecisions, lasting
 from task.approvals.questions import form_schema, question
+from task.approvals.rules import DENIED, EXPIRED, ApprovalRules
 from task.conversation.history import closed, unanswered
 from task.conversation.inputs import Incoming, decision_of
 from task.conversation.messages import Message, Role
@@ -16,6 +16,7 @@ from task.conversation.replies import Verdict
 from task.conversation.sinks import ChoiceSink, StageProcessor
 from task.conversation.state import TurnState, Waiting, waits
 from task.dial.commands import carried_out, command_of, listing, revoking_form
+from task.permissions.gate import PriorDecisions
 from task.permissions.grants import Grant, Grants
 from task.permissions.icerc import fenced, shortened
 from task.tools.toolbox import Pending
@@ -93,7 +94,7 @@ class DialApprovals:
         latest = turns[max(turns)] if turns else TurnState()
         self._references = latest.references
         self._grants = _grants(latest, rules.clock)
-        self._granted = lasting(self._grants)
+        self._granted = self._grants.lasting()
 
     async def direct_answer(self, api_key: str) -> DirectAnswer | None:
         """The answer where no model has to be asked: to a command, or to an approval that cannot be accepted."""
@@ -101,7 +102,7 @@ class DialApprovals:
         command = command_of(last.text()) if last.role is Role.USER and not last.attachments else None
         if command is not None:
             text = carried_out(command, self._grants)
-            return DirectAnswer(text, self.state((), ()), revoking_form(lasting(self._grants)))
+            return DirectAnswer(text, self.state((), ()), revoking_form(self._grants.lasting()))
         if self._foreign:
             return DirectAnswer(f"{FOREIGN} {ASK_AGAIN}")
         if self.resumed is None or not self.resumed.approves:
@@ -122,10 +123,10 @@ class DialApprovals:
 
     def show_grants(self, choice: ChoiceSink) -> None:
         """Show what is always allowed in a stage, when that has just grown."""
-        if lasting(self._grants) == self._granted:
+        if self._grants.lasting() == self._granted:
             return
         stage = StageProcessor.open_stage(choice, ALLOWED_STAGE)
-        stage.append_content(listing(lasting(self._grants)))
+        stage.append_content(listing(self._grants.lasting()))
         StageProcessor.close_stage_safely(stage)
 
     def ask(self, pending: Sequence[Pending], choice: ChoiceSink) -> DirectAnswer:
@@ -141,7 +142,7 @@ class DialApprovals:
         self, history: Sequence[Message], pending: Sequence[Pending], references: Mapping[str, str] | None = None
     ) -> TurnState | None:
         """The state to save for the turn; None where nothing is new."""
-        granted = lasting(self._grants)
+        granted = self._grants.lasting()
         if not history and granted == self._granted:
             return None
         return TurnState(

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from task.approvals.answers import lasting
 from task.permissions.grants import Grant, Grants
 from task.permissions.icerc import words
 
@@ -36,7 +35,7 @@ def command_of(text: str) -> PermissionsCommand | None:
 
 def carried_out(command: PermissionsCommand, grants: Grants) -> str:
     """Do it; the answer as Markdown."""
-    listed = lasting(grants)
+    listed = grants.lasting()
     if command.revoke is None or not listed:
         return listing(listed)
     if command.revoke > len(listed):
@@ -46,7 +45,7 @@ def carried_out(command: PermissionsCommand, grants: Grants) -> str:
         while grants.revoke(grant):
             continue
     revoked = ", ".join(words(grant.describe()) for grant in chosen)
-    return f"Revoked: {revoked}.\n\n{listing(lasting(grants))}"
+    return f"Revoked: {revoked}.\n\n{listing(grants.lasting())}"
 
 
 def listing(grants: Sequence[Grant]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
@@ -14,6 +14,7 @@ from task.permissions.decisions import (
     Decision,
     Deferred,
     Denied,
+    Gate,
     PermissionMode,
     refused_by_mode,
 )
@@ -88,6 +89,36 @@ class PolicyGate:
             prefix=prefix,
             tainted=facts.request.context.tainted,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PriorDecisions:
+    """What a person decided before a turn starts: the conversation's grants, and denied calls with their reasons.
+
+    `principal` and `conversation` say for whom and where grants hold; `denials` are by the calls' ids.
+    """
+
+    grants: Grants
+    principal: str
+    conversation: str
+    denials: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def gate(self, policy: Policy, mode: PermissionMode, clock: Callable[[], float]) -> Gate:
+        """The gate that decides the calls of the turn."""
+        gate = PolicyGate(policy, self.grants, mode, self.principal, self.conversation, clock)
+        return AnsweredGate(gate, dict(self.denials)) if self.denials else gate
+
+
+@dataclass(slots=True)
+class AnsweredGate:
+    """Lets a gate decide, except about the calls a person has denied."""
+
+    gate: Gate
+    denials: dict[str, str]
+
+    async def decide(self, request: CallRequest) -> Decision:
+        reason = self.denials.pop(request.call.id, None)  # once: later calls may have the same id
+        return Denied(reason) if reason is not None else await self.gate.decide(request)
 
 
 def digest(tool: str, arguments: Mapping[str, Any], policy: Policy) -> str:

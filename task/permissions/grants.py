@@ -93,6 +93,10 @@ class Grants:
         now = self.clock()
         return [grant for grant in self._grants if grant.expires > now]
 
+    def lasting(self) -> list[Grant]:
+        """The grants that outlive the turn in which they were given."""
+        return list(dict.fromkeys(grant for grant in self.list() if not grant.once))
+
     def revoke(self, grant: Grant) -> bool:
         """Remove a grant; False if it is not there."""
         if grant not in self._grants:

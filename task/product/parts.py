@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 import aiohttp
 
-from task.approvals.answers import ApprovalRules
+from task.approvals.rules import ApprovalRules
 from task.context.dcm_manager import ContextOptions, DCMManager
 from task.documents.pool import ReaderLimits, ReaderPool
 from task.embedding.client import Embedder, EmbedderOptions, default_folder

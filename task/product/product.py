@@ -12,8 +12,8 @@ from importlib import import_module
 
 import aiohttp
 
-from task.approvals.answers import ApprovalRules
 from task.approvals.claims import CoreClaims
+from task.approvals.rules import ApprovalRules
 from task.blocking import close_all
 from task.context.prompt import LiveContext
 from task.conversation.messages import Attachment

@@ -8,11 +8,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from task.approvals.answers import PriorDecisions
 from task.conversation.inputs import Incoming, user_message
 from task.conversation.messages import Attachment, Role
 from task.llm.scripted import ScriptedModel, says
 from task.loop import SilentObserver
+from task.permissions.gate import PriorDecisions
 from task.permissions.grants import Grants
 from task.product import Backend, Product
 from task.settings import Settings

@@ -10,9 +10,10 @@ from typing import Any
 from task.api.platform.choice import RunChoice
 from task.api.platform.kept_turns import conversation_key
 from task.api.platform.run_request import RunRequest, session_title
-from task.approvals.answers import DENIED, EXPIRED, ApprovalRules, PriorDecisions, lasting
 from task.approvals.questions import question
+from task.approvals.rules import DENIED, EXPIRED, ApprovalRules
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall
+from task.permissions.gate import PriorDecisions
 from task.permissions.grants import Grant, Grants
 from task.store.records import Approval, Run, Session
 from task.store.store import Store
@@ -41,7 +42,7 @@ class Permits:
         stored = await store.grants.list(owner, session_id) if session_id is not None else ()
         grants = Grants.from_list([item.data for item in stored], rules.clock)
         permits = cls(rules, store, owner, session_id or run.run_id, session_id, grants)
-        permits._before = lasting(grants)
+        permits._before = grants.lasting()
         for approval in ask.answered:
             permits._take(approval)
         return permits
@@ -77,7 +78,7 @@ class Permits:
 
     async def keep(self) -> None:
         """Store what has been allowed for longer than this run."""
-        for grant in lasting(self.grants):
+        for grant in self.grants.lasting():
             if grant not in self._before:
                 seconds = grant.expires - self.rules.clock()
                 data = {**grant.as_dict(), "told": grant.describe()}
