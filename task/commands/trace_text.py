@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from task.runs.compare import Parting
+from task.runs.replay import Parting
 from task.store.records import iso
 from task.store.trace_records import Trace, TracedCall, TracedTurn
 

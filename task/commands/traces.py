@@ -91,8 +91,7 @@ def replay(trace_id: TraceId, config: Config = None) -> None:
     import asyncio
 
     from task.commands.trace_text import difference
-    from task.runs.compare import parting
-    from task.runs.replay import replayed
+    from task.runs.replay import parting, replayed
 
     trace = _trace(config, trace_id)
     parted = parting(trace, asyncio.run(replayed(trace)))
@@ -108,7 +107,7 @@ def diff(
 ) -> None:
     """Show where two runs part; exit code 1 when they do."""
     from task.commands.trace_text import difference, side_by_side
-    from task.runs.compare import parting
+    from task.runs.replay import parting
 
     async def both(store: Store) -> tuple[Trace, Trace]:
         return await store.traces.get(None, one), await store.traces.get(None, other)

@@ -1,4 +1,4 @@
-"""Run a trace again, offline: the recorded model and the recorded tools, in the real loop."""
+"""Replay a trace offline, in the real loop with the recorded model and tools, and compare runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
+
+import orjson
 
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall
 from task.errors import InvalidRequest, ProviderError
@@ -25,24 +28,50 @@ SECONDS = 60.0
 ENDLESS = 100_000
 
 
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """The first turn that differs between two runs, counted from 0, and what differs in it.
+
+    `what` is "role", "content", "calls", "status", or "end" where one of them has no further turn.
+    """
+
+    turn: int
+    what: str
+    one: Any
+    other: Any
+
+
 async def replayed(trace: Trace) -> Trace:
-    """What the loop makes of the same answers of the model, decisions of the gate and results of the tools.
+    """The trace of another run of the loop, with the recorded answers, decisions and results.
 
     Raises:
-        InvalidRequest: the trace holds no texts, or its run did not come to an end by itself.
+        InvalidRequest: the trace was recorded without texts, or its run was broken off.
     """
     if not trace.content:
         raise InvalidRequest(f"{trace.trace_id} was kept without texts and cannot be replayed; see TRACE_CONTENT")
     if trace.status in ("running", "cancelled", "interrupted"):
-        raise InvalidRequest(f"{trace.trace_id} is {trace.status}: where it was broken off cannot be replayed")
+        raise InvalidRequest(f"{trace.trace_id} is {trace.status}: a run that was broken off cannot be replayed")
     asked = [_message(turn) for turn in trace.turns[: trace.asked]]
     observer = TraceObserver(trace.trace_id, TraceStart(trace.owner, trace.door, trace.model, asked=tuple(asked)))
     model = ScriptedModel(*_replies(trace), name=trace.model, keep_requests=False)
     toolbox = Toolbox(_tools(trace), _RecordedGate(trace.decisions))
     loop = ToolLoop(model, toolbox, Limits(steps=_steps(trace)), observer)
     async with asyncio.timeout(SECONDS):
-        await loop.run(asked, _Nowhere(), Caller("", _nobody))
+        await loop.run(asked, _NullChoice(), Caller("", _nobody))
     return observer.trace()
+
+
+def parting(one: Trace, other: Trace) -> Parting | None:
+    """Where the runs part, ids, times and durations aside; None when they are the same."""
+    for place, (mine, theirs) in enumerate(zip_longest(one.turns, other.turns)):
+        if mine is None or theirs is None:
+            return Parting(place, "end", mine and mine.as_dict(), theirs and theirs.as_dict())
+        for what, value in _compared(mine).items():
+            if value != (other_value := _compared(theirs)[what]):
+                return Parting(place, what, value, other_value)
+    if one.status != other.status:
+        return Parting(len(one.turns), "status", one.status, other.status)
+    return None
 
 
 async def _nobody() -> str:
@@ -55,29 +84,29 @@ def _message(turn: TracedTurn) -> Message:
 
 
 def _replies(trace: Trace) -> list[Reply]:
-    """What the model said: an answer without usage was broken off, or never came."""
+    # An answer without usage was broken off.
     answers = [turn for turn in trace.turns[trace.asked :] if turn.role == "assistant"]
-    replies = [Reply((*_said(t.content), *_called(t.tool_calls), t.usage)) for t in answers if t.usage is not None]
+    replies = [Reply((*_text(t.content), *_calls(t.tool_calls), t.usage)) for t in answers if t.usage is not None]
     broken = next((turn for turn in answers if turn.usage is None), None)
     if trace.status == "failed":
         text = broken.content if broken is not None else None
-        replies.append(Reply((*_said(text), ProviderError(trace.error or "the model failed"))))
+        replies.append(Reply((*_text(text), ProviderError(trace.error or "the model failed"))))
     return replies
 
 
-def _said(text: Any) -> tuple[TextDelta, ...]:
+def _text(text: Any) -> tuple[TextDelta, ...]:
     return (TextDelta(text),) if isinstance(text, str) and text else ()
 
 
-def _called(calls: Sequence[Any]) -> list[ToolCallDelta]:
+def _calls(calls: Sequence[Any]) -> list[ToolCallDelta]:
     return [ToolCallDelta(place, call["id"], call["name"], call["arguments"]) for place, call in enumerate(calls)]
 
 
 def _steps(trace: Trace) -> int:
-    """The steps after which the run stopped, whichever limit it was that stopped it."""
+    # The number of steps stands for whichever limit stopped the run.
     if trace.status != "limited":
         return ENDLESS
-    made = {call.call_id for call in trace.tool_calls}  # the last answer may call in vain
+    made = {call.call_id for call in trace.tool_calls}  # calls in the last answer are not made
     answers = (turn for turn in trace.turns[trace.asked :] if turn.role == "assistant")
     return sum(any(call["id"] in made for call in turn.tool_calls) for turn in answers)
 
@@ -102,7 +131,7 @@ class _RecordedTool(BaseTool):
 
     @property
     def description(self) -> str:
-        return "Answers as it was recorded."
+        return "Returns the recorded results."
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -121,17 +150,17 @@ class _RecordedGate:
         self._decisions = {decision.call_id: decision for decision in decisions}
 
     async def decide(self, request: CallRequest) -> Decision:
-        told = self._decisions.get(request.call.id)
-        if told is None or told.verdict == "allowed":
-            return Allowed(told.by if told else "")
-        if told.verdict == "denied":
-            return Denied(told.reason)
-        card = ICERC.from_dict(told.card) if told.card is not None else ICERC("", "", "")
-        return Deferred(card, "", told.reason)
+        recorded = self._decisions.get(request.call.id)
+        if recorded is None or recorded.verdict == "allowed":
+            return Allowed(recorded.by if recorded else "")
+        if recorded.verdict == "denied":
+            return Denied(recorded.reason)
+        card = ICERC.from_dict(recorded.card) if recorded.card is not None else ICERC("", "", "")
+        return Deferred(card, "", recorded.reason)
 
 
-class _Nowhere:
-    """A choice and its stages that keep nothing."""
+class _NullChoice:
+    """A choice and its stages that discard everything."""
 
     def append_content(self, content: str) -> None: ...
     def append_reasoning_content(self, content: str) -> None: ...
@@ -141,5 +170,17 @@ class _Nowhere:
     def open(self) -> None: ...
     def close(self, status: Any = None) -> None: ...
 
-    def create_stage(self, name: str | None = None) -> _Nowhere:
+    def create_stage(self, name: str | None = None) -> _NullChoice:
         return self
+
+
+def _compared(turn: TracedTurn) -> dict[str, Any]:
+    calls = [{"name": call["name"], "arguments": _arguments(call["arguments"])} for call in turn.tool_calls]
+    return {"role": turn.role, "calls": calls, "content": turn.content or ""}
+
+
+def _arguments(text: Any) -> Any:
+    try:
+        return orjson.loads(text) if isinstance(text, str) else text
+    except orjson.JSONDecodeError:
+        return text

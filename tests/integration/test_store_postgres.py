@@ -16,8 +16,7 @@ from sqlalchemy import Connection, make_url, text
 from task.conversation.messages import assistant, user
 from task.errors import Conflict, StoreUnavailable
 from task.llm.scripted import says, wants
-from task.runs.compare import parting
-from task.runs.replay import replayed
+from task.runs.replay import parting, replayed
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import PostgresDatabase
 from task.store.records import Answer

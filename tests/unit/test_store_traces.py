@@ -16,8 +16,7 @@ from task.llm.scripted import Reply, fails, says, wants
 from task.loop import Limits
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC
-from task.runs.compare import parting
-from task.runs.replay import replayed
+from task.runs.replay import parting, replayed
 from task.store.store import Store
 from task.store.trace_records import Price, cost_of
 from task.store.traces import TraceFilter
