@@ -186,7 +186,7 @@ class TraceRecorder(TraceObserver):
 async def recorded(access: StoreAccess, start: TraceStart) -> AsyncGenerator[LoopObserver]:
     """An observer for one run of a front door that can do without the store.
 
-    The trace is written soon after the block is left; nobody waits for it, and nothing fails because the database does.
+    The trace is written soon after the block is left; the block neither waits for it nor fails with the database.
     """
     store = await access.get_if_available()
     if store is None:

@@ -14,14 +14,14 @@ def _heading_pattern(text: str) -> str:
     try:
         groups = re.compile(text).groups
     except re.error as error:
-        raise ValueError(f"it is no regular expression: {error}") from None
+        raise ValueError(f"it is not a regular expression: {error}") from None
     if groups < 1:
         raise ValueError("its first group must be the section's title")
     return text
 
 
 class ModelSettings(Section):
-    """How the model is asked, unless a request says otherwise."""
+    """Options of model requests, unless a request sets others."""
 
     max_tokens: int | None = setting(None, "Tokens an answer may have; empty: the model's own.", ge=1)
     top_p: float | None = setting(None, "Nucleus sampling; empty: the model's own.", ge=0, le=1)
@@ -107,7 +107,7 @@ class ConsoleSettings(Section):
     log_file: Folder | None = setting(None, "File for the log; empty: standard error.")
     state_file: Folder | None = setting(None, "File that keeps the conversation; empty: none.")
     color_enabled: bool = setting(True, "Show colours.")
-    debug_mode: bool = setting(False, "Show what the model and the tools are told.")
+    debug_mode: bool = setting(False, "Show the requests to the model and to the tools.")
     show_timestamps: bool = setting(False, "Show when each message was written.")
     prompt_symbol: str = setting("> ", "What stands before the user's input.")
     assistant_prefix: str = setting("Assistant: ", "What stands before answers.")

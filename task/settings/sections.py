@@ -178,8 +178,8 @@ class HttpSettings(Section):
 
     mode: Literal["open", "keys", "dial"] = setting(
         "open",
-        "Who may use the HTTP API: `open` everybody on this machine, `keys` owners of keys made with "
-        "`dial-agent keys`, `dial` whoever has a key of DIAL Core, or a user's token.",
+        "Who may use the HTTP API: `open` everyone on this machine, `keys` owners of keys made with "
+        "`dial-agent keys`, `dial` callers with a key of DIAL Core or a user's token.",
     )
     ui: bool = setting(True, "Serve the web page at `/`.")
     origins: Texts = setting([], "Web origins of others that may call the HTTP API from a browser.")
@@ -187,7 +187,7 @@ class HttpSettings(Section):
     requests_per_minute: int = setting(600, "Requests of one key in a minute.", ge=1)
     body_bytes: int = setting(8 * 2**20, "Largest request body, files aside.", ge=1024)
     steps: int = setting(10, "Model requests with tools in one run of the HTTP API.", ge=1, le=1000)
-    detach_seconds: float = setting(120, "Seconds a run in a session goes on while nobody listens to it.", ge=0)
+    detach_seconds: float = setting(120, "Seconds a run in a session continues without a listener.", ge=0)
 
 
 def _commands(value: Any) -> Any:

@@ -28,7 +28,7 @@ def _http_url(text: str) -> str:
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError("the address must not hold a user name, a query or a fragment")
     if parts.port == 0:
-        raise ValueError("port 0 is nobody's address")
+        raise ValueError("port 0 is not an address")
     return text.rstrip("/")
 
 

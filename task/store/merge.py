@@ -1,4 +1,4 @@
-"""What a client sends, laid over what is stored: how much both know, and what is new."""
+"""Compare the messages a client sends with the stored ones: how many both share, and which are new."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANSWERING = (Role.ASSISTANT, Role.TOOL)
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """`kept` stored messages stay and `new` ones follow; `branched`: there are stored ones that the client has not."""
+    """`kept` stored messages stay and `new` ones follow; `branched`: the client lacks some of the stored ones."""
 
     kept: int
     new: tuple[Message, ...]
@@ -23,11 +23,11 @@ class Merged:
 
 
 def merged(stored: Sequence[Message], sent: Sequence[Message]) -> Merged:
-    """Lay `sent` over `stored` by their longest common prefix; where they part, the client is right.
+    """Match `sent` with `stored` by their longest common prefix; where they differ, the client is right.
 
-    A single message of the user, or results of the client's own tools, continue what is stored. The client may tell an
-    answer as it was read: without calls and results, with the calls of its own tools alone, as one text or as its last
-    part. Instructions at the front of either are not looked at, and those of `sent` are not in `new`.
+    A single message of the user, or results of the client's own tools, continue what is stored. The client may send an
+    answer as it received it: without calls and results, with the calls of its own tools alone, as one text or as its
+    last part. Instructions at the front of either are ignored, and those of `sent` are not in `new`.
     """
     skipped = _instructions(stored)
     old, sent = _blocks(stored[skipped:]), sent[_instructions(sent) :]
@@ -38,7 +38,7 @@ def merged(stored: Sequence[Message], sent: Sequence[Message]) -> Merged:
         known = _known(mine, theirs)
         common = _common(known, theirs)
         if common < len(theirs) and not _same(mine, theirs):
-            whole = common == len(known)  # the client has gone on where we stopped
+            whole = common == len(known)  # the client has added to our last block
             kept, taken = (kept + len(mine), taken + common) if whole else (kept, taken)
             break
         kept, taken = kept + len(mine), taken + len(theirs)
@@ -53,25 +53,20 @@ def _instructions(messages: Sequence[Message]) -> int:
     return next((n for n, message in enumerate(messages) if message.role not in INSTRUCTIONS), len(messages))
 
 
-def _blocks(messages: Sequence[Message]) -> list[Sequence[Message]]:
+def _blocks(messages: Sequence[Message]) -> list[list[Message]]:
     """One block for each message of the user, and one for all that answers it."""
-    blocks: list[Sequence[Message]] = []
-    start = 0
-    for position in range(1, len(messages) + 1):
-        ended = position == len(messages) or not _together(messages[position - 1], messages[position])
-        if ended:
-            blocks.append(messages[start:position])
-            start = position
+    blocks: list[list[Message]] = []
+    for message in messages:
+        if blocks and message.role in ANSWERING and blocks[-1][-1].role in ANSWERING:
+            blocks[-1].append(message)
+        else:
+            blocks.append([message])
     return blocks
 
 
-def _together(one: Message, other: Message) -> bool:
-    return one.role in ANSWERING and other.role in ANSWERING
-
-
 def _known(mine: Sequence[Message], theirs: Sequence[Message]) -> Sequence[Message]:
-    """Our block as a client tells it that was shown the calls of its own tools alone: what we said around ours is one
-    message with them."""
+    """Our block as a client knows it that received the calls of its own tools alone: our texts around the other calls
+    are one message with them."""
     ids = {call.id for message in theirs for call in message.tool_calls}
     if not ids or _common(mine, theirs) == min(len(mine), len(theirs)):
         return mine
@@ -83,8 +78,8 @@ def _known(mine: Sequence[Message], theirs: Sequence[Message]) -> Sequence[Messa
         calls = tuple(call for call in message.tool_calls if call.id in ids)
         if known and known[-1].role is not Role.TOOL:
             before = known.pop()
-            told = f"{before.text()} {message.text()}"
-            known.append(replace(before, content=told, tool_calls=(*before.tool_calls, *calls)))
+            text = f"{before.text()} {message.text()}"
+            known.append(replace(before, content=text, tool_calls=(*before.tool_calls, *calls)))
         elif calls or message.text():
             known.append(replace(message, tool_calls=calls))
     return known
@@ -110,7 +105,7 @@ def _equal(one: Message, other: Message) -> bool:
 
 
 def _call(call: ToolCall) -> tuple[str, str, object]:
-    """The call however its arguments are written."""
+    # Arguments are compared as data, however they are formatted.
     try:
         arguments: object = orjson.loads(call.function.arguments)
     except orjson.JSONDecodeError:
@@ -119,13 +114,13 @@ def _call(call: ToolCall) -> tuple[str, str, object]:
 
 
 def _same(mine: Sequence[Message], theirs: Sequence[Message]) -> bool:
-    """Whether a client that shows no calls tells the same block."""
+    """Whether the blocks are the same for a client that keeps no calls."""
     if len(mine) == len(theirs) == _common(mine, theirs):
         return True
     if any(message.role is not Role.ASSISTANT or message.tool_calls for message in theirs):
         return False
-    told, spoken = " ".join(_texts(theirs)), _texts(mine)
-    return bool(spoken) and told in (" ".join(spoken), spoken[-1])
+    sent, stored = " ".join(_texts(theirs)), _texts(mine)
+    return bool(stored) and sent in (" ".join(stored), stored[-1])
 
 
 def _texts(messages: Sequence[Message]) -> list[str]:

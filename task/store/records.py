@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, Literal, TypeVar
 
@@ -97,10 +97,6 @@ class Answer:
     arguments: Mapping[str, Any] | None = None
     grant: str | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        arguments = dict(self.arguments) if self.arguments is not None else None
-        return {"allowed": self.allowed, "reason": self.reason, "arguments": arguments, "grant": self.grant}
-
 
 @dataclass(frozen=True, slots=True)
 class Approval:
@@ -140,7 +136,7 @@ class Approval:
             "asked_at": iso(self.asked_at),
             "expires_at": iso(self.expires_at),
             "answered_at": iso(self.answered_at) if self.answered_at is not None else None,
-            "answer": self.answer.as_dict() if self.answer else None,
+            "answer": asdict(self.answer) if self.answer else None,
         }
 
 

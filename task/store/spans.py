@@ -1,4 +1,4 @@
-"""Send finished traces to an OpenTelemetry collector, as spans without anybody's words."""
+"""Send finished traces to an OpenTelemetry collector, as spans without texts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from task.store.trace_records import Trace, TracedCall, TracedTurn
+from task.llm.base import Usage
+from task.store.trace_records import Trace, TracedCall
 
 SERVICE = "dial-agent"
 SEND_SECONDS = 5
@@ -22,12 +23,12 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 def collector_at(url: str) -> SpanExporter:
-    """What sends spans to the collector at `url`."""
+    """An exporter to the collector at `url`."""
     return OTLPSpanExporter(endpoint=url, timeout=SEND_SECONDS)
 
 
 class SpanSender:
-    """Spans of whole traces, sent in batches by a thread of the SDK's; a collector that is away costs nobody a wait.
+    """Spans of complete traces, sent in batches by a thread of the SDK; an unreachable collector delays no answer.
 
     Names and attributes follow OpenTelemetry's conventions for generative AI. A run is part of its caller's trace; one
     that the caller does not sample is not sent.
@@ -41,19 +42,15 @@ class SpanSender:
     def send(self, trace: Trace) -> None:
         """Queue the spans of a finished trace."""
         caller = _PROPAGATOR.extract(trace.parent, Context())
-        name = f"invoke_agent {trace.door}"
-        run = _begun(self._tracer, caller, name, SpanKind.SERVER, trace.started_at, _of_run(trace))
+        run = self._start(caller, f"invoke_agent {trace.door}", SpanKind.SERVER, trace.started_at, _of_run(trace))
         within = set_span_in_context(run, Context())
         for turn in trace.turns:
             if turn.usage is not None:
-                start = turn.at - (turn.seconds or 0.0)
-                name = f"chat {trace.model}"
-                _begun(self._tracer, within, name, SpanKind.CLIENT, start, _of_turn(trace, turn)).end(
-                    _nanoseconds(turn.at)
-                )
+                start, attributes = turn.at - (turn.seconds or 0.0), _of_answer(trace.model, turn.usage)
+                span = self._start(within, f"chat {trace.model}", SpanKind.CLIENT, start, attributes)
+                span.end(_nanoseconds(turn.at))
         for call in trace.tool_calls:
-            name = f"execute_tool {call.name}"
-            span = _begun(self._tracer, within, name, SpanKind.INTERNAL, call.at, _of_call(call))
+            span = self._start(within, f"execute_tool {call.name}", SpanKind.INTERNAL, call.at, _of_call(call))
             if call.failed:
                 span.set_status(Status(StatusCode.ERROR))
             span.end(_nanoseconds(call.at + call.seconds))
@@ -62,14 +59,11 @@ class SpanSender:
         run.end(_nanoseconds(trace.completed_at or trace.started_at))
 
     def close(self) -> None:
-        """Send what is left; blocks for some seconds while the collector is away."""
+        """Send what is left; blocks for some seconds while the collector is unreachable."""
         self._provider.shutdown()
 
-
-def _begun(
-    tracer: Tracer, context: Context, name: str, kind: SpanKind, at: float, attributes: Mapping[str, Value]
-) -> Span:
-    return tracer.start_span(name, context, kind=kind, attributes=attributes, start_time=_nanoseconds(at))
+    def _start(self, context: Context, name: str, kind: SpanKind, at: float, attributes: Mapping[str, Value]) -> Span:
+        return self._tracer.start_span(name, context, kind=kind, attributes=attributes, start_time=_nanoseconds(at))
 
 
 def _of_run(trace: Trace) -> dict[str, Value]:
@@ -88,14 +82,12 @@ def _of_run(trace: Trace) -> dict[str, Value]:
     }
 
 
-def _of_turn(trace: Trace, turn: TracedTurn) -> dict[str, Value]:
-    usage = turn.usage
-    tokens = (usage.prompt_tokens, usage.completion_tokens) if usage is not None else (0, 0)
+def _of_answer(model: str, usage: Usage) -> dict[str, Value]:
     return {
         "gen_ai.operation.name": "chat",
-        "gen_ai.request.model": trace.model,
-        "gen_ai.usage.input_tokens": tokens[0],
-        "gen_ai.usage.output_tokens": tokens[1],
+        "gen_ai.request.model": model,
+        "gen_ai.usage.input_tokens": usage.prompt_tokens,
+        "gen_ai.usage.output_tokens": usage.completion_tokens,
     }
 
 

@@ -70,7 +70,7 @@ class Store:
         await self.writer.flush()
 
     async def forget(self) -> int:
-        """Remove what the retention no longer keeps; how many rows that were."""
+        """Remove what the retention does not keep; the number of rows."""
         return await _forget(self.database, self.retention, self.processes.clock)
 
     async def close(self) -> None:
@@ -168,23 +168,23 @@ async def _repeat_every(chore: Callable[[], Awaitable[object]], seconds: float) 
 async def _forget(database: Database, retention: Retention, clock: Callable[[], float]) -> int:
     sessions, traces, runs, turns = tables.sessions.c, tables.traces.c, tables.runs.c, tables.turns.c
     oldest = clock() - retention.days * DAY if retention.days is not None else None
-    gone = await _forget_rows(database, tables.sessions, sessions.updated_at, oldest, retention.sessions)
-    gone += await _forget_rows(database, tables.traces, traces.started_at, oldest, retention.traces)
-    gone += await _forget_rows(database, tables.runs, runs.started_at, oldest, retention.traces)
-    gone += await _forget_rows(database, tables.turns, turns.kept_at, oldest, retention.traces)
+    removed = await _forget_rows(database, tables.sessions, sessions.updated_at, oldest, retention.sessions)
+    removed += await _forget_rows(database, tables.traces, traces.started_at, oldest, retention.traces)
+    removed += await _forget_rows(database, tables.runs, runs.started_at, oldest, retention.traces)
+    removed += await _forget_rows(database, tables.turns, turns.kept_at, oldest, retention.traces)
     for table, time_column in (
         (tables.approvals, tables.approvals.c.expires_at),
         (tables.grants, tables.grants.c.expires_at),
         (tables.counters, tables.counters.c.filled_at),
     ):
         await database.execute(delete(table).where(time_column < clock() - DAY))
-    return gone
+    return removed
 
 
 async def _forget_rows(
     database: Database, table: Table, time: Column[float], oldest: float | None, most: int | None
 ) -> int:
-    last, gone = await _last_kept(database, table, time, most), 0
+    last, removed = await _last_kept(database, table, time, most), 0
     rules = [time < oldest] if oldest is not None else []
     rules += [or_(time < last[0], and_(time == last[0], table.c.id < last[1]))] if last is not None else []
     if not rules:
@@ -199,8 +199,8 @@ async def _forget_rows(
         return connection.execute(delete(table).where(table.c.id.in_(ids))).rowcount
 
     while some := await database.write(work):
-        gone += some
-    return gone
+        removed += some
+    return removed
 
 
 async def _last_kept(database: Database, table: Table, time: Column[float], most: int | None) -> Any:
