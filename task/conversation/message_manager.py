@@ -19,7 +19,7 @@ from task.conversation.messages import (
     Role,
     ToolCall,
     assistant,
-    restored,
+    message_from,
     system,
     user,
 )
@@ -70,7 +70,7 @@ class MessageManager:
         self._clock, self._summarise = clock, summarise
         self._entries: list[_Entry] = []
         self._tokens = 0
-        self.extend([restored(item) for item in self.config.default_initial_messages])
+        self.extend([_message(item) for item in self.config.default_initial_messages])
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -165,7 +165,7 @@ class MessageManager:
         names = {"max_history_length": "max_length"}
         limits = {names.get(key, key): value for key, value in data.items() if key != "messages"}
         try:
-            entries = [_Entry(restored(item), float(item.get("timestamp", 0.0))) for item in data["messages"]]
+            entries = [_Entry(_message(item), float(item.get("timestamp", 0.0))) for item in data["messages"]]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FrameworkError(f"This is not a saved history: {type(error).__name__} in its messages.") from error
         self.config = _checked({**self.config.model_dump(), **limits})
@@ -191,6 +191,11 @@ def _checked(config: Mapping[str, Any]) -> HistoryConfig:
 
 def _role(message: Message) -> str:
     return TOOL_RESULT if message.role is Role.TOOL else message.role.value
+
+
+def _message(item: Mapping[str, Any]) -> Message:
+    message = message_from(item)
+    return replace(message, content=message.content or None) if message.tool_calls else message
 
 
 def _documented(entry: _Entry) -> dict[str, Any]:

@@ -104,6 +104,17 @@ class Message:
             wire["name"] = self.name
         return wire
 
+    def as_stored(self) -> dict[str, Any]:
+        """The message in OpenAI's format with our own fields added; `message_from` reads it."""
+        data = self.as_dict()
+        if self.reasoning_content:
+            data["reasoning_content"] = self.reasoning_content
+        if self.custom_content is not None:
+            data["attachments"] = [attachment.as_dict() for attachment in self.custom_content.attachments]
+        if self.failed:
+            data["failed"] = True
+        return data
+
 
 def system(text: str) -> Message:
     return Message(Role.SYSTEM, text)
@@ -125,26 +136,28 @@ def tool_message(call: ToolCall, text: str, *, failed: bool = False) -> Message:
 TOOL_RESULT = "tool_result"  # the framework's name for the role `tool`
 
 
-def restored(item: Mapping[str, Any]) -> Message:
-    """The message from JSON data in OpenAI's form or in the framework's documented one.
+def message_from(data: Mapping[str, Any]) -> Message:
+    """The message from its `as_stored`, or from the framework's documented form.
 
     Raises:
         KeyError, TypeError, ValueError: it is neither.
     """
-    role = Role.TOOL if item["role"] == TOOL_RESULT else Role(item["role"])
-    content = item.get("content")
+    role = Role.TOOL if data["role"] == TOOL_RESULT else Role(data["role"])
+    content = data.get("content")
     if content is not None and not isinstance(content, str | list):
         raise TypeError("the content of a message is text or a list of parts")
-    if role is Role.TOOL and not (isinstance(item["tool_call_id"], str) and item["tool_call_id"]):
+    if role is Role.TOOL and not (isinstance(data["tool_call_id"], str) and data["tool_call_id"]):
         raise TypeError("a tool's result names its call")
-    calls = tuple(map(_call, item.get("tool_calls") or ()))
+    attachments = tuple(Attachment(**item) for item in data.get("attachments", ()))
     return Message(
         role,
-        content or None if calls else content,
-        tool_calls=calls,
-        tool_call_id=item.get("tool_call_id"),
-        name=item.get("tool_name") or item.get("name"),
-        reasoning_content=item.get("reasoning_content"),
+        content,
+        tool_calls=tuple(map(_call, data.get("tool_calls") or ())),
+        tool_call_id=data.get("tool_call_id"),
+        name=data.get("tool_name") or data.get("name"),
+        reasoning_content=data.get("reasoning_content"),
+        custom_content=CustomContent(attachments) if attachments else None,
+        failed=data.get("failed", False),
     )
 
 

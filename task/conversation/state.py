@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
-from task.conversation.messages import Message, Role, restored
+from task.conversation.messages import Message, Role, message_from
 from task.conversation.pruning import Budget, shortened
 
 TOOL_CALL_HISTORY_KEY = "tool_call_history"
@@ -116,14 +116,11 @@ def _turn(body: Mapping[str, Any]) -> TurnState:
 
 
 def _stored(message: Message) -> dict[str, Any]:
-    wire = message.as_dict()
-    if message.reasoning_content:
-        wire["reasoning_content"] = message.reasoning_content
-    return wire
+    return replace(message, custom_content=None, failed=False).as_stored()
 
 
 def _restored(item: Mapping[str, Any]) -> Message:
-    message = restored(item)
+    message = message_from(item)
     if message.role not in (Role.ASSISTANT, Role.TOOL):
         raise ValueError(f"a tool history does not contain a {message.role} message")
     return message

@@ -12,7 +12,7 @@ from task.permissions.decisions import CallRequest
 from task.permissions.effects import Effect
 from task.permissions.programs import FETCHING, HARMLESS_TARGETS, SENDING, all_commands, program_of
 from task.permissions.shell import Command, Script, parsed
-from task.permissions.taint import host_of, is_dial_file, named_strings, urls_in, urls_of_text
+from task.permissions.taint import host_of, is_dial_file, named_strings, named_values, urls_in, urls_of_text
 
 _PATHS = re.compile(r"path|file|dir|folder|cwd|root|source|dest|target", re.IGNORECASE)
 _COMMANDS = frozenset({"command", "cmd", "shell", "bash", "command_line", "commandline"})
@@ -77,7 +77,8 @@ class CallFacts:
     @cached_property
     def amounts(self) -> tuple[str, ...]:
         """The numbers whose name suggests money or a quantity, as `name = number`."""
-        return tuple(f"{name} = {number}" for name, number in _numbers(self.request.arguments) if _AMOUNTS.search(name))
+        named = named_values(self.request.arguments)
+        return tuple(f"{name} = {value}" for name, value in named if _AMOUNTS.search(name) and _is_number(value))
 
     @cached_property
     def text_length(self) -> int:
@@ -111,14 +112,7 @@ def _hosts(command: Command) -> Iterator[str]:
             yield remote[1].lower()
 
 
-def _numbers(value: Any, name: str = "") -> Iterator[tuple[str, int | float | str]]:
-    if isinstance(value, bool):
-        return
-    if isinstance(value, int | float) or (isinstance(value, str) and re.fullmatch(r"\W?\s?\d[\d.,' ]*\W?", value)):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for key, item in cast("Mapping[str, Any]", value).items():
-            yield from _numbers(item, str(key))
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        for item in cast("Sequence[Any]", value):
-            yield from _numbers(item, name)
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return re.fullmatch(r"\W?\s?\d[\d.,' ]*\W?", value) is not None
+    return isinstance(value, int | float) and not isinstance(value, bool)

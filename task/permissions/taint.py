@@ -22,16 +22,21 @@ _TRAILING = ".,:;!?)]}*_|"
 
 def named_strings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """Every string in JSON data with the name of its member; member names that are not identifiers count as strings."""
-    if isinstance(value, str):
-        yield name, value
-    elif isinstance(value, Mapping):
+    return ((name, item) for name, item in named_values(value, name) if isinstance(item, str))
+
+
+def named_values(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every string, number, boolean and null in JSON data with the name of its member, as in `named_strings`."""
+    if isinstance(value, Mapping):
         for key, item in cast("Mapping[Any, Any]", value).items():
             if not str(key).isidentifier():
                 yield "", str(key)
-            yield from named_strings(item, str(key))
-    elif isinstance(value, Sequence):
+            yield from named_values(item, str(key))
+    elif isinstance(value, Sequence) and not isinstance(value, str):
         for item in cast("Sequence[Any]", value):
-            yield from named_strings(item, name)
+            yield from named_values(item, name)
+    else:
+        yield name, value
 
 
 def urls_in(arguments: Any) -> Iterator[str]:

@@ -8,14 +8,14 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 
-from task.conversation.messages import Message
+from task.conversation.messages import Message, message_from
 from task.errors import Conflict, NotFound
 from task.store import tables
 from task.store.database import Database, insert_new
 from task.store.merge import Merged, merged
 from task.store.paging import page_from, page_of
 from task.store.records import Page, Run, Session
-from task.store.wire import message_data, message_from, new_id, packed, unpacked
+from task.store.wire import new_id, packed, unpacked
 
 TITLE_LENGTH = 200
 MOST_BRANCHES = 20
@@ -192,7 +192,7 @@ def add_messages(
     if row is None:
         return False
     rows = [
-        {"session_id": session_id, "position": number, "data": packed(message_data(message))}
+        {"session_id": session_id, "position": number, "data": packed(message.as_stored())}
         for number, message in enumerate(messages, row.length - len(messages))
     ]
     if rows:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, select
 
-from task.conversation.messages import Message
+from task.conversation.messages import Message, message_from
 from task.store import tables
 from task.store.database import Database, insert_new
-from task.store.wire import message_data, message_from, packed, unpacked
+from task.store.wire import packed, unpacked
 from task.store.writer import Writer
 
 _turns = tables.turns
@@ -37,7 +37,7 @@ class Turns:
 
         It is removed with the session, where it has one.
         """
-        data = packed([turn.start, *map(message_data, turn.messages)])
+        data = packed([turn.start, *(message.as_stored() for message in turn.messages)])
         row = {"id": key, "owner": owner, "session_id": session_id, "kept_at": self.clock(), "data": data}
 
         def work(connection: Connection) -> None:

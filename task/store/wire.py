@@ -1,4 +1,4 @@
-"""Ids, and messages and other data as the JSON text of a column."""
+"""Ids, and data as the JSON text of a column."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import orjson
-
-from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall
 
 
 def new_id(prefix: str, digits: int = 8) -> str:
@@ -27,37 +25,6 @@ def packed(value: Any) -> str:
 
 def unpacked(text: str) -> Any:
     return orjson.loads(text)
-
-
-def message_data(message: Message) -> dict[str, Any]:
-    """The message in OpenAI's shape, with our own fields beside it."""
-    wire = message.as_dict()
-    if message.reasoning_content:
-        wire["reasoning_content"] = message.reasoning_content
-    if message.custom_content is not None:
-        wire["attachments"] = [attachment.as_dict() for attachment in message.custom_content.attachments]
-    if message.failed:
-        wire["failed"] = True
-    return wire
-
-
-def message_from(data: Mapping[str, Any]) -> Message:
-    """The message that `message_data` made this of."""
-    calls = tuple(
-        ToolCall(call["id"], FunctionCall(call["function"]["name"], call["function"]["arguments"]))
-        for call in data.get("tool_calls", ())
-    )
-    attachments = tuple(Attachment(**item) for item in data.get("attachments", ()))
-    return Message(
-        Role(data["role"]),
-        data.get("content"),
-        tool_calls=calls,
-        tool_call_id=data.get("tool_call_id"),
-        name=data.get("name"),
-        reasoning_content=data.get("reasoning_content"),
-        custom_content=CustomContent(attachments) if attachments else None,
-        failed=data.get("failed", False),
-    )
 
 
 def _plain(value: Any) -> Any:

@@ -28,7 +28,6 @@ from task.api.platform.schemas import (
 )
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
 from task.store.traces import TraceFilter
-from task.store.wire import message_data
 
 CHAT_TOKENS = 2048
 CHAT_PROMPT = "You are a helpful assistant with access to web search and calculator tools."
@@ -85,7 +84,7 @@ async def get_session(session_id: str, caller: CurrentCaller, store: CurrentStor
 async def get_messages(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
     """All messages of a session, with calls, results and attachments."""
     session = await store.sessions.get(caller.owner, session_id)
-    return {"session_id": session_id, "messages": [message_data(message) for message in session.messages]}
+    return {"session_id": session_id, "messages": [message.as_stored() for message in session.messages]}
 
 
 @routes.get("/sessions", response_model=SessionList, responses=failures())
