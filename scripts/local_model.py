@@ -50,7 +50,7 @@ class Verdict:
 class Speed:
     """Seconds from a start to the first word of a short question, and again when warm; bytes of memory.
 
-    `first` is that of the very first start, which has nothing kept by an earlier one; 0: not measured.
+    `first` is that of the very first start, without a state saved by an earlier one; 0: not measured.
     """
 
     cold: float
@@ -83,7 +83,7 @@ async def verdict(model: LocalChatModel, prompt: Prompt, tools: Sequence[ToolSch
 
 
 async def speed(model: EmbeddedModel, tools: Sequence[ToolSchema]) -> Speed:
-    """A fresh process, asked at once; then asked another short question."""
+    """The first word of a new process, and then of another short question."""
     started = perf_counter()
     async with running(model) as (chat, process):
         await _first_word(chat, "Who wrote Faust?", tools)
@@ -93,7 +93,7 @@ async def speed(model: EmbeddedModel, tools: Sequence[ToolSchema]) -> Speed:
 
 
 async def kept_state(model: EmbeddedModel) -> Path:
-    """The file that every start but the very first one finds, written again."""
+    """Write the state file again that every start except the very first finds."""
     state = model.state(model.found() or Path())
     async with running(model) as (chat, _):
         if not await chat.warm_up(state.with_suffix(".new").name):

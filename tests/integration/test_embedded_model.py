@@ -1,4 +1,4 @@
-"""The model that local Core runs itself: a process of its own that comes, dies, hangs and comes back."""
+"""The model that local Core runs itself, in a process that may die or hang and is restarted."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def events(core: RunningCore, **body: Any) -> AsyncGenerator[dict[str, Any
                 yield json.loads(line[6:])
 
 
-async def said(core: RunningCore, **body: Any) -> tuple[str, str, dict[str, Any] | None]:
+async def answer_of(core: RunningCore, **body: Any) -> tuple[str, str, dict[str, Any] | None]:
     """Text, reasoning and error of one answer."""
     text, reasoning, error = "", "", None
     async for event in events(core, **body):
@@ -76,7 +76,7 @@ def _is_peer(process: psutil.Process) -> bool:
         return False
 
 
-async def gone(process: psutil.Process) -> None:
+async def ended(process: psutil.Process) -> None:
     async with asyncio.timeout(5):
         while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
             await asyncio.sleep(0.02)
@@ -86,7 +86,7 @@ async def test_it_is_listed_under_its_own_name_and_answers(tmp_path: Path) -> No
     async with core_with(embedded(tmp_path, {"prose": ["Good day."]}), tmp_path) as core:
         async with aiohttp.ClientSession(headers=core.headers()) as session:
             listing = await (await session.get(f"{core.url}/openai/models")).json()
-        answer, _, error = await said(core)
+        answer, _, error = await answer_of(core)
     [listed] = [model for model in listing["data"] if model["id"] == "small-model"]
     assert (listed["display_name"], listed["limits"]["max_total_tokens"]) == ("Small model", 8192)
     assert "not for judging" in listed["description"]
@@ -104,40 +104,40 @@ async def test_calls_reach_the_caller_in_openais_form(tmp_path: Path) -> None:
 
 async def test_the_callers_limits_and_parameters_reach_it(tmp_path: Path) -> None:
     async with core_with(embedded(tmp_path, {}), tmp_path) as core:
-        await said(core, max_completion_tokens=7, temperature=0.5)
+        await answer_of(core, max_completion_tokens=7, temperature=0.5)
     asked = map(json.loads, (tmp_path / "small-model.gguf.requests").read_text().splitlines())
     assert (7, 0.5) in [(body["max_tokens"], body.get("temperature")) for body in asked]
 
 
 async def test_it_ends_with_core(tmp_path: Path) -> None:
     async with core_with(embedded(tmp_path, {}), tmp_path) as core:
-        await said(core)
+        await answer_of(core)
         [peer] = peers()
-    await gone(peer)
+    await ended(peer)
 
 
-async def test_killed_in_an_answer_it_is_an_error_there_and_the_next_one_is_answered(tmp_path: Path) -> None:
+async def test_a_process_killed_during_an_answer_is_an_error_and_the_next_request_is_answered(tmp_path: Path) -> None:
     script = {"prose": ["one two three four"], "dies_after": 2}
     async with core_with(embedded(tmp_path, script), tmp_path) as core:
-        text, _, error = await said(core)
-        again, _, fine = await said(core)
+        text, _, error = await answer_of(core)
+        again, _, fine = await answer_of(core)
     assert text == "one two"
     assert error
     assert error["code"] == "interrupted"
     assert (again, fine) == ("one two three four", None)
 
 
-async def test_a_process_that_does_not_answer_is_ended_and_replaced(tmp_path: Path) -> None:
+async def test_a_process_that_does_not_answer_is_killed_and_replaced(tmp_path: Path) -> None:
     watchful = replace(QUICK, probe=0.5)
     async with core_with(embedded(tmp_path, {}, patience=watchful), tmp_path) as core:
-        await said(core)
+        await answer_of(core)
         [deaf] = peers()
         os.kill(deaf.pid, signal.SIGSTOP)
-        await gone(deaf)
-        assert (await said(core))[0] == "Hello from the peer."
+        await ended(deaf)
+        assert (await answer_of(core))[0] == "Hello from the peer."
 
 
-async def test_who_leaves_stops_the_generation(tmp_path: Path) -> None:
+async def test_a_client_that_disconnects_stops_the_generation(tmp_path: Path) -> None:
     script = {"prose": ["word " * 500], "pause": 0.05}
     mark = tmp_path / "small-model.gguf.gone"
     async with core_with(embedded(tmp_path, script), tmp_path) as core:
@@ -150,15 +150,15 @@ async def test_who_leaves_stops_the_generation(tmp_path: Path) -> None:
                 await asyncio.sleep(0.02)
 
 
-async def test_without_its_weights_it_says_how_to_get_them(tmp_path: Path) -> None:
+async def test_without_its_weights_the_error_names_the_download_command(tmp_path: Path) -> None:
     weights, _ = tiny_weights(content_of({}))
     async with core_with(embedded(tmp_path, weights=weights), tmp_path) as core:
-        _, _, error = await said(core)
+        _, _, error = await answer_of(core)
     assert error
     assert "dial-agent model pull" in error["display_message"]
 
 
-async def test_while_it_is_downloaded_answers_wait_and_tell_how_far_it_is(tmp_path: Path) -> None:
+async def test_during_the_download_answers_wait_and_report_the_progress(tmp_path: Path) -> None:
     content = content_of({"prose": ["Here I am."]})
     weights, _ = tiny_weights(content)
     model = embedded(tmp_path, weights=weights)
@@ -166,33 +166,33 @@ async def test_while_it_is_downloaded_answers_wait_and_tell_how_far_it_is(tmp_pa
         with model.store.lock(weights.name):
             model.store.part(weights).write_bytes(content[: len(content) * 55 // 100])
             answer = events(core)
-            heard = ""
-            while "downloaded" not in heard:
+            reasoning = ""
+            while "downloaded" not in reasoning:
                 for choice in (await anext(answer))["choices"]:
-                    heard += choice["delta"].get("reasoning_content") or ""
+                    reasoning += choice["delta"].get("reasoning_content") or ""
             model.store.part(weights).write_bytes(content)
             model.store.accept(weights)
         text = "".join(
             [event["choices"][0]["delta"].get("content") or "" async for event in answer if event["choices"]]
         )
-    assert "The local model is being downloaded: 50 %." in heard
+    assert "The local model is being downloaded: 50 %." in reasoning
     assert text == "Here I am."
 
 
-async def test_a_process_that_cannot_start_is_reported_after_its_patience(tmp_path: Path) -> None:
+async def test_a_process_that_cannot_start_is_reported_after_a_time(tmp_path: Path) -> None:
     impatient = replace(QUICK, load=0.5)
     async with core_with(embedded(tmp_path, {"fails": "out of memory"}, patience=impatient), tmp_path) as core:
-        _, _, error = await said(core)
+        _, _, error = await answer_of(core)
     assert error
     assert "does not start" in error["display_message"]
 
 
-async def test_its_process_may_say_anything_before_it_is_ready(tmp_path: Path) -> None:
+async def test_its_process_may_print_anything_before_it_is_ready(tmp_path: Path) -> None:
     async with core_with(embedded(tmp_path, {"chats": f"\nloading\n\n{'.' * 200_000}"}), tmp_path) as core:
-        assert (await said(core))[0] == "Hello from the peer."
+        assert (await answer_of(core))[0] == "Hello from the peer."
 
 
-async def test_a_process_for_which_there_was_no_room_is_started_later(
+async def test_a_process_that_could_not_be_started_is_started_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     program = tmp_path / "program"
@@ -201,10 +201,10 @@ async def test_a_process_for_which_there_was_no_room_is_started_later(
         while "could not be started" not in caplog.text:
             await asyncio.sleep(0.01)
         program.symlink_to(sys.executable)
-        assert (await said(core))[0] == "Hello from the peer."
+        assert (await answer_of(core))[0] == "Hello from the peer."
 
 
-async def test_what_it_read_beforehand_is_kept_for_the_next_process_and_removed_with_it(tmp_path: Path) -> None:
+async def test_the_state_after_warming_up_is_saved_for_the_next_process(tmp_path: Path) -> None:
     model = embedded(tmp_path, {})
     file = model.found()
     assert file is not None
@@ -220,7 +220,7 @@ async def test_what_it_read_beforehand_is_kept_for_the_next_process_and_removed_
 
 
 class _Server(BaseHTTPRequestHandler):
-    """Answers requests to take up a state as the file's content says."""
+    """Responds to requests to restore a state with the status in the file's content."""
 
     folder: Path
     asked: list[str]
@@ -240,7 +240,7 @@ class _Server(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize(("content", "stays"), [("200", True), ("400", False), ("damaged", False), ("", False)])
-async def test_a_state_that_cannot_be_taken_up_is_put_aside(tmp_path: Path, content: str, stays: bool) -> None:
+async def test_a_state_that_cannot_be_restored_is_renamed(tmp_path: Path, content: str, stays: bool) -> None:
     state = tmp_path / "small.state"
     if content:
         state.write_text(content)

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.local_model, pytest.mark.system, pytest.mark.timeout(3
 SETTINGS = load_settings(environ=OUTSIDE)
 MODEL = replace(embedded_model(SETTINGS), queue=0)
 
-STEPS = (  # what is asked of the sales below, and what the answer must hold
+STEPS = (  # questions about the sales below, and what the answer must contain
     ("What is 15% of the total sales?", "1,215"),
     ("What is the average of the sales, to two decimals?", "1,350"),
     ("How much more did category A sell than category B?", "1,500"),
@@ -95,7 +95,7 @@ async def test_the_first_word_comes_in_time_and_the_memory_is_as_announced() -> 
     assert measured.memory == pytest.approx(memory_bytes(SETTINGS), rel=0.2)
 
 
-async def test_what_it_read_beforehand_makes_the_next_start_short_and_a_damaged_copy_is_done_without() -> None:
+async def test_a_saved_state_shortens_the_next_start_and_a_damaged_one_is_ignored() -> None:
     state = await kept_state(MODEL)
     assert (await speed(MODEL, DEFAULT_TOOLS)).cold <= 6
     state.write_bytes(state.read_bytes()[:1_000_000])
@@ -107,10 +107,10 @@ async def test_what_it_read_beforehand_makes_the_next_start_short_and_a_damaged_
 @pytest.mark.parametrize(
     ("question", "seconds"), [("Tell me a long story.", 1), ("Summarise: " + "The fox met a hare. " * 800, 2)]
 )
-async def test_who_leaves_stops_the_generation_at_once_and_reading_after_two_seconds(
+async def test_a_client_that_disconnects_stops_generation_at_once_and_reading_after_two_seconds(
     question: str, seconds: int
 ) -> None:
-    """llama.cpp looks once a second who has left while it reads, and ends the piece that it has begun."""
+    """While it reads, llama.cpp checks for disconnected clients once a second, and finishes the started batch."""
     async with running(MODEL) as (chat, process):
         await chat.warm_up()
         works = psutil.Process(process.pid)

@@ -67,13 +67,13 @@ def test_a_tool_that_needs_a_file_is_not_offered_without_one() -> None:
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "calculator"}}])
-def test_a_required_call_leaves_no_reply(choice: Any) -> None:
+def test_a_required_call_rules_out_a_reply(choice: Any) -> None:
     schema = decision_schema(DEFAULT_TOOLS, Addresses(), choice)
     assert allows(schema, SUM)
     assert not allows(schema, {"tool": "reply"})
 
 
-def test_schemas_of_other_servers_are_reduced_to_what_a_grammar_holds() -> None:
+def test_schemas_of_other_servers_are_reduced_to_what_a_grammar_can_express() -> None:
     place = {"type": "object", "properties": {"city": {"type": "string", "pattern": "^(?!x)"}}, "required": ["city"]}
     inner = {"anyOf": [{"$ref": "#/$defs/place"}, {"type": "null"}]}
     foreign = tool("weather", "Weather.", ["where"], where=inner, days={"type": "array", "items": {"type": "integer"}})
@@ -84,7 +84,7 @@ def test_schemas_of_other_servers_are_reduced_to_what_a_grammar_holds() -> None:
     assert "pattern" not in json.dumps(schema)
 
 
-def test_a_schema_that_contains_itself_ends() -> None:
+def test_a_recursive_schema_is_cut_at_a_depth() -> None:
     tree = tool("tree", "A tree.", ["node"], node={"$ref": "#/properties/node"})
     assert allows(decision_schema([tree], Addresses(), None), {"tool": "tree", "arguments": {"node": 1}})
 
@@ -97,7 +97,7 @@ def test_several_calls_come_in_order_and_each_once() -> None:
     ]
 
 
-def test_a_call_that_has_its_result_in_this_turn_is_not_made_again() -> None:
+def test_a_call_with_a_result_in_this_turn_is_not_repeated() -> None:
     call = ToolCall("c1", FunctionCall("calculator", '{"expression": "1+1"}'))
     turn = [user("1+1?"), assistant(calls=[call]), tool_message(call, "2")]
     assert decided(json.dumps([SUM]), *turn).calls == []
@@ -107,11 +107,11 @@ def test_a_call_that_has_its_result_in_this_turn_is_not_made_again() -> None:
 @pytest.mark.parametrize(
     "text", ['[{"tool":"reply"}]', '[{"tool":"calculator","argum', "[]", "[1]", '{"tool":"x"}', ""]
 )
-def test_what_is_no_call_means_that_the_model_replies(text: str) -> None:
+def test_anything_but_a_call_means_that_the_model_replies(text: str) -> None:
     assert decided(text) == Decision()
 
 
-def test_prose_where_json_was_asked_is_the_answer() -> None:
+def test_prose_in_place_of_json_is_the_answer() -> None:
     assert decided("  Two, of course.\n") == Decision(prose="Two, of course.")
 
 

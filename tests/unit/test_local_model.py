@@ -1,4 +1,4 @@
-"""The local backend: decisions become calls, prose streams, one at a time, whatever happens to the model's server."""
+"""The local backend: decisions become calls, prose streams, one request at a time, also when the server fails."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def calls(*steps: object) -> Reply:
     return says(json.dumps(steps), usage=Usage(10, 5))
 
 
-async def heard(model: LocalChatModel, *messages: Message, options: ModelOptions | None = None) -> Accumulator:
+async def answered(model: LocalChatModel, *messages: Message, options: ModelOptions | None = None) -> Accumulator:
     answer = Accumulator()
     asked = messages or (user("1+1?"),)
     async with asyncio.timeout(10), aclosing(model.stream(asked, DEFAULT_TOOLS, options or ModelOptions())) as deltas:
@@ -64,7 +64,7 @@ async def heard(model: LocalChatModel, *messages: Message, options: ModelOptions
 async def test_json_becomes_calls_with_ids_of_their_own(session: aiohttp.ClientSession) -> None:
     other = {"tool": "execute_code", "arguments": {"code": "print('ü')"}}
     async with openai_upstream(calls(SUM, other)) as peer:
-        answer = await heard(served_by(peer, session))
+        answer = await answered(served_by(peer, session))
     message = answer.message()
     assert [(call.name, json.loads(call.function.arguments)) for call in message.tool_calls] == [
         ("calculator", {"expression": "1+1"}),
@@ -81,7 +81,7 @@ async def test_a_reply_streams_from_a_second_free_request_with_the_same_beginnin
     session: aiohttp.ClientSession,
 ) -> None:
     async with openai_upstream(calls({"tool": "reply"}), says("Two", ", I think.", usage=Usage(12, 4))) as peer:
-        answer = await heard(served_by(peer, session))
+        answer = await answered(served_by(peer, session))
     decision, prose = peer.requests
     assert (answer.message().content, answer.finish_reason, answer.usage) == ("Two, I think.", "stop", Usage(22, 9))
     assert prose.messages[:-1] == decision.messages[:-1]
@@ -93,93 +93,97 @@ async def test_the_callers_parameters_apply_to_the_prose_and_the_decision_is_gre
 ) -> None:
     options = ModelOptions(temperature=0.9, max_tokens=50, stop=["."], tool_choice="auto")
     async with openai_upstream(REPLY, says("Two")) as peer:
-        await heard(served_by(peer, session), options=options)
+        await answered(served_by(peer, session), options=options)
     decision, prose = (request.body for request in peer.requests)
     assert (decision["temperature"], "stop" in decision) == (0, False)
     assert (prose["temperature"], prose["max_tokens"], prose["stop"]) == (0.9, 50, ["."])
     assert "tool_choice" not in prose
 
 
-async def test_where_tools_are_forbidden_nothing_is_decided(session: aiohttp.ClientSession) -> None:
+async def test_without_tools_there_is_no_decision(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(says("Two")) as peer:
-        answer = await heard(served_by(peer, session), options=ModelOptions(tool_choice="none"))
+        answer = await answered(served_by(peer, session), options=ModelOptions(tool_choice="none"))
     assert answer.message().content == "Two"
     assert len(peer.requests) == 1
 
 
-async def test_prose_where_json_was_asked_is_the_answer(session: aiohttp.ClientSession) -> None:
+async def test_prose_in_place_of_json_is_the_answer(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(says("Two, of course.")) as peer:
-        answer = await heard(served_by(peer, session))
+        answer = await answered(served_by(peer, session))
     assert (answer.message().content, answer.finish_reason) == ("Two, of course.", "stop")
 
 
-async def test_json_that_is_cut_off_leads_to_an_answer(session: aiohttp.ClientSession) -> None:
+async def test_incomplete_json_leads_to_an_answer(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(says('[{"tool":"calcul') & Reply((Finish("length"),)), says("Two")) as peer:
-        answer = await heard(served_by(peer, session))
+        answer = await answered(served_by(peer, session))
     assert answer.message().content == "Two"
 
 
-async def test_an_answer_without_end_stops_at_the_limit_of_tokens(session: aiohttp.ClientSession) -> None:
+async def test_an_endless_answer_stops_at_the_token_limit(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(REPLY, says("and so on") & Reply((Finish("length"),))) as peer:
-        answer = await heard(served_by(peer, session, answer_tokens=64))
+        answer = await answered(served_by(peer, session, answer_tokens=64))
     assert answer.finish_reason == "length"
     assert peer.requests[1].body["max_tokens"] == 64
 
 
-async def test_a_conversation_over_the_window_is_sent_shorter(session: aiohttp.ClientSession) -> None:
+async def test_a_conversation_larger_than_the_window_is_shortened(session: aiohttp.ClientSession) -> None:
     call = ToolCall("c1", FunctionCall("calculator"))
     long = [user("Read."), assistant(calls=[call]), tool_message(call, "12.5 | " * 20_000)]
     async with openai_upstream(REPLY, says("Read.")) as peer:
-        await heard(served_by(peer, session, context=4096), *long)
+        await answered(served_by(peer, session, context=4096), *long)
     assert max(len(request.last["content"]) for request in peer.requests) < 10_000
     assert "characters left out" in peer.requests[0].messages[-2]["content"]
 
 
-async def test_a_server_that_finds_it_too_long_all_the_same_is_asked_once_more(session: aiohttp.ClientSession) -> None:
+async def test_a_conversation_the_server_still_finds_too_long_is_shortened_once_more(
+    session: aiohttp.ClientSession,
+) -> None:
     refusal = http_error(400, "the request exceeds the available context size (5000 tokens)", code="exceed_context")
     long = user("word " * 20_000)
     async with openai_upstream(refusal, says("Short.")) as peer:
-        answer = await heard(served_by(peer, session), long, options=ModelOptions(tool_choice="none"))
+        answer = await answered(served_by(peer, session), long, options=ModelOptions(tool_choice="none"))
     first, second = (len(request.last["content"]) for request in peer.requests)
     assert answer.message().content == "Short."
     assert second < 0.7 * first
     async with openai_upstream(refusal, refusal) as peer:
         with pytest.raises(ProviderError, match="too long"):
-            await heard(served_by(peer, session), long, options=ModelOptions(tool_choice="none"))
+            await answered(served_by(peer, session), long, options=ModelOptions(tool_choice="none"))
 
 
-async def test_a_process_that_dies_before_a_word_is_asked_again(session: aiohttp.ClientSession) -> None:
+async def test_a_request_is_retried_when_the_process_dies_before_the_first_word(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(LOST, calls(SUM)) as peer:
-        answer = await heard(served_by(peer, session))
+        answer = await answered(served_by(peer, session))
     assert len(answer.message().tool_calls) == 1
 
 
-async def test_a_process_that_dies_in_the_answer_is_an_error_after_what_was_said(
+async def test_a_process_that_dies_during_the_answer_is_an_error_after_the_partial_text(
     session: aiohttp.ClientSession,
 ) -> None:
-    said: list[Delta] = []
+    received: list[Delta] = []
 
-    async def listen(peer: Upstream) -> None:
+    async def receive(peer: Upstream) -> None:
         async for delta in served_by(peer, session).stream([user("?")], DEFAULT_TOOLS, ModelOptions()):
-            said.append(delta)  # noqa: PERF401
+            received.append(delta)  # noqa: PERF401
 
     async with openai_upstream(REPLY, broken_off(says("One", "Two", "Three"), chunks=2)) as peer:
         with pytest.raises(ProviderError, match="broke off"):
-            await listen(peer)
-    assert TextDelta("One") in said
+            await receive(peer)
+    assert TextDelta("One") in received
     assert len(peer.requests) == 2
 
 
 @pytest.mark.parametrize("script", [[hanging(REPLY, chunks=0)], [REPLY, hanging(says("One", "Two"), chunks=1)]])
-async def test_who_leaves_stops_the_model_within_a_second(session: aiohttp.ClientSession, script: list[Answer]) -> None:
+async def test_a_client_that_disconnects_stops_the_model_within_a_second(
+    session: aiohttp.ClientSession, script: list[Answer]
+) -> None:
     async with openai_upstream(*script) as peer:
-        asking = asyncio.create_task(heard(served_by(peer, session)))
+        asking = asyncio.create_task(answered(served_by(peer, session)))
         await peer.received(len(script))
         asking.cancel()
         await peer.disconnected(within=1.0)
 
 
-async def test_others_wait_in_line_and_see_their_position(session: aiohttp.ClientSession) -> None:
+async def test_more_requests_wait_in_line_and_see_their_position(session: aiohttp.ClientSession) -> None:
     go = asyncio.Event()
 
     async with openai_upstream(then=says("Done.")) as peer:
@@ -190,10 +194,10 @@ async def test_others_wait_in_line_and_see_their_position(session: aiohttp.Clien
 
         model = LocalChatModel(session, engine, "small", line=Line(2))
         asked = ModelOptions(tool_choice="none")
-        asking = [asyncio.create_task(heard(model, options=asked)) for _ in range(3)]
+        asking = [asyncio.create_task(answered(model, options=asked)) for _ in range(3)]
         await asyncio.sleep(0)
         with pytest.raises(ProviderError, match="2 requests are waiting already") as refused:
-            await heard(model, options=asked)
+            await answered(model, options=asked)
         go.set()
         answers = await asyncio.gather(*asking)
     assert refused.value.display_message
@@ -206,7 +210,7 @@ async def test_others_wait_in_line_and_see_their_position(session: aiohttp.Clien
     ]
 
 
-async def test_a_line_that_moves_while_somebody_is_told_its_length_moves_on() -> None:
+async def test_a_line_that_moves_while_a_position_is_reported_keeps_moving() -> None:
     line, before = Line(), ExitStack()
     before.enter_context(line.place())
     with line.place() as place:
@@ -217,16 +221,16 @@ async def test_a_line_that_moves_while_somebody_is_told_its_length_moves_on() ->
             assert await anext(turn, "it is its turn") == "it is its turn"
 
 
-async def test_who_leaves_the_line_lets_the_next_one_move_up(session: aiohttp.ClientSession) -> None:
+async def test_a_client_that_leaves_the_line_lets_the_next_one_move_up(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(hanging(says("One"), chunks=1), says("Two")) as peer:
         model, asked = served_by(peer, session), ModelOptions(tool_choice="none")
-        first, second = (asyncio.create_task(heard(model, options=asked)) for _ in range(2))
+        first, second = (asyncio.create_task(answered(model, options=asked)) for _ in range(2))
         await peer.received(1)
         first.cancel()
         assert (await asyncio.wait_for(second, 5)).message().content == "Two"
 
 
-async def test_what_is_waited_for_is_told_while_it_lasts(session: aiohttp.ClientSession) -> None:
+async def test_a_request_reports_what_it_waits_for(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(says("Here.")) as peer:
 
         async def engine() -> AsyncGenerator[str | Endpoint]:
@@ -238,7 +242,7 @@ async def test_what_is_waited_for_is_told_while_it_lasts(session: aiohttp.Client
     assert deltas[:2] == [ReasoningDelta("The local model is being loaded.\n"), TextDelta("Here.")]
 
 
-async def test_warming_up_reads_what_conversations_begin_with(session: aiohttp.ClientSession) -> None:
+async def test_warming_up_reads_the_common_beginning_of_conversations(session: aiohttp.ClientSession) -> None:
     def same_beginning(received: Received) -> Reply:
         assert received.messages[0] == peer.requests[0].messages[0]
         return calls(SUM)
@@ -246,5 +250,5 @@ async def test_warming_up_reads_what_conversations_begin_with(session: aiohttp.C
     async with openai_upstream(says("."), same_beginning) as peer:
         model = served_by(peer, session)
         await model.warm_up()
-        await heard(model)
+        await answered(model)
     assert peer.requests[0].body["max_tokens"] == 1

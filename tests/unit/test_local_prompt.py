@@ -24,13 +24,13 @@ def test_the_predicted_beginning_is_the_one_of_the_default_tools() -> None:
     assert "read_file_lines" not in prefix(DEFAULT_TOOLS)
 
 
-def test_another_tool_is_told_by_its_first_sentence_after_the_known_ones() -> None:
+def test_another_tool_is_described_by_its_first_sentence_after_the_known_ones() -> None:
     more = tool("book_table", "Books a table in a restaurant. Then much more is said.", ["when", "people"])
     assert "- book_table(when, people): Books a table in a restaurant\n" in prefix([more, *DEFAULT_TOOLS])
     assert prefix([more, *DEFAULT_TOOLS]).index("fetch_page") < prefix([more, *DEFAULT_TOOLS]).index("book_table")
 
 
-def test_the_products_own_prompt_is_left_out_and_another_one_stays() -> None:
+def test_the_products_own_prompt_is_removed_and_another_one_stays() -> None:
     plain = rendered(
         [system(f"{SYSTEM_PROMPT}\n\nSpeak like a pirate."), user("Hi")], DEFAULT_TOOLS, None, SYSTEM_PROMPT
     )
@@ -38,7 +38,7 @@ def test_the_products_own_prompt_is_left_out_and_another_one_stays() -> None:
     assert rendered([system(SYSTEM_PROMPT), user("Hi")], (), None, SYSTEM_PROMPT) == [user("Hi")]
 
 
-def test_calls_and_results_are_plain_messages_that_take_turns() -> None:
+def test_calls_and_results_become_plain_alternating_messages() -> None:
     other = ToolCall("c2", FunctionCall("execute_code", '{"code":"print(4)"}'))
     turn = [user("?"), assistant(calls=[CALL, other]), tool_message(CALL, "2"), tool_message(other, "4")]
     plain = rendered(turn, (), "Next.")
@@ -56,7 +56,7 @@ def test_unread_files_are_pointed_out_until_something_was_read() -> None:
     assert "not read" not in deciding([*asked, assistant(calls=[CALL]), tool_message(CALL, "2")], ["files/b/x.csv"])
 
 
-def test_a_long_result_keeps_its_head_its_tail_and_says_what_is_missing() -> None:
+def test_a_long_result_keeps_head_and_tail_and_reports_what_is_missing() -> None:
     result = "first row\n" + "x 1234 | " * 4000 + "\n**Page #1. Total pages: 3**"
     [_, _, short] = fitted([user("?"), assistant(calls=[CALL]), tool_message(CALL, result)], 7000)
     assert short.text().startswith("first row")
@@ -65,7 +65,7 @@ def test_a_long_result_keeps_its_head_its_tail_and_says_what_is_missing() -> Non
     assert 1500 < tokens(short) < 7000 / 3
 
 
-def test_a_conversation_over_the_window_keeps_the_last_question_and_fits() -> None:
+def test_a_conversation_larger_than_the_window_keeps_the_last_question_and_fits() -> None:
     turns = [message for n in range(200) for message in (user(f"Question {n}? " * 20), assistant("Answer. " * 50))]
     kept = fitted([*turns, user("And now?")], 4000)
     assert kept[-1] == user("And now?")

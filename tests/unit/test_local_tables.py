@@ -1,4 +1,4 @@
-"""A small model before a table that it has read: it is led to a program over the file."""
+"""A small model that has read a table is asked for a program over the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def call(name: str, **arguments: Any) -> ToolCall:
 
 
 def read(text: str, url: str = URL, title: str = "my sales.csv") -> list[Message]:
-    """A question about a file, and what reading the file gave."""
+    """A question about a file, and the result of reading it."""
     reading = call("file_content_extraction_tool", file_url=url)
     question = user(f"What is the total of A?\n\nAttached files:\n- {title} (text/csv): {url}")
     return [user("Hello"), assistant("Hi"), question, assistant(calls=[reading]), tool_message(reading, text)]
@@ -40,13 +40,13 @@ def test_a_table_leads_to_a_program_with_its_name_its_columns_and_the_question()
 
 
 @pytest.mark.parametrize(("name", "loader"), [("a.TSV", "read_table"), ("a.xlsx", "read_excel"), ("a.csv", "read_csv")])
-def test_each_kind_of_table_has_its_own_way_to_be_loaded(name: str, loader: str) -> None:
+def test_each_kind_of_table_has_its_own_loader(name: str, loader: str) -> None:
     words = after_a_result(read(TABLE, f"files/b/{name}", name), TOOLS)
     assert words is not None
     assert f"pd.{loader}" in words
 
 
-def test_many_long_values_are_told_by_the_first_ones() -> None:
+def test_of_many_long_values_the_first_ones_are_shown() -> None:
     rows = "".join(f"| value {number} {'x' * 90} |\n" for number in range(50))
     words = after_a_result(read(f"| words |\n| --- |\n{rows}"), TOOLS)
     assert words is not None
@@ -66,7 +66,7 @@ def test_many_long_values_are_told_by_the_first_ones() -> None:
     ],
     ids=["text", "no-table-file", "damaged-table", "no-result", "no-call"],
 )
-def test_nothing_else_leads_to_a_program(messages: list[Message]) -> None:
+def test_no_other_result_leads_to_a_program(messages: list[Message]) -> None:
     assert after_a_result(messages, TOOLS) is None
 
 
@@ -74,7 +74,7 @@ def test_without_an_interpreter_there_is_no_program() -> None:
     assert after_a_result(read(TABLE), ("file_content_extraction_tool", "calculator")) is None
 
 
-def test_a_failed_program_is_to_be_corrected_and_one_that_ran_is_not() -> None:
+def test_only_a_failed_program_is_to_be_corrected() -> None:
     assert after_a_result(ran("**Output:**\n```\nTraceback …\nKeyError: 'Sale'\n```"), TOOLS) == CORRECT
     assert after_a_result(ran("**Output:**\n```\nErrors: 3\n```"), TOOLS) is None
 

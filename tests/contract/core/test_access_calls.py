@@ -1,4 +1,4 @@
-"""Buckets and rights over HTTP: users, applications at work for them, and everybody else."""
+"""Buckets and rights over HTTP: of users, of applications called by them, and of others."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def test_13_10_an_application_reads_what_is_attached_and_writes_where_the_
 
 
 @pytest.mark.parametrize("method", ["PUT", "GET", "DELETE"])
-async def test_13_13_anothers_bucket_is_a_403_and_nobodys_a_400(
+async def test_13_13_another_owners_bucket_is_a_403_and_an_unknown_one_a_400(
     files: CoreFiles, other: CoreFiles, method: str
 ) -> None:
     await other.put("dir/a.txt")
@@ -160,7 +160,9 @@ async def test_13_13_anothers_bucket_is_a_403_and_nobodys_a_400(
     assert answer.text.startswith("Url has invalid bucket: files/nobody0/")
 
 
-async def test_13_14_metadata_of_anothers_folder_is_a_403_and_nobodys_a_400(files: CoreFiles, other: CoreFiles) -> None:
+async def test_13_14_metadata_of_another_owners_folder_is_a_403_and_of_an_unknown_one_a_400(
+    files: CoreFiles, other: CoreFiles
+) -> None:
     theirs = await files.call("GET", f"/v1/metadata/files/{other.bucket}/")
     assert (theirs.status, theirs.text) == (403, f"You don't have an access to: files/{other.bucket}/")
     nobodys = await files.call("GET", "/v1/metadata/files/nobody0/")

@@ -70,7 +70,7 @@ def test_13_10_an_attached_file_is_readable_and_its_neighbours_are_not() -> None
         assert rights(agent, f"files/{U}/{other}") == "none"
 
 
-def test_13_9_an_attached_folder_gives_what_is_below_it_and_nothing_beside() -> None:
+def test_13_9_an_attached_folder_grants_access_to_its_contents_only() -> None:
     agent = called("agent", {f"files/{U}/dir/": "READ"})
     assert rights(agent, f"files/{U}/dir/a.csv") == "read"
     assert rights(agent, f"files/{U}/dir/sub/a.csv") == "read"

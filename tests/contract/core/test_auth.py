@@ -1,4 +1,4 @@
-"""Who gets in: credentials, protocol, hosts and origins, in Core's order and words."""
+"""Which requests are admitted: credentials, protocol, hosts and origins, in Core's order and wording."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ async def raw(core: RunningCore, text: str) -> str:
     return line.decode().strip()
 
 
-async def test_13_1_a_request_without_credentials_is_told_so(core: RunningCore) -> None:
+async def test_13_1_a_request_without_credentials_is_a_401(core: RunningCore) -> None:
     assert await answer_to(core) == (401, "At least API-KEY or Authorization header must be provided")
 
 
-async def test_13_1_an_unknown_key_is_told_so(core: RunningCore) -> None:
+async def test_13_1_an_unknown_key_is_a_401(core: RunningCore) -> None:
     assert await answer_to(core, Api_Key="nobody's") == (401, "Unknown api key")
 
 
@@ -72,7 +72,7 @@ async def test_13_1_a_bearer_value_may_be_a_key(core: RunningCore) -> None:
 
 
 @pytest.mark.local_core
-async def test_13_1_core_025_takes_no_key_as_a_bearer_value(tmp_path: Path) -> None:
+async def test_13_1_core_025_does_not_accept_a_key_as_a_bearer_value(tmp_path: Path) -> None:
     async with local_core(config(), tmp_path, core025=True) as core:
         assert await answer_to(core, Authorization="Bearer key-one") == (401, "Bad Authorization header")
         assert (await answer_to(core, Api_Key="key-one", Authorization="Bearer key-one"))[0] == 200
@@ -123,7 +123,7 @@ async def test_a_token_that_is_signed_or_broken_is_refused(core: RunningCore, ba
 
 
 @pytest.mark.local_core
-async def test_unsigned_tokens_count_only_where_they_are_allowed(tmp_path: Path) -> None:
+async def test_unsigned_tokens_are_accepted_only_where_they_are_allowed(tmp_path: Path) -> None:
     async with local_core(config(), tmp_path, unsigned_tokens=False) as core:
         assert (await answer_to(core, Authorization=f"Bearer {token({'sub': 'someone'})}"))[0] == 401
 
@@ -196,7 +196,7 @@ async def test_a_body_over_the_limit_that_hides_its_length_is_413_too(tmp_path: 
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "http://localhost.evil.example", "null", "http://core.evil", "http://["]
 )
-async def test_a_foreign_web_origin_gets_nothing(core: RunningCore, origin: str) -> None:
+async def test_a_foreign_web_origin_is_refused(core: RunningCore, origin: str) -> None:
     async with calling(core) as session:
         for method in ("GET", "OPTIONS"):
             async with session.request(method, BUCKET, headers={"Origin": origin}) as answer:
@@ -205,7 +205,7 @@ async def test_a_foreign_web_origin_gets_nothing(core: RunningCore, origin: str)
 
 
 @pytest.mark.local_core
-async def test_local_and_configured_origins_are_let_in(tmp_path: Path) -> None:
+async def test_local_and_configured_origins_are_allowed(tmp_path: Path) -> None:
     async with local_core(config(), tmp_path, allowed_origins=frozenset({"https://chat.example"})) as core:
         for origin in ("http://localhost:3000", "http://127.0.0.1:5030", "http://[::1]:1", "https://chat.example"):
             assert (await answer_to(core, Api_Key="key-one", Origin=origin))[0] == 200
@@ -226,18 +226,18 @@ async def test_local_and_configured_origins_are_let_in(tmp_path: Path) -> None:
         ("", 403),
     ],
 )
-async def test_a_name_that_was_rebound_to_this_machine_opens_nothing(tmp_path: Path, host: str, status: int) -> None:
+async def test_a_host_name_rebound_to_this_machine_is_refused(tmp_path: Path, host: str, status: int) -> None:
     async with local_core(config(), tmp_path, allowed_hosts=frozenset({"mine.example"})) as core:
         assert (await answer_to(core, Api_Key="key-one", Host=host))[0] == status
 
 
-def test_a_public_address_needs_an_explicit_word(tmp_path: Path) -> None:
+def test_a_public_address_must_be_allowed_explicitly(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"0\.0\.0\.0"):
         create_app(CoreSettings(tmp_path, config=config(), host="0.0.0.0"))
     create_app(CoreSettings(tmp_path, config=config(), host="0.0.0.0", allow_public=True))
 
 
 @pytest.mark.local_core
-async def test_the_test_hooks_are_closed_unless_opened(tmp_path: Path) -> None:
+async def test_the_test_hooks_are_closed_unless_enabled(tmp_path: Path) -> None:
     async with local_core(config(), tmp_path, test_hooks=False) as core:
         assert await answer_to(core, path="/_test/keys", Api_Key="key-one") == (502, "No route")

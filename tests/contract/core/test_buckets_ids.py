@@ -16,14 +16,14 @@ def test_an_owner_has_one_opaque_id_and_another_owner_another() -> None:
     assert len({first, ids.id_of("Users/project/"), BucketIds(b"other").id_of("Keys/project/")}) == 3
 
 
-def test_an_id_leads_back_to_its_owner_and_an_unknown_one_to_nobody() -> None:
+def test_an_id_leads_back_to_its_owner_and_an_unknown_one_to_none() -> None:
     ids = BucketIds(b"secret")
     assert ids.owner_of(ids.id_of("Users/ann/")) == "Users/ann/"
     assert ids.owner_of("0" * 32) is None
     assert ids.owner_of("public") == "public/"
 
 
-def test_a_restart_knows_the_owners_of_before(tmp_path: Path) -> None:
+def test_owners_are_known_after_a_restart(tmp_path: Path) -> None:
     saved = tmp_path / "data" / "owners.jsonl"
     before = BucketIds(b"secret", saved)
     ids = [before.id_of(owner) for owner in ("Keys/project/", "Users/two\nlines/", "Users/Жанна/", "Keys/project/")]

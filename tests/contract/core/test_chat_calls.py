@@ -275,7 +275,7 @@ async def test_a_bad_query_is_named(chat: Chat) -> None:
     assert (answer.status, answer.text.partition(".")[0]) == (400, "Bad query parameters")
 
 
-async def test_another_persons_chats_are_closed(tmp_path: Path) -> None:
+async def test_another_persons_chats_are_inaccessible(tmp_path: Path) -> None:
     async with local_core(config(), tmp_path) as core, chatting(core) as mine, chatting(core, "key-two") as theirs:
         await mine.create("/v1/conversations/{b}/gpt__Hello", CHAT)
         path = f"/v1/conversations/{mine.bucket}/gpt__Hello"
@@ -312,7 +312,7 @@ async def test_in_core_0_25_the_newer_calls_do_not_exist(tmp_path: Path) -> None
             assert (answer.status, answer.text) == (502, "No route")
 
 
-async def test_13_20_a_whole_conversation_as_chat_makes_it(tmp_path: Path) -> None:
+async def test_13_20_a_whole_conversation_as_chat_sends_it(tmp_path: Path) -> None:
     parts = (chunk({"role": "assistant", "content": "Hi"}), chunk({}, "stop"), DONE)
     async with (
         peer(streams(*parts)) as app,

@@ -1,4 +1,4 @@
-"""How an application's answer reaches the caller: at once, unchanged, or not at all."""
+"""How an application's response reaches the caller: at once, unchanged, or not at all."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_13_5_heartbeats_pass_and_done_comes_last(tmp_path: Path) -> None:
     assert body.endswith(DONE)
 
 
-async def test_13_6_a_caller_that_leaves_cancels_the_application(tmp_path: Path) -> None:
+async def test_13_6_a_client_that_disconnects_cancels_the_application(tmp_path: Path) -> None:
     async with (
         peer(streams(*[chunk({"content": "a"})] * 1000, seconds=0.05)) as app,
         local_core(config({"app": app.url}), tmp_path) as core,
@@ -83,7 +83,7 @@ async def test_13_6_a_caller_that_leaves_cancels_the_application(tmp_path: Path)
             assert (refused.status, await refused.text()) == (401, "Unknown api key")
 
 
-async def test_13_6_a_caller_that_leaves_before_the_first_byte_cancels_too(tmp_path: Path) -> None:
+async def test_13_6_a_client_that_disconnects_before_the_first_byte_cancels_too(tmp_path: Path) -> None:
     arrived = asyncio.Event()
 
     async def never(_: web.Request) -> web.StreamResponse:
@@ -164,7 +164,7 @@ async def test_13_8_an_application_that_breaks_before_its_headers_is_502(tmp_pat
         assert (await ask(session)).status == 502
 
 
-async def test_13_8_an_answer_that_breaks_off_does_not_look_complete(tmp_path: Path) -> None:
+async def test_13_8_an_interrupted_response_does_not_look_complete(tmp_path: Path) -> None:
     async def breaks(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
@@ -183,7 +183,7 @@ async def test_13_8_an_answer_that_breaks_off_does_not_look_complete(tmp_path: P
 
 
 @pytest.mark.parametrize("started", [False, True])
-async def test_13_21_an_idle_application_is_cut_off_after_300_seconds(tmp_path: Path, started: bool) -> None:
+async def test_13_21_an_idle_application_is_disconnected_after_300_seconds(tmp_path: Path, started: bool) -> None:
     waiting = asyncio.Event()
 
     async def idles(request: web.Request) -> web.StreamResponse:

@@ -16,7 +16,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 pytestmark = pytest.mark.local_core
 
 
-async def test_13_3_each_check_has_its_own_answer(tmp_path: Path) -> None:
+async def test_13_3_each_check_has_its_own_response(tmp_path: Path) -> None:
     async with peer(answers()) as app:
         applications = {
             "app": app.url,
@@ -75,7 +75,7 @@ async def test_13_4_the_application_sees_what_it_may_see(tmp_path: Path) -> None
         assert int(seen.headers["Content-Length"]) == len(seen.body)
 
 
-async def test_13_4_the_token_travels_on_only_where_it_is_asked_for(tmp_path: Path) -> None:
+async def test_13_4_the_token_is_forwarded_only_where_configured(tmp_path: Path) -> None:
     async with peer(answers()) as app:
         forwarding = config({"app": {"endpoint": app.url, "forwardAuthToken": True}})
         async with local_core(forwarding, tmp_path) as core, calling(core) as session:
@@ -105,7 +105,7 @@ async def test_a_body_that_needs_no_change_arrives_byte_for_byte(tmp_path: Path)
         assert app.last.body == body
 
 
-async def test_ids_may_hold_slashes_and_other_characters(tmp_path: Path) -> None:
+async def test_ids_may_contain_slashes_and_other_characters(tmp_path: Path) -> None:
     async with peer(answers()) as app:
         named = config({"applications/b/my app": app.url, "chat/completions": app.url})
         async with local_core(named, tmp_path) as core, calling(core) as session:
@@ -157,7 +157,7 @@ async def test_a_model_is_called_with_its_upstream_and_the_next_one_when_that_fa
         assert second.headers["X-DIAL-OVERRIDE-NAME"] == "real-name"
 
 
-async def test_limits_hold_for_models_and_are_the_callers(tmp_path: Path) -> None:
+async def test_limits_apply_to_models_and_depend_on_the_caller(tmp_path: Path) -> None:
     async with peer(answers()) as app:
         limits = {"closed": {"minute": "0"}, "app": {"minute": 0}}
         sections = {
@@ -178,7 +178,7 @@ async def test_limits_hold_for_models_and_are_the_callers(tmp_path: Path) -> Non
             assert (await ask(session, "busy")).status == 200
 
 
-async def test_an_application_may_be_closed_to_other_applications(tmp_path: Path) -> None:
+async def test_an_application_may_refuse_other_applications(tmp_path: Path) -> None:
     status: list[tuple[int, str]] = []
     async with peer(answers()) as inner:
 
@@ -199,7 +199,7 @@ async def test_an_application_may_be_closed_to_other_applications(tmp_path: Path
                 assert (await ask(session, "inner")).status == 200
 
 
-async def test_a_large_answer_passes_whole(tmp_path: Path) -> None:
+async def test_a_large_response_passes_completely(tmp_path: Path) -> None:
     body = {"choices": [], "text": "x" * 3_000_000}
     async with (
         peer(answers(200, body, X_Own="kept", Connection="close")) as app,

@@ -84,7 +84,7 @@ async def test_13_18_the_synchronous_client_gets_the_same(tmp_path: Path) -> Non
         assert await asyncio.to_thread(chat, core.url) == "You said: Hello"
 
 
-async def test_13_18_refusals_reach_the_client_in_the_applications_and_in_cores_words(tmp_path: Path) -> None:
+async def test_13_18_the_client_sees_the_texts_of_application_and_core_errors(tmp_path: Path) -> None:
     from aidial_client import DialException
 
     async with (

@@ -37,7 +37,7 @@ async def test_13_14_if_none_match_star_only_creates(files: CoreFiles) -> None:
     assert (await files.get("a")).body == b"one"
 
 
-async def test_13_14_if_none_match_with_the_etag_says_not_modified(files: CoreFiles) -> None:
+async def test_13_14_if_none_match_with_the_etag_is_not_modified(files: CoreFiles) -> None:
     etag = (await files.put("a", b"one")).etag
     got = await files.get("a", if_none_match=f'"{etag}"')
     assert (got.status, got.etag, got.body) == (304, etag, b"")
@@ -47,7 +47,7 @@ async def test_13_14_if_none_match_with_the_etag_says_not_modified(files: CoreFi
     assert (await files.put("a", b"two", if_none_match=OTHER)).status == 200
 
 
-async def test_13_14_conditions_say_nothing_about_a_missing_file(files: CoreFiles) -> None:
+async def test_13_14_conditions_do_not_apply_to_a_missing_file(files: CoreFiles) -> None:
     assert (await files.get("a", if_match=OTHER)).status == 404
     assert (await files.delete("a", if_match=OTHER)).status == 404
     assert (await files.get("a", if_none_match="*")).status == 404

@@ -45,7 +45,7 @@ async def test_13_17_what_is_not_declared_is_empty_or_forbidden(tmp_path: Path) 
                 assert (answer.status, await answer.text()) == (403, "Forbidden deployment")
 
 
-async def test_13_17_a_rating_reaches_the_application_and_its_answer_the_caller(tmp_path: Path) -> None:
+async def test_13_17_a_rating_reaches_the_application_and_its_response_the_caller(tmp_path: Path) -> None:
     rating = {"rate": True, "responseId": "r1", "comment": "good"}
     async with peer(answers(400, {"error": "own words"})) as app:
         document = with_features(rateEndpoint=f"{app.url}/rate", tokenizeEndpoint=f"{app.url}/tokenize")

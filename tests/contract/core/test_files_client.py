@@ -29,7 +29,7 @@ async def home_of(client: AsyncDial) -> str:
     return f"{await client.my_files_home()}/{new_home()}".removesuffix("/")
 
 
-async def test_13_18_a_file_goes_up_and_comes_back(dial: AsyncDial) -> None:
+async def test_13_18_a_file_is_uploaded_and_downloaded(dial: AsyncDial) -> None:
     home = await home_of(dial)
     item = await dial.files.upload(f"{home}/my dir/отчёт #1 100%.csv", ("x.csv", b"1,2\n", "text/csv"))
     assert (item.name, item.content_length) == ("отчёт #1 100%.csv", 4)

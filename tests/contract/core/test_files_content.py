@@ -97,7 +97,7 @@ async def test_13_13_an_overwrite_changes_the_etag_and_keeps_the_creation_time(f
     assert len((await files.metadata("")).json["items"]) == 1
 
 
-async def test_13_13_an_empty_and_a_large_file_come_back_whole(files: CoreFiles) -> None:
+async def test_13_13_an_empty_and_a_large_file_are_downloaded_completely(files: CoreFiles) -> None:
     large = bytes(range(256)) * 12_000
     await files.put("empty", b"")
     await files.put("large", large)
@@ -167,7 +167,7 @@ async def test_13_13_an_upload_without_a_usable_file_is_refused(files: CoreFiles
     assert (await files.get("a.txt")).status == 404
 
 
-async def test_13_13_a_field_beside_the_file_is_passed_over(files: CoreFiles) -> None:
+async def test_13_13_a_field_beside_the_file_is_ignored(files: CoreFiles) -> None:
     form = FormData({"comment": "first"}, default_to_multipart=True)
     form.add_field("file", b"content", filename="x", content_type="text/plain")
     form.add_field("comment", "last")

@@ -17,7 +17,7 @@ async def test_13_15_a_moved_file_is_at_its_new_place_only(files: CoreFiles) -> 
     assert [node["url"] for node in (await files.metadata("")).json["items"]] == [files.url("dir/")]
 
 
-async def test_13_15_a_move_replaces_a_file_only_when_told_to(files: CoreFiles) -> None:
+async def test_13_15_a_move_replaces_a_file_only_with_overwrite(files: CoreFiles) -> None:
     await files.put("new", b"new")
     await files.put("old", b"old")
     assert (await files.move("new", "old")).status == 400
@@ -26,7 +26,7 @@ async def test_13_15_a_move_replaces_a_file_only_when_told_to(files: CoreFiles) 
     assert ((await files.get("new")).status, (await files.get("old")).body) == (404, b"new")
 
 
-async def test_13_15_a_copy_leaves_the_original_and_lives_on_without_it(files: CoreFiles) -> None:
+async def test_13_15_a_copy_keeps_the_original_and_survives_its_deletion(files: CoreFiles) -> None:
     await files.put("a", b"one")
     assert (await files.move("a", "b", call="copy")).status == 200
     await files.put("a", b"two")

@@ -1,4 +1,4 @@
-"""What the store leaves on disk: whole files, nothing of broken uploads, nothing outside its folder."""
+"""What the store writes to disk: complete files, nothing of failed uploads, nothing outside its folder."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def caller_of(root: Path, max_upload: int = 2**30) -> AsyncGenerator[CoreF
         yield files
 
 
-async def test_concurrent_writers_to_one_name_leave_one_whole_file(tmp_path: Path) -> None:
+async def test_concurrent_writers_to_one_name_leave_one_complete_file(tmp_path: Path) -> None:
     store = Store(tmp_path)
     contents = [bytes([number]) * 200_000 for number in range(20)]
     async with asyncio.timeout(10):
@@ -64,7 +64,7 @@ async def test_concurrent_writers_to_one_name_leave_one_whole_file(tmp_path: Pat
     assert len(data_files(tmp_path)) == 2  # the sidecar and the content, no earlier version
 
 
-async def test_a_reader_beside_a_writer_sees_whole_files_only(tmp_path: Path) -> None:
+async def test_a_reader_sees_only_complete_files_while_another_client_writes(tmp_path: Path) -> None:
     store = Store(tmp_path)
     await keep(store, b"a" * 50_000)
 
@@ -107,7 +107,7 @@ async def test_a_restarted_store_has_every_file(tmp_path: Path) -> None:
     assert [stored.url for stored in await again.list("files/b1/")] == [URL]
 
 
-async def test_a_symbolic_link_in_the_data_folder_leads_nowhere(tmp_path: Path) -> None:
+async def test_a_symbolic_link_in_the_data_folder_is_not_followed(tmp_path: Path) -> None:
     secret, root = tmp_path / "secret.txt", tmp_path / "data"
     secret.write_text("secret")
     store = Store(root)
@@ -133,7 +133,7 @@ async def test_a_linked_bucket_folder_is_refused_and_nothing_is_written_through_
     assert list(outside.iterdir()) == []
 
 
-async def test_a_damaged_sidecar_counts_as_a_missing_file(tmp_path: Path) -> None:
+async def test_a_damaged_sidecar_is_treated_as_a_missing_file(tmp_path: Path) -> None:
     store = Store(tmp_path)
     await keep(store, b"content")
     (sidecar,) = tmp_path.rglob("*.json")

@@ -44,7 +44,7 @@ def wanted(prompt: str = PROMPT, stream: bool = False, **wishes: str) -> dict[st
 
 
 def attached(document: Any) -> dict[str, dict[str, Any]]:
-    """The attachments of a whole answer by their titles."""
+    """The attachments of a complete answer by title."""
     [choice] = document["choices"]
     return {item["title"]: item for item in choice["message"]["custom_content"]["attachments"]}
 
@@ -85,7 +85,7 @@ async def test_a_placeholder_is_a_picture_in_the_users_own_files(tmp_path: Path)
     ("size", "expected"),
     [("1792x1024", (1792, 1024)), ("64x99999", (1024, 1024)), ("10x9000", (128, 2048)), ("huge", (1024, 1024))],
 )
-async def test_a_placeholder_has_the_size_that_was_asked_for_within_reason(
+async def test_a_placeholder_has_the_requested_size_within_limits(
     size: str, expected: tuple[int, int], tmp_path: Path
 ) -> None:
     async with core_with(demo(tmp_path), tmp_path) as core, calling(core) as session:
@@ -128,7 +128,7 @@ async def test_the_models_entry_in_the_file_describes_the_upstreams_one(tmp_path
         assert (await ask(session, NAME, wanted())).status == 502
 
 
-async def test_a_stream_brings_the_attachments_and_ends_as_every_stream(tmp_path: Path) -> None:
+async def test_a_stream_contains_the_attachments_and_ends_like_every_stream(tmp_path: Path) -> None:
     async with core_with(demo(tmp_path), tmp_path) as core, calling(core) as session:
         answer = await ask(session, NAME, wanted(stream=True))
     events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
@@ -207,7 +207,7 @@ FAULTS: dict[str, tuple[Handler, int, str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_an_upstreams_failure_reaches_the_caller_as_a_deployments_would(fault: str, tmp_path: Path) -> None:
+async def test_an_upstreams_failure_reaches_the_caller_like_a_deployments(fault: str, tmp_path: Path) -> None:
     handler, status, words = FAULTS[fault]
     async with peer(handler) as upstream:
         choice = UpstreamModel(upstream.url, "local-model", "upstream-key")
@@ -229,7 +229,7 @@ async def test_a_link_in_place_of_a_picture_is_passed_on_and_not_fetched(tmp_pat
     assert len(upstream.requests) == 1
 
 
-async def test_a_caller_that_leaves_stops_the_upstream(tmp_path: Path) -> None:
+async def test_a_client_that_disconnects_stops_the_upstream(tmp_path: Path) -> None:
     asked = asyncio.Event()
 
     async def never(_: web.Request) -> web.StreamResponse:

@@ -40,7 +40,7 @@ def nesting(core: list[RunningCore], deployment: str) -> Handler:
     return answer
 
 
-async def test_13_7_a_key_works_while_the_answer_lasts_and_not_after(tmp_path: Path) -> None:
+async def test_13_7_a_key_works_until_the_response_ends(tmp_path: Path) -> None:
     during: list[int] = []
 
     async def uses_its_key(request: web.Request) -> web.Response:
@@ -59,7 +59,7 @@ async def test_13_7_a_key_works_while_the_answer_lasts_and_not_after(tmp_path: P
 
 
 @pytest.mark.parametrize(("core025", "after"), [(False, 401), (True, 200)])
-async def test_13_7_a_key_dies_inside_a_stream_once_its_time_is_over(tmp_path: Path, core025: bool, after: int) -> None:
+async def test_13_7_a_key_expires_within_a_stream(tmp_path: Path, core025: bool, after: int) -> None:
     found: list[int] = []
 
     async def outlives_its_key(request: web.Request) -> web.Response:
@@ -90,7 +90,7 @@ async def test_keys_are_32_characters_and_new_for_every_call(tmp_path: Path) -> 
     assert all(re.fullmatch(r"[0-9A-Za-z_-]{32}", key) for key in keys)
 
 
-async def test_a_nested_call_keeps_the_root_caller_and_lengthens_the_path(tmp_path: Path) -> None:
+async def test_a_nested_call_keeps_the_root_caller_and_extends_the_path(tmp_path: Path) -> None:
     live: list[dict[str, Any]] = []
     running: list[RunningCore] = []
 
@@ -252,7 +252,7 @@ async def test_parallel_calls_of_one_application_do_not_share_rights(tmp_path: P
     assert second == {"key-one": 403, "key-two": 200}
 
 
-async def test_core_025_knows_no_per_request_permissions(tmp_path: Path) -> None:
+async def test_core_025_has_no_per_request_permissions(tmp_path: Path) -> None:
     async with (
         local_core(config(), tmp_path, core025=True) as core,
         calling(core) as session,

@@ -52,7 +52,7 @@ async def listed(tmp_path: Path, path: str, key: str = "key-one", **switches: An
         return Answer(answer.status, answer.headers, await answer.read())
 
 
-async def test_13_16_a_model_is_listed_with_everything_chat_needs(tmp_path: Path) -> None:
+async def test_13_16_a_model_is_listed_with_all_fields_chat_needs(tmp_path: Path) -> None:
     document = (await listed(tmp_path, "/openai/models?api-version=2024-02-01")).json
     assert document["object"] == "list"
     model = document["data"][0]
@@ -102,7 +102,7 @@ async def test_13_16_an_application_is_listed_without_capabilities(tmp_path: Pat
     assert "capabilities" not in agent
 
 
-async def test_13_16_deployments_are_the_models_alone(tmp_path: Path) -> None:
+async def test_13_16_deployments_are_only_the_models(tmp_path: Path) -> None:
     assert [item["id"] for item in (await listed(tmp_path, "/openai/deployments")).json["data"]] == ["m", "vectors"]
     assert (await listed(tmp_path, "/openai/deployments/m")).json["object"] == "model"
 
@@ -121,7 +121,7 @@ async def test_13_16_old_chat_gets_empty_lists(tmp_path: Path, name: str) -> Non
     assert (await listed(tmp_path, f"/openai/{name}")).json == {"data": [], "object": "list"}
 
 
-async def test_13_16_toolsets_and_names_are_todays(tmp_path: Path) -> None:
+async def test_13_16_toolsets_and_names_exist_only_in_todays_core(tmp_path: Path) -> None:
     (toolset,) = (await listed(tmp_path, "/openai/toolsets")).json["data"]
     assert (toolset["toolset"], toolset["transport"], toolset["allowed_tools"]) == ("web", "http", ["search"])
     names = (await listed(tmp_path, "/v1/deployment-names?type=application,model")).json
@@ -156,7 +156,7 @@ async def test_13_18_aidial_client_reads_user_and_names(tmp_path: Path) -> None:
         assert [(one.id, one.object) for one in names] == [("agent", "application")]
 
 
-async def test_a_long_listing_is_gzipped_for_who_asks(tmp_path: Path) -> None:
+async def test_a_long_listing_is_gzipped_for_clients_that_accept_it(tmp_path: Path) -> None:
     applications = {f"app-{number}": f"http://app-{number}" for number in range(20)}
     async with local_core(config(applications), tmp_path) as core, calling(core) as session:
         for accepted, encoding in (("gzip", "gzip"), ("identity", None)):

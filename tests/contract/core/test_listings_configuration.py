@@ -1,4 +1,4 @@
-"""Core's configuration file: read like the real Core reads it, again when it changes, with keys that are secrets."""
+"""Core's configuration file: read as by the real Core, reloaded when it changes, with keys that are secrets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_files_are_merged_in_order_and_read_again_when_they_change(tmp_pat
 
 
 @pytest.mark.parametrize("broken", ["{", "[]", '{"applications": {"b": {"endpoint": 5}}}'])
-async def test_a_change_that_cannot_be_read_leaves_the_last_good_one(tmp_path: Path, broken: str) -> None:
+async def test_a_change_that_cannot_be_read_keeps_the_last_good_configuration(tmp_path: Path, broken: str) -> None:
     path = write(tmp_path / "config.json", config({"a": "http://a"}))
     async with local_core({}, tmp_path, config_files=(path,)) as core, calling(core) as session:
         path.write_text(broken)
@@ -85,7 +85,7 @@ def test_a_missing_file_stops_the_start(tmp_path: Path) -> None:
         create_app(CoreSettings(tmp_path, (tmp_path / "missing.json",)))
 
 
-async def test_variables_are_expanded_in_keys_and_values_and_an_unset_one_is_no_key(tmp_path: Path) -> None:
+async def test_variables_are_expanded_in_keys_and_values_and_an_unset_one_is_not_a_key(tmp_path: Path) -> None:
     document = {
         "keys": {
             "${env:DIAL_API_KEY}": {"project": "Installed", "role": "r"},
@@ -107,7 +107,7 @@ async def test_variables_are_expanded_in_keys_and_values_and_an_unset_one_is_no_
                     assert answer.status == 401
 
 
-async def test_the_published_example_key_opens_nothing_and_gives_its_project_to_the_installations_key(
+async def test_the_installations_key_replaces_the_published_example_key_in_its_project(
     tmp_path: Path,
 ) -> None:
     published = {"keys": {"dial_api_key": {"project": "TEST-PROJECT", "role": "default"}}}
@@ -126,14 +126,14 @@ def test_the_installations_key_is_random_private_and_stays(tmp_path: Path) -> No
     assert stat.S_IMODE((tmp_path / "one" / "api_key").stat().st_mode) == 0o600
 
 
-def test_a_key_whose_writing_broke_off_is_no_key(tmp_path: Path) -> None:
+def test_an_incompletely_written_key_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "api_key").touch()
     with pytest.raises(SettingsError, match="is empty; delete it"):
         installation_key(tmp_path)
 
 
 @pytest.mark.parametrize("with_port", [False, True])
-async def test_hosts_of_the_file_are_where_the_map_says(tmp_path: Path, with_port: bool) -> None:
+async def test_hosts_of_the_file_are_replaced_by_the_host_map(tmp_path: Path, with_port: bool) -> None:
     async with peer(answers(200, {"found": True})) as app:
         port = app.url.rpartition(":")[2]
         address = "http://agent:5030/chat" if with_port else f"http://agent:{port}/chat"
@@ -146,7 +146,7 @@ async def test_hosts_of_the_file_are_where_the_map_says(tmp_path: Path, with_por
     assert app.last.url == "/chat"
 
 
-async def test_routes_of_the_file_answer_or_pass_on(tmp_path: Path) -> None:
+async def test_routes_of_the_file_respond_or_forward(tmp_path: Path) -> None:
     async with peer(answers(200, {"found": True})) as app:
         routes = {
             "fixed": {"paths": ["/v1/fixed"], "methods": ["GET"], "response": {"status": 201, "body": "OK"}},

@@ -88,7 +88,7 @@ async def test_13_14_an_empty_root_is_an_empty_list(files: CoreFiles) -> None:
     assert (root.status, root.json["items"]) == (200, [])
 
 
-async def test_13_14_permissions_are_shown_when_asked_for(files: CoreFiles) -> None:
+async def test_13_14_permissions_are_listed_on_request(files: CoreFiles) -> None:
     await files.put("dir/a")
     both = ["READ", "WRITE"]
     assert (await files.metadata("dir/a", "permissions=true")).json["permissions"] == both
@@ -110,13 +110,13 @@ async def test_13_14_a_malformed_query_is_a_400(files: CoreFiles, query: str) ->
     assert (await files.metadata("", query)).status == 400
 
 
-async def test_13_14_the_edges_of_the_limit_are_served(files: CoreFiles) -> None:
+async def test_13_14_the_smallest_and_the_largest_limit_are_accepted(files: CoreFiles) -> None:
     await planted(files)
     assert (await files.metadata("", "limit=0")).json["items"] == []
     assert len((await files.metadata("", "limit=1000")).json["items"]) == 4
 
 
-async def test_13_14_the_metadata_type_is_answered_when_accepted(files: CoreFiles) -> None:
+async def test_13_14_the_metadata_type_is_returned_when_accepted(files: CoreFiles) -> None:
     kind = "application/vnd.dial.metadata+json"
     await files.put("a")
     answer = await files.call("GET", f"/v1/metadata/{files.url('')}", headers={"Accept": kind})

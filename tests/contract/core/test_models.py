@@ -46,7 +46,7 @@ def event_data(body: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-async def test_an_upstream_gets_its_own_key_and_name_and_nothing_of_dial(tmp_path: Path) -> None:
+async def test_an_upstream_gets_its_own_key_and_name_and_no_dial_fields(tmp_path: Path) -> None:
     async with peer(streams(chunk({"content": "Hi"}), DONE)) as upstream:
         choice = UpstreamModel(f"{upstream.url}/v1/", "local-model", "upstream-key")
         async with local_core(config(models=MODELS), tmp_path, model=choice) as core, calling(core) as session:
@@ -126,7 +126,7 @@ async def test_an_image_that_the_caller_may_not_read_does_not_leave_core(tmp_pat
     assert upstream.requests == []
 
 
-async def test_the_chosen_model_stands_alone_under_its_own_name(tmp_path: Path) -> None:
+async def test_the_chosen_model_is_listed_alone_under_its_own_name(tmp_path: Path) -> None:
     choice = UpstreamModel("http://127.0.0.1:9/v1", "local-model", input_attachment_types=("image/png",))
     async with local_core(config(models=MODELS), tmp_path, model=choice) as core, calling(core) as session:
         async with session.get("/openai/models") as answer:
@@ -145,16 +145,16 @@ async def test_the_chosen_model_stands_alone_under_its_own_name(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("status", "seen", "wait"), [(429, 429, "7"), (503, 503, "7"), (502, 502, None), (504, 502, None)]
 )
-async def test_an_upstream_that_is_busy_says_so_itself_and_says_for_how_long(
+async def test_a_busy_upstreams_status_and_retry_after_are_passed_on(
     status: int, seen: int, wait: str | None, core025: bool, tmp_path: Path
 ) -> None:
-    told = {"error": {"message": "Rate limit reached", "code": "rate_limit_exceeded"}}
-    async with peer(answers(status, told, Retry_After="7")) as upstream:
+    busy = {"error": {"message": "Rate limit reached", "code": "rate_limit_exceeded"}}
+    async with peer(answers(status, busy, Retry_After="7")) as upstream:
         choice = UpstreamModel(upstream.url, "local-model")
         async with local_core(config(), tmp_path, model=choice, core025=core025) as core, calling(core) as session:
             answer = await ask(session, "local-model")
     assert (answer.status, answer.headers.get("Retry-After")) == (seen, wait)
-    assert (answer.json == told) if wait else (answer.text == "No route")
+    assert (answer.json == busy) if wait else (answer.text == "No route")
 
 
 async def test_an_entry_of_the_file_describes_the_model_only_under_the_same_name(tmp_path: Path) -> None:
@@ -205,19 +205,19 @@ async def test_the_demo_streams_calls_text_and_usage_in_openais_shape(tmp_path: 
         assert reasons[-1] == "tool_calls"
 
         call.pop("index")
-        told: list[Any] = [{"role": "assistant", "content": "", "tool_calls": [call]}]
+        history: list[Any] = [{"role": "assistant", "content": "", "tool_calls": [call]}]
         result: Any = {"role": "tool", "tool_call_id": call["id"], "content": "1175"}
         async with dialling(core) as dial:
             text = ""
             stream = await dial.chat.completions.create(
-                deployment_name="scripted-demo", messages=[question, *told, result], tools=[TOOL], stream=True
+                deployment_name="scripted-demo", messages=[question, *history, result], tools=[TOOL], stream=True
             )
             async for event in stream:
                 text += "".join(choice.delta.content or "" for choice in event.choices)
         assert "1175" in text
 
 
-async def test_the_demo_answers_as_a_block_too(tmp_path: Path) -> None:
+async def test_the_demo_also_answers_without_streaming(tmp_path: Path) -> None:
     (tmp_path / "script.yaml").write_text(SCRIPT)
     demo = ScriptedDemo(tmp_path / "script.yaml")
     async with local_core(config(), tmp_path, model=demo) as core, calling(core) as session:
@@ -233,7 +233,7 @@ async def test_the_demo_answers_as_a_block_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("messages", [[{"role": "nobody"}], ["text"], [{"role": "assistant", "tool_calls": [{}]}]])
-async def test_the_demo_refuses_messages_that_are_none(tmp_path: Path, messages: list[Any]) -> None:
+async def test_the_demo_refuses_malformed_messages(tmp_path: Path, messages: list[Any]) -> None:
     (tmp_path / "script.yaml").write_text(SCRIPT)
     demo = ScriptedDemo(tmp_path / "script.yaml")
     async with local_core(config(), tmp_path, model=demo) as core, calling(core) as session:
@@ -241,7 +241,7 @@ async def test_the_demo_refuses_messages_that_are_none(tmp_path: Path, messages:
         assert (answer.status, answer.json["error"]["type"]) == (400, "invalid_request_error")
 
 
-async def test_a_script_that_has_no_answer_says_so_in_the_stream_and_as_a_block(tmp_path: Path) -> None:
+async def test_a_script_without_an_answer_is_an_error_in_the_stream_and_without_streaming(tmp_path: Path) -> None:
     (tmp_path / "script.yaml").write_text("name: empty\n")
     demo = ScriptedDemo(tmp_path / "script.yaml")
     async with local_core(config(), tmp_path, model=demo) as core, calling(core) as session:
@@ -251,7 +251,7 @@ async def test_a_script_that_has_no_answer_says_so_in_the_stream_and_as_a_block(
         assert event_data(stream.body)[-1]["error"]["code"] == "script_exhausted"
 
 
-async def test_a_caller_that_leaves_stops_the_upstream(tmp_path: Path) -> None:
+async def test_a_client_that_disconnects_stops_the_upstream(tmp_path: Path) -> None:
     asked = asyncio.Event()
 
     async def never(_: web.Request) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""Automatic sharing: what a request attaches goes down to the application, what it made comes back up."""
+"""Automatic sharing: the application may read what a request attaches, the caller what the application returns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def showing_image(url: str) -> dict[str, Any]:
 async def asking(
     answer: Handler, tmp_path: Path, **switches: Any
 ) -> AsyncGenerator[tuple[ClientSession, CoreFiles, CoreFiles]]:
-    """A caller of an application, the caller's files, and the files of somebody else."""
+    """A caller of an application, the caller's files, and the files of another caller."""
     async with (
         peer(answer) as app,
         local_core(config({"app": app.url}), tmp_path, **switches) as core,
@@ -51,7 +51,7 @@ async def test_13_9_readable_and_foreign_urls_are_accepted(tmp_path: Path, url: 
 
 
 @pytest.mark.parametrize("shape", ["message", "image", "stage", "input"])
-async def test_13_9_an_unreadable_file_is_refused_wherever_it_is_attached(tmp_path: Path, shape: str) -> None:
+async def test_13_9_an_inaccessible_file_is_refused_wherever_it_is_attached(tmp_path: Path, shape: str) -> None:
     async with asking(answers(), tmp_path) as (session, _, theirs):
         url = theirs.url("secret%20plan.csv")
         await theirs.put("secret%20plan.csv")
@@ -91,7 +91,7 @@ async def test_13_9_a_malformed_url_is_an_empty_400(tmp_path: Path, attachment: 
         assert (answer.status, answer.text) == (400, "")
 
 
-async def test_13_9_a_folder_opens_what_is_below_it_and_not_what_is_beside_it(tmp_path: Path) -> None:
+async def test_13_9_a_folder_gives_access_to_its_contents_only(tmp_path: Path) -> None:
     running: list[RunningCore] = []
     names = ["dir/a.csv", "dir/sub/b.csv", "dir2/c.csv", "d.csv"]
 
@@ -122,12 +122,12 @@ async def test_13_9_a_folder_opens_what_is_below_it_and_not_what_is_beside_it(tm
         attaching({"type": None, "url": "https://example.com/a"}),
     ],
 )
-async def test_13_9_nulls_trip_core_025_only(tmp_path: Path, body: dict[str, Any], core025: bool) -> None:
+async def test_13_9_only_core_025_refuses_nulls(tmp_path: Path, body: dict[str, Any], core025: bool) -> None:
     async with asking(answers(), tmp_path, core025=core025) as (session, _, _):
         assert (await ask(session, body=body)).status == (400 if core025 else 200)
 
 
-async def test_13_9_odd_shapes_are_left_to_the_application(tmp_path: Path) -> None:
+async def test_13_9_unexpected_shapes_are_left_to_the_application(tmp_path: Path) -> None:
     odd = {
         "messages": ["text", {"content": [None, {"type": "image_url", "image_url": "x"}], "custom_content": 1}, None]
     }
@@ -173,7 +173,7 @@ def attached_url(answer: Answer) -> str:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_13_11_what_the_inner_application_returns_is_open_to_the_outer_one_and_the_user(
+async def test_13_11_files_the_inner_application_returns_are_shared_with_the_outer_one_and_the_user(
     tmp_path: Path, stream: bool
 ) -> None:
     running: list[RunningCore] = []
@@ -193,7 +193,7 @@ async def test_13_11_what_the_inner_application_returns_is_open_to_the_outer_one
         assert (await mine.get(url)).body == b"changed"
 
 
-async def test_13_11_only_the_inner_applications_own_folder_comes_back(tmp_path: Path) -> None:
+async def test_13_11_only_the_inner_applications_own_folder_is_shared(tmp_path: Path) -> None:
     running: list[RunningCore] = []
     async with local_core(config(), tmp_path) as core, CoreFiles.of(core.url, "key-one") as files:
         private = files.url("private.csv")

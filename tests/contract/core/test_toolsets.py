@@ -1,4 +1,4 @@
-"""MCP servers behind Core: everything passes, but only allowed tools are seen and called."""
+"""MCP servers behind Core: everything passes, but only allowed tools can be listed and called."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def test_13_19_without_a_list_of_allowed_tools_all_pass(tmp_path: Path) ->
     ],
     ids=["other", "unnamed", "list", "batch"],
 )
-async def test_13_19_a_call_of_another_tool_is_a_403_and_reaches_nobody(body: Any, tmp_path: Path) -> None:
+async def test_13_19_a_call_of_another_tool_is_a_403_and_is_not_forwarded(body: Any, tmp_path: Path) -> None:
     async with peer(answers()) as server, core_before(server.url, tmp_path) as core, calling(core) as session:
         answer = await post(session, body)
     assert (answer.status, answer.text) == (403, "Tool is not allowed")
@@ -126,14 +126,14 @@ async def test_13_19_a_call_of_another_tool_is_a_403_and_reaches_nobody(body: An
     ],
     ids=["cut", "empty", "text", "list", "name-twice", "nested", "bytes"],
 )
-async def test_a_body_that_is_no_request_is_a_400_and_reaches_nobody(body: bytes, tmp_path: Path) -> None:
+async def test_a_body_that_is_not_a_request_is_a_400_and_is_not_forwarded(body: bytes, tmp_path: Path) -> None:
     async with peer(answers()) as server, core_before(server.url, tmp_path) as core, calling(core) as session:
         answer = await post(session, body)
     assert (answer.status, answer.text) == (400, "Invalid JSON request body")
     assert server.requests == []
 
 
-async def test_requests_and_answers_pass_as_they_are(tmp_path: Path) -> None:
+async def test_requests_and_responses_pass_unchanged(tmp_path: Path) -> None:
     body = json.dumps(rpc("tools/call", name="add", arguments={"left": 1}), indent=3).encode()
     reply = b'{ "jsonrpc":"2.0", "id":1, "result":{"tools": [{"name":"wipe"}]} }'
     handler = gives(reply, "application/json", Mcp_Session_Id="session-1")
@@ -164,7 +164,7 @@ async def test_13_19_the_server_gets_no_key_unless_configured(tmp_path: Path) ->
     assert server.requests[0].headers["X-CONVERSATION-ID"] == "mine"
 
 
-async def test_13_19_a_configured_server_gets_a_fresh_key_that_ends_with_the_answer(tmp_path: Path) -> None:
+async def test_13_19_a_configured_server_gets_a_new_key_that_ends_with_the_response(tmp_path: Path) -> None:
     alive: list[int] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -187,7 +187,7 @@ async def test_13_19_a_configured_server_gets_a_fresh_key_that_ends_with_the_ans
     assert len(keys - {"key-one"}) == 2
 
 
-async def test_the_callers_token_goes_on_where_configured(tmp_path: Path) -> None:
+async def test_the_callers_token_is_forwarded_where_configured(tmp_path: Path) -> None:
     async with (
         peer(answers()) as server,
         core_before(server.url, tmp_path, forwardAuthToken=True) as core,
@@ -197,7 +197,7 @@ async def test_the_callers_token_goes_on_where_configured(tmp_path: Path) -> Non
     assert server.last.headers["Authorization"] == "Bearer key-one"
 
 
-async def test_events_pass_as_they_come(tmp_path: Path) -> None:
+async def test_events_pass_as_they_arrive(tmp_path: Path) -> None:
     go = asyncio.Event()
     event = b'event: message\r\nid: 7\r\ndata: {"jsonrpc": "2.0", "method": "notifications/progress"}\r\n\r\n'
 
@@ -272,7 +272,7 @@ async def test_a_listening_stream_and_a_batch_are_filtered_too(tmp_path: Path) -
     ],
     ids=["json", "event", "encoded", "endless"],
 )
-async def test_an_answer_in_which_tools_cannot_be_told_apart_does_not_pass(handler: Handler, tmp_path: Path) -> None:
+async def test_a_response_whose_tools_cannot_be_read_does_not_pass(handler: Handler, tmp_path: Path) -> None:
     async with peer(handler) as server, core_before(server.url, tmp_path) as core, calling(core) as session:
         with pytest.raises(ClientError):
             await post(session, rpc("tools/list"))
@@ -316,7 +316,7 @@ async def test_core_025_has_no_toolsets(tmp_path: Path) -> None:
     assert (answer.status, answer.text) == (502, "No route")
 
 
-async def test_a_caller_that_leaves_stops_the_server(tmp_path: Path) -> None:
+async def test_a_client_that_disconnects_stops_the_server(tmp_path: Path) -> None:
     asked = asyncio.Event()
 
     async def never(_: web.Request) -> web.StreamResponse:

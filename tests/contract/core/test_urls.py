@@ -1,4 +1,4 @@
-"""What URL names which resource, and which names none."""
+"""Which resource a URL names, and which URLs name none."""
 
 from __future__ import annotations
 
