@@ -1,8 +1,8 @@
-"""The agent's work with nothing around it: a loop over aiohttp and orjson, the limit that every ratio refers to.
+"""The agent's work with nothing around it: a loop over aiohttp and orjson, to which every ratio refers.
 
-`python -m tests.benchmarks.bare PORT` reads one JSON line per run, {"scripts": [...], "history": [...]}, makes the
-scripts' conversations at once, and writes a line with its CPU seconds and each conversation's seconds to end and first
-word.
+`python -m tests.benchmarks.bare PORT` reads one JSON line per run, {"scripts": [...], "history": [...]}, runs the
+scripts' conversations in parallel, and writes a line with its CPU seconds and each conversation's seconds to its
+end and to its first word.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ async def chunks(session: aiohttp.ClientSession, url: str, messages: Sequence[Me
 
 
 async def conversation(
-    session: aiohttp.ClientSession, url: str, messages: list[Message], heard: Callable[[str], None]
+    session: aiohttp.ClientSession, url: str, messages: list[Message], on_text: Callable[[str], None]
 ) -> None:
-    """Ask, run the calls, ask again, until there are no calls."""
+    """Request, run the calls, request again, until there are no calls."""
     while True:
         calls: dict[int, Message] = {}
         async for chunk in chunks(session, url, messages):
             delta = chunk["choices"][0]["delta"]
             if text := delta.get("content"):
-                heard(text)
+                on_text(text)
             for fragment in delta.get("tool_calls", ()):
                 call = calls.setdefault(fragment["index"], fragment)
                 if call is not fragment:
@@ -65,9 +65,9 @@ async def _result(call: Mapping[str, Any]) -> Message:
 
 async def timed(session: aiohttp.ClientSession, url: str, messages: list[Message]) -> tuple[float, float]:
     times: list[float] = []
-    begun = perf_counter()
-    await conversation(session, url, messages, lambda _: None if times else times.append(perf_counter() - begun))
-    return perf_counter() - begun, times[0]
+    started = perf_counter()
+    await conversation(session, url, messages, lambda _: None if times else times.append(perf_counter() - started))
+    return perf_counter() - started, times[0]
 
 
 async def main(port: int) -> None:

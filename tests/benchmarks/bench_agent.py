@@ -1,4 +1,4 @@
-"""What the whole application costs: CPU per chunk, tool turn and long history, first word, crowd, start, memory.
+"""The cost of the whole application: CPU per chunk, tool turn and long history, first word, crowd, start, memory.
 
 The application and the bare loop run on one core, the load and the upstream on another. Every round measures both, so
 that a busy machine slows both. CPU is read from the application's process; figures are medians. Figures of the wall
@@ -26,14 +26,14 @@ from tests.benchmarks.upstream import ANSWER_WORDS
 ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
 ROUNDS, STARTS, CROWD_ROUNDS = 9, 3, 5
 CHUNKS, TURNS, PARALLEL, PEOPLE, PACED_WORDS, PAUSE_MS = 2000, 20, 8, 256, 50, 20
-NOISE = 0.25  # from here on other programs take so much of the core that seconds on the wall say nothing
+NOISE = 0.25  # above this, other programs take so much of the core that wall-clock seconds mean nothing
 IDEAL_SECONDS = (PACED_WORDS - 1) * PAUSE_MS / 1000
 HISTORY = [
     {"role": role, "content": "The quick brown fox jumps over the lazy dog. " * 4 + "The quick brown fox "}
     for role in ("user", "assistant")
 ] * 100
 
-# Quoted, not measured here: the same work side by side on a machine with two cores, where the bare loop took 2.2 µs,
+# Quoted, not measured here: the same work in parallel on a machine with two cores, where the bare loop took 2.2 µs,
 # 0.14 ms, 0.99 ms, 0.13 ms, 101 ms and 1.02.
 PEERS: dict[str, dict[str, float]] = {
     "relay": {"openai-agents": 105, "pydantic-ai": 194, "langchain": 154, "langgraph": 156},
@@ -47,7 +47,7 @@ PEERS: dict[str, dict[str, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one piece of work took: CPU seconds, and for each conversation seconds to its end and its first word."""
+    """The cost of one piece of work: CPU seconds, and for each conversation seconds to its end and its first word."""
 
     cpu: float
     ends: Sequence[float]
@@ -56,7 +56,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Samples:
-    """The same work, round after round, by the application and by the bare loop."""
+    """The same work in each round, by the application and by the bare loop."""
 
     app: list[Sample] = field(default_factory=list[Sample])
     bare: list[Sample] = field(default_factory=list[Sample])
@@ -113,7 +113,7 @@ def p99(samples: Sequence[Sample]) -> float:
 
 
 def per_unit(many: Samples, one: Samples, units: int, scale: float) -> tuple[float, float]:
-    """What one more unit costs the application and the bare loop."""
+    """The cost of one more unit to the application and to the bare loop."""
     return (
         (cpu(many.app) - cpu(one.app)) / units * scale,
         (cpu(many.bare) - cpu(one.bare)) / units * scale,

@@ -1,4 +1,4 @@
-"""What reading documents costs: pages of PDF, rows of CSV, and how long the server's streams stand still meanwhile.
+"""The cost of reading documents: pages of PDF, rows of CSV, and how long it stalls the server's streams.
 
 Reading is measured in CPU seconds of this process, so that a busy machine changes little; the stall in seconds on the
 clock of an event loop that does nothing else. Figures are medians.
@@ -42,9 +42,9 @@ def seconds(name: str, content: bytes) -> float:
     """CPU seconds from the file to its pages."""
 
     def once() -> float:
-        began = process_time()
+        started = process_time()
         pages_of(extract(name, content))
-        return process_time() - began
+        return process_time() - started
 
     return median(once)
 
@@ -60,16 +60,16 @@ def pages_per_second(content: bytes) -> float:
 
 
 async def stall() -> float:
-    """The longest time the event loop did not come around while two processes read a large CSV and a long PDF."""
+    """The longest stall of the event loop while two processes read a large CSV and a long PDF."""
     readers, files = ReaderPool(), {"a.csv": csv(ROWS), "a.pdf": pdfs.many_pages_pdf(2_000)}
     longest: list[float] = []
     for _ in range(ROUNDS):
         reading = asyncio.gather(*(readers.pages(name, content) for name, content in files.items()))
         longest.append(0.0)
         while not reading.done():
-            began = perf_counter()
+            started = perf_counter()
             await asyncio.sleep(TICK)
-            longest[-1] = max(longest[-1], perf_counter() - began - TICK)
+            longest[-1] = max(longest[-1], perf_counter() - started - TICK)
         await reading
     await readers.close()
     return statistics.median(longest)

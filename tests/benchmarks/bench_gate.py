@@ -1,4 +1,4 @@
-"""What the gate and the filter of answers cost: `python -m tests.benchmarks.bench_gate`."""
+"""The cost of the gate and the filter of answers: `python -m tests.benchmarks.bench_gate`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def conversation() -> list[Message]:
 
 
 def request(name: str, effects: frozenset[Effect], messages: Sequence[Message], **arguments: str) -> CallRequest:
-    """A call as the toolbox puts it to the gate: with a view of the conversation that nobody has asked yet."""
+    """A call as the toolbox passes it to the gate: with a view of the conversation that is still unread."""
     call = ToolCall("next", FunctionCall(name, json.dumps(arguments)))
     return CallRequest(call, dict(arguments), effects, ContextView(messages, ORIGINS))
 

@@ -1,4 +1,4 @@
-"""What the HTTP door costs, traces kept: CPU per chunk and per tool turn of `/v1`, and a crowd with slow tools.
+"""The cost of the HTTP door, traces kept: CPU per chunk and per tool turn of `/v1`, and a crowd with slow tools.
 
 The rounds are those of `bench_agent`: the application and the bare loop do the same work one after the other.
 """

@@ -1,4 +1,4 @@
-"""What Python costs: the first call of a conversation, a warm call through the agent's tool, a kernel's memory, twenty
+"""The cost of Python: the first call of a conversation, a warm call through the agent's tool, a kernel's memory, twenty
 conversations at once. Server and kernels are real and in the sandbox; times are medians.
 """
 
@@ -27,7 +27,7 @@ from tests.support.interpreter import TOKEN, RunningInterpreter, Talk, running_i
 
 FIRST, WARM, AT_ONCE = 5, 60, 20
 MIB = 2**20
-BUSY = 1.5  # kernels are started meanwhile, which is work for a core
+BUSY = 1.5  # kernels are being started, which is work for a core
 WORK = "import pandas as pd; int(pd.Series(range(1000)).sum())"
 
 
@@ -38,7 +38,7 @@ def server(*options: str) -> Generator[RunningInterpreter]:
 
 
 async def spare_ready(running: RunningInterpreter, count: int = 1) -> None:
-    """Return when so many kernels wait for a conversation."""
+    """Return when this many kernels wait for a conversation."""
     while True:
         with urllib.request.urlopen(f"{running.origin}/health", timeout=5) as answer:
             if orjson.loads(answer.read())["spare_kernels"] >= count:
@@ -47,9 +47,9 @@ async def spare_ready(running: RunningInterpreter, count: int = 1) -> None:
 
 
 async def timed(work: Callable[[], Awaitable[object]]) -> float:
-    began = time.perf_counter()
+    started = time.perf_counter()
     await work()
-    return (time.perf_counter() - began) * 1000
+    return (time.perf_counter() - started) * 1000
 
 
 async def first_calls(running: RunningInterpreter) -> float:
@@ -80,7 +80,7 @@ async def warm_calls(running: RunningInterpreter) -> float:
 
 
 async def memory(*options: str) -> float:
-    """MiB of one idle kernel with everything that confines it; pages shared with others are divided among them."""
+    """MiB of one idle kernel and its sandbox; pages shared with other kernels are divided among them."""
     with server(*options) as running:
         await spare_ready(running)
         children = psutil.Process(running.process.pid).children(recursive=True)
@@ -89,9 +89,9 @@ async def memory(*options: str) -> float:
 
 async def twenty_at_once(running: RunningInterpreter) -> tuple[int, float]:
     async with running.client(seconds=120) as client:
-        began = time.perf_counter()
+        started = time.perf_counter()
         results = await asyncio.gather(*(Talk(client, f"at once {n}").run(WORK) for n in range(AT_ONCE)))
-    return sum(result["result"] == "499500" for result in results), time.perf_counter() - began
+    return sum(result["result"] == "499500" for result in results), time.perf_counter() - started
 
 
 async def measured() -> list[Figure]:

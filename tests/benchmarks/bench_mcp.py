@@ -1,4 +1,4 @@
-"""What one call of an MCP tool costs the agent: `python -m tests.benchmarks.bench_mcp`."""
+"""The cost of one MCP tool call to the agent: `python -m tests.benchmarks.bench_mcp`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.mcp_processes import mcp_peer
 
 CALLS = 300
 AT_ONCE = 100
-BUSY = 1.5  # load per core from which a figure says more about the machine than about us
+BUSY = 1.5  # load per core above which a figure describes the machine rather than the agent
 
 
 async def measure(folder: Path) -> list[Figure]:

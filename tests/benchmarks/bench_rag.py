@@ -1,8 +1,8 @@
-"""What search in documents costs: indexing against the library's defaults, a warm question, stalls, memory.
+"""The cost of search in documents: indexing against the library's defaults, a warm question, stalls, memory.
 
 Indexing runs in the embedding process, the library's plain `encode` in a process of its own; both rates are chunks per
-second on the clock, taken in turns, so that a busy machine slows both. How answers stream meanwhile is read from the
-whole agent; it is not judged where its streams falter without any indexing.
+second on the clock, taken in turns, so that a busy machine slows both. How answers stream in the meantime is read from
+the whole agent; it is not judged where its streams falter without any indexing.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ model = SentenceTransformer(str(packaged_folder()), device="cpu")
 model.encode(["ready"], show_progress_bar=False)
 print("ready", flush=True)
 for line in sys.stdin:
-    began = time.perf_counter()
+    started = time.perf_counter()
     model.encode(json.loads(line), show_progress_bar=False)
-    print(time.perf_counter() - began, flush=True)
+    print(time.perf_counter() - started, flush=True)
 """
 
 
 def document(number: int, chunks: int) -> ChunkedDocument:
-    """Prose of about so many chunks, no two of them alike."""
+    """Prose of about this many chunks, all different."""
     return chunk_document(f"manual-{number}.txt", [Block(prose(number, chunks * CHUNK_CHARS))])
 
 
@@ -88,9 +88,9 @@ async def indexing(embedder: Embedder) -> tuple[float, float]:
     library, texts = Library(), indexed_texts(document(0, CHUNKS))
     rates: list[tuple[float, float]] = []
     for _ in range(ROUNDS):
-        began = perf_counter()
+        started = perf_counter()
         await embedder.embed(texts)
-        ours = perf_counter() - began
+        ours = perf_counter() - started
         theirs = await asyncio.to_thread(library.seconds, texts)
         rates.append((len(texts) / ours, theirs / ours))
     library.close()
@@ -102,11 +102,11 @@ async def warm_question(embedder: Embedder, index: DocumentIndex) -> float:
     times: list[float] = []
     for number in range(QUESTIONS):
         question = f"How is the {WORDS[number % len(WORDS)]}{number} repaired?"
-        began = perf_counter()
+        started = perf_counter()
         [vector] = await embedder.embed([question])
         hits = await asyncio.to_thread(search, [index], question, vector)
         passages([index.document], hits, k=3, tokens=1500)
-        times.append(perf_counter() - began)
+        times.append(perf_counter() - started)
     return statistics.median(times)
 
 
@@ -116,17 +116,17 @@ async def made(embedder: Embedder, chunked: ChunkedDocument) -> DocumentIndex:
 
 
 async def stall() -> float:
-    """The longest time the event loop did not come around while a very long document is cut, indexed and packed.
+    """The longest stall of the event loop while a very long document is chunked, indexed and packed.
 
     Of such a time as much counts as this process worked in it; the rest was taken by others.
     """
     text, longest = await asyncio.to_thread(prose, 0, MANY_CHUNKS * CHUNK_CHARS), 0.0
-    gc.freeze()  # as the server does, so that the collector looks at no library
+    gc.freeze()  # as the server does, so that the collector skips the libraries
     work = asyncio.create_task(asyncio.to_thread(_kept, text))
     while not work.done():
-        began, worked = perf_counter(), process_time()
+        started, worked = perf_counter(), process_time()
         await asyncio.sleep(TICK)
-        longest = max(longest, min(perf_counter() - began - TICK, process_time() - worked))
+        longest = max(longest, min(perf_counter() - started - TICK, process_time() - worked))
     await work
     return longest
 
@@ -167,9 +167,9 @@ def memory(index: DocumentIndex) -> tuple[float, float]:
 
 async def measured(folder: Path) -> list[Figure]:
     embedder = Embedder(folder)
-    began = perf_counter()
+    started = perf_counter()
     await embedder.embed(["ready"])
-    start = perf_counter() - began
+    start = perf_counter() - started
     index = await made(embedder, document(0, CHUNKS))
     question = await warm_question(embedder, index)
     resident = psutil.Process(embedder.pid).memory_info().rss

@@ -1,4 +1,4 @@
-"""What the store costs: a page of a full store, a trace beside an answer, an event, the start.
+"""The cost of the store: a page of a full store, a trace beside an answer, an event, the start.
 
 `python -m tests.benchmarks.bench_store`; with BENCH_STORE_URL=postgresql://… for another database than a file.
 """
@@ -28,7 +28,7 @@ from tests.benchmarks.figures import Figure, report
 
 SESSIONS, TRACES, OWNERS = 10_000, 100_000, 4
 REPEATS, ROUNDS, TURNS = 30, 100, 20
-BUSY = 1.5  # load per core from which a figure says more about the machine than about us
+BUSY = 1.5  # load per core above which a figure describes the machine rather than the agent
 CALL = ToolCall("call_1", FunctionCall("calculator", '{"expression": "25*47"}'))
 
 
@@ -58,11 +58,11 @@ async def cost_figures(store: Store) -> list[Figure]:
     together = await _cpu(crowd, 3) / ROUNDS
     events = 2000
     run = await store.runs.start("owner-0")
-    began = process_time()
+    started = process_time()
     for number in range(events):
         store.runs.append_event(run.run_id, "text", text=f"word {number} ")
     await store.runs.finish(run.run_id, "finished")
-    spent = process_time() - began
+    spent = process_time() - started
     return [
         Figure("trace of a short answer, CPU", alone * 1e3, "ms"),
         Figure("trace of one of many answers at once, CPU", together * 1e3, "ms"),
@@ -82,7 +82,7 @@ async def page_figures(store: Store) -> list[Figure]:
         "sessions": lambda: store.sessions.list("owner-1"),
         "traces of one owner": lambda: store.traces.list("owner-1"),
         "traces, twenty thousand further on": lambda: store.traces.list("owner-1", cursor=deep),
-        "traces of everybody": lambda: store.traces.list(None),
+        "traces of all owners": lambda: store.traces.list(None),
         "traces by experiment": lambda: store.traces.list("owner-1", which=TraceFilter(experiment="e7")),
         "traces by status": lambda: store.traces.list("owner-1", which=TraceFilter(status="failed")),
         "traces of one session": lambda: store.traces.list("owner-1", which=TraceFilter(session_id="sess_00000001")),
@@ -101,7 +101,7 @@ def _fill(connection: Connection) -> None:
     ]  # fmt: skip
     connection.execute(insert(tables.sessions), sessions)
     observer = TraceObserver("", TraceStart("", "http", "gpt-4o", asked=(user("25*47?"),)))
-    _told(observer, 1)
+    _run_turns(observer, 1)
     from task.store.traces import _data
 
     data = packed(_data(observer.trace()))
@@ -120,12 +120,12 @@ def _trace_row(n: int, data: str) -> dict[str, Any]:
 
 async def _traced(store: Store, turns: int) -> None:
     observer = TraceRecorder(store.traces, TraceStart("owner-0", "http", "gpt-4o", asked=(user("25*47?"),)))
-    _told(observer, turns)
+    _run_turns(observer, turns)
     observer.record()
     await store.flush()
 
 
-def _told(observer: TraceObserver, turns: int) -> None:
+def _run_turns(observer: TraceObserver, turns: int) -> None:
     for _ in range(turns):
         observer.model_answered(assistant(None, [CALL]), Usage(100, 10), 0.1)
         observer.call_ended(CALL, tool_message(CALL, "1175"), 0.001)
@@ -134,13 +134,13 @@ def _told(observer: TraceObserver, turns: int) -> None:
 
 
 async def _cpu(work: Callable[[], Awaitable[Any]], rounds: int) -> float:
-    """Median seconds of CPU in tenths of the rounds, after one that warms up."""
+    """Median seconds of CPU in tenths of the rounds, after one to warm up."""
     await work()
     spent: list[float] = []
     for _ in range(rounds):
-        began = process_time()
+        started = process_time()
         await work()
-        spent.append(process_time() - began)
+        spent.append(process_time() - started)
     return statistics.median(spent)
 
 

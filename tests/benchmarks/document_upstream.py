@@ -26,7 +26,7 @@ _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n%s\r\n"
 
 
 def prose(number: int, characters: int) -> str:
-    """About so many characters of sentences, no two of them alike."""
+    """About this many characters of sentences, all different."""
     words = [f"{WORDS[(place * 7 + number) % len(WORDS)]}{place % 97}" for place in range(characters // 8)]
     sentences = (" ".join(words[at : at + 12]).capitalize() + "." for at in range(0, len(words), 12))
     return f"Manual {number}.\n\n{' '.join(sentences)}"
@@ -58,12 +58,12 @@ class DocumentPeer(upstream.Peer):
         content = prose(number, self.characters if number else FIRST_CHARACTERS).encode()
         etag = b'ETag: "%d"\r\n' % number
         if found[1]:
-            told = {
+            listing = {
                 "name": f"manual-{number}.txt", "parentPath": None, "bucket": "b1", "nodeType": "ITEM",
                 "url": f"files/b1/manual-{number}.txt", "resourceType": "FILE", "contentLength": len(content),
                 "contentType": "text/plain", "etag": str(number),
             }  # fmt: skip
-            self._transport.write(_HEAD % (b"application/json", len(body := orjson.dumps(told)), etag) + body)
+            self._transport.write(_HEAD % (b"application/json", len(body := orjson.dumps(listing)), etag) + body)
         else:
             self._transport.write(_HEAD % (b"text/plain", len(content), etag) + content)
 

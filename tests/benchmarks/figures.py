@@ -20,7 +20,7 @@ class Figure:
     """A median in `unit`. `goal` is the most it may be, with `at_least` the least.
 
     `bare` is what the bare loop took for the same work in the same run, `bare_goal` how many times that the figure may
-    be. `judged` is off where the machine was too busy for the figure to say anything. `peers` are quoted figures of
+    be. `judged` is off where the machine was too busy for the figure to mean anything. `peers` are quoted figures of
     other frameworks, not measured here.
     """
 
@@ -53,7 +53,7 @@ class Figure:
 
     @property
     def missed(self) -> bool:
-        """Whether the goal is missed by more than the noise of a machine."""
+        """Whether the goal is missed by more than a machine's noise."""
         return self.judged and self.excess is not None and self.excess > TOLERANCE
 
 
@@ -95,5 +95,5 @@ def _json(figure: Figure) -> str:
         name: getattr(figure, name)
         for name in ("name", "value", "unit", "goal", "at_least", "bare", "bare_goal", "judged")
     }
-    told = {**fields, "ratio": figure.ratio, "excess": figure.excess, "peers": dict(figure.peers)}
-    return json.dumps({name: value for name, value in told.items() if value not in (None, {})}, ensure_ascii=False)
+    document = {**fields, "ratio": figure.ratio, "excess": figure.excess, "peers": dict(figure.peers)}
+    return json.dumps({name: value for name, value in document.items() if value not in (None, {})}, ensure_ascii=False)

@@ -64,7 +64,7 @@ async def _streams(port: int) -> list[float]:
 
 
 async def _words(port: int, script: str) -> list[float]:
-    """The moments at which the words of an answer came."""
+    """The times at which the words of an answer arrived."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request(ROUTE, script))
     times: list[float] = []

@@ -1,4 +1,4 @@
-"""Ask for answers over bare sockets, so that reading them costs the load's core next to nothing."""
+"""Request answers over bare sockets, so that reading them costs the load's core next to nothing."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class _Answers(asyncio.Protocol):
     async def ask(self, request: bytes) -> Timing:
         self._pieces, self._first = [], 0.0
         self._done = asyncio.get_running_loop().create_future()
-        begun = perf_counter()
+        started = perf_counter()
         self.transport.write(request)
         ended = await asyncio.wait_for(self._done, 60)
         answer = b"".join(self._pieces)
         assert answer.startswith(b"HTTP/1.1 200"), answer[:500]
-        return Timing(ended - begun, self._first - begun, answer.count(_WORD))
+        return Timing(ended - started, self._first - started, answer.count(_WORD))
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class Load:
     def _free(self) -> _Answers | None:
         while self._idle:
             connection = self._idle.pop()
-            if not connection.transport.is_closing():  # a server ends what was idle for seconds
+            if not connection.transport.is_closing():  # a server closes connections that were idle for seconds
                 return connection
         return None
 

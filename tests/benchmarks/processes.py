@@ -39,7 +39,7 @@ async def slow(x: int) -> str:
 
 
 def keep_to(core: int) -> None:
-    """Keep this process to the first or the last of its cores, where the system can."""
+    """Pin this process to the first or the last of its cores, where the system can."""
     if CORES:
         os.sched_setaffinity(0, {CORES[core]})
 
@@ -56,7 +56,7 @@ async def process(
 ) -> AsyncGenerator[asyncio.subprocess.Process]:
     """`python COMMAND`, ended with the block; its standard input and, without `log`, its output are pipes.
 
-    It keeps to the core, or without one takes what it gets.
+    It is pinned to the core, if one is named.
     """
     output = log.open("ab") if log else subprocess.PIPE
     child = await asyncio.create_subprocess_exec(
@@ -72,7 +72,7 @@ async def process(
 
 
 async def port_open(port: int) -> float:
-    """The moment at which somebody accepts connections there."""
+    """The time at which the port accepts connections."""
     async with asyncio.timeout(START_SECONDS):
         while True:
             with socket.socket() as probe:
@@ -83,7 +83,7 @@ async def port_open(port: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """The running agent, seen from outside; `start_seconds` until its port was open."""
+    """The running agent from outside; `start_seconds` until its port was open."""
 
     port: int
     pid: int
@@ -105,7 +105,7 @@ class Application:
                 await asyncio.sleep(0.3)
 
     def waited(self) -> float:
-        """Seconds in which it had work but not its core: other programs, or none where the system does not tell."""
+        """Seconds in which it had work but not its core; 0 where the system does not report them."""
         return self._scheduled(1) if CORES else 0.0
 
     def megabytes(self) -> float:
@@ -127,9 +127,9 @@ async def application(
         "AGENT_DATA_DIR": str(folder), "AGENT_LIMITS__STEPS": "100", "AGENT_PORT": str(port),
         "AGENT_TOOL_PATHS": str(tools), "DIAL_ENDPOINT": f"http://127.0.0.1:{upstream}", **settings,
     }  # fmt: skip
-    begun = perf_counter()
+    started = perf_counter()
     async with process("-m", "task", "serve", core=core, environment=environment, log=folder / "agent.log") as child:
-        yield Application(port, child.pid, await port_open(port) - begun)
+        yield Application(port, child.pid, await port_open(port) - started)
 
 
 @asynccontextmanager

@@ -2,8 +2,8 @@
 
 The last user message is the script: `words 2000` (that many chunks at once), `paced 50 20` (chunks 20 ms apart),
 `chain 5` (five turns with one call of `noop`, then an answer) or `parallel 8` (eight calls of `slow` in one turn, then
-an answer). How far a script has come shows in the tool messages after that user message, so no state is kept. As DIAL
-Core it also tells everybody's bucket and what its models take. `python -m tests.benchmarks.upstream PORT`
+an answer). The progress of a script is read from the tool messages after that user message, so no state is kept.
+Like DIAL Core it also returns a bucket and the limits of its models. `python -m tests.benchmarks.upstream PORT`
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WORD = "lorem "
 ANSWER_WORDS = 20
 _STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 _JSON_HEAD = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
-_TOLD = {b"/v1/bucket": b'{"bucket":"b1"}', b"/openai/models/": b'{"limits":{"max_total_tokens":128000}}'}
+_LISTINGS = {b"/v1/bucket": b'{"bucket":"b1"}', b"/openai/models/": b'{"limits":{"max_total_tokens":128000}}'}
 _END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 
 
@@ -46,8 +46,8 @@ def calls(tool: str, turn: int, count: int) -> tuple[bytes, ...]:
     """Each call as providers send it: id and name first, the arguments in two pieces."""
     frames = [frame({"role": "assistant", "content": ""})]
     for index in range(count):
-        told = {"id": f"call_{turn}_{index}", "type": "function", "function": {"name": tool, "arguments": ""}}
-        frames.append(frame({"tool_calls": [{"index": index, **told}]}))
+        call = {"id": f"call_{turn}_{index}", "type": "function", "function": {"name": tool, "arguments": ""}}
+        frames.append(frame({"tool_calls": [{"index": index, **call}]}))
         pieces = ('{"x": ', f"{turn + index}}}")
         frames += [frame({"tool_calls": [{"index": index, "function": {"arguments": piece}}]}) for piece in pieces]
     return (*frames, frame({}, "tool_calls"))
@@ -98,7 +98,7 @@ class Peer(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if b"/chat/completions" not in self._url:
-            body = next((told for path, told in _TOLD.items() if self._url.startswith(path)), b"")
+            body = next((listing for path, listing in _LISTINGS.items() if self._url.startswith(path)), b"")
             self._transport.write(_JSON_HEAD % (b"200 OK" if body else b"404 Not Found", len(body), body))
             return
         frames, pause = self.reply(orjson.loads(b"".join(self._body))["messages"])
@@ -111,7 +111,7 @@ class Peer(asyncio.Protocol):
         return reply(messages)
 
     async def _paced(self, frames: Sequence[bytes], pause: float) -> None:
-        """Word number i leaves at i × pause after the first one, whatever the others took."""
+        """Word number i is sent i × pause after the first one, however long the others took."""
         loop = asyncio.get_running_loop()
         begin = loop.time()
         self._transport.write(b"".join((_STREAM_HEAD, *frames[:2])))

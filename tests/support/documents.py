@@ -30,7 +30,7 @@ def csv_bytes(rows: Sequence[Sequence[str]], *, delimiter: str = ",", encoding: 
 
 
 def manual(characters: int = 24_400) -> str:
-    """A microwave's manual of three pages; how to clean it stands on the last one, temperatures and popcorn nowhere."""
+    """A microwave's manual of three pages; how to clean it is on the last one, temperatures and popcorn nowhere."""
     opening = (
         "MICROWAVE OVEN - OWNER'S MANUAL\n\n1. Auto defrost\nPress AUTO DEFROST and choose meat, poultry or fish.\n\n"
     )
@@ -45,7 +45,7 @@ def manual(characters: int = 24_400) -> str:
 
 @dataclass
 class MemoryFiles(DialFiles):
-    """Files by URL, readable by the keys named for them; counts what was asked for."""
+    """Files by URL, readable by the keys named for them; counts the requests."""
 
     contents: dict[str, bytes]
     readers: dict[str, set[str]] = field(default_factory=dict[str, set[str]])

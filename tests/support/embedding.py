@@ -1,4 +1,4 @@
-"""Vectors without a model: texts that share words are near to one another."""
+"""Vectors without a model: texts that share words are close to each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DIMENSIONS = 64
 
 
 class WordVectors(Embedder):
-    """Counts words into 64 places; `texts` were embedded so far. While `gate` is closed, it embeds nothing."""
+    """Counts words into 64 places; `texts` were embedded so far. It embeds nothing while `gate` is closed."""
 
     @property
     def model_name(self) -> str:

@@ -1,4 +1,4 @@
-"""HTML documents and the Markdown that a reader of them should get, side by side."""
+"""HTML documents and the Markdown expected from each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Office files made by code: by the libraries that write them, or part by part where no library would write that."""
+"""Office files made by code: by libraries, or part by part where no library would write such a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TYPES = {
     "pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
 }
 COMPOUND = bytes.fromhex("d0cf11e0a1b11ae1") + bytes(504)
-"""How old binary Office files and encrypted new ones begin."""
+"""The first bytes of old binary Office files and encrypted new ones."""
 
 _RELATION = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -75,7 +75,7 @@ def zipped(parts: Mapping[str, str | bytes], *, compression: int = zipfile.ZIP_D
 
 
 def with_parts(content: bytes, parts: Mapping[str, str | bytes]) -> bytes:
-    """The Office file with these parts added or put in place of its own."""
+    """The Office file with these parts added or replaced."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         kept = {name: archive.read(name) for name in archive.namelist() if name not in parts}
     return zipped({**kept, **parts})
@@ -103,7 +103,7 @@ def word_file(body: str, parts: Mapping[str, str] | None = None, *, prolog: str 
 
 
 def sheet_file(rows: str, *, prolog: str = "", strings: str = "", after: str = "") -> bytes:
-    """A workbook of one sheet, its rows (and shared strings) as they stand in the file."""
+    """A workbook of one sheet, its rows (and shared strings) as they are in the file."""
     workbook = (
         f'<workbook xmlns="{_SHEET}" xmlns:r="{_RELATION}"><sheets><sheet name="Data" sheetId="1" r:id="r1"/></sheets>'
         "</workbook>"

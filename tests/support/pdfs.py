@@ -1,4 +1,4 @@
-"""PDFs made by code, each with the text it must give."""
+"""PDFs made by code, each with its expected text."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def form(canvas: Any) -> None:
 
 
 def encrypted_pdf(text: str, password: str, strength: int = 128) -> bytes:
-    """A PDF that asks for the password; an empty one asks nobody."""
+    """A PDF that needs the password; an empty one opens without."""
     return drawn(lines([text]), encrypt=StandardEncryption(password, ownerPassword="owner", strength=strength))
 
 
@@ -170,7 +170,7 @@ def blank(canvas: Any) -> None:
 
 
 def plain_pdf(objects: Sequence[bytes], *, trailer: bytes = b"/Root 1 0 R") -> bytes:
-    """A PDF of these objects, numbered from 1, uncompressed, with a right table of their places."""
+    """A PDF of these objects, numbered from 1, uncompressed, with a correct cross-reference table."""
     content, places = b"%PDF-1.7\n", list[int]()
     for number, body in enumerate(objects, 1):
         places.append(len(content))
@@ -207,7 +207,7 @@ def right_to_left_pdf(text: str = HEBREW) -> bytes:
 
 
 def many_pages_pdf(pages: int, content: bytes = b"BT /F 12 Tf 50 100 Td (The same words) Tj ET") -> bytes:
-    """Pages that all show one and the same content."""
+    """Pages that all show the same content."""
     shown = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 3 0 R/Resources<</Font<</F 4 0 R>>>>>>"
     kids = b" ".join(b"%d 0 R" % number for number in range(5, 5 + pages))
     return plain_pdf([
@@ -220,7 +220,7 @@ def many_pages_pdf(pages: int, content: bytes = b"BT /F 12 Tf 50 100 Td (The sam
 
 
 def packed_pdf(text: str) -> bytes:
-    """One page whose objects are packed and compressed, as newer programs write them, with the end cut off."""
+    """One page whose objects are packed and compressed, as newer programs write them, truncated."""
     objects = [
         b"<</Type/Catalog/Pages 2 0 R>>",
         b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
