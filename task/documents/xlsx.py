@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -15,7 +13,7 @@ from task.documents.office import Harmful, Package, attribute, local, open_packa
 from task.documents.xlsx_cells import Cells, column_of, formats_of, is_1904, strings_of
 
 if TYPE_CHECKING:
-    from lxml.etree import _Element as Element
+    pass
 
 MOST_ROWS = 100_000
 """Rows read of one workbook; the rest is counted and named."""
@@ -24,13 +22,6 @@ _MOST_FILLED = 1_000_000
 _CHUNK = 2**20
 _ROW_STARTS = (b"<row ", b"<row>", b"<row/", b":row ", b":row/")
 _RANGE = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
-
-
-@dataclass(frozen=True, slots=True)
-class _Sheet:
-    name: str
-    part: str
-    is_hidden: bool
 
 
 def read_xlsx(content: bytes, content_type: str = "") -> Extraction:
@@ -44,36 +35,38 @@ def read_xlsx(content: bytes, content_type: str = "") -> Extraction:
     cells = Cells(strings, formats_of(package.first("styles"), from_1904=is_1904(workbook)))
     blocks: list[Block] = []
     notes: list[str] = []
-    room = MOST_ROWS
-    sheets = list(_sheets(package, workbook))
-    for number, sheet in enumerate(sheets, 1):
-        read = _Rows(package, sheet.part, cells, room)
-        room -= len(read.rows)
-        blocks += blocks_of(read.pieces(sheet), number)
-        notes += read.notes(sheet)
+    hidden: list[str] = []
+    room, relations = MOST_ROWS, package.relations(package.main)
+    sheets = [
+        (element, relation.target)
+        for element in workbook.iterfind("{*}sheets/{*}sheet")
+        if (relation := relations.get(attribute(element, "id")))
+        and relation.kind == "worksheet"
+        and relation.target in package
+    ]
+    for number, (element, part) in enumerate(sheets, 1):
+        name = attribute(element, "name")
+        if is_hidden := attribute(element, "state") in ("hidden", "veryHidden"):
+            hidden.append(name)
+        rows = _Rows(package, part, cells, room)
+        room -= len(rows.rows)
+        blocks += blocks_of([heading(f"Sheet: {name}{' (hidden)' if is_hidden else ''}", 2), *rows.pieces()], number)
+        if rows.left:
+            total = rows.left + len(rows.rows)
+            notes.append(f"sheet {name}: {rows.left:,} of {total:,} rows left out after {len(rows.rows):,}")
     if cells.uncalculated:
         notes.append(f"formulas without a saved value, shown as they are: {cells.uncalculated}")
-    hidden = [sheet.name for sheet in sheets if sheet.is_hidden]
     if hidden:
         notes.append(f"hidden sheets: {', '.join(hidden)}")
     return Extraction(tuple(blocks), (*package.notes(), *notes))
 
 
-def _sheets(package: Package, workbook: Element) -> Iterator[_Sheet]:
-    relations = package.relations(package.main)
-    for element in workbook.iterfind("{*}sheets/{*}sheet"):
-        relation = relations.get(attribute(element, "id"))
-        if relation is not None and relation.kind == "worksheet" and relation.target in package:
-            is_hidden = attribute(element, "state") in ("hidden", "veryHidden")
-            yield _Sheet(attribute(element, "name"), relation.target, is_hidden)
-
-
 class _Rows:
-    """The rows of one sheet, at most `room` of them, merged cells filled."""
+    """The rows of one sheet, at most `room` of them, merged cells filled; `left` counts those left out."""
 
     def __init__(self, package: Package, part: str, cells: Cells, room: int) -> None:
         self.rows: list[list[str]] = []
-        self.total = 0
+        self._total = 0
         self._numbers: list[int] = []
         self._merged: list[str] = []
         try:
@@ -82,26 +75,20 @@ class _Rows:
             raise
         except Unreadable:
             package.damaged.append(part)
-        self.titles = self._titles()
+        self._title_rows = self._count_titles()
         self._fill()
-        self._table = _without_empty_columns(self.rows[self.titles :])
-        # Rows become as wide as the widest: one wide row must not make all of them so.
+        self._table = _without_empty_columns(self.rows[self._title_rows :])
+        # All rows become as wide as the widest: a single wide row must not make the table too large.
         del self._table[_MOST_CELLS // max(map(len, self._table), default=1) :]
-        del self.rows[self.titles + len(self._table) :]
+        del self.rows[self._title_rows + len(self._table) :]
+        self.left = max(self._total, len(self._numbers)) - len(self.rows)
 
-    def pieces(self, sheet: _Sheet) -> list[Piece]:
-        named = heading(f"Sheet: {sheet.name}{' (hidden)' if sheet.is_hidden else ''}", 2)
-        titles = [Piece("text", " ".join(filter(None, row))) for row in self.rows[: self.titles]]
+    def pieces(self) -> list[Piece]:
         if not self.rows:
-            return [named, Piece("text", "(left out)" if self.total else "(empty)")]
+            return [Piece("text", "(left out)" if self._total else "(empty)")]
+        titles = [Piece("text", " ".join(filter(None, row))) for row in self.rows[: self._title_rows]]
         made = table(self._table)
-        return [named, *titles, *([made] if made else [])]
-
-    def notes(self, sheet: _Sheet) -> list[str]:
-        left = max(self.total, len(self._numbers)) - len(self.rows)
-        return [f"sheet {sheet.name}: {left:,} of {left + len(self.rows):,} rows left out after {len(self.rows):,}"] * (
-            left > 0
-        )
+        return [*titles, made] if made else titles
 
     def _read(self, package: Package, part: str, cells: Cells, room: int) -> None:
         places = 0
@@ -113,12 +100,12 @@ class _Rows:
             if any(row):
                 places += len(row)
                 if len(self.rows) == room or places > _MOST_CELLS:
-                    self.total = _count_rows(package, part)
+                    self._total = _count_rows(package, part)
                     return
                 self.rows.append(row)
                 self._numbers.append(whole_number(element.get("r", ""), len(self._numbers) + 1))
 
-    def _titles(self) -> int:
+    def _count_titles(self) -> int:
         widths = [sum(map(bool, row)) for row in self.rows[:20]]
         return len(list(takewhile(lambda width: width == 1, widths))) if max(widths, default=0) > 1 else 0
 
@@ -134,7 +121,7 @@ class _Rows:
             room -= 1 + (bottom - top) * (right - left + 1)
             if room < 0:
                 return
-            if self.titles <= top < bottom and self._numbers[top] == int(match[2]):
+            if self._title_rows <= top < bottom and self._numbers[top] == int(match[2]):
                 self._fill_range(range(top, bottom), left, right)
 
     def _fill_range(self, rows: range, left: int, right: int) -> None:
