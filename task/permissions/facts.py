@@ -12,7 +12,7 @@ from task.permissions.decisions import CallRequest
 from task.permissions.effects import Effect
 from task.permissions.programs import FETCHING, HARMLESS_TARGETS, SENDING, all_commands, program_of
 from task.permissions.shell import Command, Script, parsed
-from task.permissions.taint import host_of, is_dial_file, named_strings, named_values, urls_in, urls_of_text
+from task.permissions.taint import host_of, is_dial_file, named_values, urls_in, urls_of_text
 
 _PATHS = re.compile(r"path|file|dir|folder|cwd|root|source|dest|target", re.IGNORECASE)
 _COMMANDS = frozenset({"command", "cmd", "shell", "bash", "command_line", "commandline"})
@@ -67,7 +67,7 @@ class CallFacts:
         """The arguments that are named like paths, and the words of commands that may point outside the workspace."""
         named = (
             text
-            for name, text in named_strings(self.request.arguments)
+            for name, text in named_values(self.request.arguments)
             if len(text) <= _LONGEST_PATH and _PATHS.search(name) and "://" not in text and not is_dial_file(text)
         )
         words = (word for command in self.commands for word in command.words if word.startswith(("/", "~", "..")))
@@ -77,13 +77,13 @@ class CallFacts:
     @cached_property
     def amounts(self) -> tuple[str, ...]:
         """The numbers whose name suggests money or a quantity, as `name = number`."""
-        named = named_values(self.request.arguments)
+        named = named_values(self.request.arguments, kinds=(str, int, float))
         return tuple(f"{name} = {value}" for name, value in named if _AMOUNTS.search(name) and _is_number(value))
 
     @cached_property
     def text_length(self) -> int:
         """The number of characters in all strings of the arguments."""
-        return sum(len(text) for _, text in named_strings(self.request.arguments))
+        return sum(len(text) for _, text in named_values(self.request.arguments))
 
 
 def outside(path: str) -> bool:
@@ -115,4 +115,4 @@ def _hosts(command: Command) -> Iterator[str]:
 def _is_number(value: Any) -> bool:
     if isinstance(value, str):
         return re.fullmatch(r"\W?\s?\d[\d.,' ]*\W?", value) is not None
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return not isinstance(value, bool)

@@ -10,7 +10,7 @@ from task.permissions.effects import Effect
 from task.permissions.facts import CallFacts, outside
 from task.permissions.icerc import Level, RiskAssessment, spelt_out, tricks
 from task.permissions.programs import Finding, findings
-from task.permissions.taint import named_strings
+from task.permissions.taint import named_values
 
 MOST_DETAILS, DETAIL_CHARS = 12, 200
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -71,7 +71,7 @@ def _findings(facts: CallFacts) -> Iterator[Finding]:
 
 
 def _of_text(facts: CallFacts) -> Iterator[Finding]:
-    texts = [facts.tool, *facts.request.arguments, *(text for _, text in named_strings(facts.request.arguments))]
+    texts = [facts.tool, *facts.request.arguments, *(text for _, text in named_values(facts.request.arguments))]
     for trick in dict.fromkeys(trick for text in texts for trick in tricks(text)):
         yield Finding("high", f"the call holds {trick}")
     if Effect.NETWORK in facts.effects:
@@ -98,7 +98,7 @@ def _of_name(facts: CallFacts) -> Iterator[Finding]:
         yield Finding("high", f"by its name it may {min(ends)} something for good")
     if reaches := words & _REACHING:
         yield Finding("high", f"by its name it may {min(reaches)} something to other people")
-    texts = (text for name, text in named_strings(facts.request.arguments) if _STATEMENT_NAME.search(name))
+    texts = (text for name, text in named_values(facts.request.arguments) if _STATEMENT_NAME.search(name))
     if any(map(_STATEMENT.search, texts)):
         yield Finding("high", "the statement removes or changes what is stored")
 

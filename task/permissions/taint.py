@@ -20,28 +20,26 @@ _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 _TRAILING = ".,:;!?)]}*_|"
 
 
-def named_strings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Every string in JSON data with the name of its member; member names that are not identifiers count as strings."""
-    return ((name, item) for name, item in named_values(value, name) if isinstance(item, str))
+def named_values(value: Any, name: str = "", kinds: type | tuple[type, ...] = str) -> Iterator[tuple[str, Any]]:
+    """Every string in JSON data with the name of its member; member names that are not identifiers count as strings.
 
-
-def named_values(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every string, number, boolean and null in JSON data with the name of its member, as in `named_strings`."""
-    if isinstance(value, Mapping):
+    `kinds` adds other types to the strings.
+    """
+    if isinstance(value, kinds):
+        yield name, value
+    elif isinstance(value, Mapping):
         for key, item in cast("Mapping[Any, Any]", value).items():
             if not str(key).isidentifier():
                 yield "", str(key)
-            yield from named_values(item, str(key))
-    elif isinstance(value, Sequence) and not isinstance(value, str):
+            yield from named_values(item, str(key), kinds)
+    elif isinstance(value, Sequence):
         for item in cast("Sequence[Any]", value):
-            yield from named_values(item, name)
-    else:
-        yield name, value
+            yield from named_values(item, name, kinds)
 
 
 def urls_in(arguments: Any) -> Iterator[str]:
     """The URLs in a call's arguments: absolute ones, DIAL files, and any text in a member named like a URL."""
-    for name, text in named_strings(arguments):
+    for name, text in named_values(arguments):
         yield from urls_of_text(text)
         bare = text.strip()
         if bare and _NAMES.search(name) and not any(mark.isspace() for mark in bare) and not _ABSOLUTE.match(bare):
@@ -175,7 +173,7 @@ class ContextView:
         if self._origin(message.name) is not Origin.OUTSIDE or not depth:
             return False
         asked = self._arguments(place)
-        if any(part in text for part in (url, _without_scheme(url)) for _, text in named_strings(asked)):
+        if any(part in text for part in (url, _without_scheme(url)) for _, text in named_values(asked)):
             return False
         return all(self._known_before(named, place, depth - 1) for named in urls_in(asked))
 
