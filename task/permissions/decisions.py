@@ -7,9 +7,24 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from task.conversation.messages import ToolCall
-from task.permissions.effects import Effect
 from task.permissions.icerc import ICERC, Brief
-from task.permissions.taint import ContextView
+from task.permissions.taint import ContextView, Origin
+
+
+class Effect(StrEnum):
+    """What a tool does to the world, as the gate's rules name it."""
+
+    READ = "read"
+    WRITE = "write"
+    EXECUTE = "execute"
+    NETWORK = "network"
+
+
+def origin_of(effects: frozenset[Effect]) -> Origin:
+    """The default origin of a tool's results: only a tool that does nothing but compute gives our own."""
+    if not effects:
+        return Origin.OWN
+    return Origin.MADE if effects & {Effect.WRITE, Effect.EXECUTE} else Origin.OUTSIDE
 
 
 @dataclass(frozen=True, slots=True)

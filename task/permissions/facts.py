@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
-from task.permissions.decisions import CallRequest
-from task.permissions.effects import Effect
+from task.permissions.decisions import CallRequest, Effect
 from task.permissions.programs import FETCHING, HARMLESS_TARGETS, SENDING, all_commands, program_of
 from task.permissions.shell import Command, Script, parsed
 from task.permissions.taint import host_of, is_dial_file, named_values, urls_in, urls_of_text

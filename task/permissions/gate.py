@@ -14,11 +14,11 @@ from task.permissions.decisions import (
     Decision,
     Deferred,
     Denied,
+    Effect,
     Gate,
     PermissionMode,
     refused_by_mode,
 )
-from task.permissions.effects import Effect
 from task.permissions.facts import CallFacts, outside
 from task.permissions.grants import Grant, Grants, Scope
 from task.permissions.icerc import ICERC, Brief

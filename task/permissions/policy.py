@@ -10,7 +10,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Literal
 
-from task.permissions.effects import Effect
+from task.permissions.decisions import Effect
 from task.permissions.facts import CallFacts
 from task.permissions.programs import coverable, program_of
 from task.permissions.shell import Command

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from task.permissions.effects import Effect
+from task.permissions.decisions import Effect
 from task.permissions.facts import CallFacts, outside
 from task.permissions.icerc import Level, RiskAssessment, spelt_out, tricks
 from task.permissions.programs import Finding, findings

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from functools import cached_property
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 from task.conversation.messages import Message, Role, ToolCall
-from task.permissions.effects import Origin
 
 # Browsers and HTTP libraries treat a backslash as a slash, and one slash as two.
 _ABSOLUTE = re.compile(r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*:[/\\]{1,3}[^\s<>\"'`]*", re.IGNORECASE)
@@ -18,6 +18,14 @@ _DIAL_FILE = re.compile(r"(?<![\w/.-])(?:v1/)?(?:files|metadata)/[^\s<>\"'`]+")
 _NAMES = re.compile(r"ur[il]|link|href|endpoint|host|domain|site|webhook|callback", re.IGNORECASE)
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 _TRAILING = ".,:;!?)]}*_|"
+
+
+class Origin(StrEnum):
+    """Who wrote a tool's result: computed by us, made by code or a model, or copied from outside."""
+
+    OWN = "own"
+    MADE = "made"
+    OUTSIDE = "outside"
 
 
 def named_values(value: Any, name: str = "", kinds: type | tuple[type, ...] = str) -> Iterator[tuple[str, Any]]:

@@ -15,7 +15,7 @@ from task.documents.pool import ReaderLimits, ReaderPool
 from task.embedding.client import Embedder, EmbedderOptions, default_folder
 from task.errors import DCMInitError, SettingsError
 from task.llm.base import ChatModel
-from task.permissions.effects import Effect
+from task.permissions.decisions import Effect
 from task.permissions.policy import DEFAULT_RULES, Policy, Rule
 from task.settings import McpServerSettings, Settings, process_environment
 from task.settings.sections import RuleSettings

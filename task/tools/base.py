@@ -10,7 +10,8 @@ from typing import Any, cast
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role, ToolCall, tool_message
 from task.errors import ArgumentsError, ToolError, new_reference
-from task.permissions.effects import Origin, origin_of
+from task.permissions.decisions import origin_of
+from task.permissions.taint import Origin
 from task.tools.briefs import with_brief
 from task.tools.models import Effect, ToolCallParams
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from task.errors import ToolError
 from task.permissions.decisions import CallRequest, Decision, Deferred, Gate
-from task.permissions.effects import Origin
 from task.permissions.icerc import ICERC
+from task.permissions.taint import Origin
 from task.tools.base import BaseTool
 from task.tools.models import ToolCallParams
 

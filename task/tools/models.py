@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from task.conversation.messages import Attachment, ToolCall
 from task.conversation.sinks import ChoiceSink, StageSink
 from task.llm.base import Usage
-from task.permissions.effects import Effect as Effect
+from task.permissions.decisions import Effect as Effect
 
 TOOLS = "tools"  # the model name for tokens of tools that name no model
 

@@ -14,10 +14,9 @@ from typing import Any
 from task.conversation.messages import Attachment, Message, ToolCall, tool_message
 from task.conversation.sinks import ChoiceSink, StageProcessor, StageSink
 from task.errors import ArgumentsError, SettingsError
-from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Gate, ModeGate
-from task.permissions.effects import Effect, Origin
+from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate
 from task.permissions.icerc import ICERC, mismatch, visible
-from task.permissions.taint import ContextView
+from task.permissions.taint import ContextView, Origin
 from task.tools.base import BaseTool
 from task.tools.briefs import split_brief
 from task.tools.models import Caller, ToolCallParams

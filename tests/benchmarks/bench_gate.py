@@ -11,12 +11,11 @@ from time import process_time, time
 from task.conversation.links import Suspicion
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
 from task.conversation.sanitized_choice import DefangedChoice
-from task.permissions.decisions import Allowed, CallRequest, Deferred, PermissionMode
-from task.permissions.effects import Effect, Origin
+from task.permissions.decisions import Allowed, CallRequest, Deferred, Effect, PermissionMode
 from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grants
 from task.permissions.policy import DEFAULT_POLICY, Policy, Rule
-from task.permissions.taint import ContextView
+from task.permissions.taint import ContextView, Origin
 from tests.benchmarks.figures import Figure, report
 from tests.support.choices import RecordingChoice
 

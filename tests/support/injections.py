@@ -22,11 +22,11 @@ from task.conversation.sanitized_choice import DefangedChoice
 from task.llm.base import ToolSchema
 from task.llm.scripted import Reply, ScriptedModel, says, wants
 from task.loop import ToolLoop
-from task.permissions.decisions import Gate, ModeGate, PermissionMode
-from task.permissions.effects import Effect, Origin
+from task.permissions.decisions import Effect, Gate, ModeGate, PermissionMode
 from task.permissions.gate import PolicyGate
 from task.permissions.grants import Grants
 from task.permissions.policy import DEFAULT_RULES, Policy
+from task.permissions.taint import Origin
 from task.product.parts import rule_of
 from task.settings.sections import RuleSettings
 from task.tools.toolbox import Toolbox

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from task.conversation.messages import Message
-from task.permissions.effects import Effect
+from task.permissions.decisions import Effect
 from task.tools.base import BaseTool
 from task.tools.models import ToolCallParams
 

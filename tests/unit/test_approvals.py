@@ -13,8 +13,9 @@ import pytest
 from task.conversation.history import NOT_APPROVED, PERHAPS_RUN
 from task.conversation.messages import Role
 from task.llm.scripted import Reply, ScriptedModel, says, wants
-from task.permissions.effects import Effect, Origin
+from task.permissions.decisions import Effect
 from task.permissions.policy import DEFAULT_POLICY, Rule
+from task.permissions.taint import Origin
 from tests.support.choices import RecordingChoice
 from tests.support.in_process import Agents, Chat, agents
 from tests.support.tools import MadeTool, answering

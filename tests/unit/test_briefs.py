@@ -10,8 +10,7 @@ import pytest
 from task.conversation.messages import FunctionCall, Message, ToolCall, user
 from task.llm.scripted import ScriptedModel, says, wants
 from task.loop import SilentObserver, ToolLoop
-from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred
-from task.permissions.effects import Effect
+from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Effect
 from task.permissions.icerc import Brief
 from task.tools.briefs import split_brief
 from task.tools.toolbox import Pending, Toolbox

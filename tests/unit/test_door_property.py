@@ -13,7 +13,7 @@ from task.conversation.messages import Message
 from task.conversation.replies import read_reply
 from task.conversation.state import waits
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
-from task.permissions.effects import Effect
+from task.permissions.decisions import Effect
 from task.tools.base import BaseTool
 from tests.support.in_process import Agents, Chat, agents
 from tests.support.tools import MadeTool

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from task.conversation.messages import Message, user
-from task.permissions.decisions import Allowed, Deferred, Denied, PermissionMode
-from task.permissions.effects import Effect
+from task.permissions.decisions import Allowed, Deferred, Denied, Effect, PermissionMode
 from task.permissions.gate import digest
 from task.permissions.grants import Grant, Grants
 from task.permissions.icerc import Brief

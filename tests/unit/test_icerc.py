@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from task.permissions.effects import Effect
+from task.permissions.decisions import Effect
 from task.permissions.gate import card_of
 from task.permissions.icerc import ICERC, Brief, RiskAssessment, spelt_out, tricks, visible
 from tests.support.gating import CHANGES, RUNS, after_search, facts, request

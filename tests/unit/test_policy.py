@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from task.errors import SettingsError
-from task.permissions.effects import Effect
+from task.permissions.decisions import Effect
 from task.permissions.policy import DEFAULT_RULES, Policy, Rule, dead_rules
 from task.product.parts import approval_rules_of, policy_of
 from task.settings import load_settings

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from task.permissions.decisions import Allowed, Deferred, Denied
-from task.permissions.effects import Effect
+from task.permissions.decisions import Allowed, Deferred, Denied, Effect
 from task.permissions.policy import Policy, Rule
 from task.permissions.programs import all_commands, prefix_of
 from task.permissions.risk import assessed

@@ -11,8 +11,7 @@ import pytest
 
 from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall
 from task.errors import SettingsError, ToolError
-from task.permissions.decisions import ModeGate, PermissionMode
-from task.permissions.effects import Effect
+from task.permissions.decisions import Effect, ModeGate, PermissionMode
 from task.tools.dial_files import DialFiles
 from task.tools.models import DownloadedFile
 from task.tools.offload import Offloader, ReadFileLinesTool, SearchInFileTool

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from task.conversation.messages import FunctionCall, Message
-from task.permissions.effects import Effect, Origin
+from task.permissions.decisions import Effect
+from task.permissions.taint import Origin
 from task.tools.base import BaseTool
 from task.tools.models import ToolCallParams
 

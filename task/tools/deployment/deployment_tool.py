@@ -17,7 +17,7 @@ from task.llm.chat_request import BASIC
 from task.llm.dial import DialChatModel
 from task.llm.failures import CONTEXT_LENGTH, TIMEOUT
 from task.llm.transport import Retries, new_session
-from task.permissions.effects import Origin
+from task.permissions.taint import Origin
 from task.tools.base import BaseTool
 from task.tools.deployment.files import MAX_BYTES, passed_files, stored, without_content
 from task.tools.dial_files import DialFiles, UnpooledFiles

@@ -16,7 +16,7 @@ from task.documents.pool import ReaderPool
 from task.embedding.client import Embedder, default_folder
 from task.errors import ProviderError, ToolError
 from task.llm.base import ChatModel
-from task.permissions.effects import Origin
+from task.permissions.taint import Origin
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles, UnpooledFiles
 from task.tools.models import Caller, ToolCallParams
