@@ -99,7 +99,7 @@ class Service:
         """The run of a request that gets a session where it names none."""
         if session_id is None:
             return await self.preparing.in_new_session(caller, received, options)
-        return await self.preparing.ask(caller, received, options, session_id)
+        return await self.preparing.prepare(caller, received, options, session_id)
 
     async def start(self, request: RunRequest) -> ActiveRun:
         """The run that is requested: a new one, or an earlier one whose answer is given again."""

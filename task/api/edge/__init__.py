@@ -1,1 +1,1 @@
-"""Before every route: who may call, from where, with how much, and how failures look."""
+"""Before every route: who may call, from where, with how large a body, and how failures look."""

@@ -1,4 +1,4 @@
-"""What stands before every route of the HTTP front door: who may knock, from where, with how much."""
+"""The guard before every route of the HTTP door: which hosts, origins, content types and body sizes are accepted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EXPOSED = "Retry-After, X-Run-Id, X-Trace-Id"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`local_only`: only this machine may knock, by one of its own names or one of `hosts`."""
+    """`local_only`: only this machine may call, by one of its own names or one of `hosts`."""
 
     local_only: bool
     hosts: Collection[str] = ()
@@ -40,7 +40,7 @@ class _TooLarge(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Turns requests away that a person cannot have meant, and adds the headers that keep browsers careful."""
+    """Refuses requests that a person cannot have intended, and adds the security headers for browsers."""
 
     app: ASGIApp
     rules: Rules
@@ -66,26 +66,26 @@ class Guard:
         limited = _Limited(receive, limit)
 
         async def answering(message: Message) -> None:
-            if send.begun or not limited.exceeded:
+            if send.started or not limited.exceeded:
                 await send(message)
 
-        # The framework answers a body that breaks off with words of its own, so the exception may not arrive here.
+        # The framework answers a body that breaks off with a text of its own, so the exception may not arrive here.
         with suppress(_TooLarge):
             await self.app(scope, limited, answering)
-        if limited.exceeded and not send.begun:
+        if limited.exceeded and not send.started:
             await _too_large(limit).response()(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers, known: bool) -> Failure | None:
         method, host = scope["method"], headers.get("host", "")
         if self.rules.local_only and not (_is_near(scope) and self._is_own_name(host)):
-            told = (
+            text = (
                 "In the mode `open` the HTTP API answers this machine only, by its own name. An operator can choose "
                 "another one: AGENT_HTTP__MODE=keys."
             )
-            return Failure(403, told, "not_local")
+            return Failure(403, text, "not_local")
         if method in CHANGING and not known and _is_foreign(headers, host):
-            told = "Another web page may not do this. An operator can allow its origin: AGENT_HTTP__ORIGINS."
-            return Failure(403, told, "foreign_origin")
+            text = "Another web page may not do this. An operator can allow its origin: AGENT_HTTP__ORIGINS."
+            return Failure(403, text, "foreign_origin")
         length = headers.get("content-length", "")
         limit = self._limit(scope["path"])
         if length.isdigit() and int(length) > limit:
@@ -107,11 +107,11 @@ class Guard:
 
 class _Sending:
     def __init__(self, send: Send, origin: str | None) -> None:
-        self._send, self._origin, self.begun = send, origin, False
+        self._send, self._origin, self.started = send, origin, False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.begun = True
+            self.started = True
             headers = MutableHeaders(scope=message)
             headers.setdefault("Content-Security-Policy", POLICY)
             headers.setdefault("X-Content-Type-Options", "nosniff")
@@ -125,7 +125,7 @@ class _Sending:
 
 
 class _Limited:
-    """A body of at most `limit` bytes; what asks for more of a larger one gets an exception."""
+    """A body of at most `limit` bytes; reading more of a larger one raises."""
 
     def __init__(self, receive: Receive, limit: int) -> None:
         self._receive, self._left = receive, limit
@@ -143,8 +143,8 @@ class _Limited:
 
 
 def _too_large(limit: int) -> Failure:
-    told = f"The body is larger than {limit:,} bytes. Upload large files to /v1/files and name their ids."
-    return Failure(413, told, "body_too_large")
+    text = f"The body is larger than {limit:,} bytes. Upload large files to /v1/files and name their ids."
+    return Failure(413, text, "body_too_large")
 
 
 def _content_fault(path: str, headers: Headers) -> Failure | None:

@@ -1,4 +1,4 @@
-"""Who calls the HTTP front door: everybody on this machine, the owner of a key, or somebody DIAL Core knows."""
+"""The caller of the HTTP door: anyone on this machine, the owner of a key, or somebody DIAL Core knows."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _JWT = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*")  # a header that is a JSON objec
 
 @dataclass(frozen=True, slots=True)
 class ApiCaller:
-    """The caller. `owner` is whose sessions, runs, traces and files are seen; `core_key` is the key or token that
-    DIAL Core is shown.
+    """The caller. `owner` is whose sessions, runs, traces and files are visible; `core_key` is the key or token for
+    DIAL Core.
 
-    `folder` is where the owner's files lie below the bucket of that key; `headers` travel on. An operator reads what
-    belongs to everybody.
+    `folder` is where the owner's files are below the bucket of that key; `headers` are forwarded. An operator reads
+    what belongs to everybody.
     """
 
     owner: str
@@ -44,7 +44,7 @@ class ApiCaller:
 
 @dataclass(slots=True)
 class Identity:
-    """Tells who calls. `core_key` is the agent's own key at DIAL Core, for the modes in which callers have none."""
+    """Finds the caller. `core_key` is the agent's own key at DIAL Core, for the modes in which callers have none."""
 
     mode: Mode
     core_key: str
@@ -68,8 +68,8 @@ class Identity:
         store = await self.product.store.get()
         seconds = await store.limits.take(f"http:{counted}", self.per_minute)
         if seconds is not None:
-            told = f"This key may make {self.per_minute} requests in a minute. Try again in a moment."
-            raise Refused(429, told, code="rate_limit_exceeded", retry_after=seconds)
+            text = f"This key may make {self.per_minute} requests in a minute. Try again in a moment."
+            raise Refused(429, text, code="rate_limit_exceeded", retry_after=seconds)
         return ApiCaller(found.owner, found.core_key, found.folder, found.operator, travelling)
 
     async def _of_key(self, secret: str) -> tuple[ApiCaller, str]:
@@ -108,7 +108,7 @@ class Identity:
                 raise _unknown() from error
             if isinstance(cause, ValueError):  # a key that no header can carry
                 raise _unknown() from error
-            raise StoreUnavailable("DIAL Core does not tell now whose key this is. Try again in a moment.") from error
+            raise StoreUnavailable("DIAL Core cannot say now whose key this is. Try again in a moment.") from error
 
 
 def _secret(headers: Mapping[str, str]) -> str:

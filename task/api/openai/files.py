@@ -1,4 +1,4 @@
-"""Files of the HTTP front door's callers: kept in DIAL Core, each owner's in a folder of their own."""
+"""Files of the HTTP door's callers: stored in DIAL Core, each owner's in a folder of their own."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class StoredFile:
 
     @property
     def purpose(self) -> str:
-        """What its sender has said it is for; a tool has made what nobody has sent."""
+        """What its sender gave; a file that nobody sent was made by a tool."""
         sent = _SENT.match(self.name)
         return "assistants_output" if sent is None else sent[1] or USER_DATA
 
@@ -91,7 +91,7 @@ class FileShelf:
         """The stored file; the same content under the same name, for the same purpose, is the same file."""
         if len(content) > self.max_bytes:
             raise Refused(413, f"The file is larger than {self.max_bytes:,} bytes.", code="file_too_large")
-        if content_type in ("", UNKNOWN_TYPE):  # what curl says of every file
+        if content_type in ("", UNKNOWN_TYPE):  # what curl sends for every file
             content_type = guess_type(name)[0] or UNKNOWN_TYPE
         marked = "" if purpose == USER_DATA else f"-{purpose}"
         stored = f"{sha256(content).hexdigest()[:16]}{marked}_{_readable(name)}"
@@ -105,8 +105,8 @@ class FileShelf:
     async def find(self, caller: ApiCaller, file_id: str) -> StoredFile:
         """Raises: NotFound: the caller has no such file."""
         url = self._url(caller, file_id)
-        told = await self._call(caller, "GET", f"/v1/metadata/{url}", missing=f"there is no file {file_id!r}")
-        return _stored(orjson.loads(told))
+        found = await self._call(caller, "GET", f"/v1/metadata/{url}", missing=f"there is no file {file_id!r}")
+        return _stored(orjson.loads(found))
 
     async def list(self, caller: ApiCaller) -> list[StoredFile]:
         """The files in the caller's folder, the newest first, at most 10,000."""
@@ -114,11 +114,11 @@ class FileShelf:
         while len(items) < MAX_LISTED:
             path = f"/v1/metadata/{folder}?limit=1000" + (f"&token={quote(token, safe='')}" if token else "")
             try:
-                told = orjson.loads(await self._call(caller, "GET", path, missing="none"))
+                page = orjson.loads(await self._call(caller, "GET", path, missing="none"))
             except NotFound:
                 break
-            items += told.get("items") or []
-            token = told.get("nextToken") or ""
+            items += page.get("items") or []
+            token = page.get("nextToken") or ""
             if not token:
                 break
         items.sort(key=_created, reverse=True)

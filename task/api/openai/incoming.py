@@ -28,7 +28,7 @@ from task.errors import InvalidRequest
 class IncomingMessages:
     """A request's messages without the system prompt that stood in front, which is `prompt`.
 
-    `retried`: the client says that it has sent them before.
+    `retried`: the client has marked them as sent before.
     """
 
     messages: tuple[Message, ...]

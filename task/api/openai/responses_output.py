@@ -60,7 +60,7 @@ def content_of(active: ActiveRun) -> ResponseContent:
     assert result is not None
     failure = result.failure.body()["error"] if result.failure is not None else None
     return ResponseContent(
-        replace(active.run, status=result.status), active.ask.options, active.session_id, active.text,
+        replace(active.run, status=result.status), active.request.options, active.session_id, active.text,
         [call.as_dict() for call in result.calls], active.attachments, usage_data(active.usage), failure,
         result.finish_reason,
     )  # fmt: skip
@@ -121,7 +121,7 @@ class _Stream:
         if self._started:
             return b""
         self._started = True
-        head = response_body(ResponseContent(self._run, self._active.ask.options, self._active.session_id))
+        head = response_body(ResponseContent(self._run, self._active.request.options, self._active.session_id))
         return self._event("response.created", response=head) + self._event("response.in_progress", response=head)
 
     def _delta(self, text: str) -> bytes:

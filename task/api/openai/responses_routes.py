@@ -106,7 +106,7 @@ async def _run_request(
     if body.store is False:
         before = (await store.sessions.get(caller.owner, found.session_id)).messages[: found.end] if found else ()
         unstored = replace(received, messages=(*before, *received.messages))
-        return await service.preparing.ask(caller, unstored, options, None)
+        return await service.preparing.prepare(caller, unstored, options, None)
     if found is None:
         return await service.preparing.in_new_session(caller, received, options)
     session = await store.sessions.get(caller.owner, found.session_id)
@@ -115,7 +115,7 @@ async def _run_request(
     again = again or await given_before(store, caller, session, run_id, found.end, sent, options)
     if again is not None:
         return again
-    return await service.preparing.ask(
+    return await service.preparing.prepare(
         caller, received, options, await _session_after(store, session, found), whole=True
     )
 

@@ -74,7 +74,7 @@ async def create_chat_completion(
     """Answer a conversation; with `stream` as server-sent events."""
     received = await service.read(request, caller, body)
     options = service.completion_options("v1", body, received)
-    active = await service.start(await service.preparing.ask(caller, received, options, body.session_id))
+    active = await service.start(await service.preparing.prepare(caller, received, options, body.session_id))
     if body.stream:
         usage = body.stream_options is not None and bool(body.stream_options.include_usage)
         return await service.answers.stream(active, completion_chunks(service.runner, active, usage=usage))

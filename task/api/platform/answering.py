@@ -55,21 +55,21 @@ class Result:
 
 
 async def answer(
-    product: Product, ask: RunRequest, run: Run, choice: RunChoice, observer: LoopObserver, store: Store, steps: int
+    product: Product, request: RunRequest, run: Run, choice: RunChoice, observer: LoopObserver, store: Store, steps: int
 ) -> Result:
     """Answer into `choice`; every failure, and a cancellation, is a result. `steps` limits the requests with tools."""
     permits: Permits | None = None
     outcome = RunOutcome("cancelled", (), Usage())
     question, session_id, calls = "", None, tuple[ToolCall, ...]()
     try:
-        permits = await Permits.of(ask, run, store, product.approval_rules)
-        request = _turn_request(ask, permits, replace(product.limits, steps=steps))
-        outcome = await take_turn(product, request, choice, observer)
+        permits = await Permits.of(request, run, store, product.approval_rules)
+        turn = _turn_request(request, permits, replace(product.limits, steps=steps))
+        outcome = await take_turn(product, turn, choice, observer)
         outcome = replace(outcome, added=permits.noted(outcome.added))
         if outcome.status not in ("cancelled", "failed"):
-            pause = Pause(permits, outcome.pending, request.own_names)
+            pause = Pause(permits, outcome.pending, turn.own_names)
             calls = pause.calls
-            question, session_id = await pause.asked(ask, run, outcome.added, choice)
+            question, session_id = await pause.asked(request, run, outcome.added, choice)
             await permits.keep()
     except asyncio.CancelledError:
         outcome, calls = RunOutcome("cancelled", outcome.added, Usage()), ()
@@ -82,15 +82,15 @@ async def answer(
     )  # fmt: skip
 
 
-def _turn_request(ask: RunRequest, permits: Permits, limits: Limits) -> TurnRequest:
-    options, caller = ask.options, ask.caller
+def _turn_request(request: RunRequest, permits: Permits, limits: Limits) -> TurnRequest:
+    options, caller = request.options, request.caller
 
     async def principal() -> str:
         return caller.owner
 
     return TurnRequest(
-        (*permits.history(ask.history), *ask.new),
-        Caller(caller.core_key, principal, permits.conversation, dict(caller.headers), ask.files),
+        (*permits.history(request.history), *request.new),
+        Caller(caller.core_key, principal, permits.conversation, dict(caller.headers), request.files),
         options.model,
         permits.decisions(),
         replace(options.model_options, tool_choice=None if options.choice == "auto" else options.choice),

@@ -21,7 +21,7 @@ class RunChoice:
         self._waiting: list[str] = []
         self._numbers = count(1)
         self._text: list[str] = []
-        self.attachments: list[dict[str, str]] = []  # of the answer itself, in their order
+        self.attachments: list[dict[str, str]] = []  # of the answer itself, in order
 
     @property
     def text(self) -> str:
@@ -43,20 +43,20 @@ class RunChoice:
         return _Stage(self, name or "", None)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Nothing: what a run leaves behind is kept in the store."""
+        """Nothing: the store keeps the state of a run."""
 
     def emit(self, kind: str, **data: Any) -> None:
-        """Tell something else, after the text before it."""
+        """Emit another event, after the text before it."""
         self.flush()
         self._emit_now(kind, **data)
 
     def attach(self, stage: int | None, attachment: dict[str, str | None]) -> None:
-        told = {name: value for name, value in attachment.items() if value is not None}
-        if told.get("url", "").startswith("files/"):
-            told["file_id"] = file_id_of(told["url"])
+        fields = {name: value for name, value in attachment.items() if value is not None}
+        if fields.get("url", "").startswith("files/"):
+            fields["file_id"] = file_id_of(fields["url"])
         if stage is None:
-            self.attachments.append(told)
-        self.emit("attachment", stage=stage, attachment=told)
+            self.attachments.append(fields)
+        self.emit("attachment", stage=stage, attachment=fields)
 
     def number(self) -> int:
         return next(self._numbers)

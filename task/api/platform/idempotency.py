@@ -23,7 +23,7 @@ from task.store.records import FINISHED, Event, Run, Session
 from task.store.store import Store
 from task.store.trace_records import Trace
 
-ANSWERED = ("running", "finished", "limited", "suspended")  # runs that have, or will have, an answer to tell again
+ANSWERED = ("running", "finished", "limited", "suspended")  # runs that have, or will have, an answer to give again
 
 
 async def asked_before(
@@ -31,7 +31,7 @@ async def asked_before(
 ) -> RunRequest | None:
     """The run that has answered the same request with a question, while that is open: the client tries again.
 
-    Results of a client's calls are given once; of other requests only their client can say that it tries again.
+    Results of a client's calls are sent once; of other requests only their client can know that it tries again.
     """
     if not received.retried and received.messages[-1].role is not Role.TOOL:
         return None
@@ -52,7 +52,7 @@ async def given_before(
     sent: Sequence[Message],
     options: RunOptions,
 ) -> RunRequest | None:
-    """The run that went on from the place `end`, where that run ended, with these same results."""
+    """The run that continued from the place `end`, where that run ended, with these same results."""
     held = list(takewhile(lambda message: message.role is Role.TOOL, session.messages[end:] if end else ()))
     if not all(any(_same_result(one, other) for other in held) for one in sent):
         return None
@@ -77,14 +77,16 @@ def _same_result(one: Message, other: Message) -> bool:
     return (one.tool_call_id, one.text()) == (other.tool_call_id, other.text())
 
 
-async def recalled(store: Store, ask: RunRequest, run_id: str) -> ActiveRun:
-    """The run, when it is over: it may be going on in another process."""
-    owner = ask.caller.owner
+async def recalled(store: Store, request: RunRequest, run_id: str) -> ActiveRun:
+    """The run with its answer, once it is over: it may still run in another process."""
+    owner = request.caller.owner
     events = [event async for event in store.runs.events_after(owner, run_id)]
     run = await store.runs.get(owner, run_id)
     ended = asyncio.get_running_loop().create_future()
     ended.set_result(None)
-    active = ActiveRun(run, ask.options.model, ask, store, ended, _result(run, events), await _trace(store, run))
+    active = ActiveRun(
+        run, request.options.model, request, store, ended, _result(run, events), await _trace(store, run)
+    )
     active.session_id = run.session_id
     active.attachments = [item["attachment"] for item in _all(events, "attachment") if item["stage"] is None]
     return active
@@ -104,8 +106,8 @@ def _result(run: Run, events: Sequence[Event]) -> Result:
     failure = _last(events, "error")
     if not failure and run.status != "interrupted":
         return result
-    told = failure.get("error", {"message": "The answer was broken off."})
-    return result.with_error(Refused(failure.get("status", 500), told["message"], code=told.get("code")))
+    error = failure.get("error", {"message": "The answer was broken off."})
+    return result.with_error(Refused(failure.get("status", 500), error["message"], code=error.get("code")))
 
 
 def _usage(counted: Mapping[str, Any]) -> Usage:

@@ -1,7 +1,7 @@
-"""What callers come back to who keep their conversation themselves: turns in which they were shown less than was done.
+"""Turns stored for callers that keep their conversation themselves and were shown less than was done.
 
-They are shown, and send, calls of their own tools only; and of a call that was approved by a word, nothing but the
-question, the word and the answer.
+They see, and send, calls of their own tools only; and of a call that was approved in words, nothing but the question,
+the words and the answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Completed:
 async def completed(store: Store, owner: str, prompt: str | None, sent: Sequence[Message]) -> Completed:
     """The messages that were sent, with the turns that the store has kept of their conversation.
 
-    A turn belongs to its owner, the conversation before it and its calls. Ids of calls alone tell nothing: many
+    A turn belongs to its owner, the conversation before it and its calls. Ids of calls alone are not enough: many
     servers begin with `call_0` in each conversation.
     """
     keys = dict(_keys(owner, prompt, sent))
@@ -55,47 +55,47 @@ async def completed(store: Store, owner: str, prompt: str | None, sent: Sequence
 
 
 def kept_turn(
-    ask: RunRequest, added: Sequence[Message], calls: Sequence[ToolCall], question: str
+    request: RunRequest, added: Sequence[Message], calls: Sequence[ToolCall], question: str
 ) -> tuple[str, StoredTurn] | None:
     """The turn that such a caller comes back to, with its key; None where it was shown all of it.
 
     `calls` are the caller's to make, `question` is what was asked about others.
     """
-    if not ask.sent or not (calls or ask.start is not None):
+    if not request.sent or not (calls or request.start is not None):
         return None
-    before = _Before(ask.caller.owner, ask.options.prompt)
-    before.add(ask.sent)
-    start, turn = len(ask.sent), tuple(added)
-    if ask.start is not None:
-        start, turn = ask.start, since_the_user((*ask.history, *ask.new, *added))
+    before = _Before(request.caller.owner, request.options.prompt)
+    before.add(request.sent)
+    start, turn = len(request.sent), tuple(added)
+    if request.start is not None:
+        start, turn = request.start, since_the_user((*request.history, *request.new, *added))
     return before.key(calls), StoredTurn(start, _as_asked(turn, question) if question else turn)
 
 
 def is_decision(message: Message) -> bool:
-    """Whether the message says the words of a decision, whatever it is about."""
+    """Whether the message has the words of a decision, whatever it is about."""
     return is_reply(words_of(message))
 
 
 def words_of(message: Message) -> str:
-    """What the user says in it; nothing where it has parts: a decision is a text and no more."""
+    """The user's text; nothing where the message has parts: a decision is text only."""
     return message.content if message.role is Role.USER and isinstance(message.content, str) else ""
 
 
 def decides(sent: Sequence[Message], place: int) -> bool:
-    """Whether the message at that place says the words of a decision to what the assistant said before it."""
+    """Whether the message at that place has the words of a decision, right after an assistant's message."""
     return place > 0 and sent[place - 1].role is Role.ASSISTANT and is_decision(sent[place])
 
 
 def conversation_key(owner: str, prompt: str | None, sent: Sequence[Message]) -> str:
-    """What tells the conversation from every other one of its owner."""
+    """The key of the conversation among those of its owner."""
     before = _Before(owner, prompt)
     before.add(sent)
     return before.key(())
 
 
 def ends_with(text: str, question: str) -> bool:
-    """Whether the words end with the question, however the spaces between them are written."""
-    return bool(question) and _letters(text).endswith(_letters(question))
+    """Whether the text ends with the question, whitespace aside."""
+    return bool(question) and _without_spaces(text).endswith(_without_spaces(question))
 
 
 def since_the_user(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -105,14 +105,14 @@ def since_the_user(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 class _Before:
-    """What was said before a turn, as a digest."""
+    """The conversation before a turn, as a digest."""
 
     def __init__(self, owner: str, prompt: str | None) -> None:
         self._digest = sha256(_packed([owner, prompt]))
 
     def add(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            self._digest.update(_packed(_told(message)))
+            self._digest.update(_packed(_canonical(message)))
 
     def key(self, calls: Sequence[ToolCall]) -> str:
         whole = self._digest.copy()
@@ -140,25 +140,25 @@ def _start(sent: Sequence[Message], place: int) -> int:
 
 
 def _as_asked(turn: Sequence[Message], question: str) -> tuple[Message, ...]:
-    """The turn as the caller read it at its end: what nobody had decided about is told by the question alone."""
+    """The turn as the caller read it at its end: of calls without a decision only the question."""
     waiting = {call.id for call in unanswered(turn)}
     place = max(place for place, message in enumerate(turn) if message.tool_calls)
     step = turn[place]
     made = tuple(call for call in step.tool_calls if call.id not in waiting)
     done = (replace(step, content=None, tool_calls=made), *turn[place + 1 :]) if made else ()
-    said = "\n\n".join(filter(None, (step.text(), question)))
-    return (*turn[:place], *done, Message(Role.ASSISTANT, said))
+    text = "\n\n".join(filter(None, (step.text(), question)))
+    return (*turn[:place], *done, Message(Role.ASSISTANT, text))
 
 
-def _told(message: Message) -> list[Any]:
+def _canonical(message: Message) -> list[Any]:
     parts = message.content if isinstance(message.content, list) else []
     return [
-        message.role.value, _letters(message.text()), [part for part in parts if part.get("type") != "text"],
+        message.role.value, _without_spaces(message.text()), [part for part in parts if part.get("type") != "text"],
         message.tool_call_id, [_call(call) for call in message.tool_calls],
     ]  # fmt: skip
 
 
-def _letters(text: str) -> str:
+def _without_spaces(text: str) -> str:
     return "".join(text.split())
 
 
@@ -166,7 +166,7 @@ def _call(call: ToolCall) -> list[Any]:
     arguments = call.function.arguments
     with suppress(orjson.JSONDecodeError, orjson.JSONEncodeError):  # the latter: nested too deep
         arguments = orjson.dumps(orjson.loads(arguments), option=orjson.OPT_SORT_KEYS).decode()
-    return [call.id, call.name, arguments]  # callers write them anew
+    return [call.id, call.name, arguments]  # callers write them in their own format
 
 
 def _packed(data: list[Any]) -> bytes:

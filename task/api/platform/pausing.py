@@ -1,4 +1,4 @@
-"""Suspend a run for a person's decision, and go on with it when the decision is there."""
+"""Suspend a run for a person's decision, and resume it with the decision."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Permits:
     _before: list[Grant] = field(default_factory=list[Grant])
 
     @classmethod
-    async def of(cls, ask: RunRequest, run: Run, store: Store, rules: ApprovalRules) -> Permits:
-        owner, session_id = ask.caller.owner, run.session_id
+    async def of(cls, request: RunRequest, run: Run, store: Store, rules: ApprovalRules) -> Permits:
+        owner, session_id = request.caller.owner, run.session_id
         stored = await store.grants.list(owner, session_id) if session_id is not None else ()
         grants = Grants.from_list([item.data for item in stored], rules.clock)
         permits = cls(rules, store, owner, session_id or run.run_id, session_id, grants)
         permits._before = grants.lasting()
-        for approval in ask.answered:
+        for approval in request.answered:
             permits._take(approval)
         return permits
 
@@ -51,8 +51,8 @@ class Permits:
         answer = approval.answer
         if answer is None or not answer.allowed:
             reason = answer.reason if answer is not None else ""
-            told = DENIED if approval.status == "denied" else EXPIRED
-            self.denials[approval.call_id] = f"{told}: {reason}" if reason else told.removesuffix(".")
+            text = DENIED if approval.status == "denied" else EXPIRED
+            self.denials[approval.call_id] = f"{text}: {reason}" if reason else text.removesuffix(".")
             return
         if answer.arguments is not None:
             self.edits[approval.call_id] = json.dumps(dict(answer.arguments), ensure_ascii=False)
@@ -117,27 +117,29 @@ class Pause:
         self._permits = permits
 
     async def asked(
-        self, ask: RunRequest, run: Run, added: Sequence[Message], choice: RunChoice
+        self, request: RunRequest, run: Run, added: Sequence[Message], choice: RunChoice
     ) -> tuple[str, str | None]:
         """Put the question; its text, and the session that was made for it where the run had none."""
         if self.calls:
             choice.emit("tool_calls", tool_calls=[call.as_dict() for call in self.calls])
         if not self._waiting:
             return "", None
-        made = None if run.session_id is not None else await self._session(ask, added)
+        made = None if run.session_id is not None else await self._session(request, added)
         session_id = run.session_id or (made.session_id if made else None)
         text = question(self._waiting, self._permits.rules.open_seconds)
-        key = conversation_key(ask.caller.owner, ask.options.prompt, ask.sent) if ask.sent else ""
+        key = conversation_key(request.caller.owner, request.options.prompt, request.sent) if request.sent else ""
         put = {"session_id": session_id, "run_id": run.run_id, "question": text, "conversation": key}
         approvals = [await self._ask(item, put) for item in self._waiting]
         choice.emit("approval", approvals=[approval.as_dict() for approval in approvals], text=text)
         return text, made.session_id if made else None
 
-    async def _session(self, ask: RunRequest, added: Sequence[Message]) -> Session:
+    async def _session(self, request: RunRequest, added: Sequence[Message]) -> Session:
         sessions = self._permits.store.sessions
-        asked = [message for message in (*ask.history, *ask.new) if message.role is Role.USER]
-        session = await sessions.start(ask.caller.owner, session_title(asked[-1]) if asked else "")
-        await sessions.append(ask.caller.owner, session.session_id, [*ask.history, *ask.new, *added], session.version)
+        asked = [message for message in (*request.history, *request.new) if message.role is Role.USER]
+        session = await sessions.start(request.caller.owner, session_title(asked[-1]) if asked else "")
+        await sessions.append(
+            request.caller.owner, session.session_id, [*request.history, *request.new, *added], session.version
+        )
         return session
 
     async def _ask(self, item: Pending, put: Mapping[str, Any]) -> Approval:

@@ -26,7 +26,7 @@ class Preparing:
 
     product: Product
 
-    async def ask(
+    async def prepare(
         self,
         caller: ApiCaller,
         received: IncomingMessages,
@@ -52,21 +52,21 @@ class Preparing:
             return decided
         if whole:
             return await self._after(store, caller, session, received.messages, options)
-        told = await completed(store, caller.owner, options.prompt, received.messages)
-        found = await store.sessions.resume(caller.owner, session_id, told.messages)
+        conversation = await completed(store, caller.owner, options.prompt, received.messages)
+        found = await store.sessions.resume(caller.owner, session_id, conversation.messages)
         return await self._after(store, caller, found.session, found.new, options)
 
     async def in_new_session(self, caller: ApiCaller, received: IncomingMessages, options: RunOptions) -> RunRequest:
         """The run in a session that begins with it, or in the one whose question the last message answers."""
         store = await self.product.store.get()
-        ask = await self._alone(store, caller, received, options)
-        if ask.start is not None or ask.again is not None:
-            return ask
+        request = await self._alone(store, caller, received, options)
+        if request.start is not None or request.again is not None:
+            return request
         session = await store.sessions.start(caller.owner, session_title(received.messages[-1]))
-        return replace(ask, new=(*ask.history, *ask.new), history=(), session=session)
+        return replace(request, new=(*request.history, *request.new), history=(), session=session)
 
     async def resumed(self, caller: ApiCaller, run_id: str) -> RunRequest | None:
-        """The run that goes on with a suspended one; None while one of its questions is open, or it has gone on."""
+        """The run that continues a suspended one; None while one of its questions is open, or where it was resumed."""
         store = await self.product.store.get()
         approvals = await store.approvals.list(caller.owner, run_id=run_id, waiting=False)
         session_id = next((item.session_id for item in approvals if item.session_id), None)
@@ -89,8 +89,8 @@ class Preparing:
         )
         if known is not None:
             return known
-        told = await completed(store, caller.owner, options.prompt, sent)
-        history, new = _parted(_repaired(told.messages, sent))
+        conversation = await completed(store, caller.owner, options.prompt, sent)
+        history, new = _parted(_repaired(conversation.messages, sent))
         return RunRequest(caller, options, new, history, files=files_of([*history, *new]), sent=sent)
 
     async def _after(
@@ -135,12 +135,12 @@ class Preparing:
     async def _options(self, store: Store, caller: ApiCaller, run_id: str) -> RunOptions:
         async for event in store.runs.events_after(caller.owner, run_id):
             if event.type == "started":
-                return replace(RunOptions.from_dict(event.data["request"]), choice=None)  # told to the first run
+                return replace(RunOptions.from_dict(event.data["request"]), choice=None)  # it is for the first run only
         raise NotFound(f"there is no run {run_id!r}")
 
 
 def _parted(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """What was said before, and the question or the results at the end."""
+    """The conversation before, and the question or the results at the end."""
     start = len(messages)
     while start and messages[start - 1].role is Role.TOOL:
         start -= 1
@@ -163,17 +163,17 @@ def _repaired(messages: Sequence[Message], sent: Sequence[Message]) -> list[Mess
 def _given_up(
     history: Sequence[Message], new: Sequence[Message], asked: Mapping[str, bool], theirs: Collection[str]
 ) -> list[Message]:
-    """Results for calls that wait for a decision or a result nobody has given, when something else is said.
+    """Results for calls that still wait for a decision or a result when another message arrives.
 
-    `asked` tells of the calls that somebody was asked about whether it was answered; `theirs` are names of the
+    `asked` holds the calls that somebody was asked about, and whether that was answered; `theirs` are names of the
     caller's tools. Results of these give up no call of ours: somebody is asked about it then.
     """
-    told = {message.tool_call_id for message in new if message.role is Role.TOOL}
+    answered = {message.tool_call_id for message in new if message.role is Role.TOOL}
     nothing_else = all(message.role is Role.TOOL for message in new)
     return [
         tool_message(call, _reason(call, asked, theirs), failed=True)
         for call in unanswered(history)
-        if call.id not in told and not asked.get(call.id) and not (nothing_else and call.name not in theirs)
+        if call.id not in answered and not asked.get(call.id) and not (nothing_else and call.name not in theirs)
     ]
 
 

@@ -19,7 +19,9 @@ from task.store.merge import merged
 from task.store.records import Answer, Approval, Session
 from task.store.store import Store
 
-OTHERWISE = "This question was answered otherwise before, and the first answer counts. Ask anew for what is wanted now."
+OTHERWISE = (
+    "This question was answered differently before, and the first answer counts. Ask again for what is wanted now."
+)
 BROKEN_OFF = (
     "This question was answered before. What was approved may have run, but the answer broke off: say what next."
 )
@@ -38,7 +40,7 @@ async def decided_alone(
     key = conversation_key(caller.owner, options.prompt, sent[:-2])
     asked = await store.approvals.list(caller.owner, waiting=False)
     found = await _replied(store, caller, [item for item in asked if item.conversation == key], sent, options)
-    return await _told(store, caller, found, sent, options)
+    return await _with_start(store, caller, found, sent, options)
 
 
 async def decided_in(
@@ -61,13 +63,13 @@ async def decided_in(
     found = await _decided_behind(store, caller, session, sent, options) if decides(sent, len(sent) - 1) else None
     if found is None and await _is_all(store, caller, session, sent[:-1], options):
         found = await _decided(store, caller, session, sent[-1], options)
-    return await _told(store, caller, found, sent, options)
+    return await _with_start(store, caller, found, sent, options)
 
 
 async def decided_before(
     store: Store, caller: ApiCaller, session: Session, run_id: str, sent: Sequence[Message], options: RunOptions
 ) -> RunRequest | None:
-    """The run that went on with this suspended one, where the one message answers its questions once more.
+    """The run that continued this suspended one, where the one message repeats the answers to its questions.
 
     Raises:
         Conflict: they were answered otherwise.
@@ -77,7 +79,7 @@ async def decided_before(
 
 
 def resuming(caller: ApiCaller, session: Session, approvals: Sequence[Approval], options: RunOptions) -> RunRequest:
-    """The run that goes on with what the session ends with."""
+    """The run that continues from the end of the session."""
     history = session.messages
     return RunRequest(caller, options, (), history, session, files_of(history), tuple(approvals))
 
@@ -92,13 +94,13 @@ def files_of(messages: Sequence[Message]) -> tuple[Attachment, ...]:
     )
 
 
-async def _told(
-    store: Store, caller: ApiCaller, ask: RunRequest | None, sent: Sequence[Message], options: RunOptions
+async def _with_start(
+    store: Store, caller: ApiCaller, request: RunRequest | None, sent: Sequence[Message], options: RunOptions
 ) -> RunRequest | None:
-    if ask is None:
+    if request is None:
         return None
     before = await completed(store, caller.owner, options.prompt, sent[:-1])
-    return replace(ask, sent=tuple(sent), start=before.start)
+    return replace(request, sent=tuple(sent), start=before.start)
 
 
 async def _decided_behind(
@@ -143,14 +145,14 @@ async def _replied(
 async def _is_all(
     store: Store, caller: ApiCaller, session: Session, sent: Sequence[Message], options: RunOptions
 ) -> bool:
-    """Whether the client tells what the session holds, without its question: it was shown that in another way."""
-    told = await completed(store, caller.owner, options.prompt, sent)
-    fit = merged(session.messages, told.messages)
+    """Whether the client sends what the session holds, without its question: it was shown that in another way."""
+    conversation = await completed(store, caller.owner, options.prompt, sent)
+    fit = merged(session.messages, conversation.messages)
     return not (fit.new or fit.branched)
 
 
 def _follows(held: Sequence[Message], sent: Sequence[Message]) -> bool:
-    """Whether the user has said the same in both, decisions aside; a client may send the last messages only."""
+    """Whether the user's messages are the same in both, decisions aside; a client may send the last ones only."""
     said = [message.text() for message in held if message.role is Role.USER]
     for place in range(len(sent) - 1, -1, -1):
         if sent[place].role is not Role.USER:
@@ -165,10 +167,10 @@ def _follows(held: Sequence[Message], sent: Sequence[Message]) -> bool:
 async def _last_again(
     store: Store, caller: ApiCaller, session: Session, said: Message, options: RunOptions
 ) -> RunRequest | None:
-    """What a client is told that sends a word alone once more, when the last run went on with this decision.
+    """The answer for a client that repeats a decision on its own, when the last run continued with that decision.
 
     A question that this run has put is not what the word answers: the client has not read it. Where the decision was
-    another one, this run's question is what the word answers, and it has not been heard before.
+    another one, this run's question is what the word answers, and it is new.
     """
     runs = (await store.runs.list(caller.owner, session.session_id, limit=2)).items
     asked = await store.approvals.list(caller.owner, run_id=runs[1].run_id, waiting=False) if len(runs) > 1 else ()
@@ -178,7 +180,7 @@ async def _last_again(
 async def _decided(
     store: Store, caller: ApiCaller, session: Session, said: Message, options: RunOptions
 ) -> RunRequest | None:
-    """The run that goes on with what the session waits for; answers that were given on cards before stay."""
+    """The run that continues what the session waits for; answers that were given on cards before stay."""
     calls = unanswered(session.messages)
     waiting = await store.approvals.list(caller.owner, session_id=session.session_id) if calls else ()
     if not waiting:
@@ -201,9 +203,9 @@ async def _decided(
 async def _again(
     store: Store, caller: ApiCaller, session: Session, asked: Sequence[Approval], said: Message, options: RunOptions
 ) -> RunRequest | None:
-    """The same answer once more, because its client tries again: the run that went on is told again.
+    """The same answer again, because its client retries: that of the run that continued.
 
-    One that failed before it said anything goes on where it stopped: what was approved has run.
+    One that failed before it wrote anything continues where it stopped: what was approved has run.
     """
     same = _repeats(asked, said)
     if same is None:

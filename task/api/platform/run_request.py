@@ -1,4 +1,4 @@
-"""What a run is asked to do, and how it is told in the run's first event so that another process can go on with it."""
+"""What a run is asked to do, as its first event records it so that another process can continue it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ TITLE_CHARS = 80
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """How to answer. `prompt` is the caller's own system prompt, None where there is none; `tools` are the caller's
-    functions; `choice` is OpenAI's `tool_choice`; `previous` is the response that a response goes on with; `metadata`
-    is the caller's own, told again; `warnings` say what of the request has no effect."""
+    functions; `choice` is OpenAI's `tool_choice`; `previous` is the response that a response continues; `metadata`
+    is the caller's own, returned as it is; `warnings` say what of the request has no effect."""
 
     door: str
     model: str
@@ -63,11 +63,11 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """One run: `history` is what was said before, `new` what this request adds to it and to its `session`.
+    """One run: `history` is the conversation before it, `new` what this request adds to it and to its `session`.
 
     `files` are the conversation's attachments; `answered` are the decisions about the calls that `history` ends with.
     `sent` are the messages as a caller who keeps the conversation sent them; where they end with a decision in words,
-    `start` is the place among them at which the turn began. With `again` the answer of that run is told once more.
+    `start` is the place among them at which the turn began. With `again` the answer of that run is given again.
     """
 
     caller: ApiCaller

@@ -1,4 +1,4 @@
-"""Runs of the HTTP front door: begun, worked off in the background, told as events, kept in the store."""
+"""Runs of the HTTP door: started, run in the background, streamed as events, recorded in the store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ActiveRun:
 
     run: Run
     model: str
-    ask: RunRequest
+    request: RunRequest
     store: Store
     ended: asyncio.Future[None]
     result: Result | None = None
@@ -72,7 +72,7 @@ class ActiveRun:
         return self.result is not None and self.result.finish_reason is None
 
     def stop(self) -> None:
-        """End the answer. One that has ended is being written, which nothing may break off."""
+        """End the answer. One that has ended is being stored, which nothing may interrupt."""
         # Not at once: a task that is cancelled before its first step takes none, and its run would never end.
         asyncio.get_running_loop().call_soon(self._cancel)
 
@@ -88,8 +88,8 @@ class Runner:
         self._product, self._steps, self._detach_seconds = product, steps, detach_seconds
         self._active: dict[str, ActiveRun] = {}
 
-    async def start(self, ask: RunRequest) -> ActiveRun:
-        """Begin the run; it goes on by itself.
+    async def start(self, request: RunRequest) -> ActiveRun:
+        """Start the run in the background.
 
         Raises:
             Conflict: the session is being answered, was changed, or has ended.
@@ -98,13 +98,13 @@ class Runner:
         store = await self._product.store.get()
         trace_id = await store.traces.new_id()
         run = await store.runs.start(
-            ask.caller.owner,
-            session=ask.session,
-            messages=ask.new,
+            request.caller.owner,
+            session=request.session,
+            messages=request.new,
             trace_id=trace_id,
-            experiment=ask.options.experiment,
+            experiment=request.options.experiment,
         )
-        active = ActiveRun(run, ask.options.model, ask, store, asyncio.get_running_loop().create_future())
+        active = ActiveRun(run, request.options.model, request, store, asyncio.get_running_loop().create_future())
         active.session_id = run.session_id
         self._active[run.run_id] = active
         active.task = asyncio.create_task(self._work(active, store, trace_id))
@@ -116,9 +116,9 @@ class Runner:
 
     @asynccontextmanager
     async def listening(self, active: ActiveRun) -> AsyncGenerator[None]:
-        """Somebody wants the run: it is not ended meanwhile.
+        """Keep the run alive while somebody listens.
 
-        When the last one leaves, a run in a session goes on for a while, and any other is cancelled.
+        When the last listener leaves, a run in a session continues for a while, and any other is cancelled.
         """
         active.listeners += 1
         if active.leaving is not None:
@@ -131,7 +131,7 @@ class Runner:
             self.detach(active)
 
     def detach(self, active: ActiveRun) -> None:
-        """Nobody listens, or not yet: the run gets the time of one that was left."""
+        """Nobody listens, or not yet: the run gets the time of one whose listener left."""
         if active.listeners == 0 and active.result is None:
             self._left(active)
 
@@ -150,7 +150,7 @@ class Runner:
                 yield event
 
     async def end_in(self, owner: str, session_id: str) -> None:
-        """End the session's run, in whichever process it is; what it has said is on disk when this returns."""
+        """End the session's run, in whichever process it is; what it has written is on disk when this returns."""
         store = await self._product.store.get()
         for run in (await store.runs.list(owner, session_id)).items:
             if run.over:
@@ -163,7 +163,7 @@ class Runner:
                 await store.runs.ended(owner, run.run_id)
 
     async def close(self) -> None:
-        """End all runs; what they have said is kept."""
+        """End all runs; what they have written is kept."""
         tasks = [active.task for active in self._active.values() if active.task is not None]
         for active in self._active.values():
             active.stop()
@@ -173,28 +173,28 @@ class Runner:
     def _left(self, active: ActiveRun) -> None:
         seconds = self._detach_seconds if active.detaches else 0.0
         if seconds > 0:
-            active.leaving = asyncio.get_running_loop().call_later(seconds, self._unheard, active)
+            active.leaving = asyncio.get_running_loop().call_later(seconds, self._cancel_unheard, active)
         else:
             active.stop()
 
-    def _unheard(self, active: ActiveRun) -> None:
-        """Cancel the run, unless somebody has listened at another process meanwhile: then its time begins anew."""
+    def _cancel_unheard(self, active: ActiveRun) -> None:
+        """Cancel the run, unless somebody has listened at another process in the meantime: then its time restarts."""
         seconds = self._detach_seconds - active.store.runs.seconds_since_listener(active.run.run_id)
         if seconds > 0:
-            active.leaving = asyncio.get_running_loop().call_later(seconds, self._unheard, active)
+            active.leaving = asyncio.get_running_loop().call_later(seconds, self._cancel_unheard, active)
         else:
             active.stop()
 
     async def _work(self, active: ActiveRun, store: Store, trace_id: str) -> None:
-        run, ask = active.run, active.ask
+        run, request = active.run, active.request
         choice = RunChoice(partial(store.runs.append_event, run.run_id))
         active.attachments = choice.attachments
-        observer = TraceRecorder(store.traces, _start(ask, run), trace_id)
+        observer = TraceRecorder(store.traces, _start(request, run), trace_id)
         stopping = asyncio.create_task(self._stopped(active, store))
         try:
-            told = {"run_id": run.run_id, "session_id": run.session_id, "trace_id": trace_id, "model": active.model}
-            choice.emit("started", **told, messages=len(ask.history), request=ask.options.as_dict())
-            active.result = await answer(self._product, ask, run, choice, observer, store, self._steps)
+            ids = {"run_id": run.run_id, "session_id": run.session_id, "trace_id": trace_id, "model": active.model}
+            choice.emit("started", **ids, messages=len(request.history), request=request.options.as_dict())
+            active.result = await answer(self._product, request, run, choice, observer, store, self._steps)
         except asyncio.CancelledError:
             active.result = Result("cancelled", text=choice.text)
         finally:
@@ -204,7 +204,7 @@ class Runner:
     async def _ended(
         self, active: ActiveRun, result: Result, choice: RunChoice, observer: TraceRecorder, store: Store
     ) -> None:
-        run, ask = active.run, active.ask
+        run, request = active.run, active.request
         if active.leaving is not None:
             active.leaving.cancel()
         if result.session_id is not None:
@@ -212,10 +212,12 @@ class Runner:
         observer.end(result.status, result.error)
         active.trace = observer.record()
         active.session_id = result.session_id or run.session_id
-        self._tell(active, result, choice)
-        kept = kept_turn(ask, result.added, result.calls, result.question) if result.error is None else None
+        self._emit_end(active, result, choice)
+        kept = kept_turn(request, result.added, result.calls, result.question) if result.error is None else None
         if kept is not None:
-            store.turns.keep(ask.caller.owner, *kept, session_id=ask.session.session_id if ask.session else None)
+            store.turns.keep(
+                request.caller.owner, *kept, session_id=request.session.session_id if request.session else None
+            )
         try:
             error = str(result.error) if result.error is not None else None
             await store.runs.finish(
@@ -227,7 +229,7 @@ class Runner:
         self._active.pop(run.run_id)
         active.ended.set_result(None)
 
-    def _tell(self, active: ActiveRun, result: Result, choice: RunChoice) -> None:
+    def _emit_end(self, active: ActiveRun, result: Result, choice: RunChoice) -> None:
         choice.flush()
         trace, usage = active.trace, result.usage
         choice.emit(
@@ -247,7 +249,7 @@ class Runner:
             run_id=active.run.run_id,
             session_id=active.session_id,
             trace_id=active.run.trace_id,
-            messages=len(active.ask.history) + len(active.ask.new) + len(result.added),
+            messages=len(active.request.history) + len(active.request.new) + len(result.added),
         )
 
     async def _stopped(self, active: ActiveRun, store: Store) -> None:
@@ -265,10 +267,10 @@ class Runner:
         active.ended.set_result(None)
 
 
-def _start(ask: RunRequest, run: Run) -> TraceStart:
-    options = ask.options
+def _start(request: RunRequest, run: Run) -> TraceStart:
+    options = request.options
     return TraceStart(
-        ask.caller.owner, options.door, options.model, options.model_options, ask.new, history=len(ask.history),
-        session_id=run.session_id, run_id=run.run_id, experiment=options.experiment,
-        parent=trace_context(ask.caller.headers), warnings=options.warnings,
+        request.caller.owner, options.door, options.model, options.model_options, request.new,
+        history=len(request.history), session_id=run.session_id, run_id=run.run_id, experiment=options.experiment,
+        parent=trace_context(request.caller.headers), warnings=options.warnings,
     )  # fmt: skip

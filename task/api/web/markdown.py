@@ -84,8 +84,8 @@ def _image(
     name = renderer.renderInlineAsText(token.children or [], options, environment)
     if _PICTURE.match(address):
         return f'<img src="{escape(address)}" alt="{escape(name)}">'
-    told = f"{name or 'Picture'} (a picture at {_host(address)}, not loaded)"
-    return f'<span class="unloaded" title="{escape(address)}">{escape(told)}</span>'
+    text = f"{name or 'Picture'} (a picture at {_host(address)}, not loaded)"
+    return f'<span class="unloaded" title="{escape(address)}">{escape(text)}</span>'
 
 
 def _host(address: str) -> str:
