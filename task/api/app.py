@@ -1,28 +1,33 @@
-"""The HTTP front door as one application, over the one product."""
+"""The HTTP door of a product as one application with its OpenAPI document."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import FastAPI
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from task.api.edge.failures import add_failure_handlers
+from task.api.edge.failures import SCHEMA_REFERENCE, ErrorBody, add_failure_handlers
 from task.api.edge.guard import Guard, Rules
 from task.api.edge.identity import Identity, Mode
 from task.api.openai import responses_routes
 from task.api.openai import routes as openai_routes
+from task.api.openai.completions import ChunkBody
 from task.api.openai.files import FileShelf
 from task.api.openai.incoming import MessageReader
-from task.api.openapi import describe
+from task.api.openai.responses_schemas import ResponseEvent
 from task.api.platform import routes as platform_routes
 from task.api.platform import run_routes
 from task.api.platform.answers import Answers
-from task.api.platform.deciding import Deciding
+from task.api.platform.approvals import Decisions
+from task.api.platform.events import RunEvent
 from task.api.platform.preparing import Preparing
 from task.api.platform.runner import Runner
 from task.api.service import Service
-from task.api.web import routes as web_routes
+from task.api.web import markdown
 from task.api.web.page import add_page
 from task.product import Product
 
@@ -30,6 +35,17 @@ ABOUT = (
     "The agent for every program that speaks OpenAI, for platforms that compare agents, and for the web page. Keys are "
     "sent as `Authorization: Bearer KEY`; in the mode `open` none is needed."
 )
+EVENT_STREAM = "text/event-stream"
+SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "apiKey": {"type": "apiKey", "in": "header", "name": "Api-Key"},
+}
+_EVENTS: dict[str, type[BaseModel]] = {
+    "/v1/chat/completions": ChunkBody,
+    "/v1/responses": ResponseEvent,
+    "/runs/{run_id}/events": RunEvent,
+}
+_NEVER_SENT = ("HTTPValidationError", "ValidationError")  # FastAPI's 422; ours is a 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +83,7 @@ class HttpApi:
             Preparing(product),
             MessageReader(shelf),
             shelf,
-            Deciding(product),
+            Decisions(product),
         )
         rules = Rules(options.mode == "open", options.hosts, options.origins, options.body_bytes, options.upload_bytes)
         self.app = Guard(_application(service, ui=options.ui), rules)
@@ -80,10 +96,42 @@ def _application(service: Service, *, ui: bool) -> FastAPI:
     app = FastAPI(title="General purpose agent", version="1", description=ABOUT, docs_url=None, redoc_url=None)
     app.state.service = service
     add_failure_handlers(app)
-    for module in (openai_routes, responses_routes, platform_routes, run_routes, *([web_routes] if ui else [])):
+    for module in (openai_routes, responses_routes, platform_routes, run_routes, *([markdown] if ui else [])):
         # As they are: `include_router` would build each of them a second time, while the first request waits.
         app.router.routes.extend(module.routes.routes)
     if ui:
         add_page(app)
-    describe(app, service.identity.mode)
+    _describe(app, service.identity.mode)
     return app
+
+
+def _describe(app: FastAPI, mode: Mode) -> None:
+    """Add keys, the failures that really occur, and the events of streams to the application's document."""
+    generate = app.openapi
+
+    def complete() -> dict[str, Any]:
+        document = generate()
+        if "security" not in document:
+            document["security"] = [*([{}] if mode == "open" else []), *({name: []} for name in SCHEMES)]
+            _complete(document)
+        return document
+
+    app.openapi = complete
+
+
+def _complete(document: dict[str, Any]) -> None:
+    components = document["components"]
+    components["securitySchemes"] = SCHEMES
+    for name in _NEVER_SENT:
+        components["schemas"].pop(name, None)
+    named = (ErrorBody, *_EVENTS.values())
+    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "serialization") for model in named]
+    _, schemas = models_json_schema(models, ref_template=SCHEMA_REFERENCE)
+    components["schemas"] = schemas["$defs"] | components["schemas"]
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            operation["responses"].pop("422", None)
+            content = operation["responses"].get("200", {}).get("content", {})
+            if EVENT_STREAM in content:
+                # OpenAPI 3.1 cannot describe the events of a stream.
+                content[EVENT_STREAM] = {"x-event": {"$ref": SCHEMA_REFERENCE.format(model=_EVENTS[path].__name__)}}

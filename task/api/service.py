@@ -17,7 +17,7 @@ from task.api.openai.incoming import IncomingMessages, MessageReader
 from task.api.openai.responses_input import ResponseRequest
 from task.api.openai.schemas import ChatCompletionRequest, OpenRequest
 from task.api.platform.answers import Answers
-from task.api.platform.deciding import Deciding
+from task.api.platform.approvals import Decisions
 from task.api.platform.idempotency import recalled
 from task.api.platform.preparing import Preparing
 from task.api.platform.run_request import RunOptions, RunRequest
@@ -51,7 +51,7 @@ class Service:
     preparing: Preparing
     reader: MessageReader
     shelf: FileShelf
-    deciding: Deciding
+    decisions: Decisions
 
     async def read(
         self, request: Request, caller: ApiCaller, body: ChatCompletionRequest | ChatRequest

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass, field, replace
 
 from task.api.edge.failures import Failure, failure_of
+from task.api.platform.approvals import Pause, Permits
 from task.api.platform.choice import RunChoice
-from task.api.platform.pausing import Pause, Permits
 from task.api.platform.run_request import RunRequest
 from task.api.platform.web_search import with_web_search
 from task.conversation.messages import Message, ToolCall

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from task.api.edge.identity import ApiCaller
 from task.api.openai.incoming import IncomingMessages
+from task.api.platform.approvals import ALWAYS
 from task.api.platform.idempotency import ANSWERED, later_runs
 from task.api.platform.kept_turns import completed, conversation_key, decides, ends_with, is_decision, words_of
-from task.api.platform.pausing import ALWAYS
 from task.api.platform.run_request import RunOptions, RunRequest
 from task.conversation.history import unanswered
 from task.conversation.messages import Attachment, Message, Role

@@ -100,7 +100,7 @@ async def answer_approval(
     """Answer a question; the first answer counts. After the last one of a run another run continues it."""
 
     async def answer_and_resume() -> dict[str, Any]:
-        answered = await service.deciding.answer(caller, approval_id, body)
+        answered = await service.decisions.answer(caller, approval_id, body)
         return {"approval": answered, "resumed": await service.resume(caller, answered.run_id)}
 
     return await run_to_completion(answer_and_resume())  # a person who leaves after the click has still decided

@@ -1,20 +1,27 @@
-"""Markdown that a model wrote, as HTML that can do nothing: no script, and no request to anywhere."""
+"""`/markdown`: Markdown that a model wrote, as HTML that can do nothing: no script, and no request to anywhere."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from task.api.edge.failures import failures
+from task.api.edge.schemas import Text
+from task.api.service import CurrentCaller, router
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.renderer import RendererHTML
     from markdown_it.token import Token
 
+MAX_TEXTS = 100
 TAGS = frozenset({
     "p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "s", "code", "pre", "blockquote", "ul", "ol",
     "li", "a", "img", "span", "table", "thead", "tbody", "tr", "th", "td",
@@ -33,21 +40,20 @@ _PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,", re.IGNORECASE)
 _ALIGNED = re.compile(r' style="text-align:(left|right|center)"')
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """One block of a text: the line it begins in, counted from 0, and its HTML."""
+class BlockBody(BaseModel):
+    """A block: the line of its text in which it begins, counted from 0, and its HTML."""
 
     line: int
     html: str
 
 
-def blocks_of(text: str) -> list[Block]:
+def blocks_of(text: str) -> list[BlockBody]:
     """The text's blocks in their order. Raw HTML is shown as text, and pictures from elsewhere are only named."""
     reader, environment = _reader(), dict[str, Any]()
     return [
-        Block(
-            tokens[0].map[0] if tokens[0].map else 0,
-            _clean(reader.renderer.render(tokens, reader.options, environment)),
+        BlockBody(
+            line=tokens[0].map[0] if tokens[0].map else 0,
+            html=_clean(reader.renderer.render(tokens, reader.options, environment)),
         )
         for tokens in _grouped(reader.parse(text, environment))
     ]
@@ -96,7 +102,7 @@ def _host(address: str) -> str:
 
 
 def _clean(html: str) -> str:
-    """What the reader made, once more without anything that is not on the list."""
+    """The rendered HTML without anything that is not on the lists."""
     import nh3
 
     return nh3.clean(
@@ -117,3 +123,26 @@ def _allowed(tag: str, name: str, value: str) -> str | None:
     if tag == "span" and name == "class":
         return "unloaded" if value == "unloaded" else None
     return value
+
+
+class MarkdownRequest(BaseModel):
+    """Texts that were written as Markdown."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    texts: Annotated[list[Text], Field(max_length=MAX_TEXTS)]
+
+
+class MarkdownBody(BaseModel):
+    """The blocks of each text, in the order of the texts."""
+
+    texts: list[list[BlockBody]]
+
+
+routes = router("Web page")
+
+
+@routes.post("/markdown", response_model=MarkdownBody, responses=failures(400, 413, 415))
+async def render(body: MarkdownRequest, _: CurrentCaller) -> Any:
+    """Render texts as HTML in which nothing acts: no scripts, no HTML of the text's own, no remote pictures."""
+    return {"texts": await asyncio.to_thread(lambda: list(map(blocks_of, body.texts)))}
