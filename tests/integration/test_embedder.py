@@ -158,7 +158,7 @@ def test_the_process_ends_with_the_agent_that_started_it(tmp_path: Path) -> None
         "try: asyncio.run(e.embed(['x']))\nexcept Exception: pass\n"
         "e._start(); print(e.pid, flush=True); os.kill(os.getpid(), 9)"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=30, check=False)
     pid = int(ended.stdout)
     for _ in range(500):
         if not Path(f"/proc/{pid}").exists() or _is_zombie(pid):

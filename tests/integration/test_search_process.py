@@ -59,7 +59,7 @@ async def status(session: aiohttp.ClientSession, url: str, headers: dict[str, st
 
 def test_it_does_not_listen_where_others_reach_it_without_a_token() -> None:
     command = [sys.executable, "-m", "mcp_servers.duckduckgo", "--host", "0.0.0.0", "--port", str(free_port())]
-    ended = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, timeout=30)
+    ended = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, encoding="utf-8", timeout=30)
     assert ended.returncode == 2
     assert ended.stderr == "0.0.0.0 can be reached by others: set AGENT_MCP_TOKEN, or listen on 127.0.0.1.\n"
 

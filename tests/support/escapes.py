@@ -45,7 +45,7 @@ def self_test(*options: str, ordinary: bool = False, container: bool = False) ->
         environment = {"PATH": os.defpath, "TMPDIR": "/tmp", "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             [*command, *options],
-            capture_output=True, text=True, timeout=SECONDS, check=False, env=environment,
+            capture_output=True, encoding="utf-8", timeout=SECONDS, check=False, env=environment,
             cwd=ROOT if container else folder, user=None if container else uid, group=None if container else uid,
             extra_groups=None if container or uid is None else [],
         )  # fmt: skip

@@ -39,7 +39,7 @@ def open_python() -> Generator[Path]:
 
 def _base_prefix() -> Path:
     found = subprocess.run(
-        [KERNEL_PYTHON, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True, check=True
+        [KERNEL_PYTHON, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, encoding="utf-8", check=True
     )  # fmt: skip
     return Path(found.stdout.strip())
 

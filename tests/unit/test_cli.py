@@ -22,7 +22,7 @@ def dial_agent(home: Path, *arguments: str, stdin: str = "", **environ: str) -> 
     variables = {"HOME": str(home), "PYTHONPATH": str(ROOT), "COLUMNS": "120", **environ}
     return subprocess.run(
         [sys.executable, "-m", "task", *arguments],
-        cwd=home, env=variables, input=stdin, capture_output=True, text=True, timeout=30,
+        cwd=home, env=variables, input=stdin, capture_output=True, encoding="utf-8", timeout=30,
     )  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def test_help_is_shown_at_once(tmp_path: Path) -> None:
 
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     code = "import sys, task.cli; print(sorted({'aiohttp', 'pydantic', 'aidial_sdk', 'uvicorn'} & set(sys.modules)))"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=30)
     assert shown.stdout.strip() == "[]"
 
 

@@ -27,7 +27,7 @@ def imported_by(module: str) -> set[str]:
     """The top-level packages that a fresh interpreter holds after importing `module`."""
     code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, encoding="utf-8", timeout=30, check=False
     )
     assert result.returncode == 0, result.stderr
     return set(result.stdout.split())

@@ -41,7 +41,7 @@ async def test_neither_the_weights_nor_the_settings_of_a_home_are_taken_by_a_tes
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "--rootdir", str(ROOT)]
     inner = subprocess.run(
         [*command, "-c", f"{ROOT}/pyproject.toml", *tests],
-        cwd=tmp_path, env={**os.environ, **home, **settings}, capture_output=True, text=True, timeout=50,
+        cwd=tmp_path, env={**os.environ, **home, **settings}, capture_output=True, encoding="utf-8", timeout=50,
     )  # fmt: skip
     assert inner.returncode == 0, inner.stdout
 

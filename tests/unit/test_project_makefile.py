@@ -39,7 +39,7 @@ def make(project: Path, target: str, python: Path | str, *variables: str) -> sub
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     command = ["make", target, f"PYTHON={python}", *variables]
     return subprocess.run(
-        command, cwd=project, env=environment, capture_output=True, text=True, timeout=20, check=False
+        command, cwd=project, env=environment, capture_output=True, encoding="utf-8", timeout=20, check=False
     )
 
 
