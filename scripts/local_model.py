@@ -10,8 +10,8 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -24,10 +24,9 @@ from task.conversation.messages import system, user
 from task.errors import AgentError
 from task.llm.accumulator import Accumulator
 from task.llm.base import ModelOptions, TextDelta, ToolSchema
-from task.llm.transport import new_session
 from task.local_model.chat_model import LocalChatModel
 from task.local_model.model import EmbeddedModel
-from task.local_model.process import ModelProcess
+from task.local_model.process import running, save_state
 from task.prompts import SYSTEM_PROMPT
 from task.settings import load_settings
 from task.tools.calculator.arithmetic import evaluate
@@ -59,17 +58,6 @@ class Speed:
     first: float = 0.0
 
 
-@asynccontextmanager
-async def running(model: EmbeddedModel) -> AsyncGenerator[tuple[LocalChatModel, ModelProcess]]:
-    """The model in a process of its own, as local Core runs it."""
-    async with new_session() as session, ModelProcess(model, print) as process:
-        bias = model.reply_bias
-        yield (
-            LocalChatModel(session, process.endpoint, model.name, known_prompt=SYSTEM_PROMPT, reply_bias=bias),
-            process,
-        )
-
-
 async def verdict(model: LocalChatModel, prompt: Prompt, tools: Sequence[ToolSchema]) -> Verdict:
     """One decision of the model."""
     answer, started = Accumulator(), perf_counter()
@@ -85,27 +73,27 @@ async def verdict(model: LocalChatModel, prompt: Prompt, tools: Sequence[ToolSch
 async def speed(model: EmbeddedModel, tools: Sequence[ToolSchema]) -> Speed:
     """The first word of a new process, and then of another short question."""
     started = perf_counter()
-    async with running(model) as (chat, process):
+    async with running(model, print) as (chat, process):
         await _first_word(chat, "Who wrote Faust?", tools)
         cold, started = perf_counter() - started, perf_counter()
         await _first_word(chat, "Who wrote Emma?", tools)
         return Speed(cold, perf_counter() - started, _memory(process.pid or 0))
 
 
-async def kept_state(model: EmbeddedModel) -> Path:
+async def saved_state(model: EmbeddedModel) -> Path:
     """Write the state file again that every start except the very first finds."""
-    state = model.state(model.found() or Path())
-    async with running(model) as (chat, _):
-        if not await chat.warm_up(state.with_suffix(".new").name):
-            raise AgentError("The model's server wrote no state.")
-    return state.with_suffix(".new").replace(state)
+    async with running(model, print) as (chat, _):
+        state = await save_state(model, chat)
+    if state is None:
+        raise AgentError("The model's server wrote no state.")
+    return state
 
 
 async def both_speeds(model: EmbeddedModel, tools: Sequence[ToolSchema]) -> Speed:
     """Of the very first start and of a later one."""
     model.state(model.found() or Path()).unlink(missing_ok=True)
     first = await speed(model, tools)
-    await kept_state(model)
+    await saved_state(model)
     return replace(await speed(model, tools), first=first.cold)
 
 
@@ -181,7 +169,7 @@ async def _measure(write: Path | None, with_speed: bool) -> int:
         print("The model is not on this machine: dial-agent model pull", file=sys.stderr)
         return 1
     verdicts: list[Verdict] = []
-    async with running(model) as (chat, _):
+    async with running(model, print) as (chat, _):
         for prompt in PROMPTS:
             verdicts.append(await verdict(chat, prompt, DEFAULT_TOOLS))
             print(f"{'right' if verdicts[-1].right else 'WRONG'}  {prompt.text}  {verdicts[-1].decided}", flush=True)

@@ -6,9 +6,8 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -29,14 +28,10 @@ from task.llm.base import (
     ToolCallDelta,
     Usage,
 )
-from task.llm.transport import new_session
 from task.local_core.relay import ResponseHooks
 from task.local_core.responses import Refusal, json_response
-from task.local_model.chat_model import LocalChatModel
-from task.local_model.line import Line
 from task.local_model.model import EmbeddedModel
-from task.local_model.process import ModelProcess
-from task.prompts import SYSTEM_PROMPT
+from task.local_model.process import keep_warm, running
 
 logger = logging.getLogger(__name__)
 
@@ -150,19 +145,9 @@ class EmbeddedModelServer:
         return self._model.name
 
     async def lifespan(self, _: web.Application) -> AsyncIterator[None]:
-        async with new_session() as session, ModelProcess(self._model, logger.warning) as process:
-            model = LocalChatModel(
-                session,
-                process.endpoint,
-                self.name,
-                context=self._model.context,
-                answer_tokens=self._model.answer_tokens,
-                known_prompt=SYSTEM_PROMPT,
-                reply_bias=self._model.reply_bias,
-                line=Line(self._model.queue),
-            )
-            self._server = ChatModelServer(self.name, model)
-            warming = asyncio.create_task(self._warm_up(model, process))
+        async with running(self._model, logger.warning) as (chat, process):
+            self._server = ChatModelServer(self.name, chat)
+            warming = asyncio.create_task(keep_warm(self._model, chat, process))
             yield
             warming.cancel()
 
@@ -171,22 +156,6 @@ class EmbeddedModelServer:
     ) -> web.StreamResponse:
         assert self._server is not None
         return await self._server.respond(request, document, hooks)
-
-    async def _warm_up(self, model: LocalChatModel, process: ModelProcess) -> None:
-        """A process that has just started holds the beginning of conversations only if an earlier one has saved it."""
-        while True:
-            await process.started()
-            with suppress(ProviderError, OSError):  # the next question reports whatever it is
-                if file := self._model.found():
-                    await self._save_state(model, self._model.state(file))
-
-    async def _save_state(self, model: LocalChatModel, state: Path) -> None:
-        new = state.with_suffix(".new")  # a whole file or none: processes may start and die at any time
-        if await model.warm_up(new.name):
-            new.replace(state)
-            for other in self._model.store.states(self.name):
-                if other != state:
-                    other.unlink(missing_ok=True)
 
 
 def _envelope(model: str, kind: str) -> dict[str, Any]:

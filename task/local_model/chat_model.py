@@ -46,25 +46,19 @@ Engine = Callable[[], AsyncGenerator["str | Endpoint"]]  # what is waited for, i
 
 @dataclass(frozen=True, slots=True)
 class LocalChatModel:
-    """The model `model` with a window of `context` tokens, one request at a time; the others wait in `line`.
+    """A model with a window of `context` tokens, one request at a time; the others wait in `line`.
 
-    The text of `known_prompt`, the product's own system prompt, is replaced by a shorter one that small models follow.
     `reply_bias` is added to the logit of a reply when the model decides. `ReasoningDelta`s say what a request waits
     for.
     """
 
     session: aiohttp.ClientSession
     engine: Engine
-    model: str
+    name: str
     context: int = 8192
     answer_tokens: int = 1024
-    known_prompt: str = ""
     reply_bias: float = 0.0
     line: Line = field(default_factory=Line)
-
-    @property
-    def name(self) -> str:
-        return self.model
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
@@ -179,7 +173,7 @@ class _Request:
         """
         room, started, pauses = self._room, False, iter(PAUSES)
         while True:
-            plain = rendered(fitted(self._messages, room), self._tools, tail, self._model.known_prompt)
+            plain = rendered(fitted(self._messages, room), self._tools, tail)
             try:
                 async with aclosing(self._attempt(plain, options)) as deltas:
                     async for delta in deltas:
@@ -202,7 +196,7 @@ class _Request:
                     yield ReasoningDelta(f"{stage}\n")
                     continue
                 model = OpenAIChatModel(
-                    self._model.session, f"{stage.url}/v1", stage.key, self._model.model, PROFILE, retries=ONE_TRY
+                    self._model.session, f"{stage.url}/v1", stage.key, self._model.name, PROFILE, retries=ONE_TRY
                 )
                 async with aclosing(model.stream(plain, (), options)) as deltas:
                     async for delta in deltas:

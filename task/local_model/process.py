@@ -8,14 +8,16 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
 
 from task.errors import ProviderError
+from task.llm.transport import new_session
 from task.local_model import server
-from task.local_model.chat_model import Endpoint
+from task.local_model.chat_model import Endpoint, LocalChatModel
+from task.local_model.line import Line
 from task.local_model.model import EmbeddedModel
 
 POLL_SECONDS = 1.0
@@ -149,6 +151,48 @@ class ModelProcess:
                     failures = 0 if await _answers(session, f"{self._address}/health") else failures + 1
         self._log("the local model's process does not answer and is killed")
         process.kill()
+
+
+@asynccontextmanager
+async def running(
+    model: EmbeddedModel, log: Callable[[str], None]
+) -> AsyncGenerator[tuple[LocalChatModel, ModelProcess]]:
+    """The model, and the process in which it runs."""
+    async with new_session() as session, ModelProcess(model, log) as process:
+        chat = LocalChatModel(
+            session,
+            process.endpoint,
+            model.name,
+            context=model.context,
+            answer_tokens=model.answer_tokens,
+            reply_bias=model.reply_bias,
+            line=Line(model.queue),
+        )
+        yield chat, process
+
+
+async def keep_warm(model: EmbeddedModel, chat: LocalChatModel, process: ModelProcess) -> None:
+    """Warm up each process that starts; it knows the common beginning of conversations only from a saved state."""
+    while True:
+        await process.started()
+        with suppress(ProviderError, OSError):  # the next question reports whatever it is
+            await save_state(model, chat)
+
+
+async def save_state(model: EmbeddedModel, chat: LocalChatModel) -> Path | None:
+    """Warm the model up; the file of its saved state, which replaces all others, or None when it wrote none."""
+    file = model.found()
+    if file is None:
+        return None
+    state = model.state(file)
+    new = state.with_suffix(".new")  # a whole file or none: processes may start and die at any time
+    if not await chat.warm_up(new.name):
+        return None
+    new.replace(state)
+    for other in model.store.states(model.name):
+        if other != state:
+            other.unlink(missing_ok=True)
+    return state
 
 
 async def _line(output: asyncio.StreamReader) -> bytes:

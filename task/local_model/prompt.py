@@ -14,6 +14,7 @@ from task.conversation.messages import Message, Role, assistant, system, user
 from task.conversation.pruning import Budget, pruned
 from task.llm.base import ToolSchema
 from task.local_model.tables import after_a_result
+from task.prompts import SYSTEM_PROMPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +117,14 @@ _FIRST_SENTENCE = re.compile(r"[^.:\n]{1,120}")
 _SYSTEM = (Role.SYSTEM, Role.DEVELOPER)
 
 
-def rendered(
-    messages: Sequence[Message], tools: Sequence[ToolSchema], tail: str | None, known_prompt: str = ""
-) -> list[Message]:
+def rendered(messages: Sequence[Message], tools: Sequence[ToolSchema], tail: str | None) -> list[Message]:
     """The conversation without tool calls and tool messages; `tail` says what is wanted now.
 
-    The beginning is the same for every conversation with these tools; its own system prompts follow.
+    The beginning is the same for every conversation with these tools. It replaces the product's own system prompt,
+    which small models do not follow; other system prompts come after it.
     """
-    own = [text for message in messages if message.role in _SYSTEM and (text := _own(message.text(), known_prompt))]
+    prompts = [message.text().replace(SYSTEM_PROMPT, "").strip() for message in messages if message.role in _SYSTEM]
+    own = [prompt for prompt in prompts if prompt]
     plain = [_plain(message) for message in messages if message.role not in _SYSTEM]
     head = [prefix(tools), *own] if tools else own
     before = [system("\n\n".join(head))] if head else []
@@ -178,10 +179,6 @@ def _short(message: Message, limit: int) -> Message:
     kept = len(text) * limit // size
     left_out = LEFT_OUT.format(count=len(text) - kept)
     return replace(message, content=text[: kept - kept // 4] + left_out + text[len(text) - kept // 4 :])
-
-
-def _own(text: str, known_prompt: str) -> str:
-    return (text.replace(known_prompt, "") if known_prompt else text).strip()
 
 
 def _plain(message: Message) -> Message:

@@ -14,12 +14,13 @@ import aiohttp
 import psutil
 import pytest
 
-from scripts.local_model import kept_state, running, speed, verdict
+from scripts.local_model import saved_state, speed, verdict
 from scripts.local_prompts import PROMPTS
 from task.commands.model import memory_bytes
 from task.commands.model_choice import embedded_model
 from task.conversation.messages import user
 from task.llm.base import Delta, ModelOptions
+from task.local_model.process import running
 from task.settings import load_settings
 from tests.support.chat_reader import Answer, ChatReader, read_line
 from tests.support.documents import SALES, csv_bytes, manual
@@ -81,14 +82,14 @@ def staged(answer: Answer) -> str:
 
 
 async def test_of_forty_fresh_questions_thirty_six_are_decided_right() -> None:
-    async with running(MODEL) as (chat, _):
+    async with running(MODEL, print) as (chat, _):
         verdicts = [await verdict(chat, prompt, DEFAULT_TOOLS) for prompt in PROMPTS]
     wrong = [(item.prompt.text, item.decided) for item in verdicts if not item.right]
     assert len(wrong) <= 4, wrong
 
 
 async def test_the_first_word_comes_in_time_and_the_memory_is_as_announced() -> None:
-    await kept_state(MODEL)
+    await saved_state(MODEL)
     measured = await speed(MODEL, DEFAULT_TOOLS)
     assert measured.cold <= 12
     assert measured.warm <= 3
@@ -96,10 +97,10 @@ async def test_the_first_word_comes_in_time_and_the_memory_is_as_announced() -> 
 
 
 async def test_a_saved_state_shortens_the_next_start_and_a_damaged_one_is_ignored() -> None:
-    state = await kept_state(MODEL)
+    state = await saved_state(MODEL)
     assert (await speed(MODEL, DEFAULT_TOOLS)).cold <= 6
     state.write_bytes(state.read_bytes()[:1_000_000])
-    async with running(MODEL) as (chat, _):
+    async with running(MODEL, print) as (chat, _):
         await chat.warm_up()
     assert not state.exists()
 
@@ -111,7 +112,7 @@ async def test_a_client_that_disconnects_stops_generation_at_once_and_reading_af
     question: str, seconds: int
 ) -> None:
     """While it reads, llama.cpp checks for disconnected clients once a second, and finishes the started batch."""
-    async with running(MODEL) as (chat, process):
+    async with running(MODEL, print) as (chat, process):
         await chat.warm_up()
         works = psutil.Process(process.pid)
         listening = asyncio.create_task(listened(chat.stream([user(question)], (), ModelOptions())))

@@ -31,11 +31,9 @@ def test_another_tool_is_described_by_its_first_sentence_after_the_known_ones() 
 
 
 def test_the_products_own_prompt_is_removed_and_another_one_stays() -> None:
-    plain = rendered(
-        [system(f"{SYSTEM_PROMPT}\n\nSpeak like a pirate."), user("Hi")], DEFAULT_TOOLS, None, SYSTEM_PROMPT
-    )
+    plain = rendered([system(f"{SYSTEM_PROMPT}\n\nSpeak like a pirate."), user("Hi")], DEFAULT_TOOLS, None)
     assert plain[0].text() == prefix(DEFAULT_TOOLS) + "\n\nSpeak like a pirate."
-    assert rendered([system(SYSTEM_PROMPT), user("Hi")], (), None, SYSTEM_PROMPT) == [user("Hi")]
+    assert rendered([system(SYSTEM_PROMPT), user("Hi")], (), None) == [user("Hi")]
 
 
 def test_calls_and_results_become_plain_alternating_messages() -> None:
