@@ -47,7 +47,7 @@ def build(notes: Path, token: str | None) -> MCPServer[Any]:
 def _add_plain(server: MCPServer[Any], note: Any) -> None:
     @server.tool(annotations=READS)
     async def echo(text: str, ctx: Context[Any, Any]) -> str:
-        """Repeats the text.
+        """Says the same.
 
         Indented further down.
         """
