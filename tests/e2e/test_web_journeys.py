@@ -11,7 +11,7 @@ from playwright.async_api import expect
 from task.llm.scripted import says, wants
 from tests.support.browser import NARROW, WIDE
 from tests.support.http_api import key_of
-from tests.support.noting import notes, noting_model
+from tests.support.note_product import notes, noting_model
 from tests.support.upstream import http_error
 from tests.support.web import person
 

@@ -12,7 +12,7 @@ from task.conversation.messages import assistant, user
 from task.llm.scripted import says, wants
 from task.store.store import open_store
 from tests.support.browser import NARROW, WIDE
-from tests.support.noting import noting_model
+from tests.support.note_product import noting_model
 from tests.support.web import Person, person
 
 pytestmark = [

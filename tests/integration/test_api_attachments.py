@@ -9,9 +9,9 @@ from aiohttp import ClientSession
 
 from task.llm.scripted import says, wants
 from tests.support.core import API_KEY
-from tests.support.described import faults
 from tests.support.http_api import Api, said
 from tests.support.image_deployment import PNG, image_deployment
+from tests.support.openapi_document import faults
 from tests.support.product import product
 
 TURN = (wants("image_generation_tool", prompt="a cat"), says("Here."))

@@ -13,8 +13,8 @@ import pytest
 
 from task.llm.scripted import says, wants
 from tests.support.core import API_KEY
-from tests.support.described import faults, strict
 from tests.support.http_api import Api, http_api, said
+from tests.support.openapi_document import faults, strict
 from tests.support.product import product
 from tests.support.upstream import http_error
 

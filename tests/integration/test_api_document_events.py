@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from task.llm.scripted import says, wants
-from tests.support.described import faults
 from tests.support.http_api import http_api, said
+from tests.support.openapi_document import faults
 from tests.support.upstream import broken_off
 
 NOTES = str(Path(__file__).parent.parent / "contract" / "matrix" / "notes.py")

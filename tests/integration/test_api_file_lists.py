@@ -13,7 +13,7 @@ from aiohttp import ClientSession, FormData
 from task.llm.scripted import says, wants
 from tests.support.core import API_KEY
 from tests.support.http_api import Api
-from tests.support.noting import TOOL
+from tests.support.note_product import TOOL
 from tests.support.product import product
 from tests.support.upstream import Item
 

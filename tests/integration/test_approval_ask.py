@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.support.noting import notes, noting
+from tests.support.note_product import notes, noting
 from tests.support.product import Product
 from tests.support.up import ROOT, environment
 

@@ -15,7 +15,7 @@ from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.chat_reader import chat_reader
 from tests.support.core_peers import dialling
-from tests.support.noting import notes, noting
+from tests.support.note_product import notes, noting
 from tests.support.product import DEPLOYMENT, MODEL
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from task.llm.scripted import Reply, says, wants
 from tests.support.injections import Case, harm_of, load_cases
 from tests.support.markdown_readers import leads_to_evil
-from tests.support.noting import TOOL, notes
+from tests.support.note_product import TOOL, notes
 from tests.support.product import product
 from tests.support.upstream import Received
 

@@ -11,7 +11,7 @@ from typing import Any
 from playwright.async_api import Locator, expect
 
 from tests.support.browser import WIDE, Visit, visit
-from tests.support.noting import TOOL
+from tests.support.note_product import TOOL
 from tests.support.product import product
 from tests.support.upstream import Item, Upstream
 

@@ -15,7 +15,7 @@ from task.tools.rag.search import DocumentIndex
 from task.tools.rag.shelf import Requester, Shelf, ShelfLimits
 from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors
-from tests.support.shelves import DirectReaders, MemoryStore, SlowFiles
+from tests.support.memory_search import DirectReaders, MemoryStore, SlowFiles
 
 MANUAL = "files/bucket/manual.txt"
 ANN = Requester("key-ann", "ann", "chat-1")

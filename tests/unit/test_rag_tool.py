@@ -15,7 +15,7 @@ from task.tools.rag.rag_tool import RagOptions, RagTool
 from tests.support.choices import RecordingChoice
 from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors
-from tests.support.shelves import DirectReaders, SlowFiles
+from tests.support.memory_search import DirectReaders, SlowFiles
 from tests.support.tool_calls import call_of, called
 
 MANUAL, NOTES = "files/b/manual.txt", "files/b/no,tes.txt"

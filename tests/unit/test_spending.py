@@ -21,7 +21,7 @@ from tests.support.choices import CALLER, RecordingChoice
 from tests.support.core_peers import DONE, chunk, peer, streams
 from tests.support.documents import MemoryFiles
 from tests.support.embedding import WordVectors
-from tests.support.shelves import DirectReaders
+from tests.support.memory_search import DirectReaders
 
 NOTES = "files/b/notes.txt"
 ASKED = wants("rag_search_tool", request="What does the tray cost?", file_url=NOTES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.described import faults, strict
+from tests.support.openapi_document import faults, strict
 
 OPEN: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": True}
 SENT = {"$ref": "#/components/schemas/Sent"}
