@@ -178,15 +178,12 @@ class _Choice:
         systems = [place for place in places if keep_system and self.units[place][0].role in _SYSTEM]
         others = [place for place in places if not keep_system or self.units[place][0].role not in _SYSTEM]
         self._keep(*systems[:1], *users[-1:])
-        self._keep_last_step(others)
+        # The model has not seen the results of the last step yet: without them it would repeat the calls.
+        if others and self.units[others[-1]][0].tool_calls:
+            self._keep(others[-1])
         self._keep_if_it_fits(users[:1])
         self._keep_further_systems(systems, self._budget.share(0.5) if others else self._budget)
         self._keep_newest(others, users[-1] if users else 0)
-
-    def _keep_last_step(self, others: Sequence[int]) -> None:
-        # The model has not seen these results yet: without them it would repeat the calls.
-        if others and self.units[others[-1]][0].tool_calls:
-            self._keep(others[-1])
 
     def _keep_further_systems(self, systems: Sequence[int], share: Budget) -> None:
         taken = systems[:1]

@@ -78,28 +78,28 @@ class DialChatModel:
 KEPT_SECONDS = 300
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    images: bool
-    request_tokens: int | None
-
-
 class ModelListings:
     """Core's listings, requested with the caller's key and kept for five minutes."""
 
     def __init__(self, session: aiohttp.ClientSession, endpoint: str) -> None:
         self._session, self._endpoint = session, endpoint.rstrip("/")
-        self._kept: TTLCache[str, _Facts] = TTLCache(1000, KEPT_SECONDS)
+        self._kept: TTLCache[str, dict[str, Any]] = TTLCache(1000, KEPT_SECONDS)
 
     async def accepts_images(self, model: str, api_key: str) -> bool:
         """Whether the model's listing has pictures among its input types; False if it is not available."""
-        facts = await self._facts(model, api_key)
-        return facts is not None and facts.images
+        listing = await self._listing(model, api_key)
+        types = cast("list[str]", listing.get("input_attachment_types") or [])
+        return any(kind == "*/*" or kind.startswith("image/") for kind in types)
 
     async def request_tokens(self, model: str, api_key: str) -> int | None:
         """How many tokens a request may have, with room left for the answer; None if the listing does not name it."""
-        facts = await self._facts(model, api_key)
-        return facts.request_tokens if facts is not None else None
+        match (await self._listing(model, api_key)).get("limits"):
+            case {"max_prompt_tokens": int(prompt)} if prompt > 0:
+                return prompt
+            case {"max_total_tokens": int(total)} if total > 0:
+                return total - min(ANSWER_TOKENS, total // 4)
+            case _:
+                return None
 
     async def chat_models(self, api_key: str) -> list[str]:
         """The ids of the chat models that the caller may use, in Core's order; empty if Core does not answer."""
@@ -107,15 +107,14 @@ class ModelListings:
         items = cast("list[dict[str, Any]]", (listing or {}).get("data") or [])
         return [str(item["id"]) for item in items if (item.get("capabilities") or {}).get("chat_completion")]
 
-    async def _facts(self, model: str, api_key: str) -> _Facts | None:
-        if model not in self._kept:
+    async def _listing(self, model: str, api_key: str) -> dict[str, Any]:
+        listing = self._kept.get(model)
+        if listing is None:
             listing = await self._get(f"/openai/models/{quote(model, safe='')}", api_key)
             if listing is None:
-                return None
-            types = cast("list[str]", listing.get("input_attachment_types") or [])
-            images = any(kind == "*/*" or kind.startswith("image/") for kind in types)
-            self._kept[model] = _Facts(images, _request_tokens(listing.get("limits")))
-        return self._kept[model]
+                return {}
+            self._kept[model] = listing
+        return listing
 
     async def _get(self, path: str, api_key: str) -> dict[str, Any] | None:
         try:
@@ -126,11 +125,3 @@ class ModelListings:
         except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError):
             return None
         return cast("dict[str, Any]", content) if isinstance(content, dict) else None
-
-
-def _request_tokens(limits: Any) -> int | None:
-    fields = cast("dict[str, Any]", limits) if isinstance(limits, dict) else {}
-    prompt, total = fields.get("max_prompt_tokens"), fields.get("max_total_tokens")
-    if isinstance(prompt, int) and prompt > 0:
-        return prompt
-    return total - min(ANSWER_TOKENS, total // 4) if isinstance(total, int) and total > 0 else None

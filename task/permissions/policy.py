@@ -108,7 +108,9 @@ class Policy:
     @cached_property
     def fingerprint(self) -> str:
         """Different for every policy, the same in every process."""
-        rules = [{**asdict(rule), "effects": _sorted(rule.effects)} for rule in self.rules]
+        rules = [
+            {**asdict(rule), "effects": None if rule.effects is None else sorted(rule.effects)} for rule in self.rules
+        ]
         only = sorted(self.only) if self.only is not None else None
         # The empty text keeps the digests of approvals that earlier versions stored.
         return sha256(json.dumps([rules, "", only], sort_keys=True).encode()).hexdigest()
@@ -173,10 +175,6 @@ def _glob_covers(wide: str, narrow: str) -> bool:
         return True
     plain = not any(mark in narrow for mark in "*?[")
     return plain and fnmatchcase(narrow, wide)
-
-
-def _sorted(effects: frozenset[Effect] | None) -> list[str] | None:
-    return None if effects is None else sorted(effects)
 
 
 DEFAULT_RULES = (

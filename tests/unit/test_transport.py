@@ -65,18 +65,22 @@ async def test_refusals_are_final(session: aiohttp.ClientSession, status: int) -
     assert (caught.value.status_code, caught.value.code, len(peer.requests)) == (status, "why", 1)
 
 
-async def test_the_third_failure_is_final(session: aiohttp.ClientSession) -> None:
-    async with openai_upstream(html_error(502), plain_error(503, "busy"), http_error(500), says("never")) as peer:
+@pytest.mark.parametrize(
+    ("answers", "attribute", "value"),
+    [
+        pytest.param([html_error(502), plain_error(503, "busy"), http_error(500)], "status_code", 500, id="third"),
+        pytest.param([http_error(429, code="insufficient_quota")], "status_code", 429, id="exhausted quota"),
+        pytest.param([http_error(429, retry_after=3600)], "retry_after", 3600, id="retry after beyond patience"),
+        pytest.param([broken_off(says("1175"), chunks=2)], "code", INTERRUPTED, id="lost after the first byte"),
+    ],
+)
+async def test_a_failure_that_is_not_temporary_is_final(
+    session: aiohttp.ClientSession, answers: list[Answer], attribute: str, value: object
+) -> None:
+    async with openai_upstream(*answers, says("never")) as peer:
         with pytest.raises(ProviderError) as caught:
             await answer(session, post(peer))
-    assert (caught.value.status_code, len(peer.requests)) == (500, 3)
-
-
-async def test_an_exhausted_quota_is_final(session: aiohttp.ClientSession) -> None:
-    async with openai_upstream(http_error(429, code="insufficient_quota"), says("never")) as peer:
-        with pytest.raises(ProviderError, match="429"):
-            await answer(session, post(peer))
-    assert len(peer.requests) == 1
+    assert (getattr(caught.value, attribute), len(peer.requests)) == (value, len(answers))
 
 
 async def test_retry_after_is_honoured(session: aiohttp.ClientSession) -> None:
@@ -86,24 +90,10 @@ async def test_retry_after_is_honoured(session: aiohttp.ClientSession) -> None:
     assert clock.slept == [7.0]
 
 
-async def test_a_retry_after_beyond_patience_ends_the_retries(session: aiohttp.ClientSession) -> None:
-    async with openai_upstream(http_error(429, retry_after=3600), says("never")) as peer:
-        with pytest.raises(ProviderError) as caught:
-            await answer(session, post(peer))
-    assert (caught.value.retry_after, len(peer.requests)) == (3600, 1)
-
-
 async def test_a_connection_lost_before_the_first_byte_is_retried(session: aiohttp.ClientSession) -> None:
     async with openai_upstream(Answer((RESET,)), broken_off(says("x"), chunks=0), says("1175")) as peer:
         assert b"1175" in await answer(session, post(peer))
     assert len(peer.requests) == 3
-
-
-async def test_a_connection_lost_after_the_first_byte_is_not_retried(session: aiohttp.ClientSession) -> None:
-    async with openai_upstream(broken_off(says("1175"), chunks=2), says("never")) as peer:
-        with pytest.raises(ProviderError) as caught:
-            await answer(session, post(peer))
-    assert (caught.value.code, len(peer.requests)) == (INTERRUPTED, 1)
 
 
 async def test_a_refused_connection_is_a_connection_failure(session: aiohttp.ClientSession) -> None:
