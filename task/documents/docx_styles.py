@@ -1,4 +1,4 @@
-"""What Word's styles and lists mean: which paragraphs are headings, and the numbers in front of them."""
+"""Word's styles and lists: which paragraphs are headings or list entries, and their numbers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _heading_level(element: Element) -> int:
 
 
 class Numbering:
-    """Counts the entries of every list and writes their numbers as Word shows them."""
+    """Counts the entries of every list and renders their numbers as Word shows them."""
 
     def __init__(self, root: Element | None) -> None:
         abstract = {attribute(item, "abstractNumId"): item for item in each(root, "{*}abstractNum")}

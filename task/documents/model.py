@@ -12,7 +12,7 @@ _GAP = "\n\n"
 
 
 class UnsupportedFile(ToolError):
-    """A file that no reader can read; the text names the types that can be."""
+    """A file without a reader; the text names the supported types."""
 
 
 class NotText(ToolError):
@@ -20,14 +20,14 @@ class NotText(ToolError):
 
 
 class Unreadable(ToolError):
-    """A file of a known format that gives nothing: encrypted, or damaged; the text says which and what would help."""
+    """A file of a known format that is encrypted or damaged; the text names the reason and what would help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """A piece of a document; `heading` (a table's header row) is repeated where the block is cut into pages.
 
-    `page` is the number of the document's own page, sheet or slide it stands on, counted from 1, where there is one.
+    `page` is the number of the document's own page, sheet or slide, counted from 1, where there is one.
     """
 
     text: str

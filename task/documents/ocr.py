@@ -1,11 +1,13 @@
-"""Read the text of pictures of pages with Tesseract, where it is installed."""
+"""Read the text of pages that are pictures with Tesseract, where it is installed."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
 HOW_TO_GET_IT = "install Tesseract, the Debian package tesseract-ocr, to have them read"
@@ -28,7 +30,7 @@ class Ocr:
     _languages: str | None = None
 
     def text_of(self, page: Any) -> str | None:
-        """The text of a pypdfium2 page as it looks; None when there is no Tesseract, or its budget is used up."""
+        """The text recognised on a pypdfium2 page; None without Tesseract, or when its budget is used up."""
         if self.command is None or self.pages <= 0:
             return None
         self._until = self._until or time.monotonic() + self.seconds
@@ -37,7 +39,7 @@ class Ocr:
             return None
         self.pages -= 1
         try:
-            return self._run([*("-", "-", "-l", self._installed_languages())], _picture(page), left)
+            return self._run(["-", "-", "-l", self._installed_languages()], _picture(page), left)
         except (subprocess.SubprocessError, OSError):
             return None
 
@@ -58,10 +60,7 @@ class Ocr:
 def _picture(page: Any) -> bytes:
     width, height = page.get_size()
     scale = min(_DOTS_PER_INCH / 72, (_MOST_PIXELS / max(1.0, width * height)) ** 0.5)
-    bitmap = page.render(scale=scale, grayscale=True, may_draw_forms=False)
-    try:
-        data, row = bytes(bitmap.buffer), bitmap.stride
-        rows = (data[start : start + bitmap.width] for start in range(0, row * bitmap.height, row))
-        return b"P5 %d %d 255\n" % (bitmap.width, bitmap.height) + b"".join(rows)
-    finally:
-        bitmap.close()
+    with closing(page.render(scale=scale, grayscale=True, may_draw_forms=False)) as bitmap:
+        picture = BytesIO()
+        bitmap.to_pil().save(picture, "PPM")
+        return picture.getvalue()

@@ -186,7 +186,7 @@ def open_package(content: bytes) -> Package:
     """The parts of an Office file.
 
     Raises:
-        NotText: it is no Office file.
+        NotText: it is not an Office file.
         Unreadable: it is protected, damaged, in the old binary format, or a zip bomb.
     """
     if content.startswith(_COMPOUND):

@@ -1,4 +1,4 @@
-"""Where text and tables stand on a page of a PDF, and the order in which they are read."""
+"""Where text and tables are on a page of a PDF, and the order in which they are read."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Grid:
 
 @dataclass(slots=True)
 class Run:
-    """Letters that stand together: their box, the number of their line in pdfium's count, and their table cell.
+    """Adjacent letters: their box, the number of their line in pdfium's count, and their table cell.
 
     A table takes its place among the runs of a page as one without text.
     """
@@ -73,14 +73,14 @@ class Run:
 
 
 class Frame(NamedTuple):
-    """Turns a point of the page's own space into one as it is seen; an upright page has its upper left `corner`."""
+    """Converts points of the page's own space to the page as it is seen; only an upright page has a `corner`."""
 
     point: _Point
     corner: tuple[float, float] | None
 
     def box(self, left: float, bottom: float, right: float, top: float) -> Box:
         """The box between two corners of the page's own space."""
-        if self.corner is not None and left <= right and bottom <= top:  # by far the most, and asked for each letter
+        if self.corner is not None and left <= right and bottom <= top:  # the usual case, called for each letter
             x, y = self.corner
             return Box(left - x, y - top, right - x, y - bottom)
         (ax, ay), (bx, by) = self.point(left, bottom), self.point(right, top)

@@ -29,7 +29,7 @@ _HYPHEN = "\x02"  # pdfium's mark of a hyphen that ends a line, which its text o
 class PageContent:
     """A page's blocks, the number of its letters, the share that pictures cover, the number of lines and areas drawn.
 
-    Noise are letters that the file gives no meaning to; plain tables stand in the text line by line.
+    Noise are letters that the file gives no meaning to; plain tables are in the text line by line.
     """
 
     blocks: tuple[Block, ...]
@@ -48,7 +48,7 @@ class PageContent:
 
 
 def read_page(page: Any, number: int, *, with_tables: bool = True) -> PageContent:
-    """Read a pypdfium2 page; without tables their cells stand in the text line by line."""
+    """Read a pypdfium2 page; without tables their cells are in the text line by line."""
     frame = frame_of(page)
     marks = marks_of(page, frame)
     grids = grids_of(marks.edges) if with_tables else None

@@ -1,4 +1,4 @@
-"""Give a cut off or damaged PDF a table of contents again, made from the pages that are left in it."""
+"""Give a truncated or damaged PDF a new catalogue, made from the pages that are left in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_PAGES = 20_000
 
 
 def salvaged(content: bytes) -> bytes | None:
-    """The content with a new catalogue of its pages at the end; None when it has no page any more."""
+    """The content with a new catalogue of its pages at the end; None when no page is left."""
     unpacked = b"".join(b"%d 0 obj\n%s\nendobj\n" % found for found in _unpacked(content))
     whole = content + b"\nendstream\nendobj\n" + unpacked
     objects = {int(found[1]): found.end() for found in _OBJECT.finditer(whole)}

@@ -52,7 +52,7 @@ def parsed(header: bytes) -> tuple[Kind, int]:
     """The kind of frame that a header announces and its number of bytes.
 
     Raises:
-        ValueError: this is no header.
+        ValueError: this is not a header.
     """
     letter, length = HEADER.unpack(header)
     return Kind(letter.decode("ascii", "replace")), length

@@ -1,4 +1,4 @@
-"""Show a number as Excel shows it: decimals, thousands, percent, currency, dates, times. Source: ECMA-376 18.8.31."""
+"""Render a number as Excel shows it: decimals, thousands, percent, currency, dates, times. Source: ECMA-376 18.8.31."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BUILT_IN = {
     46: "[h]:mm:ss", 47: "mm:ss.0", 48: "0.0E+00",
     **dict.fromkeys((*range(27, 37), *range(50, 59)), DATE),
 }  # fmt: skip
-"""What the numbers stand for that files do not spell out; dates that follow the reader's country are ISO dates."""
+"""The format codes that files only refer to by number; dates in the reader's local form become ISO dates."""
 
 _TOKEN = re.compile(
     r'"(?P<quoted>[^"]*)"|\\(?P<escaped>.)|[_*].|\[\$(?P<currency>[^\]-]*)[^\]]*\]|\[(?P<elapsed>h+|m+|s+)\]|\[[^\]]*\]'
@@ -47,7 +47,7 @@ def built_in(number: int) -> str:
 
 
 def shown_as(code: str, *, from_1904: bool = False) -> Shown:
-    """The function that writes a number under the format code, as English Excel does."""
+    """The function that renders a number with the format code, as English Excel does."""
     sections = [_tokens(section) for section in _sections(code)]
     if any(token.kind in ("date", "elapsed") for token in sections[0]):
         return lambda number: _date(number, sections[0], from_1904)
@@ -57,7 +57,7 @@ def shown_as(code: str, *, from_1904: bool = False) -> Shown:
 
 
 def general(number: float) -> str:
-    """A number with the fifteen digits that Excel keeps, without those that say nothing."""
+    """A number with the fifteen digits that Excel keeps, without trailing zeros."""
     if number == int(number) and abs(number) < 1e15:
         return str(int(number))
     return f"{number:.15g}"
@@ -131,7 +131,7 @@ def _digits(size: float, mask: str) -> str:
 def _date(number: float, tokens: Sequence[_Token], from_1904: bool) -> str:
     if not 0 <= number <= _LAST_DAY:
         return general(number)
-    early = not from_1904 and number < 60  # Excel believes that 1900 had a 29 February
+    early = not from_1904 and number < 60  # Excel counts a 29 February 1900
     moment = _EPOCHS[from_1904] + timedelta(days=number + early, milliseconds=0.5)
     kinds = [token.text[0].lower() if token.kind in ("date", "elapsed") else "" for token in tokens]
     halves = any(token.kind == "half" for token in tokens)

@@ -48,11 +48,11 @@ _HINT = "Install the product's `rag` extra again, or let EMBEDDING_MODEL name a 
 
 
 class EmbeddingUnavailable(ToolError):
-    """The embedding model cannot be used; the text says why and what would help."""
+    """The embedding model cannot be used; the text gives the reason and what would help."""
 
 
 class Encoder(Protocol):
-    """A model that is ready; `at_once` says in how many threads it may encode."""
+    """A model that is ready; it may encode in `at_once` threads."""
 
     @property
     def at_once(self) -> int: ...
