@@ -17,7 +17,7 @@ from task.llm.base import TextDelta, ToolCallDelta
 from task.llm.scripted import Reply, ScriptedModel
 from task.loop import Limits, ToolLoop
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
-from task.permissions.icerc import ICERC
+from task.permissions.icerc import ICERC, RiskAssessment
 from task.runs.traces import TraceObserver, TraceStart
 from task.store.trace_records import Trace, TracedDecision, TracedTurn
 from task.tools.base import BaseTool
@@ -155,8 +155,9 @@ class _RecordedGate:
             return Allowed(recorded.by if recorded else "")
         if recorded.verdict == "denied":
             return Denied(recorded.reason)
-        card = ICERC.from_dict(recorded.card) if recorded.card is not None else ICERC("", "", "")
-        return Deferred(card, "", recorded.reason)
+        card: dict[str, Any] = {"intent": "", "command": "", "expected_outcome": "", **(recorded.card or {})}
+        risk = RiskAssessment(**card.pop("risk_assessment", {}))
+        return Deferred(ICERC(**card, risk_assessment=risk), "", recorded.reason)
 
 
 class _NullChoice:

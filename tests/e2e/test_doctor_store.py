@@ -1,4 +1,4 @@
-"""The row of `dial-agent doctor` about the store: which it is, what is in it, and what to do; never its password."""
+"""The row of `dial-agent doctor` about the store: its place, its content and a fix; never its password."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def set_version(url: str, version: str) -> None:
         )
 
 
-async def test_before_the_first_start_there_is_no_store_and_none_is_made(tmp_path: Path) -> None:
+async def test_before_the_first_start_there_is_no_store_and_none_is_created(tmp_path: Path) -> None:
     found = await row(tmp_path)
     assert (found.state, "made at the first start" in found.found) == ("ok", True)
     assert str(tmp_path) in found.found

@@ -1,4 +1,4 @@
-"""Context and history behind the DIAL door: what the model is told first, and how much it is sent."""
+"""Context and history behind the DIAL door: the system prompt, and how much the model gets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def size(request: Received) -> int:
     return sum(len(str(message.get("content", ""))) for message in request.messages[1:])
 
 
-async def test_the_context_stands_in_the_system_prompt(tmp_path: Path) -> None:
+async def test_the_context_is_part_of_the_system_prompt(tmp_path: Path) -> None:
     chosen = {"definition_path": context(tmp_path), "persona": "critic"}
     async with product(says("Hi."), tmp_path=tmp_path, context=chosen) as p:
         await p.reader.ask("Hi")
@@ -120,7 +120,7 @@ async def test_the_settings_parameters_hold_unless_the_request_has_its_own(tmp_p
         (None, None),
     ],
 )
-async def test_the_listing_tells_how_much_a_model_takes(
+async def test_the_listing_gives_the_size_of_a_models_window(
     tmp_path: Path, limits: dict[str, int] | None, tokens: int | None
 ) -> None:
     model = {"type": "chat", "endpoint": "http://127.0.0.1:9/x", **({"limits": limits} if limits is not None else {})}

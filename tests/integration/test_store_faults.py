@@ -1,4 +1,4 @@
-"""What may happen to a store: locked, full, damaged, newer than us, its process killed in the middle."""
+"""Faults of a store: locked, full, damaged, of a newer version, its process killed in the middle."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def limit_pages(store: Store, pages: int | None = None) -> None:
     await store.database.write(work)
 
 
-async def test_while_another_process_holds_the_database_it_can_be_read_and_writers_are_told(tmp_path: Path) -> None:
+async def test_while_another_process_holds_the_database_reads_work_and_writes_are_refused(tmp_path: Path) -> None:
     async with opened(sqlite_url(tmp_path), patience=0.1) as store:
         session = await store.sessions.start(OWNER)
         holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
@@ -79,7 +79,7 @@ async def test_a_full_disk_refuses_new_runs_and_loses_none_of_the_old(tmp_path: 
         assert len((await store.sessions.get(OWNER, session)).messages) == 4
 
 
-async def test_an_answer_that_ends_on_a_full_disk_is_kept_when_there_is_room_again(tmp_path: Path) -> None:
+async def test_an_answer_that_ends_on_a_full_disk_is_stored_once_there_is_room(tmp_path: Path) -> None:
     async with opened(sqlite_url(tmp_path)) as store:
         session = await store.sessions.start(OWNER)
         run = await store.runs.start(OWNER, session=session, messages=[user("hi")])
@@ -106,8 +106,8 @@ async def test_a_run_killed_in_the_middle_can_be_read_and_is_marked_interrupted(
     async with opened(url) as store:
         run = await store.runs.get(OWNER, run_id)
         assert (run.status, run.error) == ("interrupted", "the process that answered ended in the middle")
-        *told, last = [event async for event in store.runs.events_after(OWNER, run_id)]
-        assert "".join(event.data["text"] for event in told) == "I was about to"
+        *events, last = [event async for event in store.runs.events_after(OWNER, run_id)]
+        assert "".join(event.data["text"] for event in events) == "I was about to"
         assert (last.type, last.data["status"], last.data["trace_id"]) == ("finished", "interrupted", trace_id)
         session = await store.sessions.get(OWNER, session_id)
         assert session.messages == (user("What is it?"), assistant("I was about to"))
@@ -145,7 +145,7 @@ async def test_a_file_that_is_not_a_database_is_named(tmp_path: Path) -> None:
         "postgresql://u:SECRET@h/d?x=SECRET",
     ],
 )
-async def test_an_address_of_no_database_is_named(url: str) -> None:
+async def test_an_address_that_names_no_database_is_refused(url: str) -> None:
     with pytest.raises(SettingsError, match="AGENT_STORE__URL") as caught:
         await open_store(url)
     assert "SECRET" not in str(caught.value)

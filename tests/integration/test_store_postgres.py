@@ -1,4 +1,4 @@
-"""Two processes on one PostgreSQL behave as one, also when it goes away and comes back."""
+"""Two processes on one PostgreSQL behave as one, also when it is unavailable for a while."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ async def test_sessions_and_events_of_one_process_are_the_others_too(pair: tuple
     with pytest.raises(Conflict, match="being answered already"):
         await other.runs.start(OWNER, session=await other.sessions.get(OWNER, session.session_id))
 
-    async def heard() -> list[str]:
+    async def texts() -> list[str]:
         return [event.data["text"] async for event in other.runs.events_after(OWNER, run.run_id)]
 
-    listening = asyncio.create_task(heard())
+    listening = asyncio.create_task(texts())
     for word in ("one ", "two ", "three"):
         one.runs.append_event(run.run_id, "text", text=word)
     async with asyncio.timeout(20):
@@ -125,7 +125,7 @@ async def test_processes_that_start_at_once_make_one_schema(server: PostgresServ
         await store.close()
 
 
-async def test_a_database_that_goes_away_is_named_and_what_was_queued_is_there_when_it_is_back(
+async def test_an_unavailable_database_is_reported_and_queued_writes_are_made_once_it_is_back(
     server: PostgresServer,
 ) -> None:
     async with opened(server.url, patience=2) as store:
@@ -160,7 +160,7 @@ async def test_a_server_that_is_frozen_is_named_in_time_and_used_again_afterward
     await database.close()
 
 
-async def test_what_is_too_old_or_too_much_goes(server: PostgresServer) -> None:
+async def test_what_is_too_old_or_too_many_is_removed(server: PostgresServer) -> None:
     async with opened(server.url, retention=Retention(sessions=1, traces=1)) as store:
         for _ in range(3):
             await store.sessions.start(OWNER)
@@ -178,7 +178,7 @@ async def test_a_server_that_refuses_is_named(server: PostgresServer, wrong: str
     assert "SECRET" not in str(caught.value)
 
 
-async def test_a_server_that_takes_no_more_connections_is_named(server: PostgresServer) -> None:
+async def test_a_server_without_free_connections_is_reported(server: PostgresServer) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(60):  # all that it allows
             connection = await asyncpg.connect(server.url)

@@ -1,4 +1,4 @@
-"""Traces of DIAL requests: there when the answer has ended, without anybody's words, and never in the way."""
+"""Traces of DIAL requests: stored when the answer has ended, without texts and without delaying it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def traces(tmp_path: Path, at_least: int = 1) -> tuple[Trace, ...]:
         return tuple([await store.traces.get("", trace.trace_id) for trace in reversed(listed)])
 
 
-async def test_a_dial_request_leaves_names_sizes_times_and_tokens_but_no_words(tmp_path: Path) -> None:
+async def test_a_dial_request_leaves_names_sizes_times_and_tokens_but_no_texts(tmp_path: Path) -> None:
     async with product(SUM, TOLD, tmp_path=tmp_path, prices={MODEL: {"prompt": 1, "completion": 2}}) as p:
         await p.reader.ask("What is 25*47, for the Mandelbaum account?")
         [trace] = await traces(tmp_path)  # the process still runs
@@ -43,7 +43,7 @@ async def test_a_dial_request_leaves_names_sizes_times_and_tokens_but_no_words(t
     assert b"1175" not in stored
 
 
-async def test_with_trace_content_the_words_are_kept(tmp_path: Path) -> None:
+async def test_with_trace_content_the_texts_are_kept(tmp_path: Path) -> None:
     async with product(SUM, TOLD, tmp_path=tmp_path, trace_content=True) as p:
         await p.reader.ask("25*47?")
     [trace] = await traces(tmp_path)
@@ -60,7 +60,7 @@ async def test_a_failed_request_leaves_what_failed_without_the_models_words(tmp_
     assert trace.error.startswith("the model failed (status 400")
 
 
-async def test_a_reader_who_leaves_leaves_a_cancelled_trace(tmp_path: Path) -> None:
+async def test_a_client_that_disconnects_leaves_a_cancelled_trace(tmp_path: Path) -> None:
     async with product(hanging(says("Well, ")), tmp_path=tmp_path) as p:
         async with asyncio.timeout(10):
             asking = asyncio.create_task(p.reader.ask("Hi"))

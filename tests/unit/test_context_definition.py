@@ -1,4 +1,4 @@
-"""Context definitions: both formats, and what cannot be understood is told with its line."""
+"""Context definitions: both formats, and malformed parts are reported with their line."""
 
 from __future__ import annotations
 
@@ -76,18 +76,18 @@ def test_headings_can_be_marked_otherwise() -> None:
     assert dict(found.sections) == {"rules": "Be kind."}
 
 
-def told(text: str) -> list[tuple[int, str]]:
+def problems(text: str) -> list[tuple[int, str]]:
     return [(problem.line, problem.text) for problem in parse(text).problems]
 
 
 def test_problems_name_their_line() -> None:
-    assert told("a: @x.md\nb: @y.md\nA: @z.md\n") == [(3, "'A' names a document already, on line 1; ignored")]
-    assert told("## S\n```\nnever\n") == [(2, "the block that ``` opens is never closed")]
-    assert told('\ninitial_prompt_template: "never\n') == [(2, 'the text that " opens is never closed')]
-    assert told('initial_prompt_template: "a"\n# initial_prompt_template: "b"\n') == [
+    assert problems("a: @x.md\nb: @y.md\nA: @z.md\n") == [(3, "'A' names a document already, on line 1; ignored")]
+    assert problems("## S\n```\nnever\n") == [(2, "the block that ``` opens is never closed")]
+    assert problems('\ninitial_prompt_template: "never\n') == [(2, 'the text that " opens is never closed')]
+    assert problems('initial_prompt_template: "a"\n# initial_prompt_template: "b"\n') == [
         (2, "a second initial prompt is ignored")
     ]
-    assert told("\n**: @x.md\n") == [(2, "a document needs a name before its path")]
+    assert problems("\n**: @x.md\n") == [(2, "a document needs a name before its path")]
 
 
 def test_a_byte_order_mark_windows_lines_and_nothing_at_all_are_fine() -> None:

@@ -45,8 +45,8 @@ def whole(folder: Path, options: ContextOptions | None = None) -> DCMManager:
 
 
 def warning(folder: Path, definition: str, options: ContextOptions | None = None, **files: str | bytes) -> str:
-    [told] = manager(folder, definition, options, **files).warnings
-    return told
+    [found] = manager(folder, definition, options, **files).warnings
+    return found
 
 
 def test_what_a_definition_names_can_be_asked_for(tmp_path: Path) -> None:
@@ -68,20 +68,20 @@ def test_a_missing_document_is_a_warning_with_file_and_line_and_the_rest_is_ther
     assert context.get_document_content("notes") == "Notes."
 
 
-def test_before_it_is_initialised_it_says_so(tmp_path: Path) -> None:
+def test_using_it_before_it_is_initialised_raises(tmp_path: Path) -> None:
     with pytest.raises(DCMInitError, match="initialize"):
         DCMManager(str(tmp_path / "FRAMEWORK_CONTEXT.md")).get_initial_prompt()
 
 
 def test_a_definition_that_cannot_be_read_is_an_initialisation_error(tmp_path: Path) -> None:
     written(tmp_path, {"binary.md": b"\xff\xfe\x00", "big.md": "x" * 2000})
-    for name, says in (
+    for name, words in (
         ("none.md", "no such file"),
         ("binary.md", "UTF-8"),
         ("big.md", "2,000 bytes"),
         ("", "regular"),
     ):
-        with pytest.raises(DCMInitError, match=says) as caught:
+        with pytest.raises(DCMInitError, match=words) as caught:
             DCMManager(str(tmp_path / name), options=ContextOptions(max_document_bytes=1000)).initialize()
         assert isinstance(caught.value, ComponentInitError)
         assert isinstance(caught.value, FrameworkError)
@@ -94,7 +94,7 @@ def test_a_heading_pattern_that_cannot_work_is_an_initialisation_error(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "words"),
     [
         ("a: @../secret.md", "leads out of"),
         ("a: @docs/../../secret.md", "leads out of"),
@@ -111,7 +111,7 @@ def test_a_heading_pattern_that_cannot_work_is_an_initialisation_error(tmp_path:
         ("- A: @/etc/passwd", "no such file"),
     ],
 )
-def test_a_path_that_leads_elsewhere_is_refused_with_its_line(tmp_path: Path, line: str, says: str) -> None:
+def test_a_path_that_leads_elsewhere_is_refused_with_its_line(tmp_path: Path, line: str, words: str) -> None:
     folder = tmp_path / "context"
     (folder / "docs").mkdir(parents=True)
     written(tmp_path, {"secret.md": "secret"})
@@ -123,7 +123,7 @@ def test_a_path_that_leads_elsewhere_is_refused_with_its_line(tmp_path: Path, li
     context = manager(folder, f"## S\n{line}\n")
     assert len(context.warnings) == 1
     assert context.warnings[0].startswith("FRAMEWORK_CONTEXT.md:2: ")
-    assert says in context.warnings[0]
+    assert words in context.warnings[0]
     assert context.get_document_content("a") is None
 
 
@@ -148,15 +148,15 @@ def test_links_within_the_folder_are_followed(tmp_path: Path) -> None:
 def test_a_document_of_100_mb_is_refused_without_being_read(tmp_path: Path) -> None:
     with open(tmp_path / "huge.md", "wb") as huge:
         huge.truncate(100 * 2**20)
-    told = warning(tmp_path, "huge: @huge.md\n")
-    assert "104,857,600 bytes; 1,048,576 are allowed" in told
+    found = warning(tmp_path, "huge: @huge.md\n")
+    assert "104,857,600 bytes; 1,048,576 are allowed" in found
 
 
 @pytest.mark.parametrize(
-    ("content", "says"), [(b"PNG\0\0", "binary"), (b"caf\xe9", "not UTF-8"), (b"\xff\xfea\0", "UTF-8")]
+    ("content", "words"), [(b"PNG\0\0", "binary"), (b"caf\xe9", "not UTF-8"), (b"\xff\xfea\0", "UTF-8")]
 )
-def test_binary_documents_are_refused(tmp_path: Path, content: bytes, says: str) -> None:
-    assert says in warning(tmp_path, "a: @a.md\n", a_md=content)
+def test_binary_documents_are_refused(tmp_path: Path, content: bytes, words: str) -> None:
+    assert words in warning(tmp_path, "a: @a.md\n", a_md=content)
 
 
 def changed(path: Path, content: str) -> None:
@@ -166,7 +166,7 @@ def changed(path: Path, content: str) -> None:
 
 
 @pytest.mark.parametrize("options", [ContextOptions(), ContextOptions(cached_documents=0)], ids=["cached", "uncached"])
-def test_a_document_that_changed_is_read_anew(tmp_path: Path, options: ContextOptions) -> None:
+def test_a_changed_document_is_read_again(tmp_path: Path, options: ContextOptions) -> None:
     context = whole(tmp_path, options)
     changed(tmp_path / "docs/guide.md", "Better guide.")
     assert context.get_document_content("guide") == "Better guide."
@@ -174,7 +174,7 @@ def test_a_document_that_changed_is_read_anew(tmp_path: Path, options: ContextOp
     assert context.get_document_content("guide") is None
 
 
-def test_reloading_takes_up_edits_new_documents_and_mends(tmp_path: Path) -> None:
+def test_reloading_picks_up_edits_new_documents_and_fixes(tmp_path: Path) -> None:
     context = manager(tmp_path, DEFINITION, docs__notes_md="Notes.", critic_md="Doubt.")
     assert not context.reload()
     written(tmp_path, {"docs/guide.md": "Guide."})
@@ -185,7 +185,7 @@ def test_reloading_takes_up_edits_new_documents_and_mends(tmp_path: Path) -> Non
     assert (context.get_initial_prompt(), list(context.documents)) == (None, ["notes"])
 
 
-def test_a_definition_that_vanishes_keeps_what_it_said(tmp_path: Path) -> None:
+def test_the_last_version_of_a_vanished_definition_stays_in_use(tmp_path: Path) -> None:
     context = whole(tmp_path)
     (tmp_path / "FRAMEWORK_CONTEXT.md").unlink()
     assert not context.reload()

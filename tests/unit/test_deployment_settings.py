@@ -1,4 +1,4 @@
-"""Deployments as tools, as an operator writes them down."""
+"""Deployments as tools, as an operator configures them."""
 
 from __future__ import annotations
 

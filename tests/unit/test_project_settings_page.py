@@ -1,4 +1,4 @@
-"""The settings page says what the settings tree says."""
+"""The settings page matches the settings tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One tree of settings: where values come from, and what a wrong one says."""
+"""One tree of settings: the sources of values, and the message for a wrong one."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_secrets_do_not_show(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "says"),
+    ("variable", "value", "words"),
     [
         ("AGENT_LIMITS__STEPS", "many", "AGENT_LIMITS__STEPS in the environment: input should be a valid integer"),
         ("AGENT_PORT", "70000", "AGENT_PORT in the environment: input should be less than or equal to 65535"),
@@ -81,18 +81,18 @@ def test_secrets_do_not_show(tmp_path: Path) -> None:
         ("AGENT_DIAL_ENDPOINT", "http://core", "is not a setting; the nearest is DIAL_ENDPOINT"),
     ],
 )
-def test_a_wrong_variable_is_one_line_with_its_name_and_the_mend(
-    tmp_path: Path, variable: str, value: str, says: str
+def test_a_wrong_variable_is_one_line_with_its_name_and_the_fix(
+    tmp_path: Path, variable: str, value: str, words: str
 ) -> None:
-    told = refusal(tmp_path, {variable: value})
-    assert says in told
-    assert variable in told
-    assert "\n" not in told
-    assert told.endswith(".")
+    message = refusal(tmp_path, {variable: value})
+    assert words in message
+    assert variable in message
+    assert "\n" not in message
+    assert message.endswith(".")
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "words"),
     [
         ("limits: {stepz: 3}", "limits.stepz in dial-agent.yaml is not a setting; the nearest is limits.steps"),
         ("prot: 3", "prot in dial-agent.yaml is not a setting; the nearest is port"),
@@ -102,11 +102,11 @@ def test_a_wrong_variable_is_one_line_with_its_name_and_the_mend(
         ("a: [", "is not valid YAML"),
     ],
 )
-def test_a_wrong_yaml_file_is_one_line_too(tmp_path: Path, content: str, says: str) -> None:
+def test_a_wrong_yaml_file_is_one_line_too(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / "dial-agent.yaml").write_text(content)
-    told = refusal(tmp_path)
-    assert says in told
-    assert "\n" not in told
+    message = refusal(tmp_path)
+    assert words in message
+    assert "\n" not in message
 
 
 def test_a_wrong_value_in_dotenv_names_dotenv(tmp_path: Path) -> None:
@@ -124,9 +124,9 @@ def test_a_missing_settings_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_password_in_an_address_is_refused_and_not_repeated(tmp_path: Path) -> None:
-    told = refusal(tmp_path, {"DIAL_ENDPOINT": "http://core:8080@evil.example"})
-    assert "must not hold a user name" in told
-    assert "evil" not in told
+    message = refusal(tmp_path, {"DIAL_ENDPOINT": "http://core:8080@evil.example"})
+    assert "must not hold a user name" in message
+    assert "evil" not in message
 
 
 def test_every_setting_is_described() -> None:

@@ -133,7 +133,7 @@ def test_the_environment_still_wins(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "words"),
     [
         ("message_histroy: {max_length: 5}", "is not a setting; the nearest is message_history"),
         ("message_history: {max_lenght: 5}", "message_history.max_lenght in dial-agent.yaml is not a setting"),
@@ -156,8 +156,8 @@ def test_the_environment_still_wins(tmp_path: Path) -> None:
         ("ui: {color_enabled: perhaps}", "ui.color_enabled in dial-agent.yaml: input should be a valid boolean"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_in_the_files_own_words(tmp_path: Path, content: str, says: str) -> None:
-    assert says in refusal(tmp_path, content)
+def test_errors_use_the_names_of_the_file(tmp_path: Path, content: str, words: str) -> None:
+    assert words in refusal(tmp_path, content)
 
 
 def test_variables_come_from_the_environment_and_from_dotenv(tmp_path: Path) -> None:
@@ -168,13 +168,13 @@ def test_variables_come_from_the_environment_and_from_dotenv(tmp_path: Path) -> 
 
 
 def test_a_variable_is_filled_in_once_and_never_read_as_yaml(tmp_path: Path) -> None:
-    told = {"TRICK": "${OTHER}\nport: 1", "OTHER": "x"}
-    found = settings(tmp_path, "system_prompt: ${TRICK}", told)
+    variables = {"TRICK": "${OTHER}\nport: 1", "OTHER": "x"}
+    found = settings(tmp_path, "system_prompt: ${TRICK}", variables)
     assert (found.system_prompt, found.port) == ("${OTHER}\nport: 1", 5030)
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "words"),
     [
         ("llm: {openai: {api_key: '${NOWHERE}'}, provider: openai}", "llm.openai.api_key in dial-agent.yaml: the var"),
         ("tool_paths: ['${NOWHERE}']", "tool_paths in dial-agent.yaml: the variable NOWHERE is not set"),
@@ -182,14 +182,14 @@ def test_a_variable_is_filled_in_once_and_never_read_as_yaml(tmp_path: Path) -> 
         ("system_prompt: '${A'", "names no variable"),
     ],
 )  # fmt: skip
-def test_a_variable_that_is_missing_or_malformed_is_named_with_its_key(tmp_path: Path, content: str, says: str) -> None:
-    assert says in refusal(tmp_path, content)
+def test_a_missing_or_malformed_variable_is_named_with_its_key(tmp_path: Path, content: str, words: str) -> None:
+    assert words in refusal(tmp_path, content)
 
 
 def test_a_filled_in_value_is_never_repeated(tmp_path: Path) -> None:
-    told = refusal(tmp_path, "llm: {provider: openai, temperature: '${KEY}'}", {"KEY": "sk-secret"})
-    assert "llm.temperature" in told
-    assert "sk-secret" not in told
+    message = refusal(tmp_path, "llm: {provider: openai, temperature: '${KEY}'}", {"KEY": "sk-secret"})
+    assert "llm.temperature" in message
+    assert "sk-secret" not in message
 
 
 def bomb() -> str:
@@ -200,7 +200,7 @@ def bomb() -> str:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "words"),
     [
         (bomb(), "holds more than 20,000 values"),
         ("a: &a [*a]", "contains itself at line 1"),
@@ -216,9 +216,9 @@ def bomb() -> str:
     ],
     ids=["bomb", "cycle", "brackets", "maps", "twice", "twice-inside", "huge", "object", "date", "list-key", "two"],
 )  # fmt: skip
-def test_files_that_grow_loop_or_contradict_themselves_are_refused(tmp_path: Path, content: str, says: str) -> None:
+def test_files_that_grow_loop_or_contradict_themselves_are_refused(tmp_path: Path, content: str, words: str) -> None:
     started = process_time()
-    assert says in refusal(tmp_path, content)
+    assert words in refusal(tmp_path, content)
     assert process_time() - started < 5
 
 
@@ -238,8 +238,8 @@ def managed(folder: Path, content: str) -> ConfigurationManager:
 def test_the_configuration_manager_is_a_view_of_the_tree(tmp_path: Path) -> None:
     manager = managed(tmp_path, DOCUMENTED.replace("${GEMINI_KEY}", "g-1"))
     assert manager.get_llm_provider() == "gemini"
-    told = manager.get_llm_settings()
-    assert (told["model"], told["api_key"], told["max_tokens"]) == ("gemini-2.5-flash", "g-1", 2048)
+    given = manager.get_llm_settings()
+    assert (given["model"], given["api_key"], given["max_tokens"]) == ("gemini-2.5-flash", "g-1", 2048)
     assert manager.get_context_definition_path() == "config/FRAMEWORK_CONTEXT.md"
     assert manager.get_teps_settings()["tool_timeout"] == 30_000
     assert manager.get_teps_settings()["bash"]["blocked_commands"] == ["rm"]
@@ -265,7 +265,7 @@ def test_a_loaded_configuration_has_the_documented_shape_and_can_be_loaded_again
      ("llm: {provider: azure_openai, endpoint: https://x.openai.azure.com}", "azure_openai"),
      ("llm: {provider: openai, base_url: http://localhost:1/v1}", "openai")],
 )  # fmt: skip
-def test_the_provider_is_told(tmp_path: Path, content: str, provider: str) -> None:
+def test_the_provider_is_reported(tmp_path: Path, content: str, provider: str) -> None:
     assert managed(tmp_path, content).get_llm_provider() == provider
 
 

@@ -1,4 +1,4 @@
-"""Approvals, grants, keys and rate limits: each answered once, each its owner's, each for its time."""
+"""Approvals, grants, keys and rate limits: answered once, visible to their owner, valid for a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client's messages laid over the stored ones."""
+"""A client's messages compared with the stored ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MORE = user("and twice that?")
 
 
 @pytest.mark.parametrize(
-    "told",
+    "answer",
     [
         pytest.param(COUNTED[1:], id="as-it-was"),
         pytest.param([assistant("It is 1175.")], id="the-last-answer"),
@@ -21,22 +21,22 @@ MORE = user("and twice that?")
         pytest.param([assistant("Let me count."), assistant("It is 1175.")], id="texts-without-calls"),
     ],
 )
-def test_a_full_history_repeats_no_turn_however_the_client_tells_the_answer(told: list[Message]) -> None:
-    assert merged(COUNTED, [COUNTED[0], *told, MORE]) == Merged(4, (MORE,))
+def test_a_full_history_repeats_no_turn_in_whatever_form_the_client_sends_the_answer(answer: list[Message]) -> None:
+    assert merged(COUNTED, [COUNTED[0], *answer, MORE]) == Merged(4, (MORE,))
 
 
 def test_one_new_message_alone_continues_the_conversation() -> None:
     assert merged(COUNTED, [MORE]) == Merged(4, (MORE,))
 
 
-def test_the_same_short_message_said_twice_is_two_messages() -> None:
+def test_the_same_short_message_sent_twice_is_two_messages() -> None:
     yes = user("yes")
     stored = [yes, assistant("Once?")]
     assert merged(stored, [yes]) == Merged(2, (yes,))
     assert merged(stored, [*stored, yes]) == Merged(2, (yes,))
 
 
-def test_a_question_whose_answer_failed_is_not_kept_twice_when_it_is_asked_again() -> None:
+def test_a_retried_question_whose_answer_failed_is_stored_once() -> None:
     assert merged([user("hello")], [user("hello")]) == Merged(1, ())
 
 
@@ -51,7 +51,7 @@ def test_another_answer_than_the_stored_one_is_a_branch() -> None:
     assert merged(COUNTED, [COUNTED[0], other, MORE]) == Merged(1, (other, MORE), True)
 
 
-def test_a_history_cut_off_at_a_message_of_the_user_goes_on_from_there() -> None:
+def test_a_history_cut_off_at_a_message_of_the_user_continues_from_there() -> None:
     stored = [*COUNTED, MORE, assistant("2350")]
     assert merged(stored, [*COUNTED, MORE]) == Merged(5, (), True)
 
@@ -76,7 +76,7 @@ def test_pictures_are_part_of_what_is_compared() -> None:
     assert merged(stored, [look("b.png"), assistant("A cat."), MORE]).branched
 
 
-def test_five_hundred_messages_are_laid_over_each_other_quickly() -> None:
+def test_five_hundred_messages_are_compared_quickly() -> None:
     stored = [message for number in range(250) for message in (user(f"{number}?"), assistant(f"{number}!"))]
     assert merged(stored, [*stored, MORE]) == Merged(500, (MORE,))
 
@@ -92,7 +92,7 @@ def seen(arguments: str = '{"name": "Ann"}') -> Message:
 
 
 @pytest.mark.parametrize("arguments", ['{"name": "Ann"}', '{ "name":"Ann" }'])
-def test_a_client_that_knows_its_own_calls_alone_goes_on_with_what_ours_gave(arguments: str) -> None:
+def test_a_client_that_has_only_its_own_calls_continues_with_the_results_of_ours(arguments: str) -> None:
     assert merged(MIXED, [MIXED[0], seen(arguments), FOUND]) == Merged(3, (FOUND,))
     whole = [*MIXED, FOUND, OLD]
     assert merged(whole, [MIXED[0], seen(arguments), FOUND, OLD, MORE]) == Merged(5, (MORE,))
@@ -104,14 +104,14 @@ def test_a_turn_of_our_calls_alone_between_the_clients_is_kept() -> None:
     assert merged(whole, [MIXED[0], seen(), FOUND, OLD, MORE]) == Merged(7, (MORE,))
 
 
-def test_what_was_said_before_our_own_calls_is_one_text_with_the_clients() -> None:
+def test_text_before_our_own_calls_is_one_text_with_the_clients() -> None:
     before = ToolCall("call_0", FunctionCall("calculator", "{}"))
     stored = [MIXED[0], assistant("First I count.", [before]), tool_message(before, "2"), *MIXED[1:]]
-    told = assistant("First I count.\n\nLet me see.", [THEIRS])
-    assert merged(stored, [MIXED[0], told, FOUND]) == Merged(5, (FOUND,))
+    answer = assistant("First I count.\n\nLet me see.", [THEIRS])
+    assert merged(stored, [MIXED[0], answer, FOUND]) == Merged(5, (FOUND,))
 
 
-def test_a_client_that_tells_other_calls_or_results_is_right() -> None:
+def test_a_client_that_sends_other_calls_or_results_is_right() -> None:
     other = seen('{"name": "Bob"}')
     assert merged(MIXED, [MIXED[0], other, FOUND]) == Merged(1, (other, FOUND), True)
     elsewhere = tool_message(THEIRS, "43")

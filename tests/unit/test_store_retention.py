@@ -1,4 +1,4 @@
-"""Retention: what is old or too much goes, with all that belongs to it, and nothing else."""
+"""Retention removes what is old or too many, with all that belongs to it, and nothing else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def rows(store: Store) -> dict[str, int]:
     return await store.database.read(work)
 
 
-async def test_what_is_older_than_its_days_goes_with_all_that_belongs_to_it(tmp_path: Path) -> None:
+async def test_what_is_older_than_its_days_is_removed_with_all_that_belongs_to_it(tmp_path: Path) -> None:
     clock = StoreClock()
     async with opened(sqlite_url(tmp_path), clock, retention=Retention(days=30)) as store:
         old = await answered_session(store)
@@ -76,7 +76,7 @@ async def test_only_the_newest_so_many_stay(tmp_path: Path) -> None:
         assert (await rows(store))["traces"] == 3
 
 
-async def test_a_run_in_progress_is_nobodys_past(tmp_path: Path) -> None:
+async def test_a_run_in_progress_is_never_removed(tmp_path: Path) -> None:
     clock = StoreClock()
     async with opened(sqlite_url(tmp_path), clock, retention=Retention(days=1), chores=False) as store:
         run = await store.runs.start(OWNER)

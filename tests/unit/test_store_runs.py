@@ -1,4 +1,4 @@
-"""Runs: their events for those who listen, now, later, and from another process."""
+"""Runs and their events: live, after a break, and from another process."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ async def store(tmp_path: Path) -> AsyncGenerator[Store]:
         yield store
 
 
-async def told(events: AsyncGenerator[RunEvent]) -> list[str]:
+async def texts_of(events: AsyncGenerator[RunEvent]) -> list[str]:
     async with asyncio.timeout(10):
         return [f"{event.number} {event.data.get('text', event.type)}" async for event in events]
 
 
-async def test_who_comes_back_gets_what_was_missed_and_then_the_rest(store: Store) -> None:
+async def test_a_client_that_reconnects_gets_the_missed_events_and_then_the_rest(store: Store) -> None:
     run = await store.runs.start(OWNER)
     for text in ("one", "two"):
         store.runs.append_event(run.run_id, "text", text=text)
-    listening = asyncio.create_task(told(store.runs.events_after(OWNER, run.run_id, 1)))
-    late = asyncio.create_task(told(store.runs.events_after(OWNER, run.run_id)))
+    listening = asyncio.create_task(texts_of(store.runs.events_after(OWNER, run.run_id, 1)))
+    late = asyncio.create_task(texts_of(store.runs.events_after(OWNER, run.run_id)))
     await asyncio.sleep(0)
     store.runs.append_event(run.run_id, "text", text="three")
     store.runs.append_event(run.run_id, "finished")
     await store.runs.finish(run.run_id, "finished")
     assert await listening == ["2 two", "3 three", "4 finished"]
     assert await late == ["1 one", "2 two", "3 three", "4 finished"]
-    assert await told(store.runs.events_after(OWNER, run.run_id, 2)) == ["3 three", "4 finished"]
+    assert await texts_of(store.runs.events_after(OWNER, run.run_id, 2)) == ["3 three", "4 finished"]
 
 
-async def test_a_session_is_free_when_who_asked_left_while_the_run_was_being_begun(store: Store) -> None:
+async def test_a_session_is_free_after_its_client_left_while_the_run_was_starting(store: Store) -> None:
     session = await store.sessions.start(OWNER)
     writing, may_go_on = Event(), Event()
 
@@ -67,10 +67,10 @@ async def test_a_session_is_free_when_who_asked_left_while_the_run_was_being_beg
     await store.runs.finish(again.run_id, "finished")
 
 
-async def test_another_process_hears_a_run_while_it_lasts_and_can_stop_it(store: Store, tmp_path: Path) -> None:
+async def test_another_process_can_follow_a_run_and_stop_it(store: Store, tmp_path: Path) -> None:
     async with opened(sqlite_url(tmp_path)) as other:
         run = await store.runs.start(OWNER)
-        listening = asyncio.create_task(told(other.runs.events_after(OWNER, run.run_id)))
+        listening = asyncio.create_task(texts_of(other.runs.events_after(OWNER, run.run_id)))
         store.runs.append_event(run.run_id, "text", text="hello")
         async with asyncio.timeout(10):
             stopped = asyncio.create_task(store.runs.cancel_requested(run.run_id))
@@ -87,7 +87,7 @@ async def test_a_listener_at_another_process_is_noticed_while_it_listens(store: 
     async with opened(sqlite_url(tmp_path)) as other:
         run = await store.runs.start(OWNER)
         assert store.runs.seconds_since_listener(run.run_id) > 1e9
-        listening = asyncio.create_task(told(other.runs.events_after(OWNER, run.run_id)))
+        listening = asyncio.create_task(texts_of(other.runs.events_after(OWNER, run.run_id)))
         async with asyncio.timeout(10):
             while store.runs.seconds_since_listener(run.run_id) > 10:
                 await asyncio.sleep(0.02)
@@ -151,7 +151,7 @@ async def test_another_owners_run_is_not_there(store: Store) -> None:
     for work in (
         store.runs.get("bob", run.run_id),
         store.runs.request_cancel("bob", run.run_id),
-        told(store.runs.events_after("bob", run.run_id)),
+        texts_of(store.runs.events_after("bob", run.run_id)),
     ):
         with pytest.raises(NotFound, match="there is no run"):
             await work
@@ -172,7 +172,7 @@ async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_p
         clock.now += 31
         assert await other.processes.interrupt_orphans() == 1
         assert (await other.runs.get(OWNER, run.run_id)).status == "interrupted"
-        assert await told(other.runs.events_after(OWNER, run.run_id)) == ["1 started", "2 I was just", "3 finished"]
+        assert await texts_of(other.runs.events_after(OWNER, run.run_id)) == ["1 started", "2 I was just", "3 finished"]
         kept = (await other.sessions.get(OWNER, session.session_id)).messages
         assert kept == (user("hi"), assistant("I was just"))
         trace = await other.traces.get(OWNER, "trace_1")  # its own was not stored yet

@@ -1,4 +1,4 @@
-"""Sessions: their documented shape, their owners, their branches, and two who write at once."""
+"""Sessions: their messages, owners and branches, and simultaneous writers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_messages_come_back_with_all_they_hold(store: Store) -> None:
     assert kept[3] == messages[3]
 
 
-async def test_of_two_who_write_at_once_one_is_told_what_to_do(store: Store) -> None:
+async def test_of_two_simultaneous_writers_one_is_refused_with_advice(store: Store) -> None:
     session = await store.sessions.start(OWNER)
 
     async def write(text: str) -> int:
@@ -121,15 +121,15 @@ async def test_a_deleted_session_leaves_nothing(store: Store) -> None:
 
 async def test_a_diverging_history_makes_a_branch_and_is_found_again(store: Store) -> None:
     session = await store.sessions.start(OWNER, "Sums")
-    told = [user("1+1?"), assistant("2"), user("2+2?"), assistant("4")]
-    await store.sessions.append(OWNER, session.session_id, told, session.version)
-    edited = [*told[:2], user("3+3?")]
+    stored = [user("1+1?"), assistant("2"), user("2+2?"), assistant("4")]
+    await store.sessions.append(OWNER, session.session_id, stored, session.version)
+    edited = [*stored[:2], user("3+3?")]
 
     resumed = await store.sessions.resume(OWNER, session.session_id, edited)
     assert (resumed.branched, resumed.new) == (True, (user("3+3?"),))
-    assert resumed.session.messages == tuple(told[:2])
+    assert resumed.session.messages == tuple(stored[:2])
     assert (resumed.session.parent, resumed.session.title) == (session.session_id, "Sums")
-    assert (await store.sessions.get(OWNER, session.session_id)).messages == tuple(told)
+    assert (await store.sessions.get(OWNER, session.session_id)).messages == tuple(stored)
 
     branch = resumed.session
     await store.sessions.append(OWNER, branch.session_id, [user("3+3?"), assistant("6")], branch.version)

@@ -41,33 +41,33 @@ async def test_a_trace_has_the_documented_shape(store: Store) -> None:
     options = ModelOptions(temperature=0.7, top_p=1.0, max_tokens=1000)
     session = (await store.sessions.start(OWNER)).session_id
     trace = await traced(store, *COUNTS, options=options, session_id=session, experiment="b")
-    told = trace.as_dict()
-    [call] = told["tool_calls"]
-    assert [turn["role"] for turn in told["turns"]] == ["user", "assistant", "tool", "assistant"]
-    assert told["turns"][1]["tool_calls"] == [
+    shape = trace.as_dict()
+    [call] = shape["tool_calls"]
+    assert [turn["role"] for turn in shape["turns"]] == ["user", "assistant", "tool", "assistant"]
+    assert shape["turns"][1]["tool_calls"] == [
         {"id": call["id"], "name": "calculator", "arguments": '{"expression": "25*47"}'}
     ]
-    assert told["turns"][3]["tool_calls"] is None
-    assert (told["turns"][2]["content"], told["turns"][2]["tool_call_id"]) == ("1175", call["id"])
+    assert shape["turns"][3]["tool_calls"] is None
+    assert (shape["turns"][2]["content"], shape["turns"][2]["tool_call_id"]) == ("1175", call["id"])
     assert (call["name"], call["arguments"], call["result"]) == ("calculator", {"expression": "25*47"}, "1175")
     assert (call["full_result_length"], call["duration_ms"] >= 0) == (4, True)
-    assert told["config"] == {"model": "gpt-4o", "temperature": 0.7, "top_p": 1.0, "max_tokens": 1000}
-    assert (told["total_tokens"], told["error"], told["status"]) == (235, None, "finished")
-    assert told["cost"] == pytest.approx((220 * 2.5 + 15 * 10) / 1e6)
-    assert (told["experiment"], told["started_at"]) == ("b", "2027-01-15T08:00:00.000+00:00")
+    assert shape["config"] == {"model": "gpt-4o", "temperature": 0.7, "top_p": 1.0, "max_tokens": 1000}
+    assert (shape["total_tokens"], shape["error"], shape["status"]) == (235, None, "finished")
+    assert shape["cost"] == pytest.approx((220 * 2.5 + 15 * 10) / 1e6)
+    assert (shape["experiment"], shape["started_at"]) == ("b", "2027-01-15T08:00:00.000+00:00")
     assert (await store.sessions.get(OWNER, session)).traces == (trace.trace_id,)
 
 
 async def test_a_long_result_is_cut_in_the_list_of_calls_and_whole_by_reference(store: Store) -> None:
     text = "x" * 30_000
     trace = await traced(store, wants("look"), says("done"), tools=[answering("look", text)])
-    told = trace.as_dict()["tool_calls"][0]
-    assert told["result"] == "x" * 200 + "..."
-    assert told["full_result_length"] == 30_000
-    assert told["full_result"] == f"/traces/{trace.trace_id}/calls/0"
+    shape = trace.as_dict()["tool_calls"][0]
+    assert shape["result"] == "x" * 200 + "..."
+    assert shape["full_result_length"] == 30_000
+    assert shape["full_result"] == f"/traces/{trace.trace_id}/calls/0"
     assert await store.traces.result(OWNER, trace.trace_id, 0) == text
     [listed] = (await store.traces.list(OWNER)).items
-    assert listed.as_dict()["tool_calls"][0] == told
+    assert listed.as_dict()["tool_calls"][0] == shape
     with pytest.raises(NotFound, match="has no call 1"):
         await store.traces.result(OWNER, trace.trace_id, 1)
 
@@ -88,7 +88,7 @@ async def test_results_stand_in_the_order_of_their_calls(store: Store) -> None:
     assert [turn.content for turn in trace.turns if turn.role == "tool"] == ["slow", "quick"]
 
 
-async def test_at_a_limit_the_trace_says_which_and_sums_all_tokens(store: Store) -> None:
+async def test_at_a_limit_the_trace_names_it_and_sums_all_tokens(store: Store) -> None:
     again = wants("look", at="x") & Reply((Usage(10, 1),))
     trace = await traced(
         store, again, again, says("Not done.", usage=Usage(5, 5)),
@@ -98,7 +98,7 @@ async def test_at_a_limit_the_trace_says_which_and_sums_all_tokens(store: Store)
     assert trace.error == "stopped at the limit of 2 steps"
 
 
-async def test_a_failed_run_keeps_what_was_said_and_what_failed(store: Store) -> None:
+async def test_a_failed_run_keeps_its_text_and_its_error(store: Store) -> None:
     trace = await traced(store, says("I am ") & fails(ProviderError("the model is gone", status_code=503)))
     assert (trace.status, trace.error) == ("failed", "the model is gone")
     assert trace.turns[-1].content == "I am "
@@ -140,15 +140,15 @@ async def test_decisions_of_the_gate_are_kept(store: Store) -> None:
     tools = [answering(name, "fine") for name in ("look", "touch", "hear")]
     trace = await traced(store, wants("look") & wants("touch") & wants("hear"), tools=tools, gate=Gate())
     assert trace.status == "suspended"
-    told = {decision.tool: (decision.verdict, decision.reason, decision.by) for decision in trace.decisions}
-    assert told == {
+    shape = {decision.tool: (decision.verdict, decision.reason, decision.by) for decision in trace.decisions}
+    assert shape == {
         "look": ("deferred", "no rule", ""), "touch": ("denied", "not here", ""), "hear": ("allowed", "", "rule 3"),
     }  # fmt: skip
     assert next(item.card for item in trace.decisions if item.tool == "look")
     assert parting(trace, await replayed(trace)) is None
 
 
-async def test_without_content_a_trace_keeps_no_text_of_anybody(store: Store, tmp_path: Path) -> None:
+async def test_without_content_a_trace_keeps_no_texts(store: Store, tmp_path: Path) -> None:
     async def secret() -> str:
         raise ToolError("SECRET is not here")
 

@@ -1,4 +1,4 @@
-"""Turns of conversations that callers keep: found by their owner, replaced, and forgotten like all else."""
+"""Turns of conversations that callers keep: found by their owner, replaced, and removed like all else."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_the_last_turn_with_a_key_counts(store: Store) -> None:
     assert await store.turns.find(OWNER, ["a"]) == {"a": other}
 
 
-async def test_turns_go_when_they_are_old_or_more_than_are_kept(store: Store, clock: StoreClock) -> None:
+async def test_turns_are_removed_when_they_are_old_or_too_many(store: Store, clock: StoreClock) -> None:
     await kept(store, "old")
     clock.now += 31 * DAY
     for key in "abc":

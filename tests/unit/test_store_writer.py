@@ -1,4 +1,4 @@
-"""The store and its writer end when they are told to, whatever they are doing."""
+"""The store and its writer can be closed at any time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from task.store.store import open_store
 from task.store.writer import Writer
 
 
-async def test_closing_in_the_middle_of_a_write_ends_after_what_was_put_meanwhile(tmp_path: Path) -> None:
+async def test_closing_in_the_middle_of_a_write_finishes_what_was_queued_since(tmp_path: Path) -> None:
     database = open_database(f"sqlite:///{tmp_path}/store.db")
     begun, may_end, written = Event(), Event(), list[str]()
 
@@ -38,7 +38,7 @@ async def test_closing_in_the_middle_of_a_write_ends_after_what_was_put_meanwhil
     assert written == ["slow", "meanwhile"]
 
 
-async def test_who_waits_for_a_write_hears_when_the_writer_ends_without_it(tmp_path: Path) -> None:
+async def test_a_flush_fails_when_the_writer_ends_without_its_write(tmp_path: Path) -> None:
     database = open_database(f"sqlite:///{tmp_path}/store.db")
     begun, may_end = Event(), Event()
 
@@ -60,7 +60,7 @@ async def test_who_waits_for_a_write_hears_when_the_writer_ends_without_it(tmp_p
     await database.close()
 
 
-async def test_a_store_whose_opening_is_given_up_leaves_no_writer(tmp_path: Path) -> None:
+async def test_a_cancelled_opening_of_a_store_leaves_no_writer(tmp_path: Path) -> None:
     opening = asyncio.create_task(open_store(f"sqlite:///{tmp_path}/store.db"))
     async with asyncio.timeout(10):
         while not (tmp_path / "store.db").exists():
@@ -75,7 +75,7 @@ def writers() -> list[asyncio.Task[object]]:
     return [task for task in asyncio.all_tasks() if "Writer._run" in repr(task.get_coro())]
 
 
-async def test_all_who_want_a_store_wait_for_one_attempt_to_open_it() -> None:
+async def test_concurrent_callers_share_one_attempt_to_open_the_store() -> None:
     tried, all_wait = 0, asyncio.Event()
 
     async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

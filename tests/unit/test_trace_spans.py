@@ -1,4 +1,4 @@
-"""Finished traces reach an OpenTelemetry collector as spans, without words, and never in an answer's way."""
+"""Finished traces reach an OpenTelemetry collector as spans, without texts and without delaying an answer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def spans_of(tmp_path: Path, **headers: str) -> Sequence[ReadableSpan]:
     return exporter.get_finished_spans()
 
 
-async def test_a_gateways_trace_goes_on_in_the_runs_spans(tmp_path: Path) -> None:
+async def test_a_gateways_trace_continues_in_the_spans_of_the_run(tmp_path: Path) -> None:
     *children, run = await spans_of(tmp_path, Traceparent=f"00-{TRACE}-{SPAN}-01", tracestate="vendor=1", other="x")
     assert run.parent is not None
     assert f"{run.parent.span_id:016x}" == SPAN
@@ -48,9 +48,9 @@ async def test_what_a_gateway_does_not_sample_is_not_sent(tmp_path: Path) -> Non
     assert await spans_of(tmp_path, traceparent=f"00-{TRACE}-{SPAN}-00") == ()
 
 
-@pytest.mark.parametrize("told", ["", "1", f"00-{TRACE}-{SPAN}", f"00-{'0' * 32}-{SPAN}-01", f"ff-{TRACE}-{SPAN}-01"])
-async def test_a_malformed_traceparent_begins_a_trace_of_its_own(tmp_path: Path, told: str) -> None:
-    *children, run = await spans_of(tmp_path, traceparent=told)
+@pytest.mark.parametrize("value", ["", "1", f"00-{TRACE}-{SPAN}", f"00-{'0' * 32}-{SPAN}-01", f"ff-{TRACE}-{SPAN}-01"])
+async def test_a_malformed_traceparent_starts_a_new_trace(tmp_path: Path, value: str) -> None:
+    *children, run = await spans_of(tmp_path, traceparent=value)
     assert (len(children), run.parent) == (3, None)
 
 
@@ -67,8 +67,8 @@ async def test_a_run_its_requests_and_its_calls_are_spans_of_one_tree(tmp_path: 
         "invoke_agent http", ["chat gpt-4o", "chat gpt-4o", "execute_tool calculator"],
     )  # fmt: skip
     assert {span.trace_id for span in children} == {run.trace_id}
-    told = {item.key: item.value.int_value for item in children[1].attributes}
-    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (7, 3)
+    tokens = {item.key: item.value.int_value for item in children[1].attributes}
+    assert (tokens["gen_ai.usage.input_tokens"], tokens["gen_ai.usage.output_tokens"]) == (7, 3)
     named = {item.key: item.value.string_value for item in run.attributes}
     assert (named["dial_agent.trace_id"], named["dial_agent.status"]) == (trace.trace_id, "finished")
     assert all(run.start_time_unix_nano <= span.end_time_unix_nano <= run.end_time_unix_nano for span in children)
