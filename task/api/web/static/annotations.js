@@ -13,8 +13,8 @@ export class Annotations {
     this.working = Promise.resolve();
   }
 
-  /** Tell the shown answers, in their order, what is known of them; one call at a time. */
-  tell(answers) {
+  /** Add what is known of the shown answers, in their order; one call at a time. */
+  add(answers) {
     this.working = this.working.then(() => this.work(answers)).catch(() => {}); // the answers stand without it
     return this.working;
   }
@@ -52,12 +52,12 @@ function fits(answer, trace) {
   if (answer.text === "" && answer.cards.size === 0) return answer.traces.size === 0 && trace.status !== "finished" && isAskedBy(answer, trace);
   const calls = [...trace.tool_calls, ...trace.turns.flatMap((turn) => turn.tool_calls ?? [])];
   if (calls.length > 0) return calls.some((call) => answer.cards.has(call.id));
-  const said = textOf(trace.turns.findLast((turn) => turn.role === "assistant")?.content).trim();
-  if (said === "" || answer.traces.size > 0) return false;
-  return answer.text.trimEnd().endsWith(said) || (trace.status === "finished" && isAskedBy(answer, trace));
+  const text = textOf(trace.turns.findLast((turn) => turn.role === "assistant")?.content).trim();
+  if (text === "" || answer.traces.size > 0) return false;
+  return answer.text.trimEnd().endsWith(text) || (trace.status === "finished" && isAskedBy(answer, trace));
 }
 
 function isAskedBy(answer, trace) {
-  const asked = answer.element.previousElementSibling?.said?.text;
+  const asked = answer.element.previousElementSibling?.message?.text;
   return asked !== undefined && textOf(trace.turns.findLast((turn) => turn.role === "user")?.content).startsWith(asked);
 }

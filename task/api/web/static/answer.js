@@ -35,7 +35,7 @@ export class Answer {
     this.foot.replaceChildren();
   }
 
-  hear(event) {
+  handle(event) {
     const handler = this[`on_${event.type}`];
     if (handler) handler.call(this, event);
     if (this.waiting) this.parts.append(this.waiting);
@@ -48,7 +48,7 @@ export class Answer {
       this.parts.append(this.writing.view.element);
     }
     this.writing.text += text;
-    this.soon();
+    this.schedule();
   }
 
   on_reasoning({ text }) {
@@ -119,7 +119,7 @@ export class Answer {
     }
   }
 
-  /** Put an element after all there is; text that follows begins anew. */
+  /** Put an element after all there is; text that follows starts a new part. */
   place(element) {
     this.flush();
     this.writing = null;
@@ -129,7 +129,7 @@ export class Answer {
   trouble(message, reference = null) {
     const note = reference && !message.includes(reference) ? ` (reference ${reference})` : "";
     this.place(h("p", { class: "trouble", role: "alert" }, icon("warn"), h("span", {}, message + note)));
-    this.told = true;
+    this.failed = true;
   }
 
   end(status, { traceId = null, limit = null } = {}) {
@@ -138,12 +138,12 @@ export class Answer {
     this.waiting = null;
     this.element.removeAttribute("aria-busy");
     for (const card of this.cards.values()) card.abandon(status === "suspended");
-    if (ENDINGS[status] && !this.told) {
+    if (ENDINGS[status] && !this.failed) {
       const text = status === "limited" && limit ? `${ENDINGS.limited} (${limit})` : ENDINGS[status];
       this.ending = h("p", { class: "ending" }, text);
       this.parts.append(this.ending);
     }
-    this.told = false;
+    this.failed = false;
     if (traceId) this.traces.add(traceId);
     this.figures(traceId);
   }
@@ -152,12 +152,12 @@ export class Answer {
   figures(traceId = null) {
     const { read = 0, written = 0, price = null, milliseconds = 0 } = this.usage ?? {};
     const tokens = read + written > 0 ? `${count(read)} in · ${count(written)} out tokens` : "";
-    const told = [tokens, cost(price), milliseconds > 0 ? duration(milliseconds) : ""].filter(Boolean);
+    const figures = [tokens, cost(price), milliseconds > 0 ? duration(milliseconds) : ""].filter(Boolean);
     const copying = iconButton("copy", "Copy the answer", () => copy(this.text, copying));
     this.foot.replaceChildren(
       h("span", { class: "answer-actions" }, copying, iconButton("retry", "Answer again", () => this.actions.retry(this)),
         traceId ? h("a", { class: "icon-button", href: `#/traces/${traceId}`, "aria-label": "Show the trace", title: "Show the trace" }, icon("trace")) : ""),
-      h("span", { class: "figures" }, told.join(" · ")),
+      h("span", { class: "figures" }, figures.join(" · ")),
     );
   }
 
@@ -196,7 +196,7 @@ export class Answer {
     this.figures([...this.traces][0]);
   }
 
-  soon() {
+  schedule() {
     if (this.frame) return;
     this.frame = requestAnimationFrame(() => this.flush());
     setTimeout(() => this.flush(), 250); // frames stop in a tab that is not seen

@@ -56,8 +56,8 @@ async function sentence(response) {
 const json = async (...given) => (await call(...given)).json();
 const part = encodeURIComponent;
 const query = (values) => {
-  const told = Object.entries(values).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  return told.length ? `?${new URLSearchParams(told)}` : "";
+  const given = Object.entries(values).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return given.length ? `?${new URLSearchParams(given)}` : "";
 };
 
 export const models = () => json("GET", "v1/models");
@@ -127,10 +127,10 @@ export function fileId(url) {
 const WAITS = [300, 800, 2000, 4000, 8000];
 
 /**
- * The events of a run, from the first on, to `heard`. A broken connection is taken up again after the last event;
+ * The events of a run, from the first on, to `onEvent`. A broken connection is resumed after the last event;
  * returns when the run is over, or `signal` is aborted.
  */
-export async function follow(runId, heard, signal) {
+export async function follow(runId, onEvent, signal) {
   let last = 0;
   for (let failures = 0; failures <= WAITS.length; failures += 1) {
     try {
@@ -139,7 +139,7 @@ export async function follow(runId, heard, signal) {
       for await (const event of eventsOf(response.body)) {
         failures = 0;
         if (event.id !== undefined) last = Math.max(last, event.id);
-        heard(event);
+        onEvent(event);
         if (event.type === "finished") return;
       }
     } catch (error) {

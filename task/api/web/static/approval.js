@@ -1,6 +1,6 @@
 // The card by which a person decides about a call: what, why, how risky; approve, change, or deny with a reason.
 import * as api from "./api.js";
-import { h, icon, say } from "./dom.js";
+import { h, icon, announce } from "./dom.js";
 import { pretty } from "./cards.js";
 
 const RISKS = { low: "Low risk", medium: "Some risk", high: "High risk" };
@@ -27,14 +27,14 @@ export class ApprovalCard {
       this.editor, this.reason, this.trouble, this.actions,
     );
     this.offer();
-    say(`${approval.tool} waits for your approval`);
+    announce(`${approval.tool} waits for your approval`);
   }
 
   offer() {
-    const told = this.approval.card.grant_told;
+    const grant = this.approval.card.grant_told;
     this.actions.replaceChildren(
       button("primary", "Approve", () => this.send({ decision: "approve" })),
-      told ? button("quiet", "Always in this conversation", () => this.send({ decision: "always" }), `Also allow: ${told}`) : "",
+      grant ? button("quiet", "Always in this conversation", () => this.send({ decision: "always" }), `Also allow: ${grant}`) : "",
       button("quiet", "Edit arguments", () => this.edit()),
       button("quiet deny", "Deny…", () => this.refuse()),
     );
@@ -108,10 +108,10 @@ export class ApprovalCard {
   }
 
   settle({ decision, reason }) {
-    const told = decision === "deny" ? `Denied${reason ? `: ${reason}` : ""}` : "Approved";
-    this.element.replaceChildren(h("p", { class: "settled" }, icon(decision === "deny" ? "cross" : "check"), `${told} – ${this.approval.tool}`));
+    const outcome = decision === "deny" ? `Denied${reason ? `: ${reason}` : ""}` : "Approved";
+    this.element.replaceChildren(h("p", { class: "settled" }, icon(decision === "deny" ? "cross" : "check"), `${outcome} – ${this.approval.tool}`));
     this.element.className = "approval done";
-    say(told);
+    announce(outcome);
   }
 
   fail(message) {

@@ -114,6 +114,6 @@ function titled(name, given) {
     const values = Object.values(JSON.parse(given)).filter((value) => typeof value === "string" || typeof value === "number");
     telling = String(values[0] ?? "").split("\n")[0];
     if (telling.startsWith("files/")) telling = telling.split("/").pop();
-  } catch { /* the name says enough */ }
+  } catch { /* the name is enough */ }
   return telling ? `${name}: ${telling.length > 60 ? `${telling.slice(0, 59)}…` : telling}` : name;
 }

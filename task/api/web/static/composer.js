@@ -1,6 +1,6 @@
 // Where a message is written: text, files by button, drop and paste, model and permission mode.
 import * as api from "./api.js";
-import { bytes, h, icon, iconButton, say } from "./dom.js";
+import { bytes, h, icon, iconButton, announce } from "./dom.js";
 import { keep, recall } from "./memory.js";
 
 const MODES = { default: "Ask when risky", ask: "Ask always", read_only: "Read only" };
@@ -95,7 +95,7 @@ export class Composer {
   async store(item, file) {
     try {
       item.stored = await api.upload(file, item.leaving.signal);
-      say(`${item.name} is attached`);
+      announce(`${item.name} is attached`);
     } catch (error) {
       if (error.name === "AbortError") return;
       this.files = this.files.filter((other) => other !== item);

@@ -4,7 +4,7 @@ import { Annotations } from "./annotations.js";
 import { Answer } from "./answer.js";
 import { attached } from "./attachments.js";
 import { textOf } from "./cards.js";
-import { copy, h, icon, iconButton, say } from "./dom.js";
+import { copy, h, icon, iconButton, announce } from "./dom.js";
 
 const AT_ONCE = 24; // messages shown first; earlier ones come when they are scrolled to
 const NEAR_END = 90; // pixels
@@ -16,7 +16,7 @@ const ENDED_BADLY = new Set(["failed", "interrupted", "cancelled"]);
 export class Conversation {
   constructor(listeners) {
     this.listeners = listeners;
-    this.actions = { retry: (answer) => this.again(answer), decided: (answer, told) => this.resume(answer, told) };
+    this.actions = { retry: (answer) => this.again(answer), decided: (answer, reply) => this.resume(answer, reply) };
     this.list = h("div", { class: "messages" });
     this.down = iconButton("chevron", "To the newest message", () => this.toEnd(), { class: "icon-button to-end", hidden: true });
     this.element = h("div", { class: "scroller", id: "main", tabindex: "-1" }, this.list);
@@ -45,17 +45,17 @@ export class Conversation {
     this.sessionId = sessionId;
     const { signal } = this.leaving;
     this.list.replaceChildren(h("div", { class: "skeleton", role: "status", "aria-label": "Loading" }, h("i"), h("i"), h("i")));
-    const told = await api.messages(sessionId);
+    const { messages } = await api.messages(sessionId);
     if (signal.aborted) return;
     this.annotations = new Annotations(sessionId, signal);
-    this.show(told.messages);
+    this.show(messages);
     this.toEnd();
     await this.pickUp(signal);
     this.annotate();
   }
 
   annotate() {
-    this.annotations?.tell([...this.list.querySelectorAll(".answer")].map((element) => element.answer));
+    this.annotations?.add([...this.list.querySelectorAll(".answer")].map((element) => element.answer));
   }
 
   show(messages) {
@@ -99,10 +99,10 @@ export class Conversation {
   question(text, files) {
     const copying = iconButton("copy", "Copy the message", () => copy(text, copying));
     const element = h("article", { class: "question", "aria-label": "You" },
-      h("div", { class: "bubble" }, text ? said(text) : "",
+      h("div", { class: "bubble" }, text ? shortened(text) : "",
         files.length ? h("ul", { class: "chips" }, files.map((item) => attached(item))) : ""),
       h("div", { class: "question-actions" }, copying, iconButton("edit", "Edit and ask again", () => this.edit(element))));
-    element.said = { text, files };
+    element.message = { text, files };
     return element;
   }
 
@@ -151,7 +151,7 @@ export class Conversation {
     let status = "finished";
     await api.follow(runId, (event) => {
       if (signal.aborted) return;
-      answer.hear(event);
+      answer.handle(event);
       if (event.type === "finished") status = event.status;
     }, signal);
     this.runId = null;
@@ -159,7 +159,7 @@ export class Conversation {
     this.listeners.changed();
     const card = status === "suspended" ? answer.element.querySelector(".approval:not(.done)") : null;
     if (card) card.querySelector("button")?.focus({ preventScroll: true });
-    else say("The answer is complete");
+    else announce("The answer is complete");
     if (this.follows) this.toEnd();
   }
 
@@ -184,9 +184,9 @@ export class Conversation {
     this.toEnd();
   }
 
-  /** A decision was taken: the run goes on when it was the last one. */
-  async resume(answer, told) {
-    const runId = told.resumed?.run_id ?? null;
+  /** A decision was taken: after the last one the run continues. */
+  async resume(answer, reply) {
+    const runId = reply.resumed?.run_id ?? null;
     if (!runId) return;
     answer.begin();
     try {
@@ -200,41 +200,41 @@ export class Conversation {
 
   async stop() {
     if (!this.runId) return;
-    say("Stopping");
+    announce("Stopping");
     await api.cancelRun(this.runId).catch((error) => this.newest()?.trouble(error.message));
   }
 
   again(answer) {
     let before = answer.element.previousElementSibling;
-    while (before && !before.said) before = before.previousElementSibling;
-    if (before) this.askAgain(before, before.said);
+    while (before && !before.message) before = before.previousElementSibling;
+    if (before) this.askAgain(before, before.message);
   }
 
   edit(element) {
-    const field = h("textarea", { rows: 3, "aria-label": "Your message", value: element.said.text });
+    const field = h("textarea", { rows: 3, "aria-label": "Your message", value: element.message.text });
     const bubble = element.querySelector(".bubble");
     const before = [...bubble.childNodes];
     const back = () => { bubble.replaceChildren(...before); element.classList.remove("editing"); };
-    const go = () => { if (field.value.trim()) this.askAgain(element, { ...element.said, text: field.value.trim() }); };
+    const go = () => { if (field.value.trim()) this.askAgain(element, { ...element.message, text: field.value.trim() }); };
     field.addEventListener("keydown", (event) => {
       if (event.key === "Escape") { event.stopPropagation(); back(); }
       if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); go(); }
     });
     element.classList.add("editing");
     bubble.replaceChildren(field, h("div", { class: "row end" },
-      h("small", {}, "The conversation up to here goes on in a branch."),
+      h("small", {}, "The conversation up to here continues in a branch."),
       h("button", { type: "button", class: "quiet", onclick: back }, "Cancel"),
       h("button", { type: "button", class: "primary", onclick: go }, "Ask")));
     field.focus();
   }
 
-  /** Ask from there on in a branch, so that what was said stays. */
+  /** Continue from there in a branch, so that the conversation stays as it is. */
   async askAgain(element, { text, files }) {
     if (this.runId || !this.sessionId) return;
     const later = [...this.list.querySelectorAll(".question")].reverse().indexOf(element) + 1;
     try {
-      const told = await api.messages(this.sessionId);
-      const places = told.messages.flatMap((item, place) => (item.role === "user" ? [place] : []));
+      const { messages } = await api.messages(this.sessionId);
+      const places = messages.flatMap((item, place) => (item.role === "user" ? [place] : []));
       const kept = places.at(-later) ?? 0;
       const made = await api.branch(this.sessionId, kept);
       await this.open(made.session_id);
@@ -264,7 +264,7 @@ export class Conversation {
     return this.element.scrollHeight - this.element.scrollTop - this.element.clientHeight < pixels;
   }
 
-  /** Whoever scrolls up wants to read there, by whatever means; whoever comes back to the end follows the answer again. */
+  /** Scrolling up, by any means, stops following the answer; scrolling back to the end follows it again. */
   scrolled() {
     const { scrollTop } = this.element;
     if (scrollTop < this.top && !this.nearEnd(2)) this.follows = false;
@@ -286,7 +286,7 @@ function asWritten({ content, attachments = [] }) {
 }
 
 /** The text of a message; of a very long one the beginning, until the rest is asked for. */
-function said(text) {
+function shortened(text) {
   const place = h("p", {}, text);
   if (text.length < LONG && text.split("\n").length < LONG_LINES) return place;
   place.className = "cut";

@@ -53,8 +53,8 @@ export function iconButton(name, label, onclick, more = {}) {
   return h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, onclick, ...more }, icon(name));
 }
 
-/** Tell a screen reader something that is only to be seen otherwise. */
-export function say(text) {
+/** Announce something to screen readers that is otherwise only visible. */
+export function announce(text) {
   const place = document.getElementById("said");
   place.textContent = "";
   requestAnimationFrame(() => { place.textContent = text; });
@@ -102,7 +102,7 @@ export async function copy(text, button) {
     document.execCommand("copy");
     area.remove();
   }
-  say("Copied");
+  announce("Copied");
   const before = [...button.childNodes];
   button.replaceChildren(icon("check"));
   setTimeout(() => button.replaceChildren(...before), 1200);

@@ -10,7 +10,7 @@ const TYPES = /^(text|application)\/(csv|tab-separated-values|x-csv)/;
 
 export const isSheet = (item) => TYPES.test(item.type ?? "") || /\.(csv|tsv)$/i.test(item.title ?? "");
 
-/** The text of a file, whose first bytes tell its encoding. */
+/** The text of a file, whose first bytes show its encoding. */
 export function decoded(bytes) {
   if (bytes[0] === 0xff && bytes[1] === 0xfe) return new TextDecoder("utf-16le").decode(bytes);
   try {
@@ -52,7 +52,7 @@ function separatorOf(text) {
   return counts.sort(([one], [other]) => other - one)[0][1];
 }
 
-/** The table in a frame, and a line below that tells what is not shown; `whole` tells whether the text is all there is. */
+/** The table in a frame, and a line below with what is not shown; `whole`: the text is complete. */
 export function sheet(text, whole, name) {
   const { rows, total } = rowsOf(whole ? text : text.slice(0, text.lastIndexOf("\n") + 1 || undefined));
   if (rows.length === 0) return [h("p", { class: "sheet-note" }, "This table is empty.")];
@@ -69,8 +69,8 @@ export function sheet(text, whole, name) {
 
 function left(rows, columns, whole) {
   const more = (number, word) => (number > 0 ? `${count(number)} more ${word}${number === 1 ? "" : "s"}` : "");
-  const told = [whole ? more(rows, "row") : "more rows", more(columns, "column")].filter(Boolean);
-  return told.length ? `${told.join(", ")} in the file` : "";
+  const hidden = [whole ? more(rows, "row") : "more rows", more(columns, "column")].filter(Boolean);
+  return hidden.length ? `${hidden.join(", ")} in the file` : "";
 }
 
 const short = (value) => (value.length > MOST_CHARACTERS ? `${value.slice(0, MOST_CHARACTERS - 1)}…` : value);

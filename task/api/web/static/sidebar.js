@@ -1,7 +1,7 @@
 // The list of conversations: find, rename, delete, begin another.
 import * as api from "./api.js";
 import { line, sure } from "./dialogs.js";
-import { day, h, icon, iconButton, say } from "./dom.js";
+import { day, h, icon, iconButton, announce } from "./dom.js";
 
 /** `chosen()` is called when a conversation was followed, `removed(sessionId)` when one was deleted. */
 export class Sidebar {
@@ -104,7 +104,7 @@ export class Sidebar {
     const text = `“${row.title || "Untitled"}” is deleted with its messages and traces. This cannot be undone.`;
     if (!await sure("Delete this conversation?", text, "Delete")) return;
     if (!await this.tried(() => api.remove(row.session_id))) return;
-    say("Deleted");
+    announce("Deleted");
     this.listeners.removed(row.session_id);
     await this.load();
     this.element.querySelector(".new").focus();

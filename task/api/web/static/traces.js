@@ -97,7 +97,7 @@ function parting([one, other]) {
 }
 
 function waterfall({ trace, steps: all }, span) {
-  const told = [badge(trace.status), trace.model, duration(trace.duration_ms), ...totals(trace), when(trace.started_at)].filter(Boolean);
+  const facts = [badge(trace.status), trace.model, duration(trace.duration_ms), ...totals(trace), when(trace.started_at)].filter(Boolean);
   const session = trace.session_id ? h("a", { href: `#/c/${trace.session_id}` }, "Conversation") : "";
   const ticks = [0, 0.25, 0.5, 0.75, 1].map((part) => {
     const tick = h("span", {}, part === 0 ? "0" : duration(span * part));
@@ -107,7 +107,7 @@ function waterfall({ trace, steps: all }, span) {
   const rows = all.flatMap((step) => stepRow(trace, step, span));
   const error = trace.error ? h("p", { class: "trouble" }, icon("warn"), trace.error) : "";
   return h("section", { "aria-label": `Trace ${trace.trace_id}` },
-    h("header", { class: "trace-head" }, h("h2", {}, asked(trace)), told.map((item) => h("span", {}, item)), session), error,
+    h("header", { class: "trace-head" }, h("h2", {}, asked(trace)), facts.map((item) => h("span", {}, item)), session), error,
     h("div", { class: "waterfall" }, h("div", { class: "axis", "aria-hidden": "true" }, h("span", {}, "Step"), h("span", { class: "ticks" }, ticks), h("span", {})), rows),
     h("details", { class: "card" }, h("summary", {}, h("span", { class: "card-title" }, "Settings, decisions and limits"), icon("chevron")),
       h("div", { class: "payload" }, block("Settings", trace.config), block("Decisions", trace.decisions), block("Limits", trace.limits), block("Warnings", trace.warnings))));
@@ -143,7 +143,7 @@ function payloads(trace, step) {
     });
     parts.push(h("p", {}, more));
   }
-  if (parts.length === 0) parts.push(h("p", {}, trace.content ? "Nothing was said here." : "Contents of this run are not kept."));
+  if (parts.length === 0) parts.push(h("p", {}, trace.content ? "There is no text here." : "Contents of this run are not kept."));
   return parts;
 }
 
