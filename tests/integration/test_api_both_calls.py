@@ -34,12 +34,12 @@ async def test_the_callers_calls_are_handed_out_and_then_the_question_is_put(
         second = await client.result("Ann is 42")
         asked = [(len(api.upstream.requests), client.finish_reason), [item["tool"] for item in await waiting(api)]]
         third = await client.send(said("approve"))
-        told = results(api)
+        contents = results(api)
     assert (first["content"].strip(), ended, early) == ("Let me see.", "tool_calls", [])
     assert second["content"].startswith("**May I do this?**")
     assert asked == [(1, "stop"), ["write_note"]]
     assert third["content"] == "Done."
-    assert told == ["noted: milk", "Ann is 42", "2"]
+    assert contents == ["noted: milk", "Ann is 42", "2"]
 
 
 async def test_an_approval_of_an_earlier_call_with_the_same_id_and_arguments_allows_nothing(tmp_path: Path) -> None:
@@ -57,10 +57,10 @@ async def test_an_approval_of_an_earlier_call_with_the_same_id_and_arguments_all
 
 
 @pytest.mark.parametrize(
-    ("decision", "told"), [("approve", "noted: milk"), ("deny", "not allowed: the user denied it")]
+    ("decision", "contents"), [("approve", "noted: milk"), ("deny", "not allowed: the user denied it")]
 )
-async def test_a_decision_on_the_card_goes_on_with_what_the_caller_found(
-    tmp_path: Path, decision: str, told: str
+async def test_a_decision_on_the_card_continues_with_what_the_caller_found(
+    tmp_path: Path, decision: str, contents: str
 ) -> None:
     async with agent(BOTH, says("Done."), tmp_path=tmp_path) as api:
         client = Client(api)
@@ -71,7 +71,7 @@ async def test_a_decision_on_the_card_goes_on_with_what_the_caller_found(
         events = await api.events(reply.json["resumed"]["run_id"])
         [note, *rest] = results(api)
     assert events[-1]["status"] == "finished"
-    assert told in note
+    assert contents in note
     assert rest == ["Ann is 42", "2"]
 
 
@@ -100,9 +100,9 @@ async def test_a_message_in_place_of_the_result_leaves_no_call_unanswered_or_ask
         client = Client(api, session_id=session_id)
         await client.send(said("note it"))
         last = await client.send(said("Never mind."))
-        told, open_ones = results(api), await waiting(api)
+        contents, open_ones = results(api), await waiting(api)
     assert (last["content"], open_ones) == ("Sure.", [])
-    assert (told[0], told[2], len(told)) == (INTERRUPTED, "2", 3)
+    assert (contents[0], contents[2], len(contents)) == (INTERRUPTED, "2", 3)
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -123,11 +123,11 @@ async def test_results_that_a_client_sends_again_in_a_session_are_answered_again
         done = await client.result("Bob is 43")
         client.history.pop()
         twice = await client.again(client.history[-1])
-        told = results(api)
+        contents = results(api)
         kept = (await api.get(f"/session/{session_id}/messages")).json["messages"]
     assert (again["content"], questions) == (asked["content"], 1)
     assert (done["content"], twice["content"], len(api.upstream.requests)) == ("Done.", "Done.", 3)
-    assert told == ["noted: milk", "Ann is 42", "2", "Bob is 43"]
+    assert contents == ["noted: milk", "Ann is 42", "2", "Bob is 43"]
     assert [item["role"] for item in kept].count("tool") == 4
 
 
@@ -141,10 +141,10 @@ async def test_with_responses_the_question_follows_the_outputs_of_the_functions(
         second = (await api.post("/v1/responses", body)).json
         body = {"input": "approve", "tools": tools, "previous_response_id": second["id"]}
         third = (await api.post("/v1/responses", body)).json
-        told = results(api)
+        contents = results(api)
     assert second["output"][0]["content"][0]["text"].startswith("**May I do this?**")
     assert third["output"][0]["content"][0]["text"] == "Done."
-    assert told == ["noted: milk", "Ann is 42", "2"]
+    assert contents == ["noted: milk", "Ann is 42", "2"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -160,10 +160,10 @@ async def test_results_sent_again_while_the_question_after_them_is_open_get_the_
         open_ones = await waiting(api)
         client.history.append(again)
         done = await client.send(said("approve"))
-        told = results(api)
+        contents = results(api)
     assert again == asked
     assert len(open_ones) == 1
-    assert (done["content"], told) == ("Done.", ["noted: milk", "Ann is 42", "2"])
+    assert (done["content"], contents) == ("Done.", ["noted: milk", "Ann is 42", "2"])
 
 
 async def test_results_sent_again_after_the_same_response_are_answered_by_the_same_response(tmp_path: Path) -> None:
@@ -179,11 +179,11 @@ async def test_results_sent_again_after_the_same_response_are_answered_by_the_sa
         done = (await api.post("/v1/responses", word)).json
         late = (await api.post("/v1/responses", body)).json
         other = (await api.post("/v1/responses", {**body, "input": [{**given, "output": "Bob"}]})).json
-        told = results(api)
+        contents = results(api)
     assert again == asked == late
     assert open_ones == 1
     assert done["output"][0]["content"][0]["text"] == "Done."
-    assert told == ["noted: milk", "Ann is 42", "2"]
+    assert contents == ["noted: milk", "Ann is 42", "2"]
     assert other["output"][0]["content"][0]["text"].startswith("**May I do this?**")
 
 

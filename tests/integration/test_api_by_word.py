@@ -24,14 +24,14 @@ def roles(api: Api, request: int = -1) -> list[str]:
 async def posted(api: Api, path: str, messages: list[dict[str, Any]]) -> tuple[Reply, str]:
     """The reply, and what the assistant says in it."""
     reply = await api.post(path, {"input" if path == "/v1/responses" else "messages": messages})
-    told = reply.json
+    seen_by_model = reply.json
     if path == "/runs":
         texts = ("text", "approval")
-        events = await api.events(told["run_id"])
+        events = await api.events(seen_by_model["run_id"])
         return reply, "".join(event["text"] for event in events if event["type"] in texts)
     if path == "/v1/responses":
-        return reply, told["output"][-1]["content"][0]["text"]
-    return reply, told["response"] if path == "/chat" else told["choices"][0]["message"]["content"]
+        return reply, seen_by_model["output"][-1]["content"][0]["text"]
+    return reply, seen_by_model["response"] if path == "/chat" else seen_by_model["choices"][0]["message"]["content"]
 
 
 @pytest.mark.parametrize("path", ["/chat", "/runs", "/v1/responses", "/v1/chat/completions"])
@@ -44,10 +44,10 @@ async def test_a_word_after_the_whole_history_decides_and_the_next_history_holds
             _, answer = await posted(api, path, history)
             history += [said(answer, "assistant"), said(word)]
         last = api.upstream.requests[-1].messages
-        known, told = results(api), [item["content"] for item in last if item["role"] in ("user", "assistant")]
+        known, seen_by_model = results(api), [item["content"] for item in last if item["role"] in ("user", "assistant")]
     assert [item["content"] for item in history[3::2]] == ["Done.", "Milk."]
     assert known == ["noted: milk"]
-    assert told == ["note it", "I would. ", "Done.", "What did you note?"]
+    assert seen_by_model == ["note it", "I would. ", "Done.", "What did you note?"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -65,10 +65,10 @@ async def test_all_that_one_turn_was_allowed_is_known_to_the_next(
         called = [call["function"]["name"] for call in answer["tool_calls"]]
         await client.result("Ann is 42")
         await client.send(said("What did you do?"))
-        known, told = results(api), roles(api)
+        known, seen_by_model = results(api), roles(api)
     assert called == ["lookup"]
     assert known == ["noted: milk", "noted: bread", "2", "Ann is 42"]
-    assert told[-9:] == [
+    assert seen_by_model[-9:] == [
         "user", "assistant", "tool", "assistant", "tool", "tool", "assistant", "tool", "assistant", "user",
     ][-9:]  # fmt: skip
 
@@ -138,7 +138,7 @@ async def test_the_same_approval_hands_out_the_callers_calls_again(tmp_path: Pat
     assert results(api) == ["noted: milk", "Ann is 42"]
 
 
-async def test_an_approval_whose_answer_failed_goes_on_when_it_is_sent_again(tmp_path: Path) -> None:
+async def test_an_approval_whose_answer_failed_continues_when_it_is_sent_again(tmp_path: Path) -> None:
     async with agent(ASKS, http_error(401), says("Done."), tmp_path=tmp_path) as api:
         client = Client(api)
         await client.send(said("note it"))
@@ -191,7 +191,7 @@ async def test_a_word_sent_again_after_the_same_response_is_answered_by_the_same
     assert other.status == 409
 
 
-async def test_another_word_that_is_sent_again_answers_the_question_it_was_said_to(tmp_path: Path) -> None:
+async def test_another_word_that_is_sent_again_answers_the_question_before_it(tmp_path: Path) -> None:
     async with agent(ASKS, BREAD, says("Then not."), tmp_path=tmp_path) as api:
         session = {"session_id": (await api.post("/session/start")).json["session_id"]}
         await api.complete("note it", **session)
@@ -250,9 +250,9 @@ async def test_what_was_approved_runs_although_the_caller_wants_no_further_calls
         await client.send(said("note it"))
         body = {"messages": [*client.history, said("approve")], "tool_choice": "none"}
         done = (await api.post("/v1/chat/completions", body)).json
-        known, told = results(api), api.upstream.requests[-1].body["tool_choice"]
+        known, seen_by_model = results(api), api.upstream.requests[-1].body["tool_choice"]
     assert (done["choices"][0]["message"]["content"], known) == ("Done.", ["noted: milk"])
-    assert told == "none"
+    assert seen_by_model == "none"
 
 
 @pytest.mark.parametrize("respaced", [False, True])

@@ -16,7 +16,7 @@ async def asked(api: Api, text: str, **body: Any) -> tuple[list[dict[str, Any]],
     return [said(text), answer["choices"][0]["message"]], answer
 
 
-async def told(api: Api, messages: list[dict[str, Any]], content: str, **body: Any) -> Any:
+async def answer_to(api: Api, messages: list[dict[str, Any]], content: str, **body: Any) -> Any:
     """The answer to the result of the call at the end of `messages`."""
     [call] = messages[-1]["tool_calls"]
     result = {"role": "tool", "tool_call_id": call["id"], "content": content}
@@ -24,7 +24,7 @@ async def told(api: Api, messages: list[dict[str, Any]], content: str, **body: A
     return (await api.post("/v1/chat/completions", whole)).json
 
 
-async def test_conversations_whose_calls_have_equal_ids_hear_nothing_of_each_other(tmp_path: Path) -> None:
+async def test_conversations_whose_calls_have_equal_ids_stay_separate(tmp_path: Path) -> None:
     script = (
         numbered(wants("lookup", name="Ann") & wants("calculator", expression="1+1")),
         numbered(wants("lookup", name="Bob") & wants("calculator", expression="6*7")),
@@ -34,7 +34,7 @@ async def test_conversations_whose_calls_have_equal_ids_hear_nothing_of_each_oth
     async with http_api(*script, tmp_path=tmp_path) as api:
         conversations = [(await asked(api, text))[0] for text in ("Ann?", "Bob?", "Who is Ann?")]
         for name, messages in zip("ABC", conversations, strict=True):
-            await told(api, messages, name)
+            await answer_to(api, messages, name)
         heard = [results(api, number) for number in (3, 4, 5)]
         arguments = [
             [call["function"]["arguments"] for call in request.messages[2]["tool_calls"]]
@@ -54,13 +54,13 @@ async def test_a_turn_is_found_again_by_clients_that_write_its_words_and_argumen
         [call] = answer["tool_calls"]
         other = {**call, "function": {"name": "lookup", "arguments": '{ "age":5,"name":"Ann" }'}}
         words, calls = said("Let me see.", "assistant"), {"role": "assistant", "content": None, "tool_calls": [other]}
-        await told(api, [question, words, calls], "here")
+        await answer_to(api, [question, words, calls], "here")
         sent = api.upstream.requests[1].messages[1:]
     assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool"]
     assert [message["content"] for message in sent] == ["Ann?", "Let me see.", "2", "here"]
 
 
-async def test_a_call_that_the_caller_leaves_without_a_result_is_told_as_what_it_is(tmp_path: Path) -> None:
+async def test_a_call_that_the_caller_leaves_without_a_result_is_marked_as_such(tmp_path: Path) -> None:
     async with http_api(wants("lookup", name="Ann"), says("Sure."), tmp_path=tmp_path) as api:
         session_id = (await api.post("/session/start")).json["session_id"]
         await asked(api, "Ann?", session_id=session_id)
@@ -70,12 +70,12 @@ async def test_a_call_that_the_caller_leaves_without_a_result_is_told_as_what_it
     assert "asked" not in result
 
 
-async def test_in_a_session_the_whole_history_goes_on_with_our_calls_of_the_same_turn(tmp_path: Path) -> None:
+async def test_in_a_session_the_whole_history_continues_with_our_calls_of_the_same_turn(tmp_path: Path) -> None:
     both = says("Let me see.") & wants("calculator", expression="2+2") & wants("lookup", name="Ann")
     async with http_api(both, says("Ann has 4."), says("Bye."), tmp_path=tmp_path) as api:
         session = {"session_id": (await api.post("/session/start")).json["session_id"]}
         history, _ = await asked(api, "?", **session)
-        done = await told(api, history, "2+2", **session)
+        done = await answer_to(api, history, "2+2", **session)
         [call] = history[-1]["tool_calls"]
         result = {"role": "tool", "tool_call_id": call["id"], "content": "2+2"}
         history += [result, done["choices"][0]["message"], said("Thanks")]
@@ -90,6 +90,6 @@ async def test_our_calls_of_a_turn_are_known_after_a_restart(tmp_path: Path) -> 
     async with http_api(both, tmp_path=tmp_path) as api:
         history, _ = await asked(api, "Ann?")
     async with http_api(says("ok"), tmp_path=tmp_path) as api:
-        await told(api, history, "Ann is 42")
+        await answer_to(api, history, "Ann is 42")
         heard = results(api, 0)
     assert heard == ["Ann is 42", "2"]

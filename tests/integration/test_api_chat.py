@@ -121,7 +121,7 @@ async def test_the_callers_own_tools_stand_beside_ours_and_their_results_are_acc
     assert [message["content"] for message in sent if message["role"] == "tool"] == ["4", "Ann has 2+2"]
 
 
-async def test_a_required_tool_choice_is_told_once_and_none_offers_no_tools(tmp_path: Path) -> None:
+async def test_a_required_tool_choice_is_sent_once_and_none_offers_no_tools(tmp_path: Path) -> None:
     async with http_api(*CALCULATION, says("no tools"), tmp_path=tmp_path) as api:
         await api.complete("25*47?", tool_choice="required")
         await api.complete("?", tool_choice="none")

@@ -129,7 +129,7 @@ async def test_responses_are_created_and_gone_on_with(tmp_path: Path) -> None:
     assert asked[3][-2:] == ["1175", "And?"]
 
 
-async def test_a_response_is_told_again_as_it_was_given_until_it_is_deleted(tmp_path: Path) -> None:
+async def test_a_response_is_fetched_as_it_was_given_until_it_is_deleted(tmp_path: Path) -> None:
     from openai import NotFoundError
 
     script = (*CALCULATION, says("It was 25*47."), says("Another way."))
@@ -167,16 +167,16 @@ async def test_the_input_of_a_response_is_listed_page_by_page(tmp_path: Path) ->
     async with http_api(says("A dot."), says("Yes."), tmp_path=tmp_path) as api, client(api) as openai:
         first = await openai.responses.create(model="test-model", input=items)
         second = await openai.responses.create(model="test-model", input="Sure?", previous_response_id=first.id)
-        told = [item.model_dump() async for item in openai.responses.input_items.list(first.id, order="asc", limit=2)]
+        shown = [item.model_dump() async for item in openai.responses.input_items.list(first.id, order="asc", limit=2)]
         [last] = [item.model_dump() async for item in openai.responses.input_items.list(second.id)]
         page = (await api.get(f"/v1/responses/{first.id}/input_items?limit=1")).json
         lost = await api.get(f"/v1/responses/{first.id}/input_items?after=nothing")
-    assert [(item["role"], item["content"][0]["text"]) for item in told] == [
+    assert [(item["role"], item["content"][0]["text"]) for item in shown] == [
         ("user", "Hi"), ("assistant", "Hello!"), ("user", "What is this?"),
     ]  # fmt: skip
-    assert told[2]["content"][1]["image_url"] == picture["image_url"]
+    assert shown[2]["content"][1]["image_url"] == picture["image_url"]
     assert last["content"][0]["text"] == "Sure?"
-    assert (len(page["data"]), page["has_more"], page["first_id"]) == (1, True, told[2]["id"])
+    assert (len(page["data"]), page["has_more"], page["first_id"]) == (1, True, shown[2]["id"])
     assert lost.status == 404
 
 
@@ -189,7 +189,7 @@ async def test_a_response_that_is_not_stored_answers_and_is_gone(tmp_path: Path)
         second = await openai.responses.create(
             model="test-model", input="What was it?", previous_response_id=first.id, store=False
         )
-        told = [message.get("content") for message in api.upstream.requests[2].messages[1:]]
+        shown = [message.get("content") for message in api.upstream.requests[2].messages[1:]]
         messages = (await api.get(f"/session/{session_of(first)}")).json["messages"]
         with pytest.raises(NotFoundError):
             await openai.responses.retrieve(second.id)
@@ -197,12 +197,12 @@ async def test_a_response_that_is_not_stored_answers_and_is_gone(tmp_path: Path)
             await openai.responses.create(model="test-model", input="And?", previous_response_id=second.id)
         sessions = (await api.get("/sessions")).json["count"]
     assert second.output_text == "It was 25*47."
-    assert told[-2:] == ["1175", "What was it?"]
+    assert shown[-2:] == ["1175", "What was it?"]
     assert [message["content"] for message in messages] == ["25*47?", "1175"]
     assert sessions == 1
 
 
-async def test_a_response_that_failed_or_still_goes_on_says_so_when_it_is_fetched(tmp_path: Path) -> None:
+async def test_a_response_that_failed_or_is_in_progress_has_that_status_when_it_is_fetched(tmp_path: Path) -> None:
     from openai import BadRequestError, ConflictError
 
     script = (broken_off(says("Half ", "a ", "sentence"), chunks=2), hanging(says("Half", " an answer"), chunks=3))
@@ -264,7 +264,7 @@ async def test_a_responses_format_effort_and_replayed_items_reach_the_model(tmp_
     assert malformed.status == 400
 
 
-async def test_a_streamed_response_tells_its_events_in_order(tmp_path: Path) -> None:
+async def test_a_streamed_response_has_its_events_in_order(tmp_path: Path) -> None:
     async with http_api(says("11", "75"), tmp_path=tmp_path) as api, client(api) as openai:
         stream = await openai.responses.create(model="test-model", input="25*47?", stream=True)
         events = [event async for event in stream]
@@ -276,7 +276,7 @@ async def test_a_streamed_response_tells_its_events_in_order(tmp_path: Path) -> 
     assert [event.sequence_number for event in events] == list(range(len(events)))
 
 
-async def test_functions_of_a_response_are_called_by_the_client_and_their_output_goes_on(tmp_path: Path) -> None:
+async def test_functions_of_a_response_are_called_by_the_client_and_their_output_continues_it(tmp_path: Path) -> None:
     script = (wants("lookup", name="Ann"), says("Ann is 30."))
     tools: Any = [{"type": "function", **LOOKUP}]
     async with http_api(*script, tmp_path=tmp_path) as api, client(api) as openai:
@@ -321,6 +321,6 @@ async def test_langchain_binds_its_tools_and_streams(tmp_path: Path) -> None:
         asked: Any = await bound.ainvoke([question])
         [call] = asked.tool_calls
         history = [question, asked, ToolMessage("30", tool_call_id=call["id"])]
-        told = [str(part.content) async for part in bound.astream(history)]
+        shown = [str(part.content) async for part in bound.astream(history)]
     assert (call["name"], call["args"]) == ("lookup", {"name": "Ann"})
-    assert "".join(told) == "Ann is 30."
+    assert "".join(shown) == "Ann is 30."

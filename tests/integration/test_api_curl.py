@@ -28,9 +28,9 @@ JSON = ("-H", "Content-Type: application/json")
 async def curl(*arguments: str) -> Any:
     """What curl prints; the same request through another client where there is no curl is `test_api_chat.py`."""
     program = await asyncio.create_subprocess_exec("curl", "-sS", *arguments, stdout=asyncio.subprocess.PIPE)
-    told, _ = await asyncio.wait_for(program.communicate(), 20)
+    output, _ = await asyncio.wait_for(program.communicate(), 20)
     assert program.returncode == 0
-    return json.loads(told)
+    return json.loads(output)
 
 
 @pytest.mark.system

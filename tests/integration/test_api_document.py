@@ -52,12 +52,12 @@ async def test_no_request_finds_a_server_error_or_breaks_the_document(options: t
             cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
         try:
-            told, _ = await program.communicate()
+            operation, _ = await program.communicate()
         finally:
             if program.returncode is None:
                 program.kill()
                 await program.wait()
-    assert program.returncode == 0, told.decode()[-6000:]
+    assert program.returncode == 0, operation.decode()[-6000:]
 
 
 async def test_every_route_stands_in_the_document_with_its_failures(tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ async def test_every_route_stands_in_the_document_with_its_failures(tmp_path: Pa
     assert set(documented) <= set(paths)
     assert "ChunkBody" in document["components"]["schemas"]
     for path, methods in paths.items():
-        for method, told in methods.items():
-            assert {"401", "403", "429", "503"} <= set(told["responses"]), (method, path)
+        for method, operation in methods.items():
+            assert {"401", "403", "429", "503"} <= set(operation["responses"]), (method, path)
 
 
 def undescribed(document: dict[str, Any], bodies: dict[str, Any]) -> list[str]:
@@ -111,7 +111,7 @@ async def test_every_answer_and_chunk_fits_the_document(tmp_path: Path) -> None:
     assert [faults(document, "ChunkBody", chunk) for chunk in chunks] == [[]] * len(chunks)
 
 
-async def test_what_is_told_of_approvals_and_calls_of_the_caller_fits_the_document(tmp_path: Path) -> None:
+async def test_approvals_and_calls_of_the_caller_fit_the_document(tmp_path: Path) -> None:
     script = (wants("write_note", text="x"), says("noted"), wants("lookup", name="Ann"), wants("lookup", name="Ann"))
     tool = {"type": "function", "function": {"name": "lookup"}}
     async with http_api(*script, tmp_path=tmp_path, tool_paths=[NOTES]) as api:
@@ -133,7 +133,7 @@ async def test_what_is_told_of_approvals_and_calls_of_the_caller_fits_the_docume
     assert [faults(document, "ChunkBody", chunk) for chunk in chunks] == [[]] * len(chunks)
 
 
-async def test_what_is_told_of_files_fits_the_document(tmp_path: Path) -> None:
+async def test_files_fit_the_document(tmp_path: Path) -> None:
     async with product(tmp_path=tmp_path, dial_api_key=API_KEY) as running, aiohttp.ClientSession() as session:
         api = Api(running.agent_url, running.upstream, session)
         document = (await api.get("/openapi.json")).json

@@ -28,9 +28,9 @@ async def test_the_document_names_keys_real_failures_and_real_content_types(mode
     assert components["securitySchemes"]["apiKey"] == {"type": "apiKey", "in": "header", "name": "Api-Key"}
     assert not {"HTTPValidationError", "ValidationError"} & components["schemas"].keys()
     for path, methods in document["paths"].items():
-        for method, told in methods.items():
-            assert "422" not in told["responses"], (method, path)
-            assert "400" in told["responses"], (method, path)
+        for method, operation in methods.items():
+            assert "422" not in operation["responses"], (method, path)
+            assert "400" in operation["responses"], (method, path)
     streams = {
         path: set(document["paths"][path][method]["responses"]["200"]["content"])
         for path, method in (

@@ -80,7 +80,7 @@ async def test_a_response_that_is_not_whole_is_incomplete_also_when_it_is_fetche
 
 
 @pytest.mark.parametrize("reply", [CUT, FILTERED])
-async def test_whole_history_goes_on_after_an_answer_that_was_not_whole(reply: Reply, tmp_path: Path) -> None:
+async def test_whole_history_continues_after_an_incomplete_answer(reply: Reply, tmp_path: Path) -> None:
     async with http_api(reply, says("Once more."), tmp_path=tmp_path) as api:
         session = (await api.post("/session/start", {})).json["session_id"]
         first = (await api.complete("?", session_id=session)).json["choices"][0]["message"]

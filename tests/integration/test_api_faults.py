@@ -118,7 +118,7 @@ async def test_a_models_failure_has_its_own_status_and_leaves_a_trace(
     assert "sk-test" not in str(trace)
 
 
-async def test_a_busy_model_is_told_as_busy_with_the_seconds_to_wait_on_every_way_to_it(tmp_path: Path) -> None:
+async def test_a_busy_model_is_reported_with_the_seconds_to_wait_on_every_way_to_it(tmp_path: Path) -> None:
     once: dict[str, Any] = {"llm": {"attempts": 1}, "deployment_name": MODEL}
     core_key = {"dial_api_key": API_KEY}
     async with http_api(then=http_error(503, retry_after=7), tmp_path=tmp_path / "direct", **once) as api:
@@ -146,7 +146,7 @@ async def test_a_busy_model_is_told_as_busy_with_the_seconds_to_wait_on_every_wa
     assert all("busy" in reply.error["display_message"] for reply in replies)
 
 
-async def test_a_model_that_breaks_off_ends_the_stream_with_one_error_and_keeps_what_was_said(tmp_path: Path) -> None:
+async def test_a_model_that_breaks_off_ends_the_stream_with_one_error_and_keeps_the_text(tmp_path: Path) -> None:
     async with http_api(broken_off(says("Half ", "a ", "sentence"), chunks=2), tmp_path=tmp_path) as api:
         session_id = (await api.post("/session/start")).json["session_id"]
         reply = await api.complete("?", stream=True, session_id=session_id)
@@ -180,7 +180,7 @@ async def test_two_writers_in_one_session_are_not_mixed(tmp_path: Path) -> None:
     assert events[-1]["status"] == "cancelled"
 
 
-async def test_a_database_that_cannot_be_used_is_a_503_that_says_when_to_come_again(tmp_path: Path) -> None:
+async def test_a_database_that_cannot_be_used_is_a_503_with_the_time_to_retry(tmp_path: Path) -> None:
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent" / "store.db").write_bytes(b"this is no database" * 100)
     async with http_api(then=says("ok"), tmp_path=tmp_path) as api:
@@ -189,7 +189,7 @@ async def test_a_database_that_cannot_be_used_is_a_503_that_says_when_to_come_ag
     assert all(reply.headers["Retry-After"] for reply in replies)
 
 
-async def test_without_a_core_or_its_key_files_are_refused_with_the_setting_to_mend(tmp_path: Path) -> None:
+async def test_without_a_core_or_its_key_files_are_refused_with_the_setting_to_change(tmp_path: Path) -> None:
     part = {"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain;base64,aGVsbG8="}}
     question = {"messages": [{"role": "user", "content": [{"type": "text", "text": "?"}, part]}]}
     async with http_api(says("ok"), tmp_path=tmp_path) as api:

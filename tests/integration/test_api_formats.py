@@ -28,7 +28,7 @@ def text_of(chunks: list[dict[str, Any]]) -> str:
         (says("I can", "not."), "I cannot."),
     ],
 )
-async def test_what_is_said_before_a_call_of_ours_is_no_part_of_a_json_answer(
+async def test_text_before_a_call_of_ours_is_not_part_of_a_json_answer(
     last: Reply, content: str, tmp_path: Path
 ) -> None:
     script = (says("Let me ", "compute.") & OWN, last)
@@ -47,7 +47,7 @@ async def test_a_json_answer_streams_as_it_comes(tmp_path: Path) -> None:
     assert [piece for piece in pieces if piece] == ['{"a', '": 1', "}"]
 
 
-async def test_words_beside_a_call_of_the_callers_tools_and_of_a_broken_answer_are_told(tmp_path: Path) -> None:
+async def test_text_beside_a_call_of_the_callers_tools_and_of_a_broken_answer_is_sent(tmp_path: Path) -> None:
     beside = says("I look it up.") & wants("lookup", name="Ann")
     broken = broken_off(says("It is", " so"), chunks=2, reset=False)
     async with http_api(beside, broken, tmp_path=tmp_path) as api:
@@ -58,7 +58,7 @@ async def test_words_beside_a_call_of_the_callers_tools_and_of_a_broken_answer_a
     assert any("error" in chunk for chunk in chunks)
 
 
-async def test_whole_history_goes_on_after_a_json_answer(tmp_path: Path) -> None:
+async def test_whole_history_continues_after_a_json_answer(tmp_path: Path) -> None:
     async with http_api(says("Let me see.") & OWN, says("{}"), says("{}"), tmp_path=tmp_path) as api:
         session = (await api.post("/session/start", {})).json["session_id"]
         first = (await api.complete("?", session_id=session, response_format=JSON)).json["choices"][0]["message"]

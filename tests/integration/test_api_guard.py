@@ -39,7 +39,7 @@ async def first_line(api: Api, head: str) -> str:
      ("/v1/responses", "application/json"), ("/chat", "application/json"), ("/runs", "application/json"),
      ("/markdown", "application/json")],
 )  # fmt: skip
-async def test_nobody_without_a_key_has_a_body_read(path: str, kind: str, tmp_path: Path) -> None:
+async def test_without_a_key_no_body_is_read(path: str, kind: str, tmp_path: Path) -> None:
     head = f"POST {path} HTTP/1.1\nHost: localhost\nContent-Type: {kind}\nContent-Length: 7000000\n\n"
     async with http_api(tmp_path=tmp_path, **KEYS) as api:
         line = await first_line(api, head)
@@ -64,12 +64,12 @@ async def test_malformed_requests_count_like_others_and_each_counts_once(tmp_pat
 
 
 async def pieces(size: int) -> AsyncGenerator[bytes]:
-    """A body whose length is not told before."""
+    """A body without a declared length."""
     for _ in range(size // 2**16):
         yield b"x" * 2**16
 
 
-async def test_a_body_of_untold_length_is_refused_as_too_large(tmp_path: Path) -> None:
+async def test_a_body_of_unknown_length_is_refused_as_too_large(tmp_path: Path) -> None:
     form = FormData()
     form.add_field("file", pieces(2**20), filename="a.bin")
     limits: dict[str, Any] = {"http": {"body_bytes": 2**18}, "limits": {"max_upload_bytes": 2**18}}

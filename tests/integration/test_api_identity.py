@@ -32,25 +32,25 @@ async def test_what_belongs_to_one_owner_is_not_there_for_another(tmp_path: Path
     settings: dict[str, Any] = {"http": {"mode": "keys"}, "tool_paths": [NOTES]}
     async with http_api(wants("write_note", text="x"), then=says("ok"), tmp_path=tmp_path, **settings) as api:
         ann, bob = api.with_key(secret), api.with_key(other)
-        told = (await ann.post("/chat", {"messages": [said("note")]})).json
+        conversation = (await ann.post("/chat", {"messages": [said("note")]})).json
         response = (await ann.post("/v1/responses", {"input": "?"})).json["id"]
         [approval] = (await ann.get("/approvals")).json["approvals"]
         refused = [
-            await bob.get(f"/session/{told['session_id']}"),
-            await bob.get(f"/session/{told['session_id']}/messages"),
-            await bob.complete("?", session_id=told["session_id"]),
-            await bob.call("DELETE", f"/session/{told['session_id']}"),
-            await bob.get(f"/traces/{told['trace']['trace_id']}"),
-            await bob.get(f"/runs/{told['run_id']}"),
-            await bob.get(f"/runs/{told['run_id']}/events"),
-            await bob.post(f"/runs/{told['run_id']}/cancel"),
+            await bob.get(f"/session/{conversation['session_id']}"),
+            await bob.get(f"/session/{conversation['session_id']}/messages"),
+            await bob.complete("?", session_id=conversation["session_id"]),
+            await bob.call("DELETE", f"/session/{conversation['session_id']}"),
+            await bob.get(f"/traces/{conversation['trace']['trace_id']}"),
+            await bob.get(f"/runs/{conversation['run_id']}"),
+            await bob.get(f"/runs/{conversation['run_id']}/events"),
+            await bob.post(f"/runs/{conversation['run_id']}/cancel"),
             await bob.post(f"/approvals/{approval['approval_id']}", {"decision": "approve"}),
             await bob.get(f"/v1/responses/{response}"),
             await bob.call("DELETE", f"/v1/responses/{response}"),
             await bob.post("/v1/responses", {"input": "?", "previous_response_id": response}),
         ]
         lists = [await bob.get(path) for path in ("/sessions", "/traces", "/runs", "/approvals", "/grants")]
-        mine = [await ann.get(path) for path in (f"/session/{told['session_id']}", f"/v1/responses/{response}")]
+        mine = [await ann.get(path) for path in (f"/session/{conversation['session_id']}", f"/v1/responses/{response}")]
     assert [reply.status for reply in refused] == [404] * len(refused)
     assert [reply.json["count"] for reply in lists] == [0] * len(lists)
     assert [reply.status for reply in mine] == [200, 200]
@@ -63,7 +63,7 @@ async def test_an_operators_key_reads_everybodys_traces(tmp_path: Path) -> None:
         assert (await api.with_key(operator).get(f"/traces/{trace_id}")).status == 200
 
 
-async def test_a_key_that_asks_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
+async def test_a_key_that_calls_too_often_receives_the_time_to_retry(tmp_path: Path) -> None:
     ann, bob = await key_of("ann", tmp_path), await key_of("bob", tmp_path)
     async with http_api(tmp_path=tmp_path, http={"mode": "keys", "requests_per_minute": 2}) as api:
         statuses = [(await api.with_key(ann).get("/sessions")).status for _ in range(2)]
@@ -175,13 +175,13 @@ async def test_a_users_token_travels_on_to_core_and_the_bucket_is_the_owner(tmp_
         form.add_field("file", b"the secret of ann", filename="secret.txt", content_type="text/plain")
         stored = (await ann.call("POST", "/v1/files", data=form)).json
         places.append(stored["url"])
-        told = (await ann.post("/chat", {"messages": [said("read it")]})).json
+        conversation = (await ann.post("/chat", {"messages": [said("read it")]})).json
         mine, again = await ann.get("/sessions"), await ann.get(f"/v1/files/{stored['id']}/content")
         models = await ann.get("/v1/models")
         stranger = (await bob.post("/chat", {"messages": [said("read it")]})).json
-        hidden = [await bob.get(f"/session/{told['session_id']}"), await bob.get(f"/v1/files/{stored['id']}")]
+        hidden = [await bob.get(f"/session/{conversation['session_id']}"), await bob.get(f"/v1/files/{stored['id']}")]
         nobody = await api.with_key("eyJhbGciOiJSUzI1NiJ9.e30.forged").get("/sessions")
-    assert "the secret of ann" in str(told["trace"])
+    assert "the secret of ann" in str(conversation["trace"])
     assert again.text == "the secret of ann"
     assert (mine.json["count"], models.status) == (1, 200)
     assert "the secret of ann" not in str(stranger)

@@ -21,7 +21,7 @@ def output(*parts: dict[str, Any]) -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": "call_1", "output": list(parts)}
 
 
-async def test_a_refusal_in_the_history_is_what_the_assistant_said(tmp_path: Path) -> None:
+async def test_a_refusal_in_the_history_is_the_assistants_text(tmp_path: Path) -> None:
     refusing = [
         {"role": "assistant", "content": [REFUSAL]},
         {"role": "assistant", "content": None, "refusal": "I cannot do that."},
@@ -35,7 +35,7 @@ async def test_a_refusal_in_the_history_is_what_the_assistant_said(tmp_path: Pat
     assert sent == [[said("?"), said("I cannot do that.", "assistant"), said("Why?")]] * 3
 
 
-async def test_a_calls_output_in_parts_is_read_as_text_and_says_what_is_not_read(tmp_path: Path) -> None:
+async def test_a_calls_output_in_parts_is_read_as_text_with_a_note_of_what_is_not_read(tmp_path: Path) -> None:
     parts = [
         {"type": "input_text", "text": "Found:"}, {"type": "input_image", "image_url": "data:image/png;base64,AAAA"},
         {"type": "input_file", "file_data": "QUJD"}, {"type": "input_text", "text": "that is all"},
@@ -73,8 +73,8 @@ MISFITS: list[tuple[str, dict[str, Any], str, str]] = [
 
 async def test_a_misfit_is_named_by_its_place_in_the_request_and_not_by_our_types(tmp_path: Path) -> None:
     async with http_api(tmp_path=tmp_path) as api:
-        for path, body, param, told in MISFITS:
+        for path, body, param, fault in MISFITS:
             reply = await api.post(path, body)
             assert (reply.status, reply.error["param"]) == (400, param), reply.text
-            assert told in reply.error["message"]
+            assert fault in reply.error["message"]
             assert not any(sign in reply.error["message"] for sign in ("[union", "list[", "function-", "InputMessage"))

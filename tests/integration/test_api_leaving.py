@@ -16,7 +16,7 @@ def answer(request: Received) -> Reply:
     return says("Done.") if request.messages[-1]["role"] == "tool" else wants("write_note", text="milk")
 
 
-async def test_a_run_goes_on_although_who_approved_it_has_left_at_once(tmp_path: Path) -> None:
+async def test_a_run_continues_although_the_approver_has_left_at_once(tmp_path: Path) -> None:
     async with http_api(then=answer, tmp_path=tmp_path, tool_paths=[NOTES]) as api, asyncio.timeout(40):
         for seconds in (0.002, 0.004, 0.006, 0.008, 0.01):
             session_id = (await api.post("/chat", {"messages": [said("note it")]})).json["session_id"]

@@ -24,8 +24,8 @@ async def client(*script: Any, tmp_path: Path) -> AsyncGenerator[tuple[Api, Clie
 
 
 async def ran(api: Api) -> list[str]:
-    """All results of the agent's own tools that any model was told."""
-    return [told for request in range(len(api.upstream.requests)) for told in results(api, request)]
+    """All results of the agent's own tools that any model was result."""
+    return [result for request in range(len(api.upstream.requests)) for result in results(api, request)]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ async def test_a_yes_after_another_history_is_talk_on_a_branch_and_the_question_
     assert (done["content"], known) == ("Done.", ["noted: milk"])
 
 
-async def test_an_earlier_approval_sent_again_does_not_answer_the_same_question_put_anew(tmp_path: Path) -> None:
+async def test_an_earlier_approval_sent_again_does_not_answer_the_same_question_asked_again(tmp_path: Path) -> None:
     async with client(ASKS, says("Done."), ASKS, says("Twice."), tmp_path=tmp_path) as (api, person):
         for text in ("note it", "approve", "and once more"):
             await person.send(said(text))
@@ -66,7 +66,7 @@ async def test_an_earlier_approval_sent_again_does_not_answer_the_same_question_
     assert done["content"] == "Twice."
 
 
-async def test_a_client_that_shows_the_question_as_a_card_tells_the_answer_without_it(tmp_path: Path) -> None:
+async def test_a_client_that_shows_the_question_as_a_card_sends_the_answer_without_it(tmp_path: Path) -> None:
     async with client(ASKS, says("Done."), tmp_path=tmp_path) as (api, person):
         await person.send(said("note it"))
         person.history[-1] = said("I would.", "assistant")

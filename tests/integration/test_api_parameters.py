@@ -117,14 +117,14 @@ async def test_what_has_no_effect_stands_in_the_trace(tmp_path: Path) -> None:
         traces = [reply.json["trace"] for reply in replies]
         stored = [(await api.get(f"/traces/{trace['trace_id']}")).json["warnings"] for trace in traces]
         sent = [request.body for request in api.upstream.requests]
-    told = [
+    expected = [
         [f"{name} had no effect: it is not known here" for name in ("functions", "logprobs", "top_logprobs")],
         [f"{name} had no effect: it is not known here" for name in ("stop", "tools")],
         ["max_tokens is 100000, above the documented 4096; it was sent as it is"],
         [],
     ]
-    assert [trace["warnings"] for trace in traces] == told
-    assert stored == told
+    assert [trace["warnings"] for trace in traces] == expected
+    assert stored == expected
     assert sent[2]["max_tokens"] == 100_000
     assert not {"logprobs", "functions", "top_logprobs"} & sent[0].keys()
 
@@ -152,7 +152,7 @@ ASKED: dict[str, Any] = {
 UNKNOWN: dict[str, Any] = {"top_logprobs": 2, "include": ["reasoning.encrypted_content"], "max_tool_calls": None}
 
 
-async def test_a_response_is_made_as_it_was_asked_for_and_says_so(tmp_path: Path) -> None:
+async def test_a_response_is_made_as_requested_and_has_the_requested_values(tmp_path: Path) -> None:
     async with http_api(then=says('{"name": "Ann"}'), tmp_path=tmp_path) as api:
         answer = (await api.post(RESPONSES, {"input": "Who?", **ASKED, **UNKNOWN})).json
         again = (await api.get(f"/v1/responses/{answer['id']}")).json

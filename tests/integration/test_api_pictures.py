@@ -49,9 +49,9 @@ async def test_a_picture_sent_as_a_file_is_seen_in_every_turn_of_its_session(bac
         api = Api(running.agent_url, running.upstream, session)
         picture = await uploaded(api, "cat.png", PNG, "image/png")
         drawing = await uploaded(api, "cat.svg", b"<svg/>", "image/svg+xml")
-        told = (await api.post("/chat", {"messages": [asked(picture, drawing)]})).json
-        again = await api.complete("Sure?", session_id=told["session_id"])
-        kept = (await api.get(f"/session/{told['session_id']}/messages")).json["messages"]
+        chat_answer = (await api.post("/chat", {"messages": [asked(picture, drawing)]})).json
+        again = await api.complete("Sure?", session_id=chat_answer["session_id"])
+        kept = (await api.get(f"/session/{chat_answer['session_id']}/messages")).json["messages"]
     first, second = (request.messages for request in running.upstream.requests)
     assert shown(first[-1]) == shown(second[1]) == [picture["url"] if backend == "dial" else DATA]
     assert "cat.svg" in text(first[-1])
@@ -60,7 +60,7 @@ async def test_a_picture_sent_as_a_file_is_seen_in_every_turn_of_its_session(bac
     assert [item["url"] for item in kept[0]["attachments"]] == [picture["url"], drawing["url"]]
 
 
-async def test_a_model_that_sees_nothing_is_told_of_every_picture(tmp_path: Path) -> None:
+async def test_a_model_that_sees_nothing_gets_a_note_of_every_picture(tmp_path: Path) -> None:
     part = {"type": "image_url", "image_url": {"url": DATA}}
     async with (
         product(*SCRIPT, tmp_path=tmp_path, dial_api_key=API_KEY) as running,
@@ -85,7 +85,7 @@ async def test_a_picture_stays_in_its_session_for_a_model_that_sees(tmp_path: Pa
         settings: dict[str, Any] = {"dial_api_key": API_KEY, "sees": True, "models": {"blind": blind}}
         async with product(*SCRIPT, tmp_path=tmp_path, **settings) as running, ClientSession() as session:
             api = Api(running.agent_url, running.upstream, session)
-            told = (await api.post("/chat", {"messages": [question], "model": "blind"})).json
-            await api.complete("And you?", session_id=told["session_id"])
+            chat_answer = (await api.post("/chat", {"messages": [question], "model": "blind"})).json
+            await api.complete("And you?", session_id=chat_answer["session_id"])
     assert shown(other.requests[0].messages[-1]) == []
     assert shown(running.upstream.requests[0].messages[1]) == [DATA]

@@ -37,7 +37,7 @@ async def test_events_are_picked_up_again_after_the_last_one_that_was_seen(tmp_p
     assert rest == events[3:]
 
 
-async def test_a_run_in_a_session_goes_on_when_its_client_leaves(tmp_path: Path) -> None:
+async def test_a_run_in_a_session_continues_when_its_client_leaves(tmp_path: Path) -> None:
     async with http_api(dripping(says(*("word " for _ in range(4))), seconds=0.0005), tmp_path=tmp_path) as api:
         session_id = (await api.post("/session/start")).json["session_id"]
         body = {"messages": [said("?")], "session_id": session_id, "stream": True}
@@ -50,7 +50,7 @@ async def test_a_run_in_a_session_goes_on_when_its_client_leaves(tmp_path: Path)
     assert session["messages"][-1]["content"] == "word " * 4
 
 
-async def test_a_run_that_nobody_listens_to_is_ended_after_its_time(tmp_path: Path) -> None:
+async def test_a_run_without_listeners_is_ended_after_its_time(tmp_path: Path) -> None:
     async with http_api(
         hanging(says("Half", " a sentence"), chunks=1), tmp_path=tmp_path, http={"detach_seconds": 0.2}
     ) as api:
@@ -87,7 +87,7 @@ async def test_without_a_session_a_client_that_leaves_ends_the_run(tmp_path: Pat
         await until(over)
 
 
-async def test_a_failed_run_is_on_disk_as_failed_when_its_client_hears_of_it(
+async def test_a_failed_run_is_on_disk_as_failed_when_its_client_is_answered(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     missing, broken = http_error(404), error_in_stream(says("Half", " a sentence"), chunks=2)
@@ -95,13 +95,13 @@ async def test_a_failed_run_is_on_disk_as_failed_when_its_client_hears_of_it(
         refused = [await api.complete("?", stream=True) for _ in range(10)]
         cut = [await api.complete("?", stream=True) for _ in range(10)]
         ids = [*(reply.json["run_id"] for reply in refused), *(reply.chunks[0]["run_id"] for reply in cut)]
-        told = [(await api.get(f"/runs/{run_id}")).json["status"] for run_id in ids]
+        outcome = [(await api.get(f"/runs/{run_id}")).json["status"] for run_id in ids]
     assert {reply.status for reply in refused} == {404}
-    assert told == ["failed"] * 20
+    assert outcome == ["failed"] * 20
     assert "broke off" not in caplog.text
 
 
-async def test_the_stop_button_keeps_what_was_said(tmp_path: Path) -> None:
+async def test_the_stop_button_keeps_the_text(tmp_path: Path) -> None:
     async with http_api(hanging(says("Half", " a sentence"), chunks=3), tmp_path=tmp_path) as api:
         run = (await api.post("/runs", {"messages": [said("?")]})).json
         listening = asyncio.ensure_future(api.events(run["run_id"]))
@@ -116,7 +116,7 @@ async def test_the_stop_button_keeps_what_was_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/chat", "/v1/chat/completions", "/v1/chat/completions stream"])
-async def test_a_caller_is_told_that_somebody_stopped_the_answer(tmp_path: Path, path: str) -> None:
+async def test_a_caller_sees_that_somebody_stopped_the_answer(tmp_path: Path, path: str) -> None:
     body = {"messages": [said("?")], "stream": True} if path.endswith("stream") else {"messages": [said("?")]}
     async with http_api(hanging(says("Half", " a sentence"), chunks=3), tmp_path=tmp_path) as api:
         waiting = asyncio.ensure_future(api.post(path.split()[0], body))
@@ -130,16 +130,16 @@ async def test_a_caller_is_told_that_somebody_stopped_the_answer(tmp_path: Path,
     assert [choice["finish_reason"] for choice in last.get("choices", ())] == ["length"] * ("v1" in path)
 
 
-async def test_a_caller_is_told_that_the_answer_waits_for_a_person_or_met_a_limit(tmp_path: Path) -> None:
+async def test_a_caller_sees_that_the_answer_waits_for_a_person_or_met_a_limit(tmp_path: Path) -> None:
     steps = [wants("calculator", expression="1+1"), says("That far.")]
     script = (WRITES, WRITES, *steps, *steps)
     async with http_api(*script, tmp_path=tmp_path, tool_paths=[NOTES], http={"steps": 1}) as api:
-        told = [
+        outcome = [
             (await api.post(path, {"messages": [said(text)]})).json["status"]
             for text in ("note it", "go on")
             for path in ("/chat", "/v1/chat/completions")
         ]
-    assert told == ["suspended", "suspended", "limited", "limited"]
+    assert outcome == ["suspended", "suspended", "limited", "limited"]
 
 
 async def spoken(api: Api, run_id: str) -> None:
@@ -152,37 +152,37 @@ async def spoken(api: Api, run_id: str) -> None:
 
 async def asked(api: Api, **body: Any) -> dict[str, Any]:
     """A session in which the model wants to write, and the approval it needs."""
-    told = (await api.post("/chat", {"messages": [said("note it")], **body})).json
-    [approval] = (await api.get(f"/approvals?session_id={told['session_id']}")).json["approvals"]
-    return {**told, **approval}
+    outcome = (await api.post("/chat", {"messages": [said("note it")], **body})).json
+    [approval] = (await api.get(f"/approvals?session_id={outcome['session_id']}")).json["approvals"]
+    return {**outcome, **approval}
 
 
 WRITES = wants("write_note", text="milk", intent="To remember")
 
 
-async def test_an_approved_call_runs_once_and_the_run_goes_on(tmp_path: Path) -> None:
+async def test_an_approved_call_runs_once_and_the_run_continues(tmp_path: Path) -> None:
     async with http_api(WRITES, says("Done."), tmp_path=tmp_path, tool_paths=[NOTES]) as api:
-        told = await asked(api)
-        reply = await api.post(f"/approvals/{told['approval_id']}", {"decision": "approve"})
+        outcome = await asked(api)
+        reply = await api.post(f"/approvals/{outcome['approval_id']}", {"decision": "approve"})
         events = await api.events(reply.json["resumed"]["run_id"])
-        second = await api.post(f"/approvals/{told['approval_id']}", {"decision": "deny"})
+        second = await api.post(f"/approvals/{outcome['approval_id']}", {"decision": "deny"})
         sent = api.upstream.requests[1].messages
         trace = (await api.get(f"/traces/{reply.json['resumed']['trace_id']}")).json
-    assert told["trace"]["status"] == "suspended"
-    assert told["card"]["intent"] == "To remember"
-    assert told["arguments"] == {"text": "milk"}
-    assert "**May I do this?**" in told["response"]
+    assert outcome["trace"]["status"] == "suspended"
+    assert outcome["card"]["intent"] == "To remember"
+    assert outcome["arguments"] == {"text": "milk"}
+    assert "**May I do this?**" in outcome["response"]
     assert events[-1]["status"] == "finished"
     assert [message["content"] for message in sent if message["role"] == "tool"] == ["noted: milk"]
     assert second.status == 409
     assert [item["verdict"] for item in trace["decisions"]] == ["allowed"]
 
 
-async def test_a_denied_call_does_not_run_and_the_model_hears_why(tmp_path: Path) -> None:
+async def test_a_denied_call_does_not_run_and_the_model_receives_the_reason(tmp_path: Path) -> None:
     async with http_api(WRITES, says("Then not."), tmp_path=tmp_path, tool_paths=[NOTES]) as api:
-        told = await asked(api)
+        outcome = await asked(api)
         body = {"decision": "deny", "reason": "not today"}
-        reply = await api.post(f"/approvals/{told['approval_id']}", body)
+        reply = await api.post(f"/approvals/{outcome['approval_id']}", body)
         await api.events(reply.json["resumed"]["run_id"])
         sent = api.upstream.requests[1].messages
     [result] = [message["content"] for message in sent if message["role"] == "tool"]
@@ -192,13 +192,13 @@ async def test_a_denied_call_does_not_run_and_the_model_hears_why(tmp_path: Path
 
 async def test_changed_arguments_are_checked_and_are_what_runs(tmp_path: Path) -> None:
     async with http_api(WRITES, says("Done."), tmp_path=tmp_path, tool_paths=[NOTES]) as api:
-        told = await asked(api)
-        path = f"/approvals/{told['approval_id']}"
+        outcome = await asked(api)
+        path = f"/approvals/{outcome['approval_id']}"
         wrong = await api.post(path, {"decision": "approve", "arguments": {"text": 5}})
         reply = await api.post(path, {"decision": "approve", "arguments": {"text": "bread"}})
         await api.events(reply.json["resumed"]["run_id"])
         sent = api.upstream.requests[1].messages
-        kept = (await api.get(f"/session/{told['session_id']}/messages")).json["messages"]
+        kept = (await api.get(f"/session/{outcome['session_id']}/messages")).json["messages"]
     assert wrong.status == 400
     assert [message["content"] for message in sent if message["role"] == "tool"] == ["noted: bread"]
     [result] = [message["content"] for message in kept if message["role"] == "tool"]
@@ -211,11 +211,11 @@ async def test_always_holds_in_the_session_until_it_is_revoked(tmp_path: Path) -
     async with http_api(*script, tmp_path=tmp_path, tool_paths=[NOTES]) as api:
         session = {"session_id": (await asked(api))["session_id"]}
         await api.complete("approve", **session)  # its result is somebody else's text: grants from before end with it
-        told = await asked(api, **session)
-        reply = await api.post(f"/approvals/{told['approval_id']}", {"decision": "always"})
+        outcome = await asked(api, **session)
+        reply = await api.post(f"/approvals/{outcome['approval_id']}", {"decision": "always"})
         await api.events(reply.json["resumed"]["run_id"])
         free = (await api.complete("eggs too", **session)).json
-        [grant] = (await api.get(f"/grants?session_id={told['session_id']}")).json["grants"]
+        [grant] = (await api.get(f"/grants?session_id={outcome['session_id']}")).json["grants"]
         await api.call("DELETE", f"/grants/{grant['grant_id']}")
         bound = (await api.complete("and again", **session)).json
     assert free["trace"]["status"] == "finished"
@@ -225,10 +225,10 @@ async def test_always_holds_in_the_session_until_it_is_revoked(tmp_path: Path) -
 
 async def test_words_in_the_next_message_approve_and_another_question_gives_the_call_up(tmp_path: Path) -> None:
     async with http_api(WRITES, says("Done."), WRITES, says("Sure."), tmp_path=tmp_path, tool_paths=[NOTES]) as api:
-        told = await asked(api)
-        done = (await api.complete("approve", session_id=told["session_id"])).json
-        await api.complete("note it again", session_id=told["session_id"])
-        other = (await api.complete("What is new?", session_id=told["session_id"])).json
+        outcome = await asked(api)
+        done = (await api.complete("approve", session_id=outcome["session_id"])).json
+        await api.complete("note it again", session_id=outcome["session_id"])
+        other = (await api.complete("What is new?", session_id=outcome["session_id"])).json
         waiting = (await api.get("/approvals")).json
         results = [item for item in api.upstream.requests[3].messages if item["role"] == "tool"]
     assert done["choices"][0]["message"]["content"] == "Done."
@@ -249,7 +249,7 @@ async def slow() -> str:
 '''
 
 
-async def test_one_slow_tool_holds_none_of_fifty_sessions_up_and_none_hears_of_another(tmp_path: Path) -> None:
+async def test_one_slow_tool_delays_none_of_fifty_sessions_and_none_sees_another(tmp_path: Path) -> None:
     asked, free = asyncio.Event(), asyncio.Event()
 
     async def wait(_: web.Request) -> web.Response:
@@ -258,8 +258,8 @@ async def test_one_slow_tool_holds_none_of_fifty_sessions_up_and_none_hears_of_a
         return web.Response(text="at last")
 
     def answer(received: Received) -> Reply:
-        told = [message["content"] for message in received.messages[1:] if message["role"] != "assistant"]
-        return wants("slow") if told == ["session 0"] else says(" | ".join(told))
+        outcome = [message["content"] for message in received.messages[1:] if message["role"] != "assistant"]
+        return wants("slow") if outcome == ["session 0"] else says(" | ".join(outcome))
 
     site = web.Application()
     site.router.add_get("/", wait)
@@ -269,33 +269,33 @@ async def test_one_slow_tool_holds_none_of_fifty_sessions_up_and_none_hears_of_a
             first = asyncio.ensure_future(api.post("/chat", {"messages": [said("session 0")]}))
             await asyncio.wait_for(asked.wait(), 10)
             others = [api.post("/chat", {"messages": [said(f"session {number}")]}) for number in range(1, 50)]
-            told = [reply.json for reply in await asyncio.gather(*others)]
+            outcome = [reply.json for reply in await asyncio.gather(*others)]
             assert not first.done()
             free.set()
-            told = [(await first).json, *told]
-            kept = [(await api.get(f"/session/{item['session_id']}")).json["messages"] for item in told]
+            outcome = [(await first).json, *outcome]
+            kept = [(await api.get(f"/session/{item['session_id']}")).json["messages"] for item in outcome]
     answers = ["session 0 | at last", *(f"session {number}" for number in range(1, 50))]
-    assert [item["response"] for item in told] == answers
+    assert [item["response"] for item in outcome] == answers
     assert kept == [[said(f"session {n}"), said(text, "assistant")] for n, text in enumerate(answers)]
 
 
 async def test_a_suspended_run_without_a_session_is_given_one(tmp_path: Path) -> None:
     async with http_api(WRITES, says("Done."), tmp_path=tmp_path, tool_paths=[NOTES]) as api:
-        told = (await api.complete("note it")).json
-        done = (await api.complete("approve", session_id=told["session_id"])).json
-    assert "**May I do this?**" in told["choices"][0]["message"]["content"]
+        outcome = (await api.complete("note it")).json
+        done = (await api.complete("approve", session_id=outcome["session_id"])).json
+    assert "**May I do this?**" in outcome["choices"][0]["message"]["content"]
     assert done["choices"][0]["message"]["content"] == "Done."
 
 
 async def test_the_session_of_a_suspended_run_is_named_and_knows_the_run_and_its_trace(tmp_path: Path) -> None:
     async with http_api(WRITES, tmp_path=tmp_path, tool_paths=[NOTES]) as api:
-        told = (await api.complete("note it")).json
-        session = (await api.get(f"/session/{told['session_id']}")).json
-        runs = (await api.get(f"/runs?session_id={told['session_id']}")).json["runs"]
-        kept = (await api.get(f"/session/{told['session_id']}/messages")).json["messages"]
+        outcome = (await api.complete("note it")).json
+        session = (await api.get(f"/session/{outcome['session_id']}")).json
+        runs = (await api.get(f"/runs?session_id={outcome['session_id']}")).json["runs"]
+        kept = (await api.get(f"/session/{outcome['session_id']}/messages")).json["messages"]
     assert session["title"] == "note it"
-    assert session["traces"] == [told["trace_id"]]
-    assert [(run["run_id"], run["status"]) for run in runs] == [(told["run_id"], "suspended")]
+    assert session["traces"] == [outcome["trace_id"]]
+    assert [(run["run_id"], run["status"]) for run in runs] == [(outcome["run_id"], "suspended")]
     assert [message["role"] for message in kept] == ["user", "assistant"]
 
 

@@ -45,16 +45,16 @@ async def own_process(home: Path, upstream: Upstream) -> AsyncGenerator[tuple[Ap
         yield Api(f"http://127.0.0.1:{port}", upstream, session), process
 
 
-async def test_while_the_database_is_locked_sessions_can_be_read_and_nothing_is_begun(tmp_path: Path) -> None:
+async def test_while_the_database_is_locked_sessions_can_be_read_and_nothing_is_started(tmp_path: Path) -> None:
     async with http_api(then=says("Hello."), tmp_path=tmp_path) as api:
-        told = (await api.post("/chat", {"messages": [said("Hi")]})).json
+        before = (await api.post("/chat", {"messages": [said("Hi")]})).json
         with closing(sqlite3.connect(tmp_path / "agent" / "store.db", isolation_level=None)) as holder:
             holder.execute("BEGIN IMMEDIATE")
-            refused = await api.post("/chat", {"messages": [said("And?")], "session_id": told["session_id"]})
-            read = await api.get(f"/session/{told['session_id']}")
+            refused = await api.post("/chat", {"messages": [said("And?")], "session_id": before["session_id"]})
+            read = await api.get(f"/session/{before['session_id']}")
             holder.execute("ROLLBACK")
-        again = await api.post("/chat", {"messages": [said("And?")], "session_id": told["session_id"]})
-        messages = (await api.get(f"/session/{told['session_id']}")).json["messages"]
+        again = await api.post("/chat", {"messages": [said("And?")], "session_id": before["session_id"]})
+        messages = (await api.get(f"/session/{before['session_id']}")).json["messages"]
     assert told_to_come_again(refused)
     assert "busy" in refused.error["message"]
     assert (read.status, again.status) == (200, 200)
@@ -62,18 +62,18 @@ async def test_while_the_database_is_locked_sessions_can_be_read_and_nothing_is_
 
 
 @pytest.mark.system
-async def test_on_a_full_disk_nothing_is_begun_and_with_room_again_all_goes_on(tmp_path: Path) -> None:
+async def test_on_a_full_disk_nothing_is_started_and_with_room_again_all_continues(tmp_path: Path) -> None:
     async with (
         openai_upstream(then=says("Hello.")) as upstream,
         own_process(tmp_path / "home", upstream) as (api, agent),
     ):
-        told = (await api.post("/chat", {"messages": [said("Hi")]})).json
+        before = (await api.post("/chat", {"messages": [said("Hi")]})).json
         whole = resource.prlimit(agent.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, (0, whole[1]))
-        refused = await api.post("/chat", {"messages": [said("And?")], "session_id": told["session_id"]})
-        read = await api.get(f"/session/{told['session_id']}")
+        refused = await api.post("/chat", {"messages": [said("And?")], "session_id": before["session_id"]})
+        read = await api.get(f"/session/{before['session_id']}")
         resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, whole)
-        again = await api.post("/chat", {"messages": [said("And?")], "session_id": told["session_id"]})
+        again = await api.post("/chat", {"messages": [said("And?")], "session_id": before["session_id"]})
     assert told_to_come_again(refused)
     assert "full" in refused.error["message"]
     assert (read.status, again.status, again.json["response"]) == (200, 200, "Hello.")
@@ -85,7 +85,7 @@ async def test_a_database_that_goes_away_is_a_503_until_it_is_back(tmp_path: Pat
         postgres_server() as server,
         http_api(then=says("Hello."), tmp_path=tmp_path, store={"url": server.url}) as api,
     ):
-        told = (await api.post("/chat", {"messages": [said("Hi")]})).json
+        before = (await api.post("/chat", {"messages": [said("Hi")]})).json
         await server.stop()
         gone = [await api.get("/sessions"), await api.post("/chat", {"messages": [said("And?")]})]
         await server.start()
@@ -94,13 +94,13 @@ async def test_a_database_that_goes_away_is_a_503_until_it_is_back(tmp_path: Pat
             return (await api.get("/sessions")).status == 200
 
         await until(back)
-        again = await api.post("/chat", {"messages": [said("And?")], "session_id": told["session_id"]})
+        again = await api.post("/chat", {"messages": [said("And?")], "session_id": before["session_id"]})
     assert all(map(told_to_come_again, gone))
-    assert (again.status, again.json["session_id"]) == (200, told["session_id"])
+    assert (again.status, again.json["session_id"]) == (200, before["session_id"])
 
 
 @pytest.mark.system
-async def test_a_killed_agent_that_is_started_again_tells_what_was_said_and_goes_on(tmp_path: Path) -> None:
+async def test_a_killed_agent_that_is_started_again_has_the_conversation_and_continues(tmp_path: Path) -> None:
     script = (hanging(says("Half", " a sentence"), chunks=3), says("Here I am."))
     async with openai_upstream(*script) as upstream:
         async with own_process(tmp_path / "first", upstream) as (api, agent):

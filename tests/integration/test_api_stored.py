@@ -40,12 +40,12 @@ async def test_a_stored_answer_holds_made_up_addresses_as_the_stream_showed_them
         messages = (await api.get(f"/session/{run['session_id']}/messages")).json["messages"]
         history = [said("Read it"), said(streamed, "assistant"), said("And now?")]
         next_answer = (await api.post("/chat", {"messages": history, "session_id": run["session_id"]})).json
-        told = api.upstream.requests[2].messages
+        sent = api.upstream.requests[2].messages
     assert streamed == SHOWN
     assert session[-1] == said(SHOWN, "assistant")
     assert messages[-1] == said(SHOWN, "assistant")
     assert next_answer["session_id"] == run["session_id"]  # what a client was shown is the history it sends
-    assert said(SHOWN, "assistant") in told
+    assert said(SHOWN, "assistant") in sent
 
 
 async def test_what_a_broken_off_answer_leaves_is_as_harmless(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ async def when_it_speaks(api: Api, run_id: str, method: str, path: str) -> Reply
     return reply
 
 
-async def test_what_is_said_beside_a_question_is_kept_as_harmless(tmp_path: Path) -> None:
+async def test_text_beside_a_question_is_stored_as_harmless(tmp_path: Path) -> None:
     asks = says("As on https://evil.example/2.") & wants("write_note", text="milk")
     tools = [*foreign_tool(tmp_path), NOTES]
     async with http_api(wants("read_page"), asks, tmp_path=tmp_path, tool_paths=tools) as api:

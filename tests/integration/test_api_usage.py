@@ -1,4 +1,4 @@
-"""The tokens of an answer, also those that cost less or show nothing, are told on every way out."""
+"""The tokens of an answer, also those that cost less or show nothing, are reported on every way out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALCULATION = (wants("calculator", expression="25*47"), says("1175", usage=Usage
 DETAILS = {"prompt_tokens_details": {"cached_tokens": 64}, "completion_tokens_details": {"reasoning_tokens": 32}}
 
 
-async def test_cached_and_reasoning_tokens_are_told_by_completions_responses_events_and_traces(tmp_path: Path) -> None:
+async def test_cached_and_reasoning_tokens_are_in_completions_responses_events_and_traces(tmp_path: Path) -> None:
     async with http_api(*CALCULATION * 3, tmp_path=tmp_path) as api:
         whole = (await api.complete("?")).json
         *_, last = (await api.complete("?", stream=True, stream_options={"include_usage": True})).chunks
@@ -37,11 +37,11 @@ async def test_cached_and_reasoning_tokens_are_told_by_completions_responses_eve
 
 
 def counting(**usage: Any) -> Item:
-    """An answer whose usage is told in these words."""
+    """An answer with this usage."""
 
     def answer(received: Received) -> Answer:
-        told = {"prompt_tokens": 9, "completion_tokens": 1, **usage}
-        last = chunk(received, {}, "stop") | {"usage": told}
+        counted = {"prompt_tokens": 9, "completion_tokens": 1, **usage}
+        last = chunk(received, {}, "stop") | {"usage": counted}
         return Answer(tuple(framed_parts([chunk(received, {"content": "ok"}), last], Framing())))
 
     return answer
@@ -54,12 +54,12 @@ def counting(**usage: Any) -> Item:
         {"prompt_tokens_details": [], "completion_tokens_details": {"reasoning_tokens": "many"}},
     ],
 )  # fmt: skip
-async def test_a_model_that_tells_no_such_tokens_has_none(usage: dict[str, Any], tmp_path: Path) -> None:
+async def test_a_model_that_reports_no_such_tokens_has_none(usage: dict[str, Any], tmp_path: Path) -> None:
     async with http_api(counting(**usage), tmp_path=tmp_path) as api:
-        told = (await api.complete("?")).json["usage"]
-    assert told["total_tokens"] == 10
-    assert told["prompt_tokens_details"] == {"cached_tokens": 0}
-    assert told["completion_tokens_details"] == {"reasoning_tokens": 0}
+        counted = (await api.complete("?")).json["usage"]
+    assert counted["total_tokens"] == 10
+    assert counted["prompt_tokens_details"] == {"cached_tokens": 0}
+    assert counted["completion_tokens_details"] == {"reasoning_tokens": 0}
 
 
 def test_what_a_deployment_took_itself_is_what_the_models_behind_it_did_not() -> None:

@@ -37,7 +37,7 @@ def test_headings_lists_tables_and_code_are_rendered() -> None:
     assert '<a href="https://a.example/x" rel="noopener noreferrer nofollow">' in html
 
 
-def test_every_block_says_where_it_begins() -> None:
+def test_every_block_has_the_line_where_it_begins() -> None:
     assert [block.line for block in blocks_of("one\n\ntwo\nlines\n\n\n- three")] == [0, 2, 6]
     assert blocks_of("") == []
 

@@ -30,7 +30,7 @@ async def searched(arguments: str) -> Message:
     return result
 
 
-async def test_web_search_asks_the_servers_tool() -> None:
+async def test_web_search_calls_the_servers_tool() -> None:
     answer = await searched('{"query": "otters"}')
     assert (answer.text(), answer.name, answer.tool_call_id) == ("5 results for otters", "web_search", "call_1")
     assert (await searched('{"query": "otters", "num_results": 2}')).text() == "2 results for otters"

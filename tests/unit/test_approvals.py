@@ -98,7 +98,7 @@ async def test_an_approved_call_runs_in_the_next_turn_which_goes_on_exactly_ther
     assert answer.form_schema is None
 
 
-async def test_a_denied_call_does_not_run_and_the_model_hears_why() -> None:
+async def test_a_denied_call_does_not_run_and_the_model_receives_the_reason() -> None:
     async with scene(wants("write", text="a"), says("Then not."), says("Hello.")) as s:
         await s.chat.say("Note a")
         answer = await s.chat.say("deny because it is the wrong file")
