@@ -7,14 +7,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import task
 from task.commands.addresses import base_url, usable_port
-from task.commands.supervisor import Program
 from task.errors import SettingsError
 from task.settings import PREFIX, InterpreterSettings, Settings, process_environment
 from task.settings.installation import installation_secret
+
+if TYPE_CHECKING:
+    from task.commands.supervisor import Program
 
 SEARCH = (sys.executable, "-m", "mcp_servers.duckduckgo")
 INTERPRETER = (sys.executable, "-m", "mcp_servers.python_interpreter")
@@ -44,6 +46,8 @@ class Companion:
         return base_url(HOST, self.port)
 
     def program(self, environment: Mapping[str, str]) -> Program:
+        from task.commands.supervisor import Program  # a server that is started alone does not need it
+
         given = {name: environment[name] for name in self.inherited or environment if name in environment}
         return Program(self.name, (*self.command, "--port", str(self.port)), given, f"{self.url}/health", optional=True)
 
