@@ -122,7 +122,7 @@ def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None
     if chosen.rule == "local":
         return embedded_model(settings)
     if chosen.rule == "demo":
-        return ScriptedDemo(Path(str(files("task.llm") / "demo.yaml")), chosen.name)
+        return ScriptedDemo(Path(str(files("task.local_core") / "demo.yaml")), chosen.name)
     if chosen.base_url is None:
         return None
     return UpstreamModel(chosen.base_url, chosen.name, chosen.api_key or None)

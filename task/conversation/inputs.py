@@ -27,6 +27,7 @@ class Incoming:
         return self.content if isinstance(self.content, str) else Message(self.role, self.content).text()
 
 
+ATTACHED = "Attached files:"  # the heading of the list of attachments in a message
 _NO_TURN = TurnState()  # shared: most messages of a long conversation have no state
 
 Turns = Mapping[int, TurnState]
@@ -112,7 +113,7 @@ def user_message(incoming: Incoming) -> Message:
 def attachment_note(attachments: Sequence[Attachment]) -> str:
     """The attachments as lines that the model can use in calls: `- title (type): url`; empty without attachments."""
     lines = [_line(attachment) for attachment in attachments]
-    return "\n".join(["Attached files:", *lines]) if lines else ""
+    return "\n".join([ATTACHED, *lines]) if lines else ""
 
 
 def _line(attachment: Attachment) -> str:

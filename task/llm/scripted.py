@@ -14,6 +14,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from task.conversation.inputs import ATTACHED
 from task.conversation.messages import Message, Role
 from task.errors import ProviderError, SettingsError
 from task.llm.accumulator import new_call_id
@@ -21,7 +22,6 @@ from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta
 
 _WORD = re.compile(r"\S+\s*|\s+")
 _ATTACHED = re.compile(r"^- (?P<title>.*) \((?P<type>[^()]*)\): (?P<url>\S+)$")
-_BLOCK = "Attached files:"
 _RESULT_LIMIT = 2000  # characters of tool results that a template shows
 
 
@@ -267,7 +267,7 @@ def _applied(
 
 
 def _attachments(message: Message | None) -> list[dict[str, str]]:
-    _, found, block = message.text().rpartition(f"{_BLOCK}\n") if message else ("", "", "")
+    _, found, block = message.text().rpartition(f"{ATTACHED}\n") if message else ("", "", "")
     lines = [_ATTACHED.match(line) for line in block.strip().splitlines()] if found else []
     return [line.groupdict() for line in lines if line is not None]
 

@@ -21,7 +21,7 @@ from tests.support.core import API_KEY, local_core
 from tests.support.http_api import http_api
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "http-api.md"
-DEMO = Path(str(files("task.llm") / "demo.yaml"))
+DEMO = Path(str(files("task.local_core") / "demo.yaml"))
 JSON = ("-H", "Content-Type: application/json")
 
 

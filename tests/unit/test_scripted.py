@@ -18,7 +18,7 @@ from task.llm.scripted import Reply, ScriptedModel, fails, says, wants
 from tests.support.clock import FakeClock
 
 ASK = [user("25*47?")]
-DEMO = Path(str(files("task.llm") / "demo.yaml"))
+DEMO = Path(str(files("task.local_core") / "demo.yaml"))
 
 
 def offered(*names: str) -> list[ToolSchema]:
