@@ -7,12 +7,13 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, web
 from yarl import URL
 
-from tests.support.core import RunningCore, served
+from tests.support.core import RunningCore, local_core, served
 from tests.support.core_files import Answer
 
 if TYPE_CHECKING:
@@ -125,6 +126,19 @@ async def calling(core: RunningCore, key: str | None = "key-one") -> AsyncGenera
     headers = {"Api-Key": key} if key else {}
     async with ClientSession(core.url, headers=headers, timeout=ClientTimeout(total=10)) as session:
         yield session
+
+
+@asynccontextmanager
+async def application(
+    answer: Handler, tmp_path: Path, **switches: Any
+) -> AsyncGenerator[tuple[Peer, RunningCore, ClientSession]]:
+    """The application `app` behind a Core, that Core, and a caller of it; `switches` as of `local_core`."""
+    async with (
+        peer(answer) as app,
+        local_core(config({"app": app.url}), tmp_path, **switches) as core,
+        calling(core) as session,
+    ):
+        yield app, core, session
 
 
 def dialling(core: RunningCore, key: str = "key-one") -> AsyncDial:

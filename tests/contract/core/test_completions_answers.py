@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientPayloadError, web
 
 from tests.support.core import local_core
-from tests.support.core_peers import DONE, answers, ask, calling, chunk, completion, config, peer, streams
+from tests.support.core_peers import DONE, answers, application, ask, calling, chunk, completion, config, peer, streams
 
 HEARTBEAT = b": heartbeat\n\n"
 
@@ -20,9 +20,7 @@ pytestmark = pytest.mark.local_core
 async def test_13_5_ten_chunks_arrive_spread_over_time(tmp_path: Path) -> None:
     parts = [chunk({"content": str(number)}) for number in range(10)]
     async with (
-        peer(streams(*parts, DONE, seconds=0.03)) as app,
-        local_core(config({"app": app.url}), tmp_path) as core,
-        calling(core) as session,
+        application(streams(*parts, DONE, seconds=0.03), tmp_path) as (_, _, session),
         completion(session) as answer,
     ):
         times: list[float] = []
@@ -48,9 +46,7 @@ async def test_13_5_the_headers_come_before_the_first_chunk(tmp_path: Path) -> N
         return response
 
     async with (
-        peer(waits) as app,
-        local_core(config({"app": app.url}), tmp_path) as core,
-        calling(core) as session,
+        application(waits, tmp_path) as (_, _, session),
         completion(session) as answer,
     ):
         first.set()
@@ -58,22 +54,14 @@ async def test_13_5_the_headers_come_before_the_first_chunk(tmp_path: Path) -> N
 
 
 async def test_13_5_heartbeats_pass_and_done_comes_last(tmp_path: Path) -> None:
-    async with (
-        peer(streams(HEARTBEAT, chunk({"content": "a"}), HEARTBEAT, DONE)) as app,
-        local_core(config({"app": app.url}), tmp_path) as core,
-        calling(core) as session,
-    ):
+    async with application(streams(HEARTBEAT, chunk({"content": "a"}), HEARTBEAT, DONE), tmp_path) as (_, _, session):
         body = (await ask(session)).body
     assert body.count(HEARTBEAT) == 2
     assert body.endswith(DONE)
 
 
 async def test_13_6_a_client_that_disconnects_cancels_the_application(tmp_path: Path) -> None:
-    async with (
-        peer(streams(*[chunk({"content": "a"})] * 1000, seconds=0.05)) as app,
-        local_core(config({"app": app.url}), tmp_path) as core,
-        calling(core) as session,
-    ):
+    async with application(streams(*[chunk({"content": "a"})] * 1000, seconds=0.05), tmp_path) as (app, core, session):
         async with completion(session) as answer:
             await answer.content.readany()
             answer.close()
@@ -196,9 +184,7 @@ async def test_13_21_an_idle_application_is_disconnected_after_300_seconds(tmp_p
         return response
 
     async with (
-        peer(idles) as app,
-        local_core(config({"app": app.url}), tmp_path) as core,
-        calling(core) as session,
+        application(idles, tmp_path) as (app, core, session),
         calling(core) as hooks,
     ):
         asking = asyncio.create_task(ask(session))

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.core import local_core
-from tests.support.core_peers import answers, ask, calling, completion, config, peer
+from tests.support.core_peers import answers, application, ask, calling, completion, config, peer
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -202,9 +202,7 @@ async def test_an_application_may_refuse_other_applications(tmp_path: Path) -> N
 async def test_a_large_response_passes_completely(tmp_path: Path) -> None:
     body = {"choices": [], "text": "x" * 3_000_000}
     async with (
-        peer(answers(200, body, X_Own="kept", Connection="close")) as app,
-        local_core(config({"app": app.url}), tmp_path) as core,
-        calling(core) as session,
+        application(answers(200, body, X_Own="kept", Connection="close"), tmp_path) as (_, _, session),
         completion(session) as answer,
     ):
         assert await answer.json() == body

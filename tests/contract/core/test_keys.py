@@ -12,7 +12,7 @@ from aiohttp import ClientSession, web
 
 from tests.support.core import RunningCore, local_core
 from tests.support.core_files import CoreFiles
-from tests.support.core_peers import Handler, answers, ask, calling, config, peer
+from tests.support.core_peers import Handler, answers, application, ask, calling, config, peer
 
 GRANT = "/v1/ops/resource/per-request-permissions"
 
@@ -47,11 +47,7 @@ async def test_13_7_a_key_works_until_the_response_ends(tmp_path: Path) -> None:
         during.append(await status_of(core, request.headers["Api-Key"]))
         return web.json_response({})
 
-    async with (
-        peer(uses_its_key) as app,
-        local_core(config({"app": app.url}), tmp_path) as core,
-        calling(core) as session,
-    ):
+    async with application(uses_its_key, tmp_path) as (app, core, session):
         await ask(session)
         assert during == [200]
         assert await status_of(core, app.last.key) == 401
@@ -78,11 +74,7 @@ async def test_13_7_a_key_expires_within_a_stream(tmp_path: Path, core025: bool,
 
 
 async def test_keys_are_32_characters_and_new_for_every_call(tmp_path: Path) -> None:
-    async with (
-        peer(answers()) as app,
-        local_core(config({"app": app.url}), tmp_path) as core,
-        calling(core) as session,
-    ):
+    async with application(answers(), tmp_path) as (app, _, session):
         for _ in range(5):
             await ask(session)
     keys = {seen.key for seen in app.requests}
@@ -211,9 +203,7 @@ async def test_granting_needs_a_per_request_key_a_receiver_a_list_and_the_right_
         return web.json_response(statuses)
 
     async with (
-        peer(tries) as app,
-        local_core(config({"app": app.url}), tmp_path) as core,
-        calling(core) as session,
+        application(tries, tmp_path) as (_, core, session),
         CoreFiles.of(core.url, "key-one") as files,
     ):
         bucket = files.bucket

@@ -13,7 +13,7 @@ from aiohttp import ClientSession, web
 
 from tests.support.core import RunningCore, local_core
 from tests.support.core_files import Answer, CoreFiles
-from tests.support.core_peers import DONE, Handler, answers, ask, calling, chunk, config, peer, streams
+from tests.support.core_peers import DONE, Handler, answers, application, ask, calling, chunk, config, peer, streams
 
 FOLDER = "application/vnd.dial.metadata+json"
 
@@ -34,9 +34,7 @@ async def asking(
 ) -> AsyncGenerator[tuple[ClientSession, CoreFiles, CoreFiles]]:
     """A caller of an application, the caller's files, and the files of another caller."""
     async with (
-        peer(answer) as app,
-        local_core(config({"app": app.url}), tmp_path, **switches) as core,
-        calling(core) as session,
+        application(answer, tmp_path, **switches) as (_, core, session),
         CoreFiles.of(core.url, "key-one") as mine,
         CoreFiles.of(core.url, "key-two") as theirs,
     ):
@@ -100,9 +98,7 @@ async def test_13_9_a_folder_gives_access_to_its_contents_only(tmp_path: Path) -
             return web.json_response([(await files.get(f"files/{mine.bucket}/{name}")).status for name in names])
 
     async with (
-        peer(reads_all) as app,
-        local_core(config({"app": app.url}), tmp_path) as core,
-        calling(core) as session,
+        application(reads_all, tmp_path) as (_, core, session),
         CoreFiles.of(core.url, "key-one") as mine,
     ):
         running.append(core)
