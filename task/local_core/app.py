@@ -17,7 +17,7 @@ from task.local_core.chat_calls import chat_routes
 from task.local_core.completions import completion_routes
 from task.local_core.config import CoreConfig
 from task.local_core.config_source import KEY_VARIABLE, ConfigSource, expanded, with_installation_key
-from task.local_core.core import CORE, Core, CoreSettings, ServedModel
+from task.local_core.core import CORE, Core, CoreSettings
 from task.local_core.files import file_routes
 from task.local_core.forwarding import feature_routes
 from task.local_core.guard import add_cors, guard, is_loopback
@@ -28,7 +28,7 @@ from task.local_core.painters import painter_of
 from task.local_core.permissions import permission_routes
 from task.local_core.relay import IDLE_SECONDS
 from task.local_core.responses import PlainResponse, json_response
-from task.local_core.served import ChatModelServer, EmbeddedModelServer
+from task.local_core.served import ChatModelServer, embedded_lifespan
 from task.local_core.testing_hooks import hook_routes
 from task.local_core.toolsets import toolset_routes
 from task.local_model.model import EmbeddedModel
@@ -58,7 +58,8 @@ def create_app(settings: CoreSettings) -> web.Application:
     app[CORE] = core
     app.on_response_prepare.append(add_cors)
     app.cleanup_ctx.append(lifespan)
-    core.models = _served_models(settings, core, app)
+    if settings.model is not None:
+        _serve_model(settings.model, settings.image_model, app)
     app.add_routes(_own_routes())
     app.add_routes(completion_routes())
     app.add_routes(file_routes(core025=core.core025))
@@ -137,24 +138,18 @@ def _buckets(settings: CoreSettings, config: CoreConfig) -> BucketIds:
     return buckets
 
 
-def _served_models(settings: CoreSettings, core: Core, app: web.Application) -> list[ServedModel]:
-    choice, image = settings.model, settings.image_model
-    if choice is None:
-        return []
-    chat = _chat_model(choice, core, app)
-    return [chat, ImageServer(image, painter_of(choice, image), core.store, core.buckets)] if image else [chat]
-
-
-def _chat_model(choice: ModelChoice, core: Core, app: web.Application) -> ServedModel:
+def _serve_model(choice: ModelChoice, image: str | None, app: web.Application) -> None:
+    core = app[CORE]
+    if image:
+        core.models.append(ImageServer(image, painter_of(choice, image), core.store, core.buckets))
     if isinstance(choice, UpstreamModel):
-        return UpstreamServer(choice, core.relay, core.store)
-    if isinstance(choice, EmbeddedModel):
-        server = EmbeddedModelServer(choice)
-        app.cleanup_ctx.append(server.lifespan)
-        return server
-    from task.llm.scripted import ScriptedModel
+        core.models.append(UpstreamServer(choice, core.relay, core.store))
+    elif isinstance(choice, EmbeddedModel):
+        app.cleanup_ctx.append(embedded_lifespan(choice))
+    else:
+        from task.llm.scripted import ScriptedModel
 
-    return ChatModelServer(choice.name, ScriptedModel.from_file(choice.path))
+        core.models.append(ChatModelServer(choice.name, ScriptedModel.from_file(choice.path)))
 
 
 def _check_address(settings: CoreSettings) -> None:

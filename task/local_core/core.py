@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -82,7 +82,7 @@ class Core:
         self.keys = Keys(self.clock, None if settings.core025 else settings.key_seconds)
         self.relay = Relay(self.clock)
         self.store = Store(settings.data_folder / "files")
-        self.models: Sequence[ServedModel] = ()
+        self.models: list[ServedModel] = []
         self.blocked: dict[str, float] = {}
         self.throttled: dict[str, int] = {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +28,7 @@ from task.llm.base import (
     ToolCallDelta,
     Usage,
 )
+from task.local_core.core import CORE
 from task.local_core.relay import ResponseHooks
 from task.local_core.responses import Refusal, json_response
 from task.local_model.model import EmbeddedModel
@@ -133,29 +134,17 @@ class ChatModelServer:
         return block_response(request, document, hooks)
 
 
-class EmbeddedModelServer:
-    """Answers completions from the embedded model, whose process lives as long as the application."""
+def embedded_lifespan(model: EmbeddedModel) -> Callable[[web.Application], AsyncIterator[None]]:
+    """Serves the embedded model, whose process lives as long as the application."""
 
-    def __init__(self, model: EmbeddedModel) -> None:
-        self._model = model
-        self._server: ChatModelServer | None = None
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    async def lifespan(self, _: web.Application) -> AsyncIterator[None]:
-        async with running(self._model, logger.warning) as (chat, process):
-            self._server = ChatModelServer(self.name, chat)
-            warming = asyncio.create_task(keep_warm(self._model, chat, process))
+    async def lifespan(app: web.Application) -> AsyncIterator[None]:
+        async with running(model, logger.warning) as (chat, process):
+            app[CORE].models.append(ChatModelServer(model.name, chat))
+            warming = asyncio.create_task(keep_warm(model, chat, process))
             yield
             warming.cancel()
 
-    async def respond(
-        self, request: web.Request, document: Mapping[str, Any], hooks: ResponseHooks
-    ) -> web.StreamResponse:
-        assert self._server is not None
-        return await self._server.respond(request, document, hooks)
+    return lifespan
 
 
 def _envelope(model: str, kind: str) -> dict[str, Any]:

@@ -105,10 +105,9 @@ class Store:
         PermissionError: by every method, when the folder of a bucket turns out to be a symbolic link.
     """
 
-    def __init__(self, root: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = root.resolve()
         self._uploads = self._root / "uploads"
-        self._clock = clock
         # A thread lock, not an asyncio one: a cancelled request must not let the next writer in before its own
         # thread is done. What is done under it is a few renames, never a copy of content.
         self._changing = threading.Lock()
@@ -146,7 +145,7 @@ class Store:
         with self._changing:
             current = self._load(url)
             check(current)
-            now = int(self._clock() * 1000)
+            now = int(time.time() * 1000)
             created = current.created_at if current else now
             path = self._new_content(url)
             kept = StoredFile(url, content_type, upload.etag, upload.size, created, now, author, path)
@@ -163,7 +162,7 @@ class Store:
             check(current)
             path = self._new_content(destination)
             _link(original.path, path)
-            now = int(self._clock() * 1000)
+            now = int(time.time() * 1000)
             self._commit(replace(original, url=destination, updated_at=now, path=path), current)
             if move:
                 self._remove(original)
