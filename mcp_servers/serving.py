@@ -1,4 +1,4 @@
-"""What the companion servers share: a bearer token, a check of the host, and one way of being run."""
+"""What the companion servers share: a bearer token, checks of host and origin, and the way they are served."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken
-    from mcp.server.mcpserver import MCPServer
     from mcp.server.transport_security import TransportSecuritySettings
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
 
 TOKEN_VARIABLE = "AGENT_MCP_TOKEN"  # noqa: S105 - a variable's name
-SHUTDOWN_SECONDS = 5
+CLIENT = "agent"
+SCOPE = "tools"
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
 
 
 class OneToken:
-    """Accepts exactly one bearer token."""
+    """Accepts exactly one bearer token. Source: the SDK's `TokenVerifier`."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
@@ -28,11 +31,11 @@ class OneToken:
 
         if not hmac.compare_digest(token.encode(), self._token):
             return None
-        return AccessToken(token=token, client_id="agent", scopes=["tools"], expires_at=None)
+        return AccessToken(token=token, client_id=CLIENT, scopes=[SCOPE], expires_at=None)
 
 
 def authentication(token: str | None, url: str) -> dict[str, Any]:
-    """The arguments that make an `MCPServer` ask for that token; none without a token."""
+    """The arguments with which an `MCPServer` requires the token; none without a token."""
     if not token:
         return {}
     from mcp.server.auth.settings import AuthSettings
@@ -40,27 +43,47 @@ def authentication(token: str | None, url: str) -> dict[str, Any]:
 
     address = AnyHttpUrl(url)
     settings = AuthSettings(
-        issuer_url=address, resource_server_url=address, required_scopes=["tools"], validate_token_resource=False
+        issuer_url=address, resource_server_url=address, required_scopes=[SCOPE], validate_token_resource=False
     )
     return {"token_verifier": OneToken(token), "auth": settings}
 
 
-def security(allowed_hosts: Sequence[str] = ()) -> TransportSecuritySettings:
-    """Lets requests in that name this machine or one of the hosts; without a list the library checks nothing.
-
-    A browser's request comes in from pages of this machine only.
-    """
+def security(names: Sequence[str] = ()) -> TransportSecuritySettings:
+    """Accepts requests to this machine's or these host names, and from web pages of this machine only."""
     from mcp.server.transport_security import TransportSecuritySettings
 
-    names = [*_LOCAL, *allowed_hosts]
+    # An empty list, or the name of all addresses, would switch the SDK's check off.
+    hosts = dict.fromkeys((*_LOCAL, *(name for name in names if name not in ("0.0.0.0", "::"))))  # noqa: S104
     return TransportSecuritySettings(
-        allowed_hosts=[spelled for name in names for spelled in (name, f"{name}:*")],
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=[form for name in hosts for form in (name, f"{name}:*")],
         allowed_origins=[f"http://{name}:*" for name in _LOCAL],
     )
 
 
+class RouteGuard:
+    """The checks of MCP requests, for additional routes that the SDK leaves unguarded."""
+
+    def __init__(self, token: str, security: TransportSecuritySettings) -> None:
+        from mcp.server.transport_security import TransportSecurityMiddleware
+
+        self._token = OneToken(token)
+        self._security = TransportSecurityMiddleware(security)
+
+    async def refusal(self, request: Request) -> Response | None:
+        """The answer to a request that is not allowed, otherwise None."""
+        from starlette.responses import Response
+
+        if refused := await self._security.validate_request(request):
+            return refused
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and await self._token.verify_token(token.strip()):
+            return None
+        return Response("Unauthorized", 401, {"WWW-Authenticate": "Bearer"})
+
+
 def refusal(host: str, token: str | None) -> str | None:
-    """Why a server must not listen there, or None: what others can reach has to ask for a token."""
+    """Why a server must not listen there: other machines can reach it and it has no token. Otherwise None."""
     if token or host == "localhost":
         return None
     try:
@@ -70,13 +93,12 @@ def refusal(host: str, token: str | None) -> str | None:
     return None if loopback else f"{host} can be reached by others: set {TOKEN_VARIABLE}, or listen on 127.0.0.1."
 
 
-def run(server: MCPServer[Any], host: str, port: int, allowed_hosts: Sequence[str], log_level: str) -> None:
-    """Serve `/mcp` until a signal comes; calls under way get some seconds to end."""
+def run(app: Starlette, host: str, port: int, *, log_level: str = "warning", shutdown_seconds: int = 5) -> None:
+    """Serve until a signal arrives; running calls have `shutdown_seconds` to finish."""
     import uvicorn
 
-    app = server.streamable_http_app(transport_security=security(allowed_hosts), host=host)
     uvicorn.run(
         app, host=host, port=port, log_level=log_level.lower(), access_log=False,
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        http="h11",  # httptools hands on white space around header values, which the protocol says to ignore
+        timeout_graceful_shutdown=shutdown_seconds,
+        http="h11",  # httptools keeps white space around header values, which the protocol says to ignore
     )  # fmt: skip

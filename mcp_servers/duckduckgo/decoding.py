@@ -10,14 +10,14 @@ ACCEPTED = "gzip, deflate"
 
 
 class Unreadable(Exception):
-    """A body that cannot be decoded; the text says why."""
+    """A body that cannot be decoded."""
 
 
 async def bounded(chunks: AsyncIterator[bytes], encoding: str, limit: int) -> tuple[bytes, bool]:
     """The decoded body, at most `limit` bytes of it, and whether it was cut there.
 
     Raises:
-        Unreadable: it is encoded in a way nobody asked for, or damaged.
+        Unreadable: its encoding was not requested, or it is damaged.
     """
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):

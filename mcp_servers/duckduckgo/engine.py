@@ -1,4 +1,4 @@
-"""Ask DuckDuckGo's HTML page, and tell an empty answer from a refused one."""
+"""Query DuckDuckGo's HTML page, and distinguish an empty answer from a refusal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Unreachable(Exception):
 
 
 class Drifted(Exception):
-    """There is a page, but no results where they used to stand."""
+    """There is a page, but no results in their usual place."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ _READABLE = ("text/", "application/json", "application/xml", "application/xhtml+
 
 
 class FetchFailed(Exception):
-    """A page that could not be had; the text tells the model why and what to do next."""
+    """A page that could not be fetched; the text is an explanation and advice for the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class PageFetcher:
         """The page's text, kept for ten minutes so that its later pieces cost nothing.
 
         Raises:
-            FetchFailed: it may not or could not be fetched, or holds no text.
+            FetchFailed: it must not or could not be fetched, or contains no text.
         """
         address = url.strip().partition("#")[0]
         if len(address) > LONGEST_URL:

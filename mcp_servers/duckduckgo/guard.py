@@ -26,7 +26,7 @@ _FORBIDDEN = [
 
 
 class Forbidden(Exception):
-    """A request that must not be sent; the text says why, in words for the model."""
+    """A request that must not be sent; the text explains why to the model."""
 
 
 async def resolve(host: str, port: int) -> list[str]:

@@ -70,7 +70,7 @@ class Kept(Generic[T]):
         self._under_way: dict[Hashable, asyncio.Task[T]] = {}
 
     async def get(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
-        """The kept result, or what `make` gives; failures are told to all who wait and are not kept."""
+        """The cached result, or that of `make`; failures are raised for all waiting callers and not cached."""
         if key in self._done:
             return self._done[key]
         task = self._under_way.get(key)

@@ -23,7 +23,7 @@ Ask = Callable[[str], list[Hit]]  # blocks
 
 
 class SearchFailed(Exception):
-    """A search that gave nothing; the text tells the model what to do next."""
+    """A search that failed; the text is advice for the model."""
 
 
 @dataclass(frozen=True, slots=True)

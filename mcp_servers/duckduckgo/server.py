@@ -48,7 +48,7 @@ class Options:
 
 
 def build(search: WebSearch, pages: PageFetcher, token: str | None = None, url: str = "") -> MCPServer[Any]:
-    """The server with its two tools; `token` is asked for on `/mcp`, `/health` is open."""
+    """The server with its two tools; `/mcp` requires the `token`, `/health` is open."""
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[Any]) -> AsyncGenerator[None]:
@@ -121,17 +121,17 @@ def _result(text: str, data: dict[str, Any]) -> CallToolResult:
 
 
 def options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
-    """The command's options; the environment names what the command line does not."""
+    """The command's options, with defaults from the environment."""
     parser = argparse.ArgumentParser(prog="dial-agent duckduckgo", description=__doc__)
     parser.add_argument("--host", default=environment.get("DDG_HOST", "127.0.0.1"), help="address to listen on")
     parser.add_argument("--port", type=int, default=int(environment.get("DDG_PORT", PORT)), help="port to listen on")
     parser.add_argument(
         "--allowed-hosts",
         default=environment.get("DDG_ALLOWED_HOSTS", ""),
-        help="further names by which the server may be called, with commas between them",
+        help="additional host names to accept, separated by commas",
     )
     parser.add_argument(
-        "--search-url", default=environment.get("DDG_SEARCH_URL", engine.SEARCH_URL), help="page that is asked"
+        "--search-url", default=environment.get("DDG_SEARCH_URL", engine.SEARCH_URL), help="address of the search page"
     )
     parser.add_argument("--region", default=environment.get("DDG_REGION", "us-en"), help="region of the results")
     parser.add_argument("--searches-per-minute", type=int, default=30)
@@ -147,16 +147,18 @@ def options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options
 
 
 def main() -> None:
-    """Serve until a signal comes; exit code 2 with one line where the options cannot be served."""
+    """Serve until a signal arrives; exit code 2 with one line if that is not possible."""
     chosen = options(sys.argv[1:], os.environ)
     if reason := serving.refusal(chosen.host, chosen.token):
         print(reason, file=sys.stderr)
         sys.exit(2)
     logging.basicConfig(level=chosen.log_level.upper(), format="%(levelname)s %(name)s %(message)s")
     for noisy in ("httpx2", "httpcore2", "primp", "trafilatura", "ddgs", "mcp"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)  # they would log addresses and queries
+        logging.getLogger(noisy).setLevel(logging.WARNING)  # they log addresses and queries
     ask = partial(engine.ask, url=chosen.search_url, region=chosen.region)
     search = WebSearch(ask, per_minute=chosen.searches_per_minute, pause_seconds=chosen.pause_seconds)
     pages = PageFetcher(per_minute=chosen.fetches_per_minute)
     server = build(search, pages, chosen.token, f"http://localhost:{chosen.port}")
-    serving.run(server, chosen.host, chosen.port, chosen.allowed_hosts, chosen.log_level)
+    security = serving.security(chosen.allowed_hosts)
+    app = server.streamable_http_app(transport_security=security, host=chosen.host)
+    serving.run(app, chosen.host, chosen.port, log_level=chosen.log_level)

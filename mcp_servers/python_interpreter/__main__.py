@@ -9,28 +9,29 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from mcp_servers import serving
 from mcp_servers.python_interpreter.config import MIB, Config, Limits
+from mcp_servers.serving import TOKEN_VARIABLE
 
 REFUSED_EXIT = 2
-TOKEN_VARIABLE = "AGENT_MCP_TOKEN"  # noqa: S105 - its name
 
 
 class Refusal(Exception):
-    """Why the server cannot start, with the mend; one line."""
+    """Why the server cannot start and what to do about it, in one line."""
 
 
 def parse(arguments: list[str], environ: dict[str, str]) -> Config:
-    """The configuration that options and environment describe.
+    """The configuration from options and environment.
 
     Raises:
-        Refusal: something is missing or does not fit.
+        Refusal: something is missing or invalid.
     """
     given = _parser().parse_args(arguments)
     token = environ.get(TOKEN_VARIABLE, "").strip()
     if len(token) < 16:
-        raise Refusal(f"{TOKEN_VARIABLE}: set the token that callers must show, at least 16 characters.")
+        raise Refusal(f"{TOKEN_VARIABLE}: set the token that callers must send, at least 16 characters.")
     if not given.python.is_file():
-        raise Refusal(f"--python: {given.python} does not exist; `make run` makes the kernels' environment.")
+        raise Refusal(f"--python: {given.python} does not exist; `make run` creates the kernels' environment.")
     limits = replace(
         Limits(),
         seconds=given.seconds,
@@ -52,24 +53,24 @@ def _parser() -> argparse.ArgumentParser:
     add, usual = parser.add_argument, Limits()
     add("--host", default="127.0.0.1", help="address to listen on")
     add("--port", type=int, default=8050)
-    add("--allowed-host", action="append", default=[], metavar="NAME", help="further name callers may use; repeatable")
-    add("--data", type=Path, required=True, metavar="FOLDER", help="what must outlive a restart")
+    add("--allowed-host", action="append", default=[], metavar="NAME", help="further accepted host name; repeatable")
+    add("--data", type=Path, required=True, metavar="FOLDER", help="state that is kept across restarts")
     add("--work", type=Path, metavar="FOLDER", help="the kernels' files (default: the temporary folder)")
     add("--python", type=Path, required=True, metavar="FILE", help="Python of the kernels' own environment")
     add("--tier", default="auto", choices=["auto", "bubblewrap", "landlock"], help="sandbox to use")
-    add("--unsafe", action="store_true", help="run without any sandbox: code may do all that this user may")
-    add("--bare", action="store_true", help="do not import pandas and matplotlib before they are asked for")
+    add("--unsafe", action="store_true", help="run without a sandbox: code may do everything that this user may")
+    add("--bare", action="store_true", help="do not import pandas and matplotlib in advance")
     add("--seconds", type=float, default=usual.seconds, help="time limit of one call")
     add("--idle-minutes", type=float, default=usual.idle_seconds / 60)
     add("--lifetime-hours", type=float, default=usual.lifetime_seconds / 3600)
-    add("--sessions", type=int, default=usual.sessions, help="most sessions at a time")
+    add("--sessions", type=int, default=usual.sessions, help="maximum number of sessions")
     add("--spares", type=int, default=usual.spares, help="kernels kept ready")
     add("--memory-mib", type=int, default=usual.memory_bytes // MIB, help="memory of each process")
     return parser
 
 
 def serve(config: Config) -> None:
-    """Serve until a signal ends it.
+    """Serve until a signal arrives.
 
     Raises:
         Refusal: there is no sandbox, or another server uses the data folder.
@@ -81,7 +82,7 @@ def serve(config: Config) -> None:
         launcher = Launcher.find(config, probe())
     except NoSandbox as reason:
         raise Refusal(
-            f"no sandbox works here ({reason}); see docs/sandbox.md, or say --unsafe if you accept that."
+            f"no sandbox works here ({reason}); see docs/sandbox.md, or use --unsafe if you accept that."
         ) from reason
     lock = _lock(config.data_dir)
     try:
@@ -93,8 +94,6 @@ def serve(config: Config) -> None:
 def _serve(config: Config, launcher: object) -> None:
     import logging
 
-    import uvicorn
-
     from mcp_servers.python_interpreter.interpreter import Interpreter
     from mcp_servers.python_interpreter.launch import Launcher
     from mcp_servers.python_interpreter.server import create_app
@@ -103,11 +102,7 @@ def _serve(config: Config, launcher: object) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")  # before the SDK's own
     if launcher.tier == "none":
         print("WARNING no sandbox: code may do all that this user may", file=sys.stderr, flush=True)
-    uvicorn.run(
-        create_app(Interpreter(config, launcher)), host=config.host, port=config.port, log_level="warning",
-        access_log=False, timeout_graceful_shutdown=3,
-        http="h11",  # httptools hands on white space around header values, which the protocol says to ignore
-    )  # fmt: skip
+    serving.run(create_app(Interpreter(config, launcher)), config.host, config.port, shutdown_seconds=3)
 
 
 def _lock(folder: Path) -> int:

@@ -96,7 +96,7 @@ def draw_saved_figures_once(shell):
 
 
 def show_first_traceback(shell):
-    """The first one takes half a second, which nobody shall wait for."""
+    """The first one takes half a second, so it is made before the first call."""
     try:
         raise KeyboardInterrupt
     except KeyboardInterrupt:

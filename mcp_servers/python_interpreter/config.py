@@ -1,4 +1,4 @@
-"""What one interpreter server is told: where it listens, where it works, and how far code may go."""
+"""The configuration of an interpreter server: address, folders, and limits for code."""
 
 from __future__ import annotations
 

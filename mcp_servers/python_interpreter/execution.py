@@ -41,7 +41,7 @@ class Executed:
 async def execute(kernel: Kernel, code: str, limits: Limits, stop: asyncio.Event) -> Executed:
     """Run the code to its end, or interrupt it, and kill the kernel when it does not listen.
 
-    `stop` is set when nobody waits for the result any more.
+    `stop` is set when the result is no longer needed.
     """
     began = time.monotonic()
     output = Collector(limits)

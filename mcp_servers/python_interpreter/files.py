@@ -24,7 +24,7 @@ class NoSuchFile(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What tells one state of a file from another; `size` in bytes."""
+    """What identifies one state of a file; `size` in bytes."""
 
     size: int
     changed: int
@@ -49,7 +49,7 @@ class Snapshot:
 
 
 def snapshot(root: Path, entries: int) -> Snapshot:
-    """What lies in `root` now; hidden names, links, sockets, pipes, devices and hard links are left out of `files`."""
+    """The contents of `root`; `files` leaves out hidden names, links, sockets, pipes, devices and hard links."""
     files: dict[str, Stamp] = {}
     seen = size = 0
     try:

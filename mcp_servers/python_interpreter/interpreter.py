@@ -53,7 +53,7 @@ class Interpreter:
         return self._sessions
 
     async def execute(self, code: str, call: CallMeta) -> dict[str, Any]:
-        """Run the code, unless files that the caller has named are missing; then tell which.
+        """Run the code, or name the required files that are missing.
 
         Raises:
             Refused: it cannot be run now.

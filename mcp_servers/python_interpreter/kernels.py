@@ -92,8 +92,8 @@ class Kernel:
             preparing.cancel()
             await asyncio.wait({preparing})
         what = "ended" if self.died.done() else "did not answer"
-        told = (self.place.root / "log").read_text(errors="replace")[-2000:].strip()
-        raise KernelFailed(f"the kernel {what} while it was starting: {told or 'it said nothing'}")
+        log = (self.place.root / "log").read_text(errors="replace")[-2000:].strip()
+        raise KernelFailed(f"the kernel {what} while it was starting: {log or 'without a message'}")
 
     async def _warm(self, config: Config) -> None:
         await self._wire.ready()

@@ -18,7 +18,7 @@ from mcp_servers.sandbox.tiers import Tier
 
 
 class NoSandbox(Exception):
-    """This machine confines nothing, and nobody has said that this does not matter."""
+    """No sandbox works on this machine, and running without one was not allowed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class Memory:
         (self._folder / handle).unlink(missing_ok=True)
 
     def forget_old(self) -> None:
-        """Drop what nobody has asked about for a week."""
+        """Drop entries that were not used for a week."""
         oldest = time.time() - KEPT_SECONDS
         for entry in self._folder.iterdir():
             if entry.stat().st_mtime < oldest:

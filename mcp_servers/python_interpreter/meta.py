@@ -20,9 +20,9 @@ LINKS = "links"
 
 @dataclass(frozen=True, slots=True)
 class CallMeta:
-    """`handle` names the session; nobody can guess it without the server's token. `kept` is False when the caller named
-    no conversation, so that the session serves this call alone. `inputs` are the versions of the files the code needs,
-    `seconds` the time the caller has left for it.
+    """`handle` names the session; it cannot be guessed without the server's token. `kept` is False if the caller
+    named no conversation: the session then serves this call only. `inputs` are the versions of the files that the code needs,
+    `seconds` is the time that the caller has left.
     """
 
     handle: str

@@ -20,7 +20,7 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A display as a file; `stem` says what kind of thing it is."""
+    """A display as a file; `stem` names its kind."""
 
     stem: str
     suffix: str

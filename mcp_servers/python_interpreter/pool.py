@@ -79,7 +79,7 @@ class Pool:
             return await Kernel.start(place, self._launcher, self._config, self._context)
 
     async def remove(self, place: Place, kernel: Kernel | None) -> None:
-        """End the kernel, delete its files, and let its user id be lent again, also when nobody waits for it."""
+        """End the kernel, delete its files and release its user id, also if the caller is cancelled."""
         task = asyncio.create_task(self._removed(place, kernel))
         self._removing.add(task)
         task.add_done_callback(self._removing.discard)

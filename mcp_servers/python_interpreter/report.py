@@ -113,7 +113,7 @@ def work_file(files: Snapshot, path: str) -> SessionFile:
 
 
 def guessed_type(path: str) -> str:
-    """The MIME type that the name's ending stands for."""
+    """The MIME type of the name's ending."""
     known = _TYPES.get(path.rpartition(".")[2].lower())
     return known or mimetypes.guess_type(path)[0] or "application/octet-stream"
 
@@ -143,19 +143,19 @@ def _notes(ran: Ran, limits: Limits) -> Iterator[str]:
         yield LOST.format(reason=ran.lost, files="kept" if ran.after.files else "gone too")
 
 
-def _left_out(ran: Ran, limits: Limits, told: int) -> Iterator[str]:
+def _left_out(ran: Ran, limits: Limits, listed: int) -> Iterator[str]:
     new = ran.after.since(ran.before)
     large = [path for path in new if ran.after.files[path].size > limits.file_bytes]
     if large:
         yield f"{large[0]} is larger than {limits.file_bytes // MIB} MiB and cannot be handed over."
-    if (more := len(new) - len(large) - told) > 0:
+    if (more := len(new) - len(large) - listed) > 0:
         yield f"{more:,} more new files stay in the working directory; pack them into one archive to hand them over."
     if not ran.after.complete:
-        yield "The working directory holds too many files to look at all of them."
+        yield "The working directory contains too many files to check all of them."
 
 
 def _logs(ran: Ran, limits: Limits) -> Iterator[Shown]:
-    if ran.executed.ending is Ending.FLOODED:  # nobody wants to read that
+    if ran.executed.ending is Ending.FLOODED:
         return
     for name, text in _texts(ran.executed).items():
         if len(text) > limits.text_head + limits.text_tail:

@@ -11,16 +11,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import mcp.types as wire
-from mcp.server.auth.settings import AuthSettings
 from mcp.server.caching import CacheHint
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
-from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from mcp_servers.python_interpreter.auth import CLIENT, SCOPE, Door, OneToken, security
+from mcp_servers import serving
 from mcp_servers.python_interpreter.files import NoSuchFile, read_file
 from mcp_servers.python_interpreter.interpreter import Interpreter
 from mcp_servers.python_interpreter.meta import CallMeta, call_meta
@@ -41,7 +39,7 @@ DESCRIPTION = (
 
 
 class Tools:
-    """What the protocol calls."""
+    """The tools and the resource of the server."""
 
     def __init__(self, interpreter: Interpreter) -> None:
         self._interpreter = interpreter
@@ -90,7 +88,7 @@ class Tools:
 
     def _call(self, ctx: Context[Any, Any]) -> CallMeta:
         legacy = (ctx.headers or {}).get("mcp-session-id")
-        return call_meta(dict(ctx.request_context.meta or {}), legacy, CLIENT, self._token)
+        return call_meta(dict(ctx.request_context.meta or {}), legacy, serving.CLIENT, self._token)
 
     def _image(self, call: CallMeta, file: dict[str, Any]) -> wire.ImageContent | None:
         small = file["mime_type"] in ("image/png", "image/jpeg") and file["size"] <= MAX_IMAGE_BYTES
@@ -107,19 +105,15 @@ def _link(file: dict[str, Any]) -> wire.ResourceLink:
 
 
 def create_app(interpreter: Interpreter) -> Starlette:
-    """The server's one ASGI application; the interpreter runs while it does."""
+    """The ASGI application of the server; its lifespan includes the interpreter's."""
     config = interpreter.config
-    verifier, guard = OneToken(config.token), security(config.host, config.allowed_hosts)
-    url = AnyHttpUrl(f"http://{config.host}:{config.port}")
+    security = serving.security((config.host, *config.allowed_hosts))
     server = MCPServer(
         "python-interpreter",
         version=importlib.metadata.version("dial-general-purpose-agent"),
         log_level="WARNING",
-        token_verifier=verifier,
-        auth=AuthSettings(
-            issuer_url=url, resource_server_url=url, required_scopes=[SCOPE], validate_token_resource=False
-        ),
         cache_hints={"tools/list": CacheHint(ttl_ms=60_000, scope="public")},
+        **serving.authentication(config.token, f"http://{config.host}:{config.port}"),
     )
     tools = Tools(interpreter)
     runs = wire.ToolAnnotations(read_only_hint=False, idempotent_hint=False, open_world_hint=False)
@@ -129,11 +123,11 @@ def create_app(interpreter: Interpreter) -> Starlette:
     server.tool(annotations=looks)(tools.list_session_files)
     server.tool(annotations=runs)(tools.clear_session)
     server.resource("kernel://{session}/{+path}", description="A file of a Python session.")(tools.file)
-    transfer = Transfer(interpreter, Door(verifier, guard))
+    transfer = Transfer(interpreter, serving.RouteGuard(config.token, security))
     server.custom_route("/health", methods=["GET"])(_health(interpreter))
     server.custom_route("/sessions/{handle}/inputs/{name}", methods=["PUT"])(transfer.put)
     server.custom_route("/sessions/{handle}/{area}/{path:path}", methods=["GET"])(transfer.get)
-    app = server.streamable_http_app(host=config.host, transport_security=guard)
+    app = server.streamable_http_app(host=config.host, transport_security=security)
     return _with_interpreter(app, interpreter)
 
 
@@ -158,16 +152,16 @@ def _health(interpreter: Interpreter) -> Any:
 
 @asynccontextmanager
 async def _progress(ctx: Context[Any, Any], seconds: float) -> AsyncGenerator[None]:
-    async def tell() -> None:
-        began = time.monotonic()
+    async def report() -> None:
+        started = time.monotonic()
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
-            past = time.monotonic() - began
-            await ctx.report_progress(past, seconds, f"running for {past:.0f} s")
+            elapsed = time.monotonic() - started
+            await ctx.report_progress(elapsed, seconds, f"running for {elapsed:.0f} s")
 
-    telling = asyncio.create_task(tell())
+    reporting = asyncio.create_task(report())
     try:
         yield
     finally:
-        telling.cancel()
-        await asyncio.wait({telling})
+        reporting.cancel()
+        await asyncio.wait({reporting})

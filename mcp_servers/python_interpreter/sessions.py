@@ -37,7 +37,7 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class Session:
-    """One conversation's kernel and files. `lost` says why earlier variables are gone, until it is told."""
+    """One conversation's kernel and files. `lost` is why earlier variables are gone, until a call has reported it."""
 
     handle: str
     place: Place
@@ -56,7 +56,7 @@ class Session:
 class Ran:
     """One call: what happened, in which kernel of its session, and the files before and after.
 
-    `lost` says why the variables of earlier calls, or of this one, are gone; `limit` is in seconds.
+    `lost` is why variables of earlier calls, or of this one, are gone; `limit` is in seconds.
     """
 
     executed: Executed
@@ -87,7 +87,7 @@ class Sessions:
         return self._sessions.get(handle)
 
     async def missing(self, handle: str, inputs: Mapping[str, str]) -> list[str]:
-        """The inputs, given with their versions, that the session does not hold; opens it when some are asked for."""
+        """The inputs, given with their versions, that the session does not have; opens it if there are inputs."""
         if not inputs:
             return []
         session = await self._open(handle)
@@ -166,7 +166,7 @@ class Sessions:
             lost = f"{lost}; then {LOST_WHEN[executed.ending]}" if lost else LOST_WHEN[executed.ending]
             session.kernel = None
             if executed.ending is Ending.STOPPED:
-                session.lost = lost  # nobody hears of it now
+                session.lost = lost  # this call cannot report it
         return Ran(executed, session, generation, lost, seconds, before, after)
 
     async def _look(self, session: Session) -> Snapshot:

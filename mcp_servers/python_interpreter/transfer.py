@@ -1,4 +1,4 @@
-"""Files over HTTP: into a session's working directory, and out of it. Every request passes the door first."""
+"""Files over HTTP, to and from a session's working directory, with the checks of MCP requests."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import BinaryIO
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from mcp_servers.python_interpreter.auth import Door
 from mcp_servers.python_interpreter.files import NewFile, NoSuchFile, open_file
 from mcp_servers.python_interpreter.interpreter import Interpreter
 from mcp_servers.python_interpreter.report import guessed_type
 from mcp_servers.python_interpreter.sessions import Session
+from mcp_servers.serving import RouteGuard
 
 CHUNK = 256 * 1024
 LONGEST_NAME = 200
@@ -24,13 +24,13 @@ LONGEST_NAME = 200
 class Transfer:
     """The handlers of `/sessions/{handle}/inputs/{name}` and `/sessions/{handle}/{files|shown}/{path}`."""
 
-    def __init__(self, interpreter: Interpreter, door: Door) -> None:
+    def __init__(self, interpreter: Interpreter, guard: RouteGuard) -> None:
         self._interpreter = interpreter
-        self._door = door
+        self._guard = guard
 
     async def put(self, request: Request) -> Response:
-        """Store the body under a plain name; the `version` of the query is what later calls name it by."""
-        if refused := await self._door.refusal(request):
+        """Store the body under a plain name; later calls refer to it by the `version` of the query."""
+        if refused := await self._guard.refusal(request):
             return refused
         session = self._interpreter.session(request.path_params["handle"])
         if session is None:
@@ -49,7 +49,7 @@ class Transfer:
 
     async def get(self, request: Request) -> Response:
         """The content of one file."""
-        if refused := await self._door.refusal(request):
+        if refused := await self._guard.refusal(request):
             return refused
         handle, area, path = (request.path_params[name] for name in ("handle", "area", "path"))
         root = folder_of(self._interpreter.session(handle), area)

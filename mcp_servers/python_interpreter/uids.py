@@ -23,7 +23,7 @@ class Uids:
         raise RuntimeError("every user id for kernels is taken")
 
     def give_back(self, uid: int) -> None:
-        """Only when nothing runs or lies around under the id any more."""
+        """Only when the id has no processes and no files left."""
         self._held.pop(uid).close()
 
     def _hold(self, uid: int) -> bool:

@@ -18,7 +18,7 @@ from mcp_servers.python_interpreter.envelope import Envelope, Message
 MAX_MESSAGE_BYTES = 64 * 2**20
 QUEUED_MESSAGES = 64
 PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "control_port": 4, "hb_port": 5}
-IDLE_SECONDS = 1.0  # a flooded kernel drops messages, the one that says "idle" too
+IDLE_SECONDS = 1.0  # a flooded kernel drops messages, including the "idle" one
 RETRY_SECONDS = 0.05
 Output = Callable[[str, dict[str, Any]], None]  # (message type, content)
 
@@ -124,7 +124,7 @@ class KernelWire:
 
     async def _listen(self, asked: str, output: Output) -> None:
         while not _ends(message := await self._receive(self._iopub), asked):
-            # Threads of earlier code go on writing under its name; what they write belongs to somebody's eyes too.
+            # Threads of earlier code still write under its name, and their output must be shown too.
             if message.parent == asked or message.kind == "stream":
                 output(message.kind, message.content)
 

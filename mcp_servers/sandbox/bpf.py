@@ -44,7 +44,7 @@ def high_is_not(argument: int, value: int) -> Test:
 
 
 class Refusal(NamedTuple):
-    """This call fails with `code` when every test holds; code 0 pretends success."""
+    """The call fails with `code` if all tests are true; code 0 pretends success."""
 
     number: int
     tests: tuple[Test, ...] = ()

@@ -50,7 +50,7 @@ def command(policy: Policy, argv: list[str], filter_descriptor: int) -> list[str
 
 
 def _mounts(policy: Policy) -> Iterator[str]:
-    # A parent comes before what lies in it, or it would cover it.
+    # A parent comes before its contents, or it would hide them.
     binds = dict.fromkeys(policy.readable(), "--ro-bind") | dict.fromkeys(policy.read_write, "--bind")
     for path in sorted(binds, key=lambda path: (path.count("/"), path)):
         if binds[path] == "--ro-bind" and os.path.islink(path):

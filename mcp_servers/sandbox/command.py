@@ -52,8 +52,8 @@ def python_paths(python: str) -> tuple[str, ...]:
     import subprocess
 
     ask = "import sys; print(sys.prefix, sys.base_prefix, sep='\\n')"
-    told = subprocess.run([python, "-I", "-c", ask], capture_output=True, text=True, timeout=PROBE_SECONDS, check=True)  # noqa: S603
-    return tuple(path for path in dict.fromkeys(told.stdout.splitlines()) if path not in SYSTEM_PATHS)
+    probe = subprocess.run([python, "-I", "-c", ask], capture_output=True, text=True, timeout=PROBE_SECONDS, check=True)  # noqa: S603
+    return tuple(path for path in dict.fromkeys(probe.stdout.splitlines()) if path not in SYSTEM_PATHS)
 
 
 def _output(*arguments: str) -> str:

@@ -1,7 +1,7 @@
-"""What the launcher says when it will not start a program."""
+"""The launcher's error."""
 
 from __future__ import annotations
 
 
 class SandboxError(Exception):
-    """The program was not started; the message says what is wrong and how to mend it."""
+    """The program was not started; the message says why and what to do about it."""

@@ -112,7 +112,7 @@ def _no_network(calls: _Calls) -> list[Refusal]:
 
 
 def _no_other_process(calls: _Calls) -> list[Refusal]:
-    """Scheduling is set for oneself only; threads are told it worked, since ZeroMQ ends the process otherwise."""
+    """Scheduling only for the process itself; for threads success is pretended, or ZeroMQ ends the process."""
     names = ("sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler", "setpriority")
     others = _each(calls.when(name, is_not(0, 0), code=0) for name in names)
     return [*others, *calls.when("setpriority", is_not(1, 0), code=0)]

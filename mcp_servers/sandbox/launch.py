@@ -81,7 +81,7 @@ def _in_bubblewrap(policy: Policy, argv: list[str], parent: int) -> NoReturn:
     os.write(filter_, filters.bubblewrap_filter())
     os.lseek(filter_, 0, os.SEEK_SET)
     command = bubblewrap.command(policy, argv, filter_)
-    # Since Linux 5.12 only who holds this capability may map root into a user namespace.
+    # Since Linux 5.12 mapping root into a user namespace needs this capability.
     _shrink(policy, parent, keep=1 << process.CAP_SETFCAP if policy.uid is None and os.geteuid() == 0 else 0)
     os.execve(command[0], command, {})  # noqa: S606
 

@@ -32,8 +32,8 @@ def marked(mark: int) -> list[int]:
 def kill_marked(mark: int) -> int:
     """End every process of the run and wait until none is left; how many were ended.
 
-    While nobody starts a process nobody can hop from one to the next, and a few looks are enough. While somebody does,
-    it may be one of the run that was missed: then it takes many.
+    If the machine starts no processes meantime, a few scans are enough; otherwise one of the run may be missed, and it
+    takes many.
 
     Raises:
         SandboxError: some could not be ended.
@@ -75,7 +75,7 @@ def end_all_of(uid: int) -> None:
     while time.monotonic() < deadline:
         with suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
-        # The dead count until their parents look at them, so the call's answer says nothing.
+        # Dead processes count until they are reaped, so the result of the call is meaningless.
         if not any(_uid_of(pid) == uid and pid != os.getpid() and not _is_dead(pid) for pid in _processes()):
             return
         time.sleep(PAUSE_SECONDS)

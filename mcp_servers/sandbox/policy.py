@@ -15,7 +15,7 @@ LOWEST_UID = 1000
 HIGHEST_UID = 2**31 - 1
 MIB = 1024 * 1024
 
-# What programs need to start at all. Never the whole of /etc: it holds secrets, and root's programs own them.
+# What programs need in order to start. Never all of /etc: it contains secrets, which root's programs own.
 SYSTEM_PATHS = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
     "/etc/alternatives", "/etc/fonts", "/etc/group", "/etc/host.conf", "/etc/inputrc", "/etc/ld.so.cache",
@@ -34,7 +34,7 @@ class Limits(NamedTuple):
     cpu_seconds: int | None = None
     file_bytes: int | None = 512 * MIB
     open_files: int | None = 512
-    # Counted per uid, threads included: it holds only with a uid or a user namespace of its own.
+    # Counted per uid, including threads: effective only with a separate uid or user namespace.
     processes: int | None = 128
 
 
@@ -108,7 +108,7 @@ def _refuse_contradictions(policy: Policy) -> None:
     writable = [os.path.realpath(path) for path in policy.read_write]
     for path in policy.read_only:
         if any(_inside(os.path.realpath(path), folder) for folder in writable):
-            raise SandboxError(f"read_only: {path!r} lies in a read_write folder; this cannot be enforced")
+            raise SandboxError(f"read_only: {path!r} is in a read_write folder; this cannot be enforced")
 
 
 def _inside(path: str, folder: str) -> bool:

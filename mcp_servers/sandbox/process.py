@@ -44,7 +44,7 @@ def may_change_uid() -> bool:
 
 
 def apply_limits(limits: Limits, mark: int | None, counts_processes: bool) -> None:
-    """Set the resource limits, and the mark; `counts_processes` says that the uid is the run's own.
+    """Set the resource limits, and the mark; `counts_processes`: the uid belongs to this run alone.
 
     Raises:
         SandboxError: a limit of this process is lower than a mark needs.

@@ -1,4 +1,4 @@
-"""Numbers of the system calls that filters speak about, on x86-64 and on 64-bit ARM."""
+"""Numbers of the system calls in the filters, on x86-64 and 64-bit ARM."""
 
 from __future__ import annotations
 
