@@ -21,8 +21,8 @@ LINKS = "links"
 @dataclass(frozen=True, slots=True)
 class CallMeta:
     """`handle` names the session; it cannot be guessed without the server's token. `kept` is False if the caller
-    named no conversation: the session then serves this call only. `inputs` are the versions of the files that the code needs,
-    `seconds` is the time that the caller has left.
+    named no conversation: the session then serves this call only. `inputs` are the versions of the needed
+    files, `seconds` is the time that the caller has left.
     """
 
     handle: str
