@@ -61,14 +61,14 @@ async def test_the_contents_of_a_store_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "state", "told"),
+    ("version", "state", "text"),
     [("0001", "note", "older version (0001)"), (HEAD, "ok", "0 sessions"), ("9999", "bad", "newer version (9999)")],
 )
-async def test_the_version_of_its_tables_is_reported(tmp_path: Path, version: str, state: str, told: str) -> None:
+async def test_the_version_of_its_tables_is_reported(tmp_path: Path, version: str, state: str, text: str) -> None:
     await set_version(sqlite_url(tmp_path), version)
     found = await row(tmp_path, sqlite_url(tmp_path))
     assert (found.state, bool(found.fix)) == (state, state != "ok")
-    assert told in found.found
+    assert text in found.found
 
 
 async def test_a_file_that_is_not_a_database_is_reported(tmp_path: Path) -> None:
