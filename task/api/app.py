@@ -20,7 +20,6 @@ from task.api.openai.files import FileShelf
 from task.api.openai.incoming import MessageReader
 from task.api.openai.responses_schemas import ResponseEvent
 from task.api.platform import routes as platform_routes
-from task.api.platform import run_routes
 from task.api.platform.answers import Answers
 from task.api.platform.approvals import Decisions
 from task.api.platform.events import RunEvent
@@ -96,9 +95,10 @@ def _application(service: Service, *, ui: bool) -> FastAPI:
     app = FastAPI(title="General purpose agent", version="1", description=ABOUT, docs_url=None, redoc_url=None)
     app.state.service = service
     add_failure_handlers(app)
-    for module in (openai_routes, responses_routes, platform_routes, run_routes, *([markdown] if ui else [])):
+    routers = [openai_routes.routes, responses_routes.routes, platform_routes.routes, platform_routes.run_routes]
+    for router in [*routers, *([markdown.routes] if ui else [])]:
         # As they are: `include_router` would build each of them a second time, while the first request waits.
-        app.router.routes.extend(module.routes.routes)
+        app.router.routes.extend(router.routes)
     if ui:
         add_page(app)
     _describe(app, service.identity.mode)

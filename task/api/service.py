@@ -14,15 +14,13 @@ from task.api.edge.identity import ApiCaller, Identity
 from task.api.edge.rendering import JsonResponse
 from task.api.openai.files import FileShelf
 from task.api.openai.incoming import IncomingMessages, MessageReader
-from task.api.openai.responses_input import ResponseRequest
-from task.api.openai.schemas import ChatCompletionRequest, OpenRequest
+from task.api.openai.schemas import AnswerRequest, ChatCompletionRequest, ChatFields, OpenRequest
 from task.api.platform.answers import Answers
 from task.api.platform.approvals import Decisions
 from task.api.platform.idempotency import recalled
 from task.api.platform.preparing import Preparing
 from task.api.platform.run_request import RunOptions, RunRequest
 from task.api.platform.runner import ActiveRun, Runner
-from task.api.platform.schemas import ChatRequest
 from task.errors import Conflict
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
@@ -53,16 +51,14 @@ class Service:
     shelf: FileShelf
     decisions: Decisions
 
-    async def read(
-        self, request: Request, caller: ApiCaller, body: ChatCompletionRequest | ChatRequest
-    ) -> IncomingMessages:
+    async def read(self, request: Request, caller: ApiCaller, body: ChatFields) -> IncomingMessages:
         received = await self.reader.read(caller, body.messages)
         return replace(received, retried=request.headers.get(RETRIES, "0") != "0")
 
     def options(
         self,
         door: str,
-        body: ChatCompletionRequest | ChatRequest | ResponseRequest,
+        body: AnswerRequest,
         given: Mapping[str, Any],
         *prompts: str | None,
         **more: Any,

@@ -8,19 +8,20 @@ from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from task.api.edge.schemas import Filled, Json, RequestModel, Text, TextOr, Tokens, unique_names
 from task.api.openai.schemas import (
+    AnswerRequest,
     AssistantMessage,
     CallBody,
     CalledFunction,
     ChatMessage,
     FileContent,
     FilePart,
+    Function,
     ImagePart,
     ImageUrl,
-    Label,
-    Mode,
     Name,
-    OpenRequest,
+    NamedFunction,
     Part,
+    ProviderFields,
     RefusalPart,
     SystemMessage,
     TextPart,
@@ -96,12 +97,8 @@ InputItem = Annotated[
 ]
 
 
-class ResponseFunction(RequestModel):
+class ResponseFunction(Function):
     type: Literal["function"]
-    name: Name
-    description: Text | None = None
-    parameters: Json | None = None
-    strict: bool | None = None
 
 
 def _unique(tools: list[ResponseFunction]) -> list[ResponseFunction]:
@@ -109,9 +106,8 @@ def _unique(tools: list[ResponseFunction]) -> list[ResponseFunction]:
     return tools
 
 
-class NamedResponseTool(RequestModel):
+class NamedResponseTool(NamedFunction):
     type: Literal["function"]
-    name: Text
 
 
 class Reasoning(RequestModel):
@@ -141,26 +137,17 @@ Metadata = Annotated[
 ]
 
 
-class ResponseRequest(OpenRequest):
+class ResponseRequest(AnswerRequest, ProviderFields):
     """`POST /v1/responses`. `previous_response_id` continues the conversation that ended with that response; with
     `store: false` the response cannot be fetched or continued. `conversation`, `prompt` and `background` are not
     supported."""
 
-    model: str | None = Field(default=None, max_length=200)
     input: TextOr[Annotated[list[InputItem], Field(min_length=1)]]
     instructions: Text | None = None
     previous_response_id: str | None = Field(default=None, max_length=100)
     store: bool | None = None
-    stream: bool | None = None
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, ge=0, le=1)
     max_output_tokens: Tokens | None = None
-    parallel_tool_calls: bool | None = None
     metadata: Metadata | None = None
-    user: Text | None = None
-    service_tier: Text | None = None
-    prompt_cache_key: Text | None = None
-    safety_identifier: Text | None = None
     background: Literal[False] | None = None
     conversation: None = None
     prompt: None = None
@@ -168,8 +155,6 @@ class ResponseRequest(OpenRequest):
     text: TextConfig | None = None
     tools: Annotated[list[ResponseFunction], Field(max_length=128), AfterValidator(_unique)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
-    experiment: Label | None = None
-    permission_mode: Mode = "default"
 
     @property
     def unknown(self) -> list[str]:

@@ -136,30 +136,43 @@ class OpenRequest(RequestModel):
         return sorted(name for name, value in (self.model_extra or {}).items() if value)
 
 
-class Sampling(OpenRequest):
-    """The sampling of both chat endpoints. A `max_tokens` above 4096 is accepted with a warning."""
-
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, ge=0, le=1)
-    max_tokens: Tokens | None = None
-
-
-class PlatformFields(RequestModel):
-    """Our own fields: the session to continue, the system prompt, a label for comparisons, what tools may do."""
+class AnswerRequest(OpenRequest):
+    """What every request for an answer has; ours are a label for comparisons and what tools may do."""
 
     model: str | None = Field(default=None, max_length=200)
-    session_id: SessionId | None = None
-    system_prompt: Text | None = None
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, ge=0, le=1)
     experiment: Label | None = None
     permission_mode: Mode = "default"
 
 
-class ChatCompletionRequest(Sampling, PlatformFields):
-    """`POST /v1/chat/completions`."""
+class ChatFields(AnswerRequest):
+    """What both chat endpoints have. A `max_tokens` above 4096 is accepted with a warning.
+
+    Ours are the session to continue and the system prompt.
+    """
 
     messages: list[ChatMessage] = Field(min_length=1)
-    max_completion_tokens: Tokens | None = None
+    max_tokens: Tokens | None = None
+    session_id: SessionId | None = None
+    system_prompt: Text | None = None
+
+
+class ProviderFields(RequestModel):
+    """What OpenAI's two endpoints share."""
+
     stream: bool | None = None
+    parallel_tool_calls: bool | None = None
+    user: Text | None = None
+    service_tier: Text | None = None
+    prompt_cache_key: Text | None = None
+    safety_identifier: Text | None = None
+
+
+class ChatCompletionRequest(ChatFields, ProviderFields):
+    """`POST /v1/chat/completions`."""
+
+    max_completion_tokens: Tokens | None = None
     stream_options: StreamOptions | None = None
     tools: Annotated[list[FunctionTool], Field(max_length=128), AfterValidator(_unique)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
@@ -170,10 +183,5 @@ class ChatCompletionRequest(Sampling, PlatformFields):
     response_format: Json | None = None
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
-    parallel_tool_calls: bool | None = None
     logit_bias: dict[Text, Annotated[float, Field(ge=-100, le=100)]] | None = None
-    user: Text | None = None
     verbosity: Text | None = None
-    service_tier: Text | None = None
-    prompt_cache_key: Text | None = None
-    safety_identifier: Text | None = None

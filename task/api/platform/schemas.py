@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from task.api.edge.schemas import AttachmentBody, Json, RequestModel, ResponseModel, Timestamp, ToolCallBody
-from task.api.openai.schemas import ChatCompletionRequest, ChatMessage, PlatformFields, Sampling, SessionId
+from task.api.openai.schemas import ChatCompletionRequest, ChatFields, SessionId
 from task.store.records import ApprovalStatus, RunStatus
 
 SessionStatus = Literal["active", "completed"]
@@ -17,10 +17,8 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
-class ChatRequest(Sampling, PlatformFields):
+class ChatRequest(ChatFields):
     """`POST /chat`."""
-
-    messages: list[ChatMessage] = Field(min_length=1)
 
 
 class RunStart(ChatCompletionRequest):
