@@ -106,7 +106,6 @@ def _application(service: Service, *, ui: bool) -> FastAPI:
 
 
 def _describe(app: FastAPI, mode: Mode) -> None:
-    """Add keys, the failures that really occur, and the events of streams to the application's document."""
     generate = app.openapi
 
     def complete() -> dict[str, Any]:

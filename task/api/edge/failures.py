@@ -209,7 +209,7 @@ def add_failure_handlers(app: FastAPI) -> None:
 
 
 def _methods(app: FastAPI, request: Request) -> list[str]:
-    """All methods of the address: several routes may share it, of which the framework names one."""
+    # Several routes may share the address, of which the framework names one.
     found = (route for route in app.routes if isinstance(route, Route | APIRoute))
     matching = (route.methods for route in found if route.matches(request.scope)[0] is not Match.NONE)
     return sorted(method for methods in matching for method in methods or ())
@@ -233,7 +233,6 @@ def _malformed(faults: Sequence[Any], body: Any) -> Failure:
 
 
 def _place(found: Sequence[Any], body: Any) -> str:
-    """The place in the request, without the names of our types on the way to it."""
     names: list[str] = []
     for number, part in enumerate(found[1:], 2):
         inside = part in body if isinstance(body, dict) else isinstance(part, int) and isinstance(body, list)

@@ -175,9 +175,9 @@ def _is_loopback(name: str) -> bool:
 
 
 def _preflight(asked: Headers) -> Mapping[str, str]:
-    """A page of an origin that the operator trusts may send any headers: each client library has some of its own."""
     return {
         "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
+        # Any header, because each client library has some of its own.
         "Access-Control-Allow-Headers": asked.get("access-control-request-headers") or _ALLOWED,
         "Access-Control-Max-Age": "600",
     }

@@ -92,7 +92,6 @@ class Identity:
         return ApiCaller(f"dial:{bucket}", filing(shown, "http"), "http"), counted
 
     async def _first_known(self, readings: Sequence[str]) -> tuple[str, str]:
-        """The bucket, and the reading for which Core gave it."""
         *others, last = readings
         for reading in others:
             with suppress(Refused):
@@ -121,9 +120,9 @@ def _secret(headers: Mapping[str, str]) -> str:
 
 
 def _readings(headers: Mapping[str, str], secret: str) -> list[str]:
-    """What the secret may be: a bearer value is a user's token, or the key of a client that knows no other header."""
     if not _bearer(headers):
         return [secret]
+    # A bearer value is a user's token, or the key of a client that knows no other header.
     return [UserToken(secret)] if _JWT.fullmatch(secret) else [secret, UserToken(secret)]
 
 

@@ -189,7 +189,6 @@ def file_id_of(url: str) -> str:
 
 
 def _named(file_id: str) -> str:
-    """The URL of the file that has this id. Raises: ValueError: it is no id."""
     head, separator, text = file_id.partition("file-")
     if head or not separator:
         raise ValueError("an id begins with file-")
@@ -210,5 +209,4 @@ def _stored(item: dict[str, Any]) -> StoredFile:
 
 
 def _created(item: dict[str, Any]) -> float:
-    """Milliseconds since 1970."""
     return item.get("createdAt") or item.get("updatedAt") or 0

@@ -22,7 +22,7 @@ _CANCELLED, _FAILED = "cancelled", frozenset({"failed", "interrupted"})
 
 @dataclass(frozen=True, slots=True)
 class ResponseContent:
-    """What a run has content: `text` with the question it ended with, `calls` that are the client's to make, and files.
+    """What a run has written: `text` with the question it ended with, `calls` that are the client's to make, and files.
 
     `usage` is counted in chat completions' names, None until the run has ended; `error` is OpenAI's; `finish_reason`
     is chat completions' word for the end, None where it is told as an error.

@@ -99,7 +99,6 @@ def _function_choice(name: str) -> dict[str, object]:
 async def _run_request(
     service: Service, caller: ApiCaller, body: ResponseRequest, received: IncomingMessages
 ) -> RunRequest:
-    """The run that the request asks for: in a new session, after the previous response, or without a session."""
     options, store = _options(service, body, received), await service.product.store.get()
     previous = body.previous_response_id
     found = await previous_response(store, caller.owner, previous) if previous is not None else None
@@ -121,7 +120,6 @@ async def _run_request(
 
 
 async def _session_after(store: Store, session: Session, found: StoredResponse) -> str:
-    """The session that ends with the response; where others have followed it already, a branch."""
     if found.end is None or session.length == found.end:
         return session.session_id
     return (await store.sessions.branch(session.owner, session.session_id, found.end)).session_id

@@ -121,7 +121,6 @@ class _Before:
 
 
 def _keys(owner: str, prompt: str | None, sent: Sequence[Message]) -> Iterator[tuple[int, str]]:
-    """The places of answers that may stand for more than they say, with the keys of their turns."""
     before, known = _Before(owner, prompt), 0
     for place, message in enumerate(sent):
         if message.role is not Role.ASSISTANT or not (message.tool_calls or decides(sent, place - 1)):
@@ -133,14 +132,13 @@ def _keys(owner: str, prompt: str | None, sent: Sequence[Message]) -> Iterator[t
 
 
 def _start(sent: Sequence[Message], place: int) -> int:
-    """Where the answer with the calls at `place` begins: some callers send its words as messages of their own."""
+    # Some callers send the text before the calls as messages of their own.
     while place and sent[place - 1].role is Role.ASSISTANT and not sent[place - 1].tool_calls:
         place -= 1
     return place
 
 
 def _as_asked(turn: Sequence[Message], question: str) -> tuple[Message, ...]:
-    """The turn as the caller read it at its end: of calls without a decision only the question."""
     waiting = {call.id for call in unanswered(turn)}
     place = max(place for place, message in enumerate(turn) if message.tool_calls)
     step = turn[place]

@@ -82,7 +82,6 @@ class Preparing:
     async def _alone(
         self, store: Store, caller: ApiCaller, received: IncomingMessages, options: RunOptions
     ) -> RunRequest:
-        """The run of a caller who keeps the conversation."""
         sent = received.messages
         known = await decided_alone(store, caller, sent, options) or await asked_before(
             store, caller, received, options
@@ -113,10 +112,7 @@ class Preparing:
         return RunRequest(caller, options, (*given_up, *new), history, session, files_of([*history, *new]), answered)
 
     async def _asked(self, store: Store, caller: ApiCaller, session: Session) -> tuple[Approval, ...]:
-        """The questions about calls at the end of the session: other calls wait for results of the caller's tools.
-
-        Only the last run has asked about them: ids of calls come again, and an answer from before is none to them.
-        """
+        # Only the last run has asked about them: ids of calls come again, and an answer from before is none to them.
         calls = {call.id for call in unanswered(session.messages)}
         last = (await store.runs.list(caller.owner, session.session_id, limit=1)).items if calls else ()
         if not last:
@@ -140,7 +136,6 @@ class Preparing:
 
 
 def _parted(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """The conversation before, and the question or the results at the end."""
     start = len(messages)
     while start and messages[start - 1].role is Role.TOOL:
         start -= 1
@@ -151,7 +146,7 @@ def _parted(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Mes
 
 
 def _repaired(messages: Sequence[Message], sent: Sequence[Message]) -> list[Message]:
-    """The messages as a model must see them; calls that are not the caller's stay open when its results have come."""
+    # Calls that are not the caller's stay open when its results have come.
     theirs = next((message.tool_calls for message in reversed(sent) if message.tool_calls), ())
     ours = {call.id for call in unanswered(messages)} - {call.id for call in theirs}
     if not ours:
@@ -163,11 +158,8 @@ def _repaired(messages: Sequence[Message], sent: Sequence[Message]) -> list[Mess
 def _given_up(
     history: Sequence[Message], new: Sequence[Message], asked: Mapping[str, bool], theirs: Collection[str]
 ) -> list[Message]:
-    """Results for calls that still wait for a decision or a result when another message arrives.
-
-    `asked` holds the calls that somebody was asked about, and whether that was answered; `theirs` are names of the
-    caller's tools. Results of these give up no call of ours: somebody is asked about it then.
-    """
+    # `asked` holds the calls that somebody was asked about, and whether that was answered; `theirs` are names of the
+    # caller's tools. Results of these give up no call of ours: somebody is asked about it then.
     answered = {message.tool_call_id for message in new if message.role is Role.TOOL}
     nothing_else = all(message.role is Role.TOOL for message in new)
     return [

@@ -106,7 +106,6 @@ async def _with_start(
 async def _decided_behind(
     store: Store, caller: ApiCaller, session: Session, sent: Sequence[Message], options: RunOptions
 ) -> RunRequest | None:
-    """The run that the end of a history decides about, in the session or the branch that the history continues."""
     here: list[Approval] = []
     elsewhere: list[Approval] = []
     for session_id in (session.session_id, *await store.sessions.branches(session.session_id)):
@@ -125,10 +124,7 @@ async def _decided_behind(
 async def _replied(
     store: Store, caller: ApiCaller, asked: Sequence[Approval], sent: Sequence[Message], options: RunOptions
 ) -> RunRequest | None:
-    """What the last message decides about the newest of those questions that the message before it puts.
-
-    Nothing, where other calls are asked about in the same words, spaces aside: the person has read one of the two.
-    """
+    # Nothing, where other calls are asked about in the same words, spaces aside: the person has read one of the two.
     said = sent[-2].text().rstrip()
     put = [item for item in asked if item.session_id and ends_with(said, item.question)]
     put = [item for item in put if said.endswith(item.question)] or put
@@ -145,14 +141,14 @@ async def _replied(
 async def _is_all(
     store: Store, caller: ApiCaller, session: Session, sent: Sequence[Message], options: RunOptions
 ) -> bool:
-    """Whether the client sends what the session holds, without its question: it was shown that in another way."""
+    # The question aside: the client has shown it in another way.
     conversation = await completed(store, caller.owner, options.prompt, sent)
     fit = merged(session.messages, conversation.messages)
     return not (fit.new or fit.branched)
 
 
 def _follows(held: Sequence[Message], sent: Sequence[Message]) -> bool:
-    """Whether the user's messages are the same in both, decisions aside; a client may send the last ones only."""
+    # Decisions aside; a client may send the last messages only.
     said = [message.text() for message in held if message.role is Role.USER]
     for place in range(len(sent) - 1, -1, -1):
         if sent[place].role is not Role.USER:
@@ -167,11 +163,8 @@ def _follows(held: Sequence[Message], sent: Sequence[Message]) -> bool:
 async def _last_again(
     store: Store, caller: ApiCaller, session: Session, said: Message, options: RunOptions
 ) -> RunRequest | None:
-    """The answer for a client that repeats a decision on its own, when the last run continued with that decision.
-
-    A question that this run has put is not what the word answers: the client has not read it. Where the decision was
-    another one, this run's question is what the word answers, and it is new.
-    """
+    # A question that this run has put is not what the word answers: the client has not read it. Where the decision
+    # was another one, this run's question is what the word answers, and it is new.
     runs = (await store.runs.list(caller.owner, session.session_id, limit=2)).items
     asked = await store.approvals.list(caller.owner, run_id=runs[1].run_id, waiting=False) if len(runs) > 1 else ()
     return await _again(store, caller, session, asked, said, options) if asked and _repeats(asked, said) else None
@@ -180,7 +173,6 @@ async def _last_again(
 async def _decided(
     store: Store, caller: ApiCaller, session: Session, said: Message, options: RunOptions
 ) -> RunRequest | None:
-    """The run that continues what the session waits for; answers that were given on cards before stay."""
     calls = unanswered(session.messages)
     waiting = await store.approvals.list(caller.owner, session_id=session.session_id) if calls else ()
     if not waiting:
@@ -203,10 +195,7 @@ async def _decided(
 async def _again(
     store: Store, caller: ApiCaller, session: Session, asked: Sequence[Approval], said: Message, options: RunOptions
 ) -> RunRequest | None:
-    """The same answer again, because its client retries: that of the run that continued.
-
-    One that failed before it wrote anything continues where it stopped: what was approved has run.
-    """
+    # One that failed before it wrote anything continues where it stopped: what was approved has run.
     same = _repeats(asked, said)
     if same is None:
         return None
@@ -226,7 +215,7 @@ async def _again(
 
 
 def _repeats(asked: Sequence[Approval], said: Message) -> bool | None:
-    """Whether the words say what was answered; None: they decide nothing, or some of the questions have expired."""
+    # None: the words decide nothing, or some of the questions have expired.
     verdicts = read_reply(words_of(said), None, len(asked))
     answers = [item.answer for item in asked if item.answer is not None]
     if verdicts is None or len(answers) < len(asked):  # it is as if nothing had been asked

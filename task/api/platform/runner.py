@@ -178,7 +178,7 @@ class Runner:
             active.stop()
 
     def _cancel_unheard(self, active: ActiveRun) -> None:
-        """Cancel the run, unless somebody has listened at another process in the meantime: then its time restarts."""
+        # Where somebody has listened at another process in the meantime, the run's time restarts.
         seconds = self._detach_seconds - active.store.runs.seconds_since_listener(active.run.run_id)
         if seconds > 0:
             active.leaving = asyncio.get_running_loop().call_later(seconds, self._cancel_unheard, active)

@@ -102,7 +102,6 @@ def _host(address: str) -> str:
 
 
 def _clean(html: str) -> str:
-    """The rendered HTML without anything that is not on the lists."""
     import nh3
 
     return nh3.clean(

@@ -77,7 +77,7 @@ def page_files(folder: Path = STATIC) -> Mapping[str, PageFile]:
 
 
 def _charts() -> Path:
-    """Where Plotly's script lies; the package itself is not loaded, which would take long."""
+    # Found without loading the package, which would take long.
     plotly = find_spec("plotly")
     folders = plotly.submodule_search_locations if plotly is not None else None
     return Path(next(iter(folders or ("",)))) / "package_data" / CHARTS
