@@ -1,7 +1,8 @@
-"""Who is behind a key is asked with the session of the process, and once more where a server stumbles."""
+"""Who is behind a key: asked once, in time, and again where a server fails."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -9,7 +10,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from task.agent import _PrincipalInTime
+from task.conversation.messages import FunctionCall, ToolCall, assistant
 from task.errors import ToolError
+from task.llm.base import Usage
+from task.loop import SilentObserver
 from task.tools.dial_files import DialFiles
 from tests.support.core import served
 
@@ -62,3 +67,22 @@ async def test_the_key_does_not_follow_to_another_host() -> None:
             with pytest.raises(ToolError, match="could not be understood"):
                 await DialFiles(url, session=session).principal("k")
     assert keys == []
+
+
+CALLING = assistant(calls=[ToolCall("call_1", FunctionCall("calculator"))])
+
+
+async def test_the_first_message_with_calls_asks_who_the_caller_is_and_no_other_does() -> None:
+    asked: list[None] = []
+
+    async def principal() -> str:
+        asked.append(None)
+        return "bucket"
+
+    in_time = _PrincipalInTime(principal, SilentObserver())
+    counts: list[int] = []
+    for message in (assistant("Hello."), CALLING, CALLING, assistant("Done.")):
+        in_time.model_answered(message, Usage(), 0.1)
+        await asyncio.sleep(0)
+        counts.append(len(asked))
+    assert counts == [0, 1, 1, 1]

@@ -1,4 +1,4 @@
-"""StageProcessor over the DIAL SDK's own Choice and Stage."""
+"""Stages of an answer: opened, closed safely, and folded from the third one on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from aidial_sdk.chat_completion import Choice, Status
 
 from task.conversation.sinks import StageProcessor, StageStatus
+from task.dial.folding import FoldedChoice
+from tests.support.choices import RecordingChoice
 
 
 def chunks(queue: asyncio.Queue[Any]) -> list[dict[str, Any]]:
@@ -56,3 +58,25 @@ async def test_closing_twice_is_logged_and_does_not_raise(choice: Choice, caplog
 
 def test_the_status_words_are_those_of_the_sdk() -> None:
     assert {status.name: status.value for status in StageStatus} == {status.name: status.value for status in Status}
+
+
+def test_the_third_stage_holds_all_further_ones() -> None:
+    choice = RecordingChoice()
+    folded = FoldedChoice(choice)
+    stages = [folded.create_stage(f"step {number}") for number in range(1, 6)]
+    for stage in stages:
+        stage.open()
+        stage.close()
+    folded.close(failed=False)
+    top = [stage.name for stage in choice.stages if stage.parent is None]
+    assert top == ["step 1", "step 2", "Further steps"]
+    assert [stage.name for stage in choice.stages if stage.parent] == ["step 3", "step 4", "step 5"]
+    assert {stage.status for stage in choice.stages} == {"completed"}
+
+
+def test_without_a_third_stage_there_is_nothing_to_hold() -> None:
+    choice = RecordingChoice()
+    folded = FoldedChoice(choice)
+    folded.create_stage("only").open()
+    folded.close(failed=True)
+    assert [stage.name for stage in choice.stages] == ["only"]

@@ -1,4 +1,4 @@
-"""Approvals, grants, keys and rate limits: answered once, visible to their owner, valid for a time."""
+"""Approvals, grants, keys and rate limits, and the schema they are stored in."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, text
 
 from task.errors import Conflict, NotFound
+from task.store.database import open_database
 from task.store.records import Answer, Approval
+from task.store.schema import HEAD, migrate
 from task.store.store import Store
+from task.store.tables import metadata
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 
 CALL: dict[str, Any] = {
@@ -136,3 +145,38 @@ async def test_stores_are_made_at_once_in_one_process(tmp_path: Path) -> None:
             return len((await store.sessions.list(OWNER)).items)
 
     assert await asyncio.gather(*map(first_sessions, folders)) == [0, 0, 0, 0]
+
+
+async def test_a_migrated_database_has_the_tables_the_code_works_with(tmp_path: Path) -> None:
+    database = open_database(sqlite_url(tmp_path))
+    await migrate(database)
+    await migrate(database)  # a second time changes nothing
+    await database.close()
+    engine = create_engine(sqlite_url(tmp_path))
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    engine.dispose()
+
+
+async def test_what_an_older_version_has_stored_is_kept(tmp_path: Path) -> None:
+    engine = create_engine(sqlite_url(tmp_path))
+    config = Config()
+    config.set_main_option("script_location", "task.store:migrations")
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.execute(
+            text(
+                "INSERT INTO runs (id, owner, status, process, started_at, cancel_asked) "
+                "VALUES ('run_1', 'ann', 'finished', 'p', 1, 0)"
+            )
+        )
+    engine.dispose()
+    async with opened(sqlite_url(tmp_path)) as store:
+        assert (await store.runs.get("ann", "run_1")).status == "finished"
+
+
+def test_the_newest_migration_is_the_one_the_code_expects() -> None:
+    config = Config()
+    config.set_main_option("script_location", "task.store:migrations")
+    assert ScriptDirectory.from_config(config).get_current_head() == HEAD
