@@ -68,10 +68,14 @@ class Bench:
     bare: processes.BareLoop
     load: Load
     direct: Load
+    route: str = ROUTE
+    rest_seconds: float = 0.03  # the work after the last byte belongs to the answer
 
-    async def both(self, script: str, history: Sequence[dict[str, Any]] = (), people: int = 1, rounds: int = ROUNDS):
+    async def both(
+        self, script: str, history: Sequence[dict[str, Any]] = (), people: int = 1, rounds: int = ROUNDS
+    ) -> Samples:
         """The script's samples; the first round warms up and is left out."""
-        samples, asked = Samples(), request(ROUTE, script, history)
+        samples, asked = Samples(), request(self.route, script, history)
         for _ in range(rounds + 1):
             cpu, times = await self.bare.run(script, history, people)
             samples.bare.append(Sample(cpu, [end for end, _ in times], [first for _, first in times]))
@@ -82,7 +86,7 @@ class Bench:
     async def _by_application(self, script: str, asked: bytes, people: int) -> Sample:
         before = self.app.cpu()
         timings = await self.load.ask_at_once(asked, people)
-        await asyncio.sleep(0.03)  # the work after the last byte belongs to the answer
+        await asyncio.sleep(self.rest_seconds)
         _same_work(script, timings)
         return Sample(self.app.cpu() - before, [t.seconds for t in timings], [t.first for t in timings])
 

@@ -7,40 +7,21 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import uvloop
 
 from tests.benchmarks import processes
-from tests.benchmarks.bench_agent import CHUNKS, ROUNDS, TURNS, Bench, Sample, Samples, per_unit, wall
+from tests.benchmarks.bench_agent import CHUNKS, TURNS, Bench, per_unit, wall
 from tests.benchmarks.figures import Figure, report
-from tests.benchmarks.load import Load, request
+from tests.benchmarks.load import Load
 
 ROUTE = "/v1/chat/completions"
 SESSIONS = 50
 
 
-class HttpBench(Bench):
-    async def both(
-        self, script: str, history: Sequence[dict[str, Any]] = (), people: int = 1, rounds: int = ROUNDS
-    ) -> Samples:
-        samples, asked = Samples(), request(ROUTE, script, history)
-        for _ in range(rounds + 1):
-            cpu, times = await self.bare.run(script, history, people)
-            samples.bare.append(Sample(cpu, [end for end, _ in times], [first for _, first in times]))
-            before = self.app.cpu()
-            timings = await self.load.ask_at_once(asked, people)
-            samples.app.append(
-                Sample(self.app.cpu() - before, [item.seconds for item in timings], [item.first for item in timings])
-            )
-        del samples.app[0], samples.bare[0]
-        return samples
-
-
-async def figures(bench: HttpBench) -> list[Figure]:
+async def figures(bench: Bench) -> list[Figure]:
     word, words = await bench.both("words 1"), await bench.both(f"words {CHUNKS + 1}")
     turn, turns = await bench.both("chain 1"), await bench.both(f"chain {TURNS + 1}")
     alone, crowd = await bench.both("parallel 1"), await bench.both("parallel 1", people=SESSIONS, rounds=3)
@@ -63,7 +44,7 @@ async def measured(folder: Path) -> list[Figure]:
         stack.callback(direct.close)
         await app.at_rest()
         bare = await stack.enter_async_context(processes.bare_loop(port))
-        return await figures(HttpBench(app, bare, load, direct))
+        return await figures(Bench(app, bare, load, direct, ROUTE, rest_seconds=0))
 
 
 def main() -> None:

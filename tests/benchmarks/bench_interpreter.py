@@ -5,12 +5,11 @@ conversations at once. Server and kernels are real and in the sandbox; times are
 from __future__ import annotations
 
 import asyncio
-import os
 import statistics
 import tempfile
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,13 +20,12 @@ import psutil
 from task.conversation.messages import FunctionCall, ToolCall
 from task.tools.models import ToolCallParams
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
-from tests.benchmarks.figures import Figure, report
+from tests.benchmarks.figures import Figure, median_seconds, quiet_machine, report
 from tests.support.choices import CALLER, RecordedStage, RecordingChoice
 from tests.support.interpreter import TOKEN, RunningInterpreter, Talk, running_interpreter
 
 FIRST, WARM, AT_ONCE = 5, 60, 20
 MIB = 2**20
-BUSY = 1.5  # kernels are being started, which is work for a core
 WORK = "import pandas as pd; int(pd.Series(range(1000)).sum())"
 
 
@@ -46,12 +44,6 @@ async def spare_ready(running: RunningInterpreter, count: int = 1) -> None:
         await asyncio.sleep(0.05)
 
 
-async def timed(work: Callable[[], Awaitable[object]]) -> float:
-    started = time.perf_counter()
-    await work()
-    return (time.perf_counter() - started) * 1000
-
-
 async def first_calls(running: RunningInterpreter) -> float:
     times: list[float] = []
     async with running.client() as client:
@@ -59,8 +51,8 @@ async def first_calls(running: RunningInterpreter) -> float:
         for number in range(FIRST):
             await spare_ready(running)
             talk = Talk(client, f"first {number}")
-            times.append(await timed(partial(talk.run, "1 + 1")))
-    return statistics.median(times)
+            times.append(await median_seconds(partial(talk.run, "1 + 1"), 1))
+    return statistics.median(times) * 1000
 
 
 async def warm_calls(running: RunningInterpreter) -> float:
@@ -74,9 +66,9 @@ async def warm_calls(running: RunningInterpreter) -> float:
         assert not message.failed, message.text()
 
     await call()
-    times = [await timed(call) for _ in range(WARM)]
+    seconds = await median_seconds(call, WARM)
     await tool.close()
-    return statistics.median(times)
+    return seconds * 1000
 
 
 async def memory(*options: str) -> float:
@@ -98,10 +90,9 @@ async def measured() -> list[Figure]:
     with server("--sessions", "32") as running:
         first, warm = await first_calls(running), await warm_calls(running)
         answered, seconds = await twenty_at_once(running)
-    calm = os.getloadavg()[0] < BUSY * (os.cpu_count() or 1)
     return [
-        Figure("first call of a new conversation", first, "ms", goal=50, judged=calm),
-        Figure("warm call through the agent's tool", warm, "ms", goal=15, judged=calm),
+        Figure("first call of a new conversation", first, "ms", goal=50, judged=quiet_machine()),
+        Figure("warm call through the agent's tool", warm, "ms", goal=15, judged=quiet_machine()),
         Figure("idle kernel", await memory("--bare"), "MiB PSS", goal=60),
         Figure("kernel with pandas and matplotlib", await memory(), "MiB PSS", goal=120),
         Figure(f"of {AT_ONCE} conversations at once answered", answered, "", goal=AT_ONCE, at_least=True),

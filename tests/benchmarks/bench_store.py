@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import statistics
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -24,11 +23,10 @@ from task.store import tables
 from task.store.store import Store, open_store
 from task.store.traces import TraceFilter
 from task.store.wire import packed
-from tests.benchmarks.figures import Figure, report
+from tests.benchmarks.figures import Figure, median_seconds, quiet_machine, report
 
 SESSIONS, TRACES, OWNERS = 10_000, 100_000, 4
 REPEATS, ROUNDS, TURNS = 30, 100, 20
-BUSY = 1.5  # load per core above which a figure describes the machine rather than the agent
 CALL = ToolCall("call_1", FunctionCall("calculator", '{"expression": "25*47"}'))
 
 
@@ -49,13 +47,14 @@ async def measure(folder: Path) -> list[Figure]:
 
 async def cost_figures(store: Store) -> list[Figure]:
     """CPU of this process for traces of short and long runs, and for events."""
-    alone = await _cpu(lambda: _traced(store, 0), ROUNDS)
-    long = await _cpu(lambda: _traced(store, TURNS), ROUNDS)
+    await _traced(store, TURNS)  # warms up
+    alone = await median_seconds(lambda: _traced(store, 0), ROUNDS, process_time)
+    long = await median_seconds(lambda: _traced(store, TURNS), ROUNDS, process_time)
 
     async def crowd() -> None:
         await asyncio.gather(*(_traced(store, 0) for _ in range(ROUNDS)))
 
-    together = await _cpu(crowd, 3) / ROUNDS
+    together = await median_seconds(crowd, 3, process_time) / ROUNDS
     events = 2000
     run = await store.runs.start("owner-0")
     started = process_time()
@@ -88,7 +87,10 @@ async def page_figures(store: Store) -> list[Figure]:
         "traces of one session": lambda: store.traces.list("owner-1", which=TraceFilter(session_id="sess_00000001")),
         "traces of no such door": lambda: store.traces.list("owner-1", which=TraceFilter(door="none")),
     }
-    return [_figure(f"page of {name}", await _median(work) * 1e3, "ms", 50) for name, work in pages.items()]
+    return [
+        Figure(f"page of {name}", await median_seconds(work, REPEATS) * 1e3, "ms", 50, judged=quiet_machine())
+        for name, work in pages.items()
+    ]
 
 
 def _fill(connection: Connection) -> None:
@@ -131,31 +133,6 @@ def _run_turns(observer: TraceObserver, turns: int) -> None:
         observer.call_ended(CALL, tool_message(CALL, "1175"), 0.001)
     observer.model_answered(assistant("It is 1175."), Usage(120, 5), 0.1)
     observer.end("finished")
-
-
-async def _cpu(work: Callable[[], Awaitable[Any]], rounds: int) -> float:
-    """Median seconds of CPU in tenths of the rounds, after one to warm up."""
-    await work()
-    spent: list[float] = []
-    for _ in range(rounds):
-        started = process_time()
-        await work()
-        spent.append(process_time() - started)
-    return statistics.median(spent)
-
-
-async def _median(work: Callable[[], Awaitable[Any]]) -> float:
-    seconds: list[float] = []
-    for _ in range(REPEATS):
-        started = perf_counter()
-        await work()
-        seconds.append(perf_counter() - started)
-    return statistics.median(seconds)
-
-
-def _figure(name: str, value: float, unit: str, goal: float | None) -> Figure:
-    calm = os.getloadavg()[0] < BUSY * (os.cpu_count() or 1)
-    return Figure(name, value, unit, goal, judged=calm)
 
 
 def main() -> None:

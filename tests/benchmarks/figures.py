@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 
 TOLERANCE = 0.25
+BUSY = 1.5  # programs per core that want to run
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Figure:
     def excess(self) -> float | None:
         """How far past its goal: 0.1 is 10 % worse, below 0 is better; None without a goal.
 
-        Where both goals are given the kinder one counts: on a slow machine the ratio, on a fast one the absolute.
+        Where both goals are given the more lenient one counts: on a slow machine the ratio, on a fast one the absolute.
         """
         shares: list[float] = []
         if self.goal is not None:
@@ -55,6 +58,22 @@ class Figure:
     def missed(self) -> bool:
         """Whether the goal is missed by more than a machine's noise."""
         return self.judged and self.excess is not None and self.excess > TOLERANCE
+
+
+def quiet_machine() -> bool:
+    """Whether a wall-clock figure describes the agent rather than what else runs on this machine."""
+    return os.getloadavg()[0] < BUSY * (os.cpu_count() or 1)
+
+
+async def median_seconds(
+    work: Callable[[], Awaitable[object]], times: int, clock: Callable[[], float] = perf_counter
+) -> float:
+    seconds: list[float] = []
+    for _ in range(times):
+        started = clock()
+        await work()
+        seconds.append(clock() - started)
+    return statistics.median(seconds)
 
 
 def report(figures: Sequence[Figure]) -> None:
