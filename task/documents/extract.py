@@ -87,8 +87,8 @@ FORMATS = (
         ),
     ),
     Format("JSON", "text:read_json", (".json",), ("application/json", "text/json")),
-    Format("CSV", "tables:read_csv", (".csv",), ("text/csv", "application/csv")),
-    Format("TSV", "tables:read_tsv", (".tsv", ".tab"), ("text/tab-separated-values",)),
+    Format("CSV", "text:read_csv", (".csv",), ("text/csv", "application/csv")),
+    Format("TSV", "text:read_tsv", (".tsv", ".tab"), ("text/tab-separated-values",)),
 )
 SUPPORTED = ", ".join(format.name for format in FORMATS)
 READERS: Mapping[str, Format] = MappingProxyType({suffix: format for format in FORMATS for suffix in format.suffixes})
