@@ -14,7 +14,7 @@ from task.local_core.core import CORE, Core, ServedModel, usable
 from task.local_core.listings import features_of
 from task.local_core.relay import ResponseHooks, Target, json_object, passed_headers, read_body, with_query
 from task.local_core.responses import Refusal
-from task.local_core.sharing import AnswerWatch, request_files
+from task.local_core.sharing import ResponseWatch, request_files
 
 ROUTE = r"/{slashes:/*}openai/deployments/{id:.+?}/{operation:chat/completions|completions|embeddings}"
 BLOCK_SECONDS = 30.0  # for so long Core 0.25 keeps everybody away from an application after a 4xx
@@ -115,11 +115,11 @@ def _hooks(core: Core, caller: Identity, deployment: Deployment, key: PerRequest
     failed: str | dict[str, Any] = "Failed to connect to origin"
     swallowed = SWALLOWED | core.config.retriable_error_codes
 
-    def watch(content_type: str) -> AnswerWatch | None:
+    def watch(content_type: str) -> ResponseWatch | None:
         receiver = caller.key
         if receiver is None:
             return None
-        return AnswerWatch(
+        return ResponseWatch(
             f"files/{core.access.appdata_of(key.identity)}/",
             lambda urls: core.keys.add_rights(receiver, urls, "READ_WRITE"),
             events="text/event-stream" in content_type,

@@ -1,4 +1,4 @@
-"""The one model that local Core serves itself: an OpenAI-compatible upstream, or the scripted demo."""
+"""Which model local Core serves itself, how it is listed, and how an OpenAI-compatible upstream is called."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ class UpstreamModel:
     base_url: str
     name: str
     api_key: str | None = None
-    input_attachment_types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +69,7 @@ def _listed(config: CoreConfig, choice: ModelChoice) -> Model:
         )
     if described := described_by(config, choice.name):
         return described
-    types = list(choice.input_attachment_types) or None
-    return Model(name=choice.name, display_name=choice.name, features=features, input_attachment_types=types)
+    return Model(name=choice.name, display_name=choice.name, features=features)
 
 
 def described_by(config: CoreConfig, name: str) -> Model | None:
@@ -121,7 +119,9 @@ class UpstreamServer:
         content = message.get("content")
         if isinstance(content, list):
             plain["content"] = [await self._part(part) for part in content]
-        images = [await self._image(url) for url in _image_urls(message)]
+        images = [
+            {"type": "image_url", "image_url": {"url": await self._data_url(url)}} for url in _image_urls(message)
+        ]
         if images:
             plain["content"] = [*_parts(plain.get("content")), *images]
         return plain
@@ -131,9 +131,6 @@ class UpstreamServer:
         if not isinstance(image, dict) or not isinstance(image.get("url"), str):
             return part
         return part | {"image_url": image | {"url": await self._data_url(image["url"])}}
-
-    async def _image(self, url: str) -> dict[str, Any]:
-        return {"type": "image_url", "image_url": {"url": await self._data_url(url)}}
 
     async def _data_url(self, url: str) -> str:
         if is_absolute(url):

@@ -16,7 +16,7 @@ from yarl import URL
 
 from task.local_core.clock import Clock, IdleLimit
 from task.local_core.responses import Refusal
-from task.local_core.sharing import AnswerWatch
+from task.local_core.sharing import ResponseWatch
 
 IDLE_SECONDS = 300.0
 CONNECT_SECONDS = 10.0
@@ -57,7 +57,7 @@ class ResponseHooks:
     unreachable: Refusal = field(default_factory=lambda: Refusal(502, "connection error to origin"))
     broken: Refusal = field(default_factory=lambda: Refusal(502, "connection error to origin"))
     is_swallowed: Callable[[int], bool] = lambda _: False
-    watch: Callable[[str], AnswerWatch | None] = lambda _: None
+    watch: Callable[[str], ResponseWatch | None] = lambda _: None
     rewrite: Callable[[Mapping[str, str]], Rewriter | None] = lambda _: None
     ended: Callable[[int], None] = lambda _: None
 

@@ -1,9 +1,10 @@
-"""Automatic sharing: the files a request attaches, and the files an answer brings back."""
+"""Automatic sharing: the files that a request attaches, and the files that its response attaches."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -88,10 +89,10 @@ def _flat(value: Any) -> Iterator[dict[str, Any]]:
             yield from _flat(item)
 
 
-class AnswerWatch:
-    """Reads an answer while it passes and reports the attached files that lie under `prefix`.
+class ResponseWatch:
+    """Reads a response while it passes and reports the attached files below `prefix`.
 
-    `share` gets the canonical URLs as soon as the event that names them is complete; a body that is no event stream
+    `share` gets the canonical URLs as soon as the event that names them is complete; a body that is not an event stream
     is read in `finish`. An event without attachments costs one search for its end and one for the word.
     """
 
@@ -112,12 +113,8 @@ class AnswerWatch:
             self._read_events(block)
 
     def finish(self) -> None:
-        if _WORD not in self._rest:
-            return
-        if self._events:
-            self._read_events(bytes(self._rest))
-        else:
-            self._read(bytes(self._rest))
+        if _WORD in self._rest:
+            (self._read_events if self._events else self._read)(bytes(self._rest))
 
     def _read_events(self, block: bytes) -> None:
         for line in block.split(b"\n"):
@@ -129,22 +126,18 @@ class AnswerWatch:
             document = orjson.loads(text)
         except ValueError:
             return
-        urls = [url for url, _ in _answer_urls(document) if not is_absolute(url)]
-        shared = [path for url in urls if (path := _canonical_or_none(url)) and path.startswith(self._prefix)]
+        shared: list[str] = []
+        for url in _response_urls(document):
+            with suppress(InvalidUrl):
+                shared.append(canonical(url))
+        shared = [url for url in shared if url.startswith(self._prefix)]
         if shared:
             self._share(shared)
 
 
-def _answer_urls(document: Any) -> Iterator[tuple[str, str | None]]:
+def _response_urls(document: Any) -> Iterator[str]:
     for choice in _objects(document.get("choices") if isinstance(document, dict) else None):
         for side in ("delta", "message"):
             answer = choice.get(side)
             if isinstance(answer, dict):
-                yield from _content_urls(answer.get("custom_content"))
-
-
-def _canonical_or_none(url: str) -> str | None:
-    try:
-        return canonical(url)
-    except InvalidUrl:
-        return None
+                yield from (url for url, _ in _content_urls(answer.get("custom_content")) if not is_absolute(url))

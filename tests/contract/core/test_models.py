@@ -127,14 +127,13 @@ async def test_an_image_that_the_caller_may_not_read_does_not_leave_core(tmp_pat
 
 
 async def test_the_chosen_model_is_listed_alone_under_its_own_name(tmp_path: Path) -> None:
-    choice = UpstreamModel("http://127.0.0.1:9/v1", "local-model", input_attachment_types=("image/png",))
+    choice = UpstreamModel("http://127.0.0.1:9/v1", "local-model")
     async with local_core(config(models=MODELS), tmp_path, model=choice) as core, calling(core) as session:
         async with session.get("/openai/models") as answer:
             models = {model["id"]: model for model in (await answer.json())["data"]}
         assert set(models) == {"vectors", "local-model"}
         assert models["local-model"]["display_name"] == "local-model"
         assert models["local-model"]["features"]["tools"] is True
-        assert models["local-model"]["input_attachment_types"] == ["image/png"]
         assert (await ask(session, "gpt-4o")).status == 404
         async with session.post("/openai/deployments/local-model/embeddings", json={}) as answer:
             assert answer.status == 404
