@@ -21,10 +21,9 @@ from task.local_core.core import CORE, Core, CoreSettings
 from task.local_core.files import file_routes
 from task.local_core.forwarding import feature_routes
 from task.local_core.guard import add_cors, guard, is_loopback
-from task.local_core.images import ImageServer, with_image_model
+from task.local_core.images import ImageServer, painter_of, with_image_model
 from task.local_core.listings import listing_routes
 from task.local_core.models import ModelChoice, UpstreamModel, UpstreamServer, with_choice
-from task.local_core.painters import painter_of
 from task.local_core.permissions import permission_routes
 from task.local_core.relay import IDLE_SECONDS
 from task.local_core.responses import PlainResponse, json_response

@@ -1,12 +1,19 @@
-"""The image model that local Core serves itself, as a chat deployment whose answers attach pictures."""
+"""The image model that local Core serves itself, as a chat deployment: an upstream's, or labelled placeholders."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import base64
+import binascii
+import io
+import re
+import textwrap
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+import aiohttp
 import orjson
 from aiohttp import web
 
@@ -15,15 +22,37 @@ from task.local_core.access import BucketIds
 from task.local_core.callers import IDENTITY, Identity
 from task.local_core.config import CoreConfig, Model
 from task.local_core.models import ModelChoice, UpstreamModel, described_by
-from task.local_core.painters import PLACEHOLDER_TEXT, Painter, Picture, error_of, media_type
 from task.local_core.relay import ResponseHooks
 from task.local_core.responses import Refusal
 from task.local_core.served import EventStream, block, block_response
 from task.local_core.storage import Store
 from task.local_core.urls import encode_segment
 
+PLACEHOLDER_TEXT = "This is a placeholder, not a generated picture: no image model is connected to local Core."
 PLACEHOLDER_TITLE = "Placeholder pictures (no image model is connected)"
 _OPTIONS = ("size", "quality", "style")
+UPSTREAM_SECONDS = 300
+NOTICE = "placeholder - no image model is connected"
+SIDE = 1024
+_SMALLEST, _LARGEST = 128, 2048
+_SIZE = re.compile(r"(\d{2,4})x(\d{2,4})")
+_PROMPT_CHARS = 600
+_BACKGROUND, _FRAME, _INK, _FAINT = "#eef1f5", "#9aa5b1", "#1f2933", "#52606d"
+_MAGIC = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp"}
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The file's content or, from some upstreams, only a link to it."""
+
+    content: bytes | None
+    link: str | None = None
+    revised_prompt: str | None = None
+    text: str = ""
+
+
+Painter = Callable[[str, Mapping[str, str]], Awaitable[Picture]]
+"""Makes a picture of a prompt; the options may hold size, quality and style. Raises: Refusal."""
 
 
 def with_image_model(file: CoreConfig, config: CoreConfig, name: str, choice: ModelChoice) -> CoreConfig:
@@ -41,14 +70,14 @@ class ImageServer:
     """Answers completions with a picture that is stored in the model's folder of the initiator's bucket."""
 
     name: str
-    painter: Painter
+    paint: Painter
     store: Store
     buckets: BucketIds
 
     async def respond(
         self, request: web.Request, document: Mapping[str, Any], hooks: ResponseHooks
     ) -> web.StreamResponse:
-        picture = await self.painter.paint(_prompt(document), _image_options(document))
+        picture = await self.paint(_prompt(document), _image_options(document))
         attachments = await self._attachments(request[IDENTITY], picture)
         if document.get("stream"):
             return await self._streamed(request, picture.text, attachments, hooks)
@@ -73,7 +102,7 @@ class ImageServer:
         revised = [{"title": "Revised prompt", "data": picture.revised_prompt}] if picture.revised_prompt else []
         if picture.content is None:
             return [*revised, {"title": "Image", "type": "image/png", "url": picture.link}]
-        kind = media_type(picture.content)
+        kind = _media_type(picture.content)
         return [*revised, {"title": "Image", "type": kind, "url": await self._stored(identity, picture.content, kind)}]
 
     async def _stored(self, identity: Identity, content: bytes, kind: str) -> str:
@@ -104,7 +133,7 @@ def _prompt(document: Mapping[str, Any]) -> str:
     if isinstance(content, list):
         content = "\n".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
     if not isinstance(content, str) or not content.strip():
-        raise Refusal(400, error_of("The last user message holds no prompt", "400"))
+        raise Refusal(400, _error("The last user message holds no prompt", "400"))
     return content.strip()
 
 
@@ -114,3 +143,111 @@ def _image_options(document: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(chosen, dict):
         return {}
     return {name: chosen[name] for name in _OPTIONS if isinstance(chosen.get(name), str)}
+
+
+def painter_of(choice: ModelChoice, name: str) -> Painter:
+    return _upstream_painter(choice, name) if isinstance(choice, UpstreamModel) else _paint_placeholder
+
+
+async def _paint_placeholder(prompt: str, options: Mapping[str, str]) -> Picture:
+    content = await asyncio.to_thread(_drawn, prompt, options.get("size"))
+    return Picture(content, revised_prompt=f"A placeholder with the words: {prompt}", text=PLACEHOLDER_TEXT)
+
+
+def _drawn(prompt: str, size: str | None) -> bytes:
+    from PIL import Image, ImageDraw
+
+    width, height = _dimensions(size)
+    image = Image.new("RGB", (width, height), _BACKGROUND)
+    pen = ImageDraw.Draw(image)
+    edge = min(width, height) // 32
+    pen.rectangle((edge, edge, width - edge, height - edge), outline=_FRAME, width=max(1, edge // 6))
+    _write(pen, NOTICE, (width / 2, height * 0.12), min(width // 28, height // 16), _FAINT, width)
+    _write(pen, prompt[:_PROMPT_CHARS], (width / 2, height / 2), min(width // 20, height // 18), _INK, width)
+    content = io.BytesIO()
+    image.save(content, "PNG")
+    return content.getvalue()
+
+
+def _dimensions(size: str | None) -> tuple[int, int]:
+    given = _SIZE.fullmatch(size or "")
+    if given is None:
+        return SIDE, SIDE
+    width, height = (min(max(int(side), _SMALLEST), _LARGEST) for side in given.groups())
+    return width, height
+
+
+def _write(pen: Any, text: str, middle: tuple[float, float], points: int, colour: str, width: int) -> None:
+    letters = max(8, int(width * 1.6 / max(points, 8)))
+    lines = "\n".join(textwrap.wrap(text, letters))
+    pen.multiline_text(
+        middle, lines, fill=colour, font=_font(max(points, 8)), anchor="mm", align="center", spacing=points // 3
+    )
+
+
+def _font(points: int) -> Any:
+    from PIL import ImageFont
+
+    try:
+        return ImageFont.truetype("DejaVuSans.ttf", points)  # the font inside Pillow knows Latin letters only
+    except OSError:
+        return ImageFont.load_default(points)
+
+
+def _upstream_painter(choice: UpstreamModel, model: str) -> Painter:
+    headers = {"Authorization": f"Bearer {choice.api_key}"} if choice.api_key else {}
+    limit = aiohttp.ClientTimeout(total=UPSTREAM_SECONDS, sock_connect=10)
+    url = f"{choice.base_url.rstrip('/')}/images/generations"
+
+    async def paint(prompt: str, options: Mapping[str, str]) -> Picture:
+        body = {"model": model, "prompt": prompt, "n": 1, **options}
+        if model.startswith("dall-e"):
+            body["response_format"] = "b64_json"  # later models know no other and refuse the field
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=limit, headers=headers) as session,
+                session.post(url, json=body, allow_redirects=False) as response,
+            ):
+                return _picture(response.status, await response.read())
+        except aiohttp.ClientError:
+            raise Refusal(502, _error("Failed to connect to the image model", "502")) from None
+        except TimeoutError:
+            raise Refusal(500, _error("The image model took too long", "timeout")) from None
+
+    return paint
+
+
+def _picture(status: int, body: bytes) -> Picture:
+    try:
+        document: Any = orjson.loads(body)
+        if status == 200:
+            made = document["data"][0]
+            content = base64.b64decode(made["b64_json"], validate=True) if made.get("b64_json") else None
+            if content is None and not isinstance(made.get("url"), str):
+                raise Refusal(500, _error("The image model answered without a picture", "500"))
+            return Picture(content, made.get("url"), made.get("revised_prompt"))
+        error: Any = document["error"]
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, binascii.Error):
+        error = None
+    raise _refusal(status, error)
+
+
+def _refusal(status: int, error: Any) -> Refusal:
+    """How a caller sees a deployment's failure through Core, which keeps some statuses to itself."""
+    if status in (429, 502, 503, 504):
+        return Refusal(503, "Service is not available")
+    if status in (404, 405, 501):
+        return Refusal(404, _error("The connected model provider makes no pictures", "404"))
+    body = error if isinstance(error, dict) else _error("The image model failed", "500")
+    return Refusal(status if 400 <= status < 500 else 500, body)
+
+
+def _media_type(content: bytes) -> str:
+    kind = next((kind for magic, kind in _MAGIC.items() if content.startswith(magic)), None)
+    if kind is None:
+        raise Refusal(500, _error("The image model did not answer with a picture", "500"))
+    return kind
+
+
+def _error(message: str, code: str) -> dict[str, Any]:
+    return {"message": message, "type": "runtime_error", "code": code}
