@@ -37,7 +37,7 @@ Event = Delta | Pause | ProviderError
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer as data: deltas in order, pauses between them, or an error in their place.
+    """One answer as data: deltas in order, pauses between them, or an error that interrupts it.
 
     Without a `Finish` it ends with `tool_calls` if it has calls, else with `stop`.
     """
@@ -78,11 +78,6 @@ def says(*pieces: str, pause: float = 0.0, reasoning: str = "", usage: Usage | N
 def wants(tool: str, /, **arguments: Any) -> Reply:
     """One call of `tool`; join several with `&`."""
     return Reply((ToolCallDelta(0, None, tool, arguments),))
-
-
-def fails(error: ProviderError) -> Reply:
-    """An error; after `&` it interrupts the answer."""
-    return Reply((error,))
 
 
 Chooser = Callable[[Sequence[Message], Sequence[ToolSchema]], Reply]

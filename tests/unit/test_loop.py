@@ -12,7 +12,7 @@ from task.conversation.history import repaired
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, tool_message, user
 from task.errors import ProviderError, ToolError
 from task.llm.base import Finish, TextDelta, Usage
-from task.llm.scripted import Reply, ScriptedModel, fails, says, wants
+from task.llm.scripted import Reply, ScriptedModel, says, wants
 from task.loop import Limits, RunOutcome, ToolLoop
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC
@@ -117,7 +117,7 @@ async def test_a_tool_that_hangs_is_stopped_and_the_run_goes_on() -> None:
 
 
 async def test_a_failing_model_is_an_outcome_and_what_was_written_stays() -> None:
-    model = ScriptedModel(says("Half an ans") & fails(ProviderError("gone", status_code=500)))
+    model = ScriptedModel(says("Half an ans") & Reply((ProviderError("gone", status_code=500),)))
     messages, choice = [user("Hi")], RecordingChoice()
     outcome = await run(loop(model), messages, choice)
     assert outcome.status == "failed"
@@ -127,7 +127,7 @@ async def test_a_failing_model_is_an_outcome_and_what_was_written_stays() -> Non
 
 async def test_results_of_a_failed_run_are_kept() -> None:
     messages = [user("2+2?")]
-    outcome = await run(loop(ScriptedModel(wants("add"), fails(ProviderError("gone")))), messages)
+    outcome = await run(loop(ScriptedModel(wants("add"), Reply((ProviderError("gone"),)))), messages)
     assert (outcome.status, messages[-1].content) == ("failed", "4")
 
 

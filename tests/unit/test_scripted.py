@@ -14,7 +14,7 @@ from task.conversation.messages import Message, Role, assistant, system, tool_me
 from task.errors import ProviderError, SettingsError
 from task.llm.accumulator import Accumulator
 from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, ToolCallDelta, ToolSchema, Usage
-from task.llm.scripted import Reply, ScriptedModel, fails, says, wants
+from task.llm.scripted import Reply, ScriptedModel, says, wants
 from tests.support.clock import FakeClock
 
 ASK = [user("25*47?")]
@@ -78,7 +78,7 @@ async def test_pauses_usage_reasoning_and_the_finish_reason_are_played() -> None
 
 
 async def test_an_error_interrupts_the_answer_at_its_place() -> None:
-    model = ScriptedModel(says("Half") & fails(ProviderError("gone", status_code=500)))
+    model = ScriptedModel(says("Half") & Reply((ProviderError("gone", status_code=500),)))
     stream = aiter(model.stream(ASK, [], ModelOptions()))
     assert await anext(stream) == TextDelta("Half")
     with pytest.raises(ProviderError, match="gone"):

@@ -12,7 +12,7 @@ import pytest
 from task.conversation.messages import assistant, user
 from task.errors import InvalidRequest, NotFound, ProviderError, ToolError
 from task.llm.base import ModelOptions, Usage
-from task.llm.scripted import Reply, fails, says, wants
+from task.llm.scripted import Reply, says, wants
 from task.loop import Limits
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC
@@ -99,7 +99,7 @@ async def test_at_a_limit_the_trace_names_it_and_sums_all_tokens(store: Store) -
 
 
 async def test_a_failed_run_keeps_its_text_and_its_error(store: Store) -> None:
-    trace = await traced(store, says("I am ") & fails(ProviderError("the model is gone", status_code=503)))
+    trace = await traced(store, says("I am ") & Reply((ProviderError("the model is gone", status_code=503),)))
     assert (trace.status, trace.error) == ("failed", "the model is gone")
     assert trace.turns[-1].content == "I am "
 
@@ -155,7 +155,7 @@ async def test_without_content_a_trace_keeps_no_texts(store: Store, tmp_path: Pa
     trace = await traced(
         store,
         says("SECRET thought") & wants("secret"),
-        says("SECRET ") & fails(ProviderError("SECRET refused", status_code=400, code="bad")),
+        says("SECRET ") & Reply((ProviderError("SECRET refused", status_code=400, code="bad"),)),
         tools=[MadeTool("secret", secret, {"type": "object"})],
         asked=[user("SECRET?")],
         content=False,
@@ -185,7 +185,7 @@ async def test_another_owners_trace_is_not_there_but_an_operator_reads_all(store
 
 async def test_traces_are_found_by_what_they_are(store: Store) -> None:
     a = await traced(store, says("1"), experiment="a")
-    b = await traced(store, fails(ProviderError("no")), experiment="b", door="dial")
+    b = await traced(store, Reply((ProviderError("no"),)), experiment="b", door="dial")
 
     async def found(**which: Any) -> list[str]:
         return [trace.trace_id for trace in (await store.traces.list(OWNER, which=TraceFilter(**which))).items]
@@ -205,7 +205,7 @@ async def test_traces_are_found_by_what_they_are(store: Store) -> None:
         pytest.param((wants("calculator", expression="1/0"), says("no")), id="failed-call"),
         pytest.param((wants("nothing"), says("no")), id="unknown-tool"),
         pytest.param((wants("calculator"), says("no")), id="bad-arguments"),
-        pytest.param((says("a") & fails(ProviderError("gone")),), id="failed"),
+        pytest.param((says("a") & Reply((ProviderError("gone"),)),), id="failed"),
         pytest.param([wants("calculator", expression="1+1") for _ in range(4)], id="out-of-steps-and-words"),
     ],
 )

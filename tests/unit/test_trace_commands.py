@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from task.cli import app
 from task.errors import InvalidRequest, NotFound, ProviderError
 from task.llm.base import Usage
-from task.llm.scripted import fails, says, wants
+from task.llm.scripted import Reply, says, wants
 from task.store.records import ApiKey
 from tests.support.stores import opened
 from tests.support.traced import traced
@@ -40,7 +40,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 answer = says(f"{number * 47}", usage=Usage(100, 7))
                 await traced(store, wants("calculator", expression=f"{number}*47"), answer, experiment=f"e{number}")
             await traced(store, says("red: \x1b[31m\nsecond line"))
-            failed = fails(ProviderError("SECRET refused", status_code=429))
+            failed = Reply((ProviderError("SECRET refused", status_code=429),))
             await traced(store, failed, content=False, door="dial", owner="")
 
     asyncio.run(fill())

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from task.errors import ProviderError
 from task.llm.base import Usage
-from task.llm.scripted import fails, says, wants
+from task.llm.scripted import Reply, says, wants
 from task.runs.traces import trace_context
 from task.store.access import StoreAccess
 from task.store.spans import SpanSender
@@ -59,7 +59,7 @@ async def test_a_run_its_requests_and_its_calls_are_spans_of_one_tree(tmp_path: 
         access = StoreAccess(sqlite_url(tmp_path), spans_url=url, chores=False)
         store = await access.get()
         trace = await traced(store, wants("calculator", expression="25*47"), says("SECRET", usage=Usage(7, 3)))
-        await traced(store, fails(ProviderError("SECRET")))
+        await traced(store, Reply((ProviderError("SECRET"),)))
         await access.close()
     run, failed = (span for span in spans if not span.parent_span_id)
     children = [span for span in spans if span.parent_span_id == run.span_id]

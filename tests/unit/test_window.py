@@ -11,7 +11,7 @@ from task.conversation.pruning import message_tokens
 from task.conversation.summaries import HEADER
 from task.errors import ProviderError
 from task.llm.failures import CONTEXT_LENGTH
-from task.llm.scripted import Reply, ScriptedModel, fails, says, wants
+from task.llm.scripted import Reply, ScriptedModel, says, wants
 from task.llm.window import NOTE_TOKENS, SMALL, ContextWindow
 from task.loop import RunOutcome, ToolLoop
 from task.tools.toolbox import Toolbox
@@ -41,7 +41,7 @@ def window(limit: int | None) -> ContextWindow:
 
 
 def too_long(text: str = "") -> Reply:
-    return fails(ProviderError("The conversation is too long.", status_code=400, code=CONTEXT_LENGTH, text=text))
+    return Reply((ProviderError("The conversation is too long.", status_code=400, code=CONTEXT_LENGTH, text=text),))
 
 
 async def run(model: ScriptedModel, messages: list[Message], room: ContextWindow | None = None) -> RunOutcome:
@@ -117,7 +117,7 @@ async def test_a_conversation_that_cannot_be_shortened_is_not_sent_again() -> No
 
 
 async def test_other_failures_and_answers_that_have_started_are_not_retried() -> None:
-    for reply in (fails(ProviderError("no", status_code=400)), says("Half an") & too_long()):
+    for reply in (Reply((ProviderError("no", status_code=400),)), says("Half an") & too_long()):
         model = ScriptedModel(reply)
         assert (await run(model, long_conversation())).status == "failed"
         assert len(model.requests) == 1
