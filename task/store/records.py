@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, Literal, TypeVar
 
@@ -121,23 +121,6 @@ class Approval:
     answer: Answer | None = None
     question: str = ""
     conversation: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "approval_id": self.approval_id,
-            "session_id": self.session_id,
-            "run_id": self.run_id,
-            "call_id": self.call_id,
-            "tool": self.tool,
-            "arguments": dict(self.arguments),
-            "digest": self.digest,
-            "card": dict(self.card),
-            "status": self.status,
-            "asked_at": iso(self.asked_at),
-            "expires_at": iso(self.expires_at),
-            "answered_at": iso(self.answered_at) if self.answered_at is not None else None,
-            "answer": asdict(self.answer) if self.answer else None,
-        }
 
 
 @dataclass(frozen=True, slots=True)

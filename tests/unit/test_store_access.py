@@ -17,7 +17,7 @@ from sqlalchemy import create_engine, text
 
 from task.errors import Conflict, NotFound
 from task.store.database import open_database
-from task.store.records import Answer, Approval
+from task.store.records import Answer, Approval, iso
 from task.store.schema import HEAD, migrate
 from task.store.store import Store
 from task.store.tables import metadata
@@ -86,7 +86,7 @@ async def test_questions_are_found_by_session_and_run(store: Store) -> None:
     other = await asked(store, session_id="sess_2", run_id="run_2")
     assert await store.approvals.list(OWNER, session_id="sess_1") == (one,)
     assert await store.approvals.list(OWNER, run_id="run_2") == (other,)
-    assert one.as_dict()["expires_at"] == "2027-01-15T08:01:00.000+00:00"
+    assert iso(one.expires_at) == "2027-01-15T08:01:00.000+00:00"
 
 
 async def test_grants_count_in_their_session_until_they_end_or_are_revoked(store: Store, clock: StoreClock) -> None:

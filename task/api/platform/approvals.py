@@ -11,7 +11,7 @@ from task.api.edge.identity import ApiCaller
 from task.api.platform.choice import RunChoice
 from task.api.platform.kept_turns import conversation_key
 from task.api.platform.run_request import RunRequest, session_title
-from task.api.platform.schemas import ApprovalAnswer
+from task.api.platform.schemas import ApprovalAnswer, ApprovalBody
 from task.api.platform.web_search import with_web_search
 from task.approvals.questions import question
 from task.approvals.rules import DENIED, EXPIRED, ApprovalRules
@@ -138,7 +138,8 @@ class Pause:
         key = conversation_key(request.caller.owner, request.options.prompt, request.sent) if request.sent else ""
         put = {"session_id": session_id, "run_id": run.run_id, "question": text, "conversation": key}
         approvals = [await self._ask(item, put) for item in self._waiting]
-        choice.emit("approval", approvals=[approval.as_dict() for approval in approvals], text=text)
+        bodies = [ApprovalBody.model_validate(item, from_attributes=True).model_dump() for item in approvals]
+        choice.emit("approval", approvals=bodies, text=text)
         return text, made.session_id if made else None
 
     async def _session(self, request: RunRequest, added: Sequence[Message]) -> Session:
