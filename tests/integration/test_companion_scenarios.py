@@ -29,9 +29,9 @@ def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningIn
 
 def found(received: Received) -> str:
     """The text of the first search result that the conversation holds."""
-    told = "\n".join(str(message["content"]) for message in received.messages if message["role"] == "tool")
-    hit = re.search(r"^1\. (.*)\n   URL: \S+\n   (.*)$", told, re.MULTILINE)
-    assert hit is not None, told
+    results = "\n".join(str(message["content"]) for message in received.messages if message["role"] == "tool")
+    hit = re.search(r"^1\. (.*)\n   URL: \S+\n   (.*)$", results, re.MULTILINE)
+    assert hit is not None, results
     return f"{hit[1]}: {hit[2]}"
 
 
@@ -87,7 +87,7 @@ async def test_18_an_artistic_image_is_made_of_what_the_search_has_found(
     assert answer.content == "Painted."
 
 
-async def test_what_the_web_says_is_computed_with_and_then_painted(
+async def test_web_results_are_used_in_code_and_then_in_a_picture(
     interpreter: RunningInterpreter, tmp_path: Path
 ) -> None:
     def in_feet(received: Received) -> Reply:

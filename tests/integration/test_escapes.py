@@ -50,7 +50,7 @@ def test_the_whole_list_is_held_in_every_tier_of_this_machine(ordinary: bool) ->
 @pytest.mark.root
 @pytest.mark.system
 @pytest.mark.parametrize("ordinary", [False, True])
-def test_a_container_without_user_namespaces_falls_to_landlock_and_holds_the_whole_list(ordinary: bool) -> None:
+def test_a_container_without_user_namespaces_uses_landlock_and_withstands_the_whole_list(ordinary: bool) -> None:
     outcome = self_test(ordinary=ordinary, container=True)
     assert outcome.tier == "landlock"
     assert "namespace" in str(outcome.reasons["bubblewrap"])
@@ -60,7 +60,7 @@ def test_a_container_without_user_namespaces_falls_to_landlock_and_holds_the_who
 
 @pytest.mark.root
 @pytest.mark.system
-def test_every_attack_gets_out_where_there_is_no_sandbox() -> None:
+def test_every_attack_succeeds_without_a_sandbox() -> None:
     with arena(OPEN_UID, OPEN_UID) as ground:
         held = {v.name for v in quick_verdicts(ground, "none", OPEN_UID, NO_LIMITS) if v.state != "out"}
     assert held <= REFUSED_BY_THE_MACHINE
@@ -89,5 +89,5 @@ def test_no_command_of_the_bypass_list_gets_out_of_bubblewrap(tmp_path: Path) ->
 
 
 @pytest.mark.system
-def test_the_commands_of_the_bypass_list_get_out_where_there_is_no_sandbox(tmp_path: Path) -> None:
+def test_the_commands_of_the_bypass_list_succeed_without_a_sandbox(tmp_path: Path) -> None:
     assert {command.name for command in COMMANDS} - escaped_commands(tmp_path, "none") == {"git pager"}

@@ -1,4 +1,4 @@
-"""PYINTERPRETER_MCP_URL that leads to somebody else's server: it works as far as it goes, and says how far that is."""
+"""PYINTERPRETER_MCP_URL of another kind of server: what works, and the note about what does not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CODE = "print(6 * 7)"
 LIMITS = "attached files are not in its working directory, and it may forget variables between two calls."
 
 
-def told(p: Product) -> str:
+def tool_result(p: Product) -> str:
     """What the model learns of the call."""
     return str(p.upstream.requests[1].messages[-1]["content"])
 
@@ -29,20 +29,20 @@ async def test_a_server_with_the_documented_tool_runs_code_and_its_picture_is_at
             answer = await p.reader.ask("What is six times seven?", file)
             [picture] = answer.attachments.values()
             status, content = await p.reader.get(picture["url"])
-    assert told(p).startswith(f"## Execution Result\n\n```python\n{CODE}\n```\n\n**Note:** ")
-    assert LIMITS in told(p)
-    assert "**Output:**\n```\n42\n```" in told(p)
+    assert tool_result(p).startswith(f"## Execution Result\n\n```python\n{CODE}\n```\n\n**Note:** ")
+    assert LIMITS in tool_result(p)
+    assert "**Output:**\n```\n42\n```" in tool_result(p)
     assert f"**Generated Files:**\n- [{picture['title']}]({picture['url']})" in answer.stages[0].content
     assert (status, content, answer.stages[0].status) == (200, PNG, "completed")
 
 
 @pytest.mark.system
-async def test_a_server_that_counts_sessions_itself_runs_code_all_the_same(tmp_path: Path) -> None:
+async def test_a_server_with_its_own_sessions_runs_code_too(tmp_path: Path) -> None:
     with foreign_interpreter("sessions") as server:
         turns = [wants("execute_code", code=CODE), says("42")]
         async with product(*turns, tmp_path=tmp_path, pyinterpreter_mcp_url=server.url) as p:
             answer = await p.reader.ask("What is six times seven?")
-    assert ("42" in told(p), LIMITS in told(p)) == (True, True)
+    assert ("42" in tool_result(p), LIMITS in tool_result(p)) == (True, True)
     assert answer.stages[0].status == "completed"
 
 
@@ -58,16 +58,16 @@ async def test_what_such_a_server_refuses_is_a_sentence(kind: str, code: str, se
         turns = [wants("execute_code", code=code), says("It did not work.")]
         async with product(*turns, tmp_path=tmp_path, pyinterpreter_mcp_url=server.url) as p:
             answer = await p.reader.ask("Run it")
-    assert sentence in told(p)
+    assert sentence in tool_result(p)
     assert (answer.stages[0].status, answer.content) == ("failed", "It did not work.")
 
 
-async def test_what_is_no_such_server_at_all_is_a_sentence(tmp_path: Path) -> None:
+async def test_a_server_of_another_protocol_is_reported_in_a_sentence(tmp_path: Path) -> None:
     turns = [wants("execute_code", code=CODE), says("It did not work.")]
     async with (
         peer(answers(200, {"hello": "world"})) as site,
         product(*turns, tmp_path=tmp_path, pyinterpreter_mcp_url=f"{site.url}/mcp") as p,
     ):
         answer = await p.reader.ask("Run it")
-    assert "the Python interpreter answered in a way that cannot be understood" in told(p)
+    assert "the Python interpreter answered in a way that cannot be understood" in tool_result(p)
     assert (answer.stages[0].status, answer.content) == ("failed", "It did not work.")

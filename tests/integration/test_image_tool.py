@@ -27,7 +27,7 @@ PROMPT = "A smiling cat wearing sunglasses"
 BASE64 = base64.b64encode(PNG).decode()
 
 
-def told(p: Product) -> str:
+def tool_result(p: Product) -> str:
     """What the model learns of the call."""
     return p.upstream.requests[1].messages[-1]["content"]
 
@@ -51,11 +51,11 @@ async def test_10_a_picture_is_attached_with_its_revised_prompt_and_the_user_can
     assert f"**Revised Prompt**: {REVISED}" in stage.content
     assert [item["url"] for item in stage.attachments] == [picture["url"]]
     assert answer.content == "Here is your cat."
-    assert "attached to the answer" in told(p)
-    assert picture["url"] in told(p)
+    assert "attached to the answer" in tool_result(p)
+    assert picture["url"] in tool_result(p)
 
 
-async def test_the_deployment_gets_the_prompt_the_wishes_and_the_callers_headers_with_a_key_of_its_own(
+async def test_the_deployment_receives_prompt_options_and_the_callers_headers_with_its_own_key(
     tmp_path: Path,
 ) -> None:
     turns = [wants(TOOL, prompt=PROMPT, size="1792x1024", style="natural"), says("Done.")]
@@ -101,10 +101,10 @@ async def test_a_picture_that_comes_as_content_is_stored_and_no_base64_reaches_m
     assert (status, content) == (200, PNG)
     assert "/appdata/general-purpose-agent/" in picture["url"]
     assert "data" not in picture
-    assert BASE64[:40] not in told(p) + json.dumps(answer.state) + answer.stages[0].content
+    assert BASE64[:40] not in tool_result(p) + json.dumps(answer.state) + answer.stages[0].content
 
 
-async def test_a_refused_picture_is_explained_to_the_model_and_the_run_goes_on(tmp_path: Path) -> None:
+async def test_a_refused_picture_is_explained_to_the_model_and_the_run_continues(tmp_path: Path) -> None:
     error = {"message": "Rejected by our safety system.", "code": "content_policy_violation"}
     turns = [wants(TOOL, prompt=PROMPT), says("There is no picture.")]
     async with (
@@ -112,7 +112,7 @@ async def test_a_refused_picture_is_explained_to_the_model_and_the_run_goes_on(t
         product(*turns, tmp_path=tmp_path, models=images.models) as p,
     ):
         answer = await p.reader.ask("Draw a cat")
-    assert told(p).startswith("Error: The deployment dall-e-3 refused this by its content rules.")
+    assert tool_result(p).startswith("Error: The deployment dall-e-3 refused this by its content rules.")
     assert (answer.status, answer.error, answer.content) == (200, None, "There is no picture.")
     assert (answer.stages[0].status, answer.attachments) == ("failed", {})
 
@@ -127,7 +127,7 @@ async def test_a_deployment_that_takes_too_long_is_stopped(tmp_path: Path) -> No
         answer = await p.reader.ask("Draw a cat")
         async with asyncio.timeout(10):
             await images.peer.cancelled.wait()
-    assert "was stopped after 0.5 s without a result" in told(p)
+    assert "was stopped after 0.5 s without a result" in tool_result(p)
     assert (answer.stages[0].status, answer.content) == ("failed", "It took too long.")
 
 
@@ -145,10 +145,10 @@ async def test_a_person_who_leaves_stops_the_deployment(tmp_path: Path) -> None:
             await images.peer.cancelled.wait()
 
 
-async def test_without_an_image_deployment_the_model_is_told_that_there_is_none(tmp_path: Path) -> None:
+async def test_without_an_image_deployment_the_model_learns_that_there_is_none(tmp_path: Path) -> None:
     async with product(wants(TOOL, prompt=PROMPT), says("No."), tmp_path=tmp_path) as p:
         await p.reader.ask("Draw a cat")
-    assert "There is no deployment dall-e-3 on this DIAL Core" in told(p)
+    assert "There is no deployment dall-e-3 on this DIAL Core" in tool_result(p)
 
 
 async def test_11_a_picture_can_show_what_an_earlier_turn_found(tmp_path: Path) -> None:
@@ -206,12 +206,12 @@ async def test_a_configured_deployment_gets_the_conversations_file_and_answers_t
         answer = await p.reader.ask("What is on it?", file)
         [sent] = images.peer.last.json["messages"]
     assert sent["custom_content"]["attachments"] == [file]
-    assert told(p) == "A grey square"
+    assert tool_result(p) == "A grey square"
     assert answer.stages[0].content.endswith("## Response:\n\nA grey square")
     assert answer.content == "It is grey."
 
 
-async def test_a_file_of_somebody_else_is_not_passed_to_a_deployment(tmp_path: Path) -> None:
+async def test_another_persons_file_is_not_passed_to_a_deployment(tmp_path: Path) -> None:
     def looks(_: Received) -> Reply:
         return wants("look", prompt="What is it?", file_urls=[stolen[0]])
 
@@ -224,5 +224,5 @@ async def test_a_file_of_somebody_else_is_not_passed_to_a_deployment(tmp_path: P
     ):
         stolen.append((await p.other.upload("secret.png", PNG, "image/png"))["url"])
         await p.reader.ask("What is on it?")
-    assert "is not open to this user" in told(p)
+    assert "is not open to this user" in tool_result(p)
     assert images.peer.requests == []

@@ -50,8 +50,8 @@ def runs(code: str) -> Reply:
     return wants("execute_code", code=code)
 
 
-def told(received: Received) -> str:
-    """What the tool told the model last."""
+def tool_result(received: Received) -> str:
+    """The latest tool result in the request."""
     return received.messages[-1]["content"]
 
 
@@ -68,7 +68,7 @@ async def test_12_a_sine_is_computed_in_the_documented_layout(server: RunningInt
         answer = await p.reader.ask("What is the sin of 5682936329203?")
     [stage] = answer.stages.values()
     head, output = f"## Execution Result\n\n```python\n{code}\n```\n\n", "**Output:**\n```\n0.8703154672931336\n```\n"
-    assert told(p.upstream.requests[1]) == head + output
+    assert tool_result(p.upstream.requests[1]) == head + output
     assert (stage.content.startswith(head), stage.content.endswith(output)) == (True, True)
     assert stage.status == "completed"
     assert stage.name.startswith("execute_code: import math [")
@@ -138,7 +138,7 @@ async def test_14_another_person_with_the_same_conversation_id_finds_nothing(
     assert "```\nFalse\n```" in answer.stages[0].content
 
 
-async def test_14_a_restarted_interpreter_is_told_and_files_are_put_in_again(tmp_path: Path) -> None:
+async def test_14_a_restarted_interpreter_is_reported_and_files_are_copied_again(tmp_path: Path) -> None:
     read = "print(len(open('report.csv', 'rb').read()), 'x' in dir())"
     with running_interpreter(tmp_path / "i", "--spares", "0", "--bare") as first:
         turns = (runs(f"x = 1; {read}"), says("Done."), runs(read), says("Lost."))
@@ -176,13 +176,13 @@ async def test_office_files_made_by_code_can_be_downloaded(server: RunningInterp
     assert {item["type"].rpartition(".")[2] for item in answer.attachments.values()} == {"sheet", "document"}
 
 
-async def test_failing_code_is_a_failed_stage_and_a_message_the_model_can_mend(
+async def test_failing_code_is_a_failed_stage_and_a_message_the_model_can_act_on(
     server: RunningInterpreter, tmp_path: Path
 ) -> None:
     async with product(runs("1 / 0"), runs("print(1)"), says("1"), tmp_path=tmp_path, **settings(server)) as p:
         answer = await p.reader.ask("Divide")
     assert [stage.status for stage in answer.stages.values()] == ["failed", "completed"]
-    assert "ZeroDivisionError: division by zero" in told(p.upstream.requests[1])
+    assert "ZeroDivisionError: division by zero" in tool_result(p.upstream.requests[1])
     assert answer.stages[0].content.count("```python") == 1
 
 
@@ -193,7 +193,7 @@ async def test_a_server_that_is_away_is_a_sentence_and_comes_back_by_itself(tmp_
     async with product(*turns, tmp_path=tmp_path, **settings(gone)) as p:
         answer = await p.reader.ask("Run it")
         assert answer.stages[0].status == "failed"
-        assert "the Python interpreter cannot be reached" in told(p.upstream.requests[1])
+        assert "the Python interpreter cannot be reached" in tool_result(p.upstream.requests[1])
         with running_interpreter(tmp_path / "i", "--spares", "0", "--bare", port=gone.port):
             answer = await p.reader.ask("Run it again")
     assert "```\n1\n```" in answer.stages[0].content

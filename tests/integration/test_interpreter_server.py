@@ -56,7 +56,7 @@ async def test_variables_stay_and_parallel_calls_take_turns(server: RunningInter
 
 async def test_another_person_with_the_same_conversation_id_has_another_session(talk: Talk) -> None:
     mine = await talk.run("secret = 1; open('mine.txt', 'w').write('x')")
-    stranger = Talk(talk.client, talk.conversation, "somebody else")
+    stranger = Talk(talk.client, talk.conversation, "another person")
     result = await stranger.run("import os; print('secret' in dir(), os.listdir('.'))")
     assert result["stdout"] == "False []\n"
     assert result["session"] != mine["session"]
@@ -110,7 +110,7 @@ async def test_a_long_loop_is_interrupted_and_its_variables_stay(same: Talk) -> 
     assert (await same.run("kept"))["result"] == "7"
 
 
-async def test_code_that_ignores_interrupts_is_killed_and_the_loss_is_told(talk: Talk) -> None:
+async def test_code_that_ignores_interrupts_is_killed_and_the_loss_is_reported(talk: Talk) -> None:
     await talk.run("open('kept.txt', 'w').write('still here'); x = 1")
     result = await talk.run("sum(range(10**12))", meta=BRIEFLY)
     assert (result["timed_out"], result["state_lost"]) == (True, True)
@@ -119,20 +119,20 @@ async def test_code_that_ignores_interrupts_is_killed_and_the_loss_is_told(talk:
     assert (after["stdout"], after["generation"], after["state_lost"]) == ("still here False\n", 2, False)
 
 
-async def test_endless_output_is_stopped_and_the_session_goes_on(same: Talk) -> None:
+async def test_endless_output_is_stopped_and_the_session_continues(same: Talk) -> None:
     result = await same.run("while True: print('y' * 100_000)")
     assert (result["ending"], result["truncated"]) == ("flooded", True)
     assert (await same.run("'fine'"))["result"] == "'fine'"
 
 
 @pytest.mark.parametrize("death", ["os.kill(os.getpid(), 9)", "os._exit(3)", "ctypes.string_at(0)"])
-async def test_a_kernel_that_dies_is_told_and_replaced(death: str, talk: Talk) -> None:
+async def test_a_kernel_that_dies_is_reported_and_replaced(death: str, talk: Talk) -> None:
     result = await talk.run(f"import os, ctypes\n{death}")
     assert (result["ending"], result["state_lost"]) == ("died", True)
     assert (await talk.run("1 + 1"))["result"] == "2"
 
 
-async def test_a_kernel_that_dies_between_two_calls_is_told_in_the_next(talk: Talk) -> None:
+async def test_a_kernel_that_dies_between_two_calls_is_reported_in_the_next(talk: Talk) -> None:
     await talk.run("import threading, os; threading.Timer(0.05, os._exit, [1]).start()")
     await asyncio.sleep(1)  # its own clock, not ours
     result = await talk.run("'back'")
@@ -177,7 +177,7 @@ async def all_ended(word: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_threads_that_go_on_writing_disturb_nobody(same: Talk) -> None:
+async def test_threads_that_keep_writing_do_not_disturb_later_calls(same: Talk) -> None:
     code = """
 import threading, time
 def chatter():
@@ -244,7 +244,7 @@ print([name for name in os.environ if "TOKEN" in name or "KEY" in name])
     assert result["stdout"].endswith("[]\n")
 
 
-async def test_a_cancelled_call_stops_the_code_and_the_session_goes_on(same: Talk) -> None:
+async def test_a_cancelled_call_stops_the_code_and_the_session_continues(same: Talk) -> None:
     await same.run("import time; n = 0")
     for seconds in (0.1, 1, 10):  # how long it takes until the code runs is not to be seen from here
         call = asyncio.create_task(same.run("while True: n += 1; time.sleep(0.01)"))
@@ -291,7 +291,7 @@ async def test_files_go_in_once_per_version_and_never_through_a_link(server: Run
     assert (result["stdout"], result["files"]) == ("a,b\n False\n", [])
 
 
-async def test_nobody_comes_in_without_the_token_or_by_another_name(server: RunningInterpreter) -> None:
+async def test_requests_without_the_token_or_with_another_host_name_are_refused(server: RunningInterpreter) -> None:
     async with httpx.AsyncClient(trust_env=False, base_url=server.origin) as http:
         assert (await http.get("/health")).json()["sandbox_tier"] in ("bubblewrap", "landlock")
         assert (await http.post("/mcp", json={})).status_code == 401
@@ -303,7 +303,7 @@ async def test_nobody_comes_in_without_the_token_or_by_another_name(server: Runn
         assert (await http.get("/sessions/x/files/y", headers=right | {"Origin": "http://x"})).status_code == 403
 
 
-async def test_a_call_without_a_conversation_stands_alone_and_says_so(server: RunningInterpreter) -> None:
+async def test_a_call_without_a_conversation_has_its_own_session_and_says_so(server: RunningInterpreter) -> None:
     async with server.client() as client:
         first = await client.call("execute_code", {"code": "x = 1"})
         second = await client.call("execute_code", {"code": "'x' in dir()"})
@@ -311,7 +311,7 @@ async def test_a_call_without_a_conversation_stands_alone_and_says_so(server: Ru
     assert second.structured["result"] == "False"
 
 
-async def test_a_restarted_server_says_that_the_variables_are_lost(tmp_path: Path) -> None:
+async def test_a_restarted_server_reports_that_the_variables_are_lost(tmp_path: Path) -> None:
     with running_interpreter(tmp_path, "--spares", "0", "--bare") as first:
         async with first.client() as client:
             await Talk(client, "c").run("x = 42")

@@ -51,10 +51,10 @@ async def test_neighbours_have_other_uids_and_reach_neither_files_nor_processes(
     with running_interpreter(tmp_path, *options) as server:
         async with server.client() as client:
             mine, theirs = Talk(client, "mine"), Talk(client, "theirs")
-            told = await theirs.run(
+            answer = await theirs.run(
                 "import os; open('secret', 'w').write('s'); (os.getuid(), os.getpid(), os.getcwd())"
             )
-            uid, pid, folder = eval(told["result"])
+            uid, pid, folder = eval(answer["result"])
             if tier == "bubblewrap":  # where processes have numbers of their own inside
                 pid = processes_of(uid)[-1]
             own = int((await mine.run("import os; os.getuid()"))["result"])
@@ -65,7 +65,7 @@ async def test_neighbours_have_other_uids_and_reach_neither_files_nor_processes(
 
 
 @pytest.mark.root
-async def test_a_fork_bomb_meets_the_limit_of_its_own_uid_and_ends_with_its_session(
+async def test_a_fork_bomb_hits_the_limit_of_its_own_uid_and_ends_with_its_session(
     python: Path, tmp_path: Path
 ) -> None:
     options = ("--bare", "--spares", "0", "--tier", "landlock", "--python", str(python))

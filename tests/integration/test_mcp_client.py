@@ -53,13 +53,13 @@ async def test_create_can_be_awaited_as_well(peer: ServerProcess) -> None:
 async def test_progress_and_meta_travel_beside_the_arguments(peer: ServerProcess) -> None:
     progress: list[tuple[float, float | None, str | None]] = []
     async with MCPClient.create(peer.url, token="sesame") as client:
-        await client.call("echo", {"text": "Hi"}, on_progress=lambda *told: progress.append(told))
+        await client.call("echo", {"text": "Hi"}, on_progress=lambda *report: progress.append(report))
         result = await client.call("caller", {}, meta={"here/conversation_id": "c1"})
     assert progress == [(1, 2, "half way")]
     assert result.structured["meta"]["here/conversation_id"] == "c1"
 
 
-async def test_what_a_tool_says_of_its_failure_is_kept(peer: ServerProcess) -> None:
+async def test_the_text_of_a_failed_call_is_kept(peer: ServerProcess) -> None:
     async with MCPClient.create(peer.url, token="sesame") as client:
         result = await client.call("fail", {})
         unknown = await client.call("nothing", {})
@@ -81,7 +81,7 @@ async def test_pictures_are_bytes_and_resources_can_be_read(peer: ServerProcess)
     assert (file.name, file.mime_type, file.content) == ("report.csv", "text/csv", b"a,b\n1,2\n")
 
 
-async def test_a_result_without_text_is_told_as_json(peer: ServerProcess) -> None:
+async def test_a_result_without_text_is_rendered_as_json(peer: ServerProcess) -> None:
     async with MCPClient.create(peer.url, token="sesame") as client:
         result = await client.call("numbers", {})
     assert result.structured == {"numbers": [1, 2]}
@@ -169,7 +169,7 @@ async def test_only_a_call_that_may_be_repeated_is_made_twice_when_the_connectio
             await client.call_tool("write", {"text": once})
     assert caught.value.fault is Fault.LOST
     assert notes(folder).count(f"echo {read}") == 2
-    await noted(folder, f"write {once}", 1)  # the connection may break before the server has begun
+    await noted(folder, f"write {once}", 1)  # the connection may break before the server has started
     assert notes(folder).count(f"write {once}") == 1
 
 
@@ -180,7 +180,7 @@ async def test_only_a_call_that_may_be_repeated_is_made_twice_when_the_connectio
         (413, Fault.TOO_LARGE), (500, Fault.BROKEN), (503, Fault.UNAVAILABLE),
     ],
 )  # fmt: skip
-async def test_a_refusal_is_told_by_its_status(status: int, fault: Fault) -> None:
+async def test_a_refusal_is_classified_by_its_status(status: int, fault: Fault) -> None:
     async def refuse(_: web.Request) -> web.Response:
         return web.Response(status=status, text="no")
 
@@ -259,9 +259,9 @@ async def test_a_kept_list_still_sends_arguments_as_headers_and_lets_every_resul
     seen: list[dict[str, Any]] = []
     async with raw_server(results, seen) as url, MCPClient.create(url) as client:
         await client.get_tools()
-        told = [await client.call_tool("weather", {"place": "Quillhaven"}) for _ in range(3)]
+        answers = [await client.call_tool("weather", {"place": "Quillhaven"}) for _ in range(3)]
     calls = [request["headers"] for request in seen if request["method"] == "tools/call"]
-    assert told == ["mild"] * 3
+    assert answers == ["mild"] * 3
     assert [headers["Mcp-Param-Place"] for headers in calls] == ["Quillhaven"] * 3
     assert [request["method"] for request in seen].count("tools/list") == 1
 
@@ -273,7 +273,7 @@ async def test_a_wrong_token_is_a_matter_for_an_operator(tmp_path: Path, peer: S
     assert caught.value.fault is Fault.CREDENTIAL
 
 
-async def test_nobody_listening_is_known_at_once() -> None:
+async def test_a_refused_connection_is_reported_at_once() -> None:
     async with MCPClient.create(f"http://127.0.0.1:{free_port()}/mcp") as client:
         started = perf_counter()
         with pytest.raises(MCPFailure) as caught:
@@ -282,14 +282,14 @@ async def test_nobody_listening_is_known_at_once() -> None:
     assert perf_counter() - started < 10
 
 
-async def test_a_cancellation_nobody_asked_for_is_a_lost_connection() -> None:
+async def test_an_unrequested_cancellation_is_a_lost_connection() -> None:
     group = BaseExceptionGroup("", [asyncio.CancelledError()])
     failure = failure_of(group, "it", 1, [], session=False)
     assert failure is not None
     assert failure.fault is Fault.LOST
 
 
-async def test_a_stop_is_no_failure_whatever_breaks_on_its_way() -> None:
+async def test_a_stop_is_not_a_failure_whatever_else_breaks() -> None:
     async def stopped() -> MCPFailure | None:
         try:
             await asyncio.get_running_loop().create_future()

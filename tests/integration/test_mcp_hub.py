@@ -1,4 +1,4 @@
-"""The hub: what is listed when, what is kept, and what is told of servers that fail."""
+"""The hub: when tools are listed, what is cached, and how failing servers are reported."""
 
 from __future__ import annotations
 

@@ -37,14 +37,14 @@ def older_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProce
         yield server
 
 
-def told(received: Received) -> str:
-    """What the model was told last."""
+def tool_result(received: Received) -> str:
+    """The latest tool result in the request."""
     return str(received.messages[-1]["content"])
 
 
 def first_snippet(received: Received) -> Reply:
     """An answer taken from the first result, word for word."""
-    found = re.search(r"^1\. .*\n   URL: (\S+)\n   (.*)$", told(received), re.MULTILINE)
+    found = re.search(r"^1\. .*\n   URL: (\S+)\n   (.*)$", tool_result(received), re.MULTILINE)
     return says(f"{found[2]} Source: {found[1]}") if found else says("The web cannot be searched right now.")
 
 
@@ -101,7 +101,7 @@ async def test_21_five_at_once_get_their_own_results_and_two_agents_share_one_se
     def marked(received: Received) -> Reply:
         if received.messages[-1]["role"] == "user":
             return wants("echo", text=str(received.messages[-1]["content"]))
-        return says(told(received).split("\n")[0])
+        return says(tool_result(received).split("\n")[0])
 
     server = {"name": "peer", "url": peer.url, "token": "sesame"}
     async with (
@@ -126,8 +126,8 @@ async def test_pictures_and_files_are_attached_and_never_travel_as_text(peer: Se
     assert files == [(200, PNG), (200, b"a,b\n1,2\n")]
     link = next(item for item in answer.attachments.values() if item.get("reference_url"))
     assert link["reference_url"] == "https://docs.example/manual"
-    assert "A dot." in told(p.upstream.requests[1])
-    assert "image_2.png (image/png) files/" in told(p.upstream.requests[1])
+    assert "A dot." in tool_result(p.upstream.requests[1])
+    assert "image_2.png (image/png) files/" in tool_result(p.upstream.requests[1])
     assert "iVBOR" not in str(p.upstream.requests[2].body)
     assert {"echo", "write"}.isdisjoint(p.upstream.requests[0].tools)
 
@@ -140,7 +140,7 @@ async def test_a_server_learns_of_the_conversation_but_not_its_name_and_gets_no_
     turns = [wants("caller"), wants("trusted_caller"), says("Done.")]
     async with product(*turns, tmp_path=tmp_path, mcp_servers=[plain, trusted]) as p:
         await p.reader.ask("Who am I?")
-    first, second = (told(request) for request in p.upstream.requests[1:3])
+    first, second = (tool_result(request) for request in p.upstream.requests[1:3])
     assert re.search(r'"dial-general-purpose-agent/conversation_id": ?"[0-9a-f]{32}"', first)
     assert "bucket" not in first
     assert "api-key" not in first
@@ -204,7 +204,7 @@ async def test_a_toolset_of_core_is_reached_by_name_with_the_callers_own_key(
     assert [stage.status for stage in answer.stages.values()] == ["completed"]
     assert {"caller", "write"} <= set(p.upstream.requests[0].tools)
     assert "echo" not in p.upstream.requests[0].tools
-    assert '"x-conversation-id"' in told(p.upstream.requests[1])
+    assert '"x-conversation-id"' in tool_result(p.upstream.requests[1])
 
 
 async def test_the_documented_discovery_gives_the_tools_of_one_server(

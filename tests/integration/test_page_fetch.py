@@ -189,16 +189,16 @@ async def test_usual_encodings_are_read(encoding: str, body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "headers", "told"),
+    ("kind", "headers", "sentence"),
     [
         ("application/zip", {}, "application/zip"), ("image/png", {}, "image/png"), ("", {}, "unknown type"),
         ("text/html", {"Content-Encoding": "br"}, "compressed"), ("text/html", {"Content-Encoding": "gzip"}, "damaged"),
         ("text/html", {"Content-Encoding": "gzip, gzip"}, "compressed"),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_read_is_named(kind: str, headers: dict[str, str], told: str) -> None:
+async def test_unreadable_content_is_named(kind: str, headers: dict[str, str], sentence: str) -> None:
     async with fetching(Web({"/": giving(b"\x00\x01binary", kind, **headers)})) as pages:
-        with pytest.raises(FetchFailed, match=told):
+        with pytest.raises(FetchFailed, match=sentence):
             await pages.page("http://docs.example/")
 
 
@@ -219,7 +219,7 @@ async def test_a_slow_page_is_given_up_in_time() -> None:
 
 
 @pytest.mark.parametrize("status", [403, 404, 500])
-async def test_an_error_page_is_no_page(status: int) -> None:
+async def test_an_error_page_is_not_a_result(status: int) -> None:
     async def refuse(_: web.Request) -> web.Response:
         return web.Response(status=status, text="sorry")
 
@@ -242,13 +242,13 @@ async def test_json_is_laid_out_and_other_charsets_are_read() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"<html><body></body></html>", b"<script>render()</script>"])
-async def test_a_page_without_text_says_so(body: bytes) -> None:
+async def test_a_page_without_text_is_reported(body: bytes) -> None:
     async with fetching(Web({"/": giving(body)})) as pages:
         with pytest.raises(FetchFailed, match="no readable text"):
             await pages.page("http://docs.example/")
 
 
-async def test_pages_set_no_cookies_and_names_that_do_not_exist_are_told() -> None:
+async def test_pages_set_no_cookies_and_unknown_names_are_reported() -> None:
     cookies: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:

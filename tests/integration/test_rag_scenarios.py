@@ -74,7 +74,7 @@ async def test_09_a_second_question_uses_the_index_and_nothing_is_invented(
     assert two.attachments == {}
 
 
-async def test_19_a_table_holds_only_what_the_manual_says(tmp_path: Path, settings: dict[str, Any]) -> None:
+async def test_19_a_table_contains_only_facts_of_the_manual(tmp_path: Path, settings: dict[str, Any]) -> None:
     turns = [searches(TABLE), says(INVENTED_TABLE), repeats_the_tool]
     async with product(*turns, tmp_path=tmp_path, **settings) as p:
         answer = await asked_about_the_manual(p, TABLE)
@@ -137,7 +137,7 @@ async def test_several_files_are_searched_at_once(tmp_path: Path, settings: dict
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "kind", "told"),
+    ("name", "content", "kind", "text"),
     [
         ("empty.txt", b"", "text/plain", "it is empty"),
         ("blank.txt", b" \n\n ", "text/plain", "it is empty"),
@@ -146,15 +146,15 @@ async def test_several_files_are_searched_at_once(tmp_path: Path, settings: dict
     ],
 )
 async def test_a_file_without_text_is_explained(
-    name: str, content: bytes, kind: str, told: str, tmp_path: Path, settings: dict[str, Any]
+    name: str, content: bytes, kind: str, text: str, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     turns = [searches("What does it say?"), says("Nothing to read.")]
     async with product(*turns, tmp_path=tmp_path, **settings) as p:
         await p.reader.ask("What does it say?", await p.reader.upload(name, content, kind))
-    assert told in p.upstream.requests[1].messages[-1]["content"]
+    assert text in p.upstream.requests[1].messages[-1]["content"]
 
 
-async def test_somebody_elses_file_is_refused_also_when_it_is_indexed(tmp_path: Path, settings: dict[str, Any]) -> None:
+async def test_another_persons_file_is_refused_even_if_it_is_indexed(tmp_path: Path, settings: dict[str, Any]) -> None:
     asked: list[str] = []
 
     def names_it(received: Received) -> Reply:
@@ -165,9 +165,9 @@ async def test_somebody_elses_file_is_refused_also_when_it_is_indexed(tmp_path: 
         await asked_about_the_manual(p, PLATE, SHORT)
         asked += re.findall(r"files/\S+", p.upstream.requests[0].messages[-1]["content"])
         answer = await p.other.ask(f"Read {asked[0]}")
-    told = p.upstream.requests[-1].messages[-1]["content"]
-    assert "attach" in told
-    assert "soapy" not in told + answer.stages[0].content
+    text = p.upstream.requests[-1].messages[-1]["content"]
+    assert "attach" in text
+    assert "soapy" not in text + answer.stages[0].content
 
 
 async def test_a_deployment_that_fails_leaves_the_excerpts(tmp_path: Path, settings: dict[str, Any]) -> None:
@@ -179,11 +179,11 @@ async def test_a_deployment_that_fails_leaves_the_excerpts(tmp_path: Path, setti
 
 
 async def test_the_model_is_sent_to_the_interpreter_for_counting_where_there_is_one(tmp_path: Path) -> None:
-    for url, told in (("http://127.0.0.1:1/mcp", True), (None, False)):
-        async with product(says("Hi."), tmp_path=tmp_path / str(told), pyinterpreter_mcp_url=url) as p:
+    for url, mentioned in (("http://127.0.0.1:1/mcp", True), (None, False)):
+        async with product(says("Hi."), tmp_path=tmp_path / str(mentioned), pyinterpreter_mcp_url=url) as p:
             await p.reader.ask("Hi")
         [tool] = [t["function"] for t in p.upstream.requests[0].body["tools"] if t["function"]["name"] == RAG]
-        assert ("use execute_code" in tool["description"]) == told
+        assert ("use execute_code" in tool["description"]) == mentioned
         assert tool["parameters"]["required"] == ["request", "file_url"]
 
 

@@ -51,7 +51,7 @@ def test_the_program_writes_in_its_folder_and_its_exit_code_is_the_commands(tmp_
     assert (tmp_path / "file").read_text() == "done\n"
 
 
-def test_the_environment_is_what_the_policy_says_and_nothing_else(tmp_path: Path) -> None:
+def test_the_environment_is_exactly_that_of_the_policy(tmp_path: Path) -> None:
     done = run(in_(tmp_path, environment={**BASE, "A": "1", "JPY_PARENT_PID": "5"}), "env")
     assert set(done.out.splitlines()) - {f"PWD={tmp_path}"} == {"A=1", "PATH=/usr/bin:/bin"}
 
@@ -63,13 +63,13 @@ def test_limits_hold(tmp_path: Path) -> None:
     assert (tmp_path / "big").stat().st_size == MIB
 
 
-def test_the_program_holds_no_rights_and_gains_none(tmp_path: Path) -> None:
+def test_the_program_has_no_rights_and_gains_none(tmp_path: Path) -> None:
     script = "while read name value; do case $name in Cap*|NoNewPrivs:|Seccomp:) echo $name $value;; esac; done"
     done = run(in_(tmp_path), "sh", "-c", f"{script} < /proc/self/status")
-    told = dict(line.split() for line in done.out.splitlines())
-    assert told.pop("NoNewPrivs:") == "1"
-    assert told.pop("Seccomp:") == "2"
-    assert {int(mask, 16) for name, mask in told.items() if name != "CapBnd:" or IS_ROOT} == {0}
+    status = dict(line.split() for line in done.out.splitlines())
+    assert status.pop("NoNewPrivs:") == "1"
+    assert status.pop("Seccomp:") == "2"
+    assert {int(mask, 16) for name, mask in status.items() if name != "CapBnd:" or IS_ROOT} == {0}
 
 
 def test_what_a_kernel_needs_works_and_the_network_does_not(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_the_probe_names_the_tier_and_why_not_another() -> None:
 @pytest.mark.root
 @pytest.mark.system
 @pytest.mark.parametrize("tier", ["landlock", "bubblewrap"])
-def test_a_uid_of_its_own_counts_processes_and_is_ended_as_a_whole(tmp_path: Path, tier: str) -> None:
+def test_processes_of_a_separate_uid_are_counted_and_ended_together(tmp_path: Path, tier: str) -> None:
     python = python_for(OWN_UID)
     script = "import os, time\nif os.fork() == 0: os.setsid(); time.sleep(60)\nprint(os.getuid())"
     policy = in_(Path("/usr"), read_write=(), uid=OWN_UID, tier=tier, die_with_parent=False)

@@ -45,15 +45,15 @@ async def kernel(folder: str, tier: TierName, mark: int) -> AsyncGenerator[Async
 
 async def shown(client: AsyncKernelClient, code: str) -> list[str]:
     """What the code shows: media types of displays and results, text of streams and errors."""
-    told: list[str] = []
+    output: list[str] = []
 
     def note(message: dict[str, dict[str, object]]) -> None:
         content = message["content"]
-        told.extend(content.get("data", ()))  # pyright: ignore[reportArgumentType]
-        told.extend(str(content[key]) for key in ("text", "evalue") if key in content)
+        output.extend(content.get("data", ()))  # pyright: ignore[reportArgumentType]
+        output.extend(str(content[key]) for key in ("text", "evalue") if key in content)
 
     await client.execute_interactive(code, output_hook=note, timeout=PATIENCE, allow_stdin=False)
-    return told
+    return output
 
 
 async def tried(tier: TierName) -> None:

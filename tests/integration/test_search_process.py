@@ -1,4 +1,4 @@
-"""The search server as a process: who may call it, what it tells of itself, how it starts and ends."""
+"""The search server as a process: access, health, start and end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.search_site import EIFFEL, search_site
 from tests.support.up import dial_agent
 
 
-async def test_the_server_checks_token_and_host_tells_its_health_and_ends_when_asked() -> None:
+async def test_the_server_checks_token_and_host_reports_its_health_and_stops_on_a_signal() -> None:
     async with search_site() as site, aiohttp.ClientSession() as session:
         with search_server(site.url, token="sesame") as server:
             async with MCPClient.create(server.url, token="sesame") as client:

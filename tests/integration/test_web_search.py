@@ -56,7 +56,7 @@ async def test_a_refusal_is_not_taken_for_nothing_found_and_is_not_repeated(mood
         assert (await search.search("eiffel", 5)).hits == (Hit(*EIFFEL),)
 
 
-async def test_changed_markup_is_told_apart_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_changed_markup_is_recognised_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with search_site() as site:
         site.mood = "changed"
         with pytest.raises(SearchFailed, match="could not be understood"):
@@ -91,7 +91,7 @@ async def test_equal_questions_at_once_and_soon_after_are_asked_once() -> None:
     assert {item.hits for item in found} == {(Hit(*EIFFEL),)}
 
 
-async def test_the_rate_is_bounded_and_says_when_to_come_back() -> None:
+async def test_the_rate_is_limited_and_the_refusal_says_when_to_retry() -> None:
     clock = FakeClock()
     async with search_site() as site:
         search = searching(site, clock, per_minute=2)
@@ -105,9 +105,9 @@ async def test_the_rate_is_bounded_and_says_when_to_come_back() -> None:
     assert len(site.queries) == 3
 
 
-@pytest.mark.parametrize(("query", "told"), [("  ", "empty"), ("x" * 501, "501 characters")])
-async def test_a_query_that_cannot_be_asked_is_refused(query: str, told: str) -> None:
-    with pytest.raises(SearchFailed, match=told):
+@pytest.mark.parametrize(("query", "sentence"), [("  ", "empty"), ("x" * 501, "501 characters")])
+async def test_an_invalid_query_is_refused(query: str, sentence: str) -> None:
+    with pytest.raises(SearchFailed, match=sentence):
         await searching(Site()).search(query, 5)
 
 

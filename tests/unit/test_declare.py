@@ -180,7 +180,7 @@ async def test_a_synchronous_function_does_not_hold_up_the_others() -> None:
     assert not second.failed
 
 
-async def test_synchronous_functions_that_hang_hold_up_nobody_else() -> None:
+async def test_synchronous_functions_that_hang_do_not_block_others() -> None:
     may_end = threading.Event()
 
     @tool

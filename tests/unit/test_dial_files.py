@@ -1,4 +1,4 @@
-"""Files of DIAL for tools: what they get, and what they are told when they do not get it."""
+"""Files of DIAL for tools: contents, and the sentences for failures."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_name_may_be_given_decoded(files: DialFiles, core: CoreFiles) ->
     assert (await files.download(core.url("отчёт 100%.csv"), KEY, MEGABYTE)).content == b"x"
 
 
-async def test_metadata_tells_size_type_and_etag(files: DialFiles, core: CoreFiles) -> None:
+async def test_metadata_contains_size_type_and_etag(files: DialFiles, core: CoreFiles) -> None:
     stored = await core.put("a%20b.csv", b"1,2\n", type="text/csv")
     about = await files.metadata(core.url("a%20b.csv"), KEY)
     assert (about.name, about.size, about.content_type, about.etag) == ("a b.csv", 4, "text/csv", stored.etag)

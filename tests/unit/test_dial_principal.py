@@ -52,7 +52,7 @@ async def test_a_server_that_stumbles_is_asked_once_more() -> None:
 
 
 @pytest.mark.parametrize(("status", "times"), [(401, 1), (500, 2)])
-async def test_a_refusal_is_not_asked_again_and_a_failing_server_not_for_ever(status: int, times: int) -> None:
+async def test_a_refusal_is_not_retried_and_a_failing_server_only_once(status: int, times: int) -> None:
     answers = [web.Response(status=status) for _ in range(times)]
     async with core(*answers) as (url, keys), aiohttp.ClientSession() as session:
         with pytest.raises(ToolError):

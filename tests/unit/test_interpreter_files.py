@@ -20,7 +20,7 @@ def place(tmp_path: Path) -> Place:
     return place
 
 
-def test_new_and_changed_files_are_told_oldest_change_first(place: Place) -> None:
+def test_new_and_changed_files_are_listed_oldest_change_first(place: Place) -> None:
     (place.work / "same").write_text("same")
     (place.work / "old").write_text("old")
     before = snapshot(place.work, 100)
@@ -88,7 +88,7 @@ def test_a_folder_of_that_name_is_an_error(place: Place) -> None:
         file.finish()
 
 
-def test_a_working_directory_that_became_something_else_is_made_anew(place: Place) -> None:
+def test_a_working_directory_that_was_replaced_is_created_again(place: Place) -> None:
     place.work.rmdir()
     os.symlink("/etc", place.work)
     place.make()

@@ -82,7 +82,7 @@ def test_cleared_output_is_gone_at_once_or_with_the_next_words() -> None:
     assert waiting.stdout == ["new"]
 
 
-def test_too_much_output_is_told_and_thrown_away() -> None:
+def test_too_much_output_is_reported_and_discarded() -> None:
     output = collected(*[stream("x" * 600)] * 3, limits=replace(Limits(), output_bytes=1500))
     assert output.overflow.is_set()
     assert len("".join(output.stdout)) == 1200

@@ -42,7 +42,7 @@ def test_without_a_token_or_a_kernel_environment_it_does_not_start(tmp_path: Pat
         parse(["--data", str(tmp_path), "--python", str(tmp_path / "none")], TOKEN)
 
 
-def test_without_a_sandbox_it_does_not_start_unless_told_so(tmp_path: Path) -> None:
+def test_without_a_sandbox_it_starts_only_if_that_is_allowed(tmp_path: Path) -> None:
     with pytest.raises(NoSandbox, match="bubblewrap: not installed; landlock: kernel too old"):
         Launcher.find(config(tmp_path), NOTHING)
     unsafe = Launcher.find(replace(config(tmp_path), unsafe=True), NOTHING)
@@ -71,7 +71,7 @@ def test_a_handle_belongs_to_one_caller_person_and_conversation_and_survives_res
     assert handle not in [handle_of(*other.split()) for other in others]
 
 
-def test_a_call_names_its_session_by_conversation_then_by_protocol_session_else_it_stands_alone() -> None:
+def test_a_session_is_named_by_conversation_then_by_protocol_session_else_by_the_call() -> None:
     named = call_meta({"dial-general-purpose-agent/conversation_id": "c"}, "legacy", "agent", "token")
     legacy = call_meta({}, "legacy", "agent", "token")
     assert (named.kept, legacy.kept) == (True, True)
@@ -81,7 +81,7 @@ def test_a_call_names_its_session_by_conversation_then_by_protocol_session_else_
     assert alone.handle != call_meta({}, None, "agent", "token").handle
 
 
-def test_memory_survives_and_a_damaged_note_still_tells_of_a_loss(tmp_path: Path) -> None:
+def test_memory_survives_and_a_damaged_note_still_reports_a_loss(tmp_path: Path) -> None:
     Memory(tmp_path).keep("h", Remembered(3, "evicted"))
     assert Memory(tmp_path).of("h") == Remembered(3, "evicted")
     (tmp_path / "h").write_text("{broken")

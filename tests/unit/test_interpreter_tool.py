@@ -87,7 +87,7 @@ async def test_what_a_message_carries_itself_becomes_a_file_within_bounds() -> N
     )
 
 
-async def test_a_changed_file_has_another_version_and_a_forbidden_one_is_told() -> None:
+async def test_a_changed_file_has_another_version_and_a_forbidden_one_is_reported() -> None:
     files = Files({"files/b/x.csv": "1"})
     given = [attached("x.csv", "files/b/x.csv"), attached("y.csv", "files/b/y.csv")]
     first = await inputs_of(given, files, "key")
@@ -134,7 +134,7 @@ def test_errors_warnings_and_a_missing_sandbox_are_shown() -> None:
     assert "without a sandbox" in text
 
 
-def test_an_answer_of_another_kind_of_server_is_told_apart() -> None:
+def test_an_answer_of_another_kind_of_server_is_recognised() -> None:
     assert execution_of(MCPResult("text")) is None
     assert execution_of(MCPResult("text", {"files_path": "/sessions/h/", "stdout": "x"})) is not None
 

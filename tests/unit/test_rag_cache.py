@@ -101,7 +101,7 @@ def test_half_of_a_letter_in_a_text_does_not_harm_the_bytes() -> None:
     assert unpacked(packed(index)).document.text == "broken \ud800 letter"
 
 
-async def test_a_redis_that_is_away_holds_nothing_and_is_not_asked_again_at_once(
+async def test_a_redis_that_is_down_returns_nothing_and_is_not_retried_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     seconds = 100.0
@@ -138,7 +138,7 @@ async def test_a_redis_that_is_silent_is_waited_for_once() -> None:
 
 
 @pytest.mark.parametrize("url", ["localhost:6379", "http://localhost:6379", "redis:///0", ""])
-def test_an_address_that_is_no_redis_is_refused_at_the_start(url: str) -> None:
+def test_an_address_that_is_not_a_redis_is_refused_at_the_start(url: str) -> None:
     with pytest.raises(ValidationError, match="such as redis://localhost:6379/0"):
         RagSettings(store_url=SecretStr(url))
 

@@ -27,7 +27,7 @@ def test_chunks_are_plain_strings_of_at_most_500_characters() -> None:
     assert " ".join(document.chunks).startswith("Paragraph 0. The door")
 
 
-def test_a_chunks_span_is_where_it_stands() -> None:
+def test_a_chunks_span_is_its_position_in_the_text() -> None:
     document = chunked(paragraphs(20))
     for chunk in document.chunks:
         assert document.text[chunk.place.start : chunk.place.end] == chunk
@@ -75,7 +75,7 @@ def test_headings_without_marks_are_lines_that_stand_alone_and_numbered_lists_ar
     assert not any("1. Open the door" in path for path in paths)
 
 
-def test_a_hash_inside_a_code_listing_is_no_heading() -> None:
+def test_a_hash_inside_a_code_listing_is_not_a_heading() -> None:
     [chunk] = chunked("# Setup\n\n```\n# not a heading\nrun\n```\n", "m.md").chunks
     assert chunk.place.headings == ("Setup",)
 
@@ -106,7 +106,7 @@ def test_a_table_inside_a_text_is_a_table() -> None:
     assert document.chunks[-1] == "The end."
 
 
-def test_a_row_too_wide_for_a_chunk_is_told_cell_by_cell_with_its_columns() -> None:
+def test_a_row_too_wide_for_a_chunk_is_split_by_cells_with_their_columns() -> None:
     names = [f"column {number}" for number in range(1000)]
     document = chunk_document("w.csv", extract("w.csv", csv_bytes([names, [f"v{n}" for n in range(1000)]])).blocks)
     assert any("column 771: v771" in chunk.splitlines() for chunk in document.chunks)
@@ -120,7 +120,7 @@ def test_a_chunk_stays_on_its_page() -> None:
     assert all(f"Page {page} " in text for page, text in pages.items())
 
 
-def test_a_line_that_only_names_the_page_is_no_chunk() -> None:
+def test_a_line_that_only_names_the_page_is_not_a_chunk() -> None:
     blocks = [Block("[Page 1]", page=1), Block("Wash the tray.", page=1), Block("[Page 2]", page=2)]
     document = chunk_document("a.pdf", blocks)
     assert [str(chunk) for chunk in document.chunks] == ["Wash the tray."]

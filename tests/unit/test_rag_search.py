@@ -46,7 +46,7 @@ def test_plurals_and_compounds_share_tokens() -> None:
     assert {"mw-4471/b", "mw", "4471", "b"} <= set(tokens("MW-4471/B"))
 
 
-def test_a_phrase_that_stands_literally_wins_over_the_same_words_apart() -> None:
+def test_a_literal_phrase_wins_over_the_same_words_apart() -> None:
     sections = {
         "One": "The warm water is soapy and the tray is washed.",
         "Two": "Wash the tray in warm soapy water.",
@@ -100,7 +100,7 @@ def test_k_chunks_always_come_and_the_budget_bounds_the_rest() -> None:
     assert sum(estimated_tokens(passage.text) for passage in more) <= 700
 
 
-def test_places_are_told_as_people_look_for_them() -> None:
+def test_places_are_described_for_people_to_find_them() -> None:
     table = chunk_document("r.csv", [Block("| 1 | a |\n| 2 | b |", "| No | Name |\n| --- | --- |")])
     plain = chunk_document("n.txt", [Block("first\nsecond\nthird")])
     assert [passage.title for passage in whole([table, plain])] == ["r.csv, rows 1-2", "n.txt, lines 1-3"]

@@ -76,7 +76,7 @@ async def test_access_that_was_withdrawn_ends_at_once() -> None:
     assert library.done == (1, 1)
 
 
-async def test_a_file_that_changed_between_two_questions_is_read_anew() -> None:
+async def test_a_file_that_changed_between_two_questions_is_read_again() -> None:
     library = Library()
     await library.index(ANN)
     library.files.contents[MANUAL] = b"# New\n\n" + b"The oven was replaced by a stove. " * 400
@@ -141,7 +141,7 @@ async def test_two_requests_fetch_an_index_from_the_store_once() -> None:
     assert library.done == (1, 1)
 
 
-async def test_two_requests_for_one_content_index_once_and_both_hear_of_it() -> None:
+async def test_two_requests_for_one_content_index_once_and_both_receive_progress() -> None:
     library = Library()
     library.vectors.gate.clear()
     news: tuple[list[Progress], list[Progress]] = ([], [])
@@ -158,7 +158,7 @@ async def test_two_requests_for_one_content_index_once_and_both_hear_of_it() -> 
     assert all(heard[-1].done == heard[-1].total for heard in news)
 
 
-async def test_indexing_goes_on_for_the_other_when_one_leaves_and_stops_with_the_last() -> None:
+async def test_indexing_continues_when_one_caller_leaves_and_stops_with_the_last() -> None:
     library = Library()
     library.vectors.gate.clear()
     ann, bob = (asyncio.create_task(library.index(requester)) for requester in (ANN, BOB))
@@ -192,7 +192,7 @@ async def test_a_damaged_entry_of_the_store_is_dropped_and_made_again() -> None:
     assert library.done == (2, 2)
 
 
-async def test_a_store_cannot_give_access_to_somebody_else() -> None:
+async def test_a_store_cannot_give_access_to_another_person() -> None:
     library = Library()
     await library.index(ANN)
     library.files.readers[MANUAL] = {"key-ann"}
@@ -201,11 +201,11 @@ async def test_a_store_cannot_give_access_to_somebody_else() -> None:
         await library.shelf.open(MANUAL, BOB)
 
 
-async def test_the_store_holds_neither_keys_nor_addresses() -> None:
+async def test_the_store_contains_neither_keys_nor_addresses() -> None:
     library = Library()
     await library.index(ANN)
-    told = " ".join(library.store.values)
-    assert not any(word in told for word in ("ann", "chat-1", "manual", "bucket"))
+    stored = " ".join(library.store.values)
+    assert not any(word in stored for word in ("ann", "chat-1", "manual", "bucket"))
 
 
 async def test_one_content_under_two_names_is_one_index_with_the_callers_name() -> None:
@@ -216,7 +216,7 @@ async def test_one_content_under_two_names_is_one_index_with_the_callers_name() 
     assert library.done == (2, 1)
 
 
-async def test_a_very_long_document_is_cut_and_says_so() -> None:
+async def test_a_very_long_document_is_cut_and_noted() -> None:
     library = Library(limits=ShelfLimits(max_chunks=10))
     index = await library.index(ANN)
     assert len(index.chunks) == 10

@@ -41,7 +41,7 @@ def test_a_quote_that_is_not_there_is_not_found(quote: str) -> None:
         "The plant sold 1250 ovens in 2024 [1].",
     ],
 )
-def test_what_the_source_says_is_supported(statement: str) -> None:
+def test_statements_of_the_source_are_supported(statement: str) -> None:
     assert is_supported(statement, [SOURCE])
 
 
@@ -96,10 +96,10 @@ def test_a_no_that_is_left_out_or_put_in_is_noticed(statement: str) -> None:
 
 
 def test_a_citation_is_a_whole_sentence_also_over_the_end_of_a_line() -> None:
-    told = nearest_words("For how many days does the clock run?", WRAPPED)
-    assert told.startswith("When the internet is away")
-    assert told.endswith("its own battery.")
-    assert told in WRAPPED
+    words = nearest_words("For how many days does the clock run?", WRAPPED)
+    assert words.startswith("When the internet is away")
+    assert words.endswith("its own battery.")
+    assert words in WRAPPED
 
 
 def test_statements_are_the_whole_text_and_keep_their_markers() -> None:

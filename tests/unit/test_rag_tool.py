@@ -1,4 +1,4 @@
-"""The tool by itself: its arguments, its budget, its title, what it tells when nothing fits."""
+"""The tool by itself: arguments, budget, title, and answers without a match."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_several_files_may_be_named_in_one_text(urls: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "text"),
     [
         ({"request": "  "}, "is empty"),
         ({"file_url": " "}, "is empty"),
@@ -59,10 +59,10 @@ async def test_several_files_may_be_named_in_one_text(urls: str) -> None:
         ({"request": 5}, "5 is not of type 'string'"),
     ],
 )
-async def test_arguments_that_lead_nowhere_are_explained(arguments: dict[str, Any], told: str) -> None:
+async def test_invalid_arguments_are_explained(arguments: dict[str, Any], text: str) -> None:
     message = await answered(tool(), **arguments)
     assert message.failed
-    assert told in message.text()
+    assert text in message.text()
 
 
 async def test_the_budget_decides_between_the_whole_document_and_a_search() -> None:
@@ -73,7 +73,7 @@ async def test_the_budget_decides_between_the_whole_document_and_a_search() -> N
         assert vectors.calls == calls
 
 
-async def test_the_title_tells_the_question() -> None:
+async def test_the_title_contains_the_question() -> None:
     rag = tool()
     assert rag.title(rag.parse(call_of(rag.name, {"request": "How?", "file_url": MANUAL}))) == "rag_search_tool: How?"
     assert (rag.show_in_stage, rag.name) == (False, "rag_search_tool")
@@ -113,7 +113,7 @@ async def test_a_file_that_cannot_be_had_ends_the_work_on_the_others() -> None:
     assert files.cancelled == len(files.started)
 
 
-async def test_a_file_without_text_among_others_is_told() -> None:
+async def test_a_file_without_text_among_others_is_reported() -> None:
     empty = "files/b/scan.txt"
     rag, choice = (
         tool(says("The tray costs 40 euros [1]."), files=MemoryFiles({**FILES, empty: b""})),
@@ -121,8 +121,8 @@ async def test_a_file_without_text_among_others_is_told() -> None:
     )
     message = await answered(rag, choice, file_url=f"{NOTES} {empty}")
     assert "40 euros [1]" in message.text()
-    for told in (message.text(), choice.stages[0].content):
-        assert "scan.txt: it is empty" in told
+    for text in (message.text(), choice.stages[0].content):
+        assert "scan.txt: it is empty" in text
 
 
 async def test_notes_on_a_document_end_before_the_next_one_begins() -> None:

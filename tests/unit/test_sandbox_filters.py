@@ -39,7 +39,7 @@ def verdict(filter_: bytes, number: int, *arguments: int, architecture: int = X8
                 return value
 
 
-def test_a_refusal_holds_only_when_every_test_holds() -> None:
+def test_a_refusal_applies_only_if_every_test_is_true() -> None:
     filter_ = program(X86_64, [Refusal(7, (is_(0, 1), is_not(1, 4, mask=0xF))), Refusal(7, (is_(2, 9),), errno.ENOSYS)])
     assert verdict(filter_, 7, 1, 5) == ERRNO | errno.EPERM
     assert verdict(filter_, 7, 1, 0x14) == ALLOW

@@ -63,7 +63,7 @@ def test_a_wrong_policy_is_refused_by_name(values: dict[str, object], said: str)
         parse(json.dumps(values))
 
 
-def test_text_that_is_no_json_is_refused() -> None:
+def test_text_that_is_not_json_is_refused() -> None:
     with pytest.raises(SandboxError, match="not JSON"):
         parse("{workdir: /}")
 

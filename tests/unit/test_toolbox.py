@@ -155,7 +155,7 @@ async def test_reading_lines_stays_within_its_bound_and_names_the_range() -> Non
 
 
 @pytest.mark.parametrize("files", [None, StoredTexts(full=True)])
-async def test_a_long_result_that_cannot_be_stored_is_cut_and_says_so(files: StoredTexts | None) -> None:
+async def test_a_long_result_that_cannot_be_stored_is_cut_with_a_notice(files: StoredTexts | None) -> None:
     answer = (
         await result_of(Toolbox([answering("huge", long_text())], offloader=Offloader(files)), call("huge"))
     ).text()
