@@ -9,42 +9,33 @@ from typing import Any, Protocol
 logger = logging.getLogger(__name__)
 
 
-class StageSink(Protocol):
+class _Sink(Protocol):
+    def append_content(self, content: str) -> None: ...
+    def add_attachment(
+        self,
+        *,
+        type: str | None = None,
+        title: str | None = None,
+        data: str | None = None,
+        url: str | None = None,
+        reference_url: str | None = None,
+        reference_type: str | None = None,
+    ) -> None: ...
+    def create_stage(self, name: str | None = None) -> StageSink: ...
+
+
+class StageSink(_Sink, Protocol):
     """One collapsible box under the answer. Append between `open` and `close` only; open and close once."""
 
     def open(self) -> None: ...
     def close(self, status: Any = ...) -> None: ...
     def append_name(self, name: str) -> None: ...
-    def append_content(self, content: str) -> None: ...
-    def add_attachment(
-        self,
-        *,
-        type: str | None = None,
-        title: str | None = None,
-        data: str | None = None,
-        url: str | None = None,
-        reference_url: str | None = None,
-        reference_type: str | None = None,
-    ) -> None: ...
-    def create_stage(self, name: str | None = None) -> StageSink: ...
 
 
-class ChoiceSink(Protocol):
+class ChoiceSink(_Sink, Protocol):
     """The answer itself: text, attachments, stages and the hidden state, which is set at most once."""
 
-    def append_content(self, content: str) -> None: ...
     def append_reasoning_content(self, content: str) -> None: ...
-    def add_attachment(
-        self,
-        *,
-        type: str | None = None,
-        title: str | None = None,
-        data: str | None = None,
-        url: str | None = None,
-        reference_url: str | None = None,
-        reference_type: str | None = None,
-    ) -> None: ...
-    def create_stage(self, name: str | None = None) -> StageSink: ...
     def set_state(self, state: dict[str, Any]) -> None: ...
 
 
@@ -57,7 +48,7 @@ class StageStatus(StrEnum):
 
 
 class StageProcessor:
-    """The life of a stage. Source: API reference, StageProcessor."""
+    """Opens and closes stages. Source: API reference, StageProcessor."""
 
     @staticmethod
     def open_stage(choice: ChoiceSink, name: str | None = None) -> StageSink:
@@ -68,7 +59,7 @@ class StageProcessor:
 
     @staticmethod
     def close_stage_safely(stage: StageSink, *, failed: bool = False) -> None:
-        """Close the stage COMPLETED or FAILED; never raises, so that it can stand in any `finally`."""
+        """Close the stage COMPLETED or FAILED; never raises, so it is safe in any `finally`."""
         try:
             stage.close(StageStatus.FAILED if failed else StageStatus.COMPLETED)
         except Exception:
