@@ -150,7 +150,7 @@ class ChatBody(ResponseModel):
     attachments: list[AttachmentBody]
     status: RunStatus
     session_id: str
-    trace: TraceBody
+    trace: TraceBody | None
     run_id: str
 
 
@@ -268,21 +268,22 @@ class AnsweredBody(ResponseModel):
 
 
 class GrantBody(ResponseModel):
+    # Grants that an older version has stored have fewer fields.
     grant_id: str
     session_id: str | None
     created_at: Timestamp
     expires_at: Timestamp | None
-    told: str
+    told: str = ""
     scope: Literal["call", "prefix", "tool"]
     tool: str
     principal: str
     conversation: str
     expires: float
-    digest: str
-    prefix: str
-    once: bool
-    widens: bool
-    tainted: bool
+    digest: str = ""
+    prefix: str = ""
+    once: bool = False
+    widens: bool = False
+    tainted: bool = False
 
 
 class GrantList(ResponseModel):
