@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from task.documents.encoding import decode_html
@@ -123,7 +124,7 @@ def _main(soup: BeautifulSoup, pieces: Sequence[Piece]) -> list[Piece]:
     found = _letters(
         extract(source, output_format="txt", include_comments=True, include_tables=True, favor_recall=True) or ""
     )
-    kept = [piece for piece, is_kept in zip(pieces, _kept(pieces, found), strict=True) if is_kept]
+    kept = list(compress(pieces, _kept(pieces, found)))
     size = sum(len(_words(piece)) for piece in pieces)
     return kept if sum(len(_words(piece)) for piece in kept) > size * _LITTLE else []
 
@@ -140,16 +141,9 @@ def _kept(pieces: Sequence[Piece], found: str) -> list[bool]:
         kept.append(start >= 0)
         if start >= 0:
             place, last = start + len(sample), len(words)
-    return _with_headings(pieces, kept)
-
-
-def _with_headings(pieces: Sequence[Piece], kept: Sequence[bool]) -> list[bool]:
-    follows = False
-    backwards: list[bool] = []
-    for piece, is_kept in zip(reversed(pieces), reversed(kept), strict=True):
-        backwards.append(is_kept or (follows and piece.kind == "heading"))
-        follows = backwards[-1]
-    return backwards[::-1]
+    for index in range(len(pieces) - 2, -1, -1):
+        kept[index] = kept[index] or (kept[index + 1] and pieces[index].kind == "heading")
+    return kept
 
 
 def _words(piece: Piece) -> str:

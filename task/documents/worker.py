@@ -12,6 +12,7 @@ import resource
 import signal
 import struct
 import sys
+import traceback
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any, BinaryIO
@@ -103,11 +104,8 @@ def _results(request: dict[str, Any], content: bytes) -> Iterator[Frame]:
 
 def _location(error: Exception) -> str:
     # Where it happened, not its message, which may quote the document.
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    where = f" in {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
-    return type(error).__name__ + where
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {last.filename}:{last.lineno}"
 
 
 def _receive(incoming: BinaryIO) -> bytes | None:
