@@ -111,7 +111,7 @@ async def _version(request: web.Request) -> web.Response:
 
 
 async def _reload(request: web.Request) -> web.Response:
-    """The configuration as it is now, without callers' keys and upstreams' secrets; for administrators."""
+    # The configuration as it is now, without callers' keys and upstreams' secrets; for administrators
     request[IDENTITY].check_admin()
     hidden = {"keys": True, "models": {"__all__": {"upstreams": True}}, "routes": True}
     return json_response(request, request.app[CORE].config.model_dump(mode="json", by_alias=False, exclude=hidden))

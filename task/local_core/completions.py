@@ -139,7 +139,6 @@ def _hooks(core: Core, caller: Identity, deployment: Deployment, key: PerRequest
 
 
 def _targets(request: web.Request, deployment: Deployment, key: PerRequestKey) -> list[Target]:
-    """In the order in which they are tried: a model's upstreams by tier, else the endpoint alone."""
     headers = passed_headers(request.headers, authorization=deployment.forward_auth_token)
     headers["API-KEY"] = key.value
     if not request.app[CORE].core025:

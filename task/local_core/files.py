@@ -181,7 +181,7 @@ def _check_write(request: web.Request, resource: ResourceUrl) -> None:
 
 
 def _tail(request: web.Request, prefix: str) -> str:
-    """The path as it was sent: percent-encoding decides what is a separator and what is a name."""
+    # The path as it was sent: percent-encoding decides what is a separator and what is a name
     return request.rel_url.raw_path.removeprefix(prefix)
 
 

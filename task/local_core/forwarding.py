@@ -30,8 +30,7 @@ def feature_routes() -> list[web.RouteDef]:
 
 
 def _feature(field: str, *, optional: bool = False) -> Handler:
-    """A handler that passes calls to the endpoint the deployment declares in `field`; the query is not passed on."""
-
+    # A handler that passes calls to the endpoint the deployment declares in `field`; the query is not passed on
     async def handler(request: web.Request) -> web.StreamResponse:
         deployment = deployment_of(request)
         endpoint: str | None = getattr(deployment.features, field)

@@ -145,7 +145,7 @@ def _by_key(core: Core, value: str) -> Identity | None:
 
 
 def _by_token(core: Core, token: str) -> Identity | None:
-    """The user of a test's token; no other token is accepted, since local Core has no identity provider."""
+    # The user of a test's token; no other token is accepted, since local Core has no identity provider
     claims = _unsigned_claims(token) if core.settings.unsigned_tokens else {}
     if not isinstance(subject := claims.get("sub"), str) or not subject:
         return None

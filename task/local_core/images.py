@@ -123,7 +123,6 @@ def _share(hooks: ResponseHooks, content_type: str, body: bytes) -> None:
 
 
 def _prompt(document: Mapping[str, Any]) -> str:
-    """The last user message's text; an image model sees nothing else."""
     messages: Any = document.get("messages")
     if not isinstance(messages, list):
         messages = []
@@ -233,7 +232,7 @@ def _picture(status: int, body: bytes) -> Picture:
 
 
 def _refusal(status: int, error: Any) -> Refusal:
-    """How a caller sees a deployment's failure through Core, which keeps some statuses to itself."""
+    # How a caller sees a deployment's failure through Core, which keeps some statuses to itself
     if status in (429, 502, 503, 504):
         return Refusal(503, "Service is not available")
     if status in (404, 405, 501):

@@ -29,7 +29,7 @@ async def _advance(request: web.Request) -> web.Response:
 
 
 async def _throttle(request: web.Request) -> web.Response:
-    """Refuse later calls of a model with this `Retry-After`; without one they are let through again."""
+    # Refuse later calls of a model with this `Retry-After`; without one they are let through again
     fault, throttled = await request.json(), request.app[CORE].throttled
     throttled.pop(fault["deployment"], None)
     if "throttle" in fault:

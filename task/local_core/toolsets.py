@@ -57,7 +57,7 @@ async def _send(
 
 
 def _allowed(request: web.Request, toolset: Toolset) -> frozenset[str] | None:
-    """The tools that may be listed and called; None: all of them, also where the configuration names none."""
+    # The tools that may be listed and called; None: all of them, also where the configuration names none
     if request.query.get(UNRESTRICTED, "").lower() == "false":
         request[IDENTITY].check_admin("Only an administrator may use all tools")
         return None
@@ -70,7 +70,6 @@ def _query(request: web.Request) -> str:
 
 
 def _messages(body: bytes) -> list[Mapping[str, Any]]:
-    """The JSON-RPC messages of a body: one, or the list that older revisions of MCP allow."""
     try:
         content: Any = json.loads(body, object_pairs_hook=_object)
     except (ValueError, RecursionError):
@@ -154,7 +153,6 @@ class ToolsFilter:
         return b"\n".join([*others, b"data: " + changed, b"", b""])
 
     def _filtered(self, text: bytes) -> bytes | None:
-        """The text without the forbidden tools; None when there are none in it."""
         try:
             content: Any = orjson.loads(text)
         except orjson.JSONDecodeError:

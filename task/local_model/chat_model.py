@@ -130,7 +130,7 @@ class _Request:
         yield Finish("tool_calls" if decision.calls else "stop")
 
     async def _decide(self, decision: Decision) -> AsyncGenerator[ReasoningDelta]:
-        """Fill `decision`; yields only what is waited for."""
+        # Fill `decision`; yields only what is waited for
         addresses = addresses_in(self._messages)
         schema = decision_schema(self._tools, addresses.unread(self._messages), self._options.tool_choice)
         if schema is None:

@@ -119,7 +119,6 @@ def _parsed(step: Any, names: set[str]) -> tuple[str, _Json] | None:
 
 
 def _made(messages: Sequence[Message]) -> list[tuple[str, _Json]]:
-    """The calls since the user's last message."""
     last = max((place for place, message in enumerate(messages) if message.role is Role.USER), default=0)
     calls = (call for message in messages[last:] for call in message.tool_calls)
     return [(call.name, _arguments(call)) for call in calls]
@@ -137,7 +136,7 @@ def _call(function: Mapping[str, Any], addresses: Addresses) -> _Json:
 
 
 def _narrowed(properties: _Json, patterns: Mapping[str, str]) -> _Json:
-    """With a limit to every text except programs: small models repeat themselves endlessly."""
+    # With a limit to every text except programs: small models repeat themselves endlessly
     narrow = dict(properties)
     for name, value in properties.items():
         if name in patterns:
@@ -159,7 +158,6 @@ def _possible(function: Mapping[str, Any], addresses: Addresses) -> bool:
 
 
 def _simple(schema: Mapping[str, Any], addresses: Addresses, depth: int, root: Mapping[str, Any]) -> _Json:
-    """The schema without what a grammar cannot express or a small model does not need."""
     if depth == 0:
         return {}
     if reference := schema.get("$ref"):

@@ -91,7 +91,7 @@ def _wait(process: subprocess.Popen[bytes], tick: Callable[[], None]) -> None:
 
 
 def _reason(log: Path) -> str:
-    """pip's last error message; earlier ones are longer and about the same problem."""
+    # pip's last error message; earlier ones are longer and about the same problem
     lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.startswith("ERROR: ")]
     if any("No space left" in line for line in lines):
         return os.strerror(errno.ENOSPC) + "."
@@ -153,7 +153,6 @@ def _pulled(weights: Weights, store: WeightStore, fetch: Fetch, report: Report) 
 
 
 def _missing(weights: Weights, part: Path) -> list[Piece]:
-    """The pieces still to come; an incomplete piece at the end of the file is cut off."""
     size = part.stat().st_size if part.exists() else 0
     complete, pieces = 0, list(weights.pieces)
     while pieces and complete + pieces[0].size <= size:

@@ -141,7 +141,7 @@ class ModelProcess:
                 self._output.append(line)
 
     async def _probe(self, process: asyncio.subprocess.Process) -> None:
-        """Kill the process when it fails to answer three times in a row: a process that hangs does not recover."""
+        # Kill the process when it fails to answer three times in a row: a process that hangs does not recover
         failures = 0
         limit = aiohttp.ClientTimeout(total=self._model.patience.probe)
         async with aiohttp.ClientSession(timeout=limit) as session:

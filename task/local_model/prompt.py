@@ -192,7 +192,7 @@ def _plain(message: Message) -> Message:
 
 
 def _joined(messages: Sequence[Message]) -> list[Message]:
-    """Adjacent messages of one role as one: chat templates expect alternating roles."""
+    # Adjacent messages of one role as one: chat templates expect alternating roles
     joined: list[Message] = []
     for message in messages:
         if joined and joined[-1].role is message.role:
