@@ -71,7 +71,7 @@ async def _get(request: web.Request) -> web.StreamResponse:
     if resource.is_folder:
         raise Refusal(400, "Can't download a folder")
     _check_read(request, resource)
-    opened = await request.app[CORE].store.open(resource.url)
+    opened = await asyncio.to_thread(request.app[CORE].store.open, resource.url)
     if opened is None:
         raise Refusal(404, "" if resource.type == "files" else f"Not found: {resource.url}")
     stored, content = opened
@@ -85,7 +85,9 @@ async def _delete(request: web.Request) -> web.Response:
     if resource.is_folder:
         raise Refusal(400, f"Folder not allowed: {resource.url}")
     _check_write(request, resource)
-    if not await request.app[CORE].store.delete(resource.url, Conditions.of(request.headers).check_change):
+    if not await asyncio.to_thread(
+        request.app[CORE].store.delete, resource.url, Conditions.of(request.headers).check_change
+    ):
         raise Refusal(404, f"Not found: {resource.url}")
     return PlainResponse(200)
 
@@ -99,12 +101,12 @@ async def _metadata(request: web.Request) -> web.Response:
         return ["READ", "WRITE"] if core.access.may_write(request[IDENTITY], url) else ["READ"]
 
     if resource.is_folder:
-        files = await core.store.list(resource.url)
+        files = await asyncio.to_thread(core.store.list, resource.url)
         if not files and resource.segments:
             raise Refusal(404)
         response = json_response(request, folder_node(resource, files, query, permissions))
     else:
-        stored = await core.store.read(resource.url)
+        stored = await asyncio.to_thread(core.store.read, resource.url)
         if stored is None:
             raise Refusal(404)
         response = json_response(request, item_node(stored, permissions if query.permissions else None))
@@ -123,7 +125,7 @@ def _transfer(*, move: bool) -> Callable[[web.Request], Awaitable[web.Response]]
             if stored is not None and not wanted.overwrite:
                 raise Refusal(400, f"Destination resource already exists: {destination.url}")
 
-        if not await request.app[CORE].store.copy(source.url, destination.url, check, move=move):
+        if not await asyncio.to_thread(request.app[CORE].store.copy, source.url, destination.url, check, move=move):
             raise Refusal(404, f"Not found: {source.url}")
         return PlainResponse(200)
 
@@ -157,7 +159,7 @@ def _new_resource(request: web.Request) -> ResourceUrl:
 async def _keep(request: web.Request, resource: ResourceUrl, upload: Upload, content_type: str) -> web.Response:
     check = Conditions.of(request.headers).check_change
     author = request[IDENTITY].owner.partition("/")[2].removesuffix("/")
-    stored = await request.app[CORE].store.keep(resource.url, upload, content_type, author, check)
+    stored = await asyncio.to_thread(request.app[CORE].store.keep, resource.url, upload, content_type, author, check)
     response = json_response(request, item_node(stored))
     response.headers.update(_etag_headers(stored))
     return response

@@ -111,7 +111,7 @@ class ImageServer:
         with self.store.upload() as upload:
             await upload.write(content)
             await upload.finish()
-            await self.store.keep(url, upload, kind, self.name, lambda _: None)
+            await asyncio.to_thread(self.store.keep, url, upload, kind, self.name, lambda _: None)
         return url
 
 

@@ -135,7 +135,7 @@ class UpstreamServer:
     async def _data_url(self, url: str) -> str:
         if is_absolute(url):
             return url
-        opened = await self.store.open(canonical(url))
+        opened = await asyncio.to_thread(self.store.open, canonical(url))
         if opened is None:
             raise Refusal(400, {"message": f"There is no file {url}", "type": "invalid_request_error", "code": "400"})
         stored, file = opened

@@ -99,7 +99,7 @@ class Store:
     A file is a JSON sidecar, named by the hash of its path, and the content file that the sidecar names. Content files
     never change: a new version is a new content file and then a sidecar that replaces the old one, so readers see the
     old file or the new one and nothing in between. Names never come from a URL and symbolic links are not followed, so
-    nothing outside `root` can be reached.
+    nothing outside `root` can be reached. All methods block: call them in a thread.
 
     Raises:
         PermissionError: by every method, when the folder of a bucket turns out to be a symbolic link.
@@ -117,33 +117,10 @@ class Store:
         """Where the bytes of a file are collected before it is kept."""
         return Upload(self._uploads)
 
-    async def keep(self, url: str, upload: Upload, content_type: str, author: str, check: Check) -> StoredFile:
+    def keep(self, url: str, upload: Upload, content_type: str, author: str, check: Check) -> StoredFile:
         """Store a finished upload under `url`, replacing what is there, if `check` agrees."""
-        return await asyncio.to_thread(self._keep, url, upload, content_type, author, check)
-
-    async def read(self, url: str) -> StoredFile | None:
-        """What is stored under `url`; its `path` lasts until the file is replaced or deleted."""
-        return await asyncio.to_thread(self._load, url)
-
-    async def open(self, url: str) -> tuple[StoredFile, BinaryIO] | None:
-        """What is stored under `url` with its content, opened; it stays readable whatever happens to the file."""
-        return await asyncio.to_thread(self._open, url)
-
-    async def list(self, folder: str) -> list[StoredFile]:
-        """Every file below the folder, at any depth, in the order of their paths."""
-        return await asyncio.to_thread(self._list, parse(folder))
-
-    async def delete(self, url: str, check: Check) -> bool:
-        """Delete if `check` agrees; False when there is nothing."""
-        return await asyncio.to_thread(self._delete, url, check)
-
-    async def copy(self, source: str, destination: str, check: Check, *, move: bool = False) -> bool:
-        """Copy or move a file if `check` agrees with what is at the destination; False when the source is missing."""
-        return await asyncio.to_thread(self._copy, source, destination, check, move)
-
-    def _keep(self, url: str, upload: Upload, content_type: str, author: str, check: Check) -> StoredFile:
         with self._changing:
-            current = self._load(url)
+            current = self.read(url)
             check(current)
             now = int(time.time() * 1000)
             created = current.created_at if current else now
@@ -153,12 +130,13 @@ class Store:
             self._commit(kept, current)
             return kept
 
-    def _copy(self, source: str, destination: str, check: Check, move: bool) -> bool:
+    def copy(self, source: str, destination: str, check: Check, *, move: bool = False) -> bool:
+        """Copy or move a file if `check` agrees with what is at the destination; False when the source is missing."""
         with self._changing:
-            original = self._load(source)
+            original = self.read(source)
             if original is None:
                 return False
-            current = self._load(destination)
+            current = self.read(destination)
             check(current)
             path = self._new_content(destination)
             _link(original.path, path)
@@ -168,9 +146,10 @@ class Store:
                 self._remove(original)
             return True
 
-    def _delete(self, url: str, check: Check) -> bool:
+    def delete(self, url: str, check: Check) -> bool:
+        """Delete if `check` agrees; False when there is nothing."""
         with self._changing:
-            current = self._load(url)
+            current = self.read(url)
             if current is None:
                 return False
             check(current)
@@ -189,9 +168,10 @@ class Store:
         self._sidecar(stored.url).unlink(missing_ok=True)
         stored.path.unlink(missing_ok=True)
 
-    def _open(self, url: str) -> tuple[StoredFile, BinaryIO] | None:
+    def open(self, url: str) -> tuple[StoredFile, BinaryIO] | None:
+        """What is stored under `url` with its content, opened; it stays readable whatever happens to the file."""
         for _ in range(_RACES_WITH_A_WRITER):
-            stored = self._load(url)
+            stored = self.read(url)
             if stored is None:
                 return None
             content = _opened(stored.path)
@@ -199,10 +179,13 @@ class Store:
                 return stored, content
         return None
 
-    def _load(self, url: str) -> StoredFile | None:
+    def read(self, url: str) -> StoredFile | None:
+        """What is stored under `url`; its `path` lasts until the file is replaced or deleted."""
         return _parsed(self._sidecar(url))
 
-    def _list(self, folder: ResourceUrl) -> list[StoredFile]:
+    def list(self, url: str) -> list[StoredFile]:
+        """Every file below the folder, at any depth, in the order of their paths."""
+        folder = parse(url)
         found = (_parsed(sidecar) for sidecar in self._bucket_folder(folder).glob("*.json"))
         files = [(parse(stored.url), stored) for stored in found if stored is not None]
         inside = [(url.path, stored) for url, stored in files if folder.contains(url)]

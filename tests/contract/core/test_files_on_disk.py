@@ -28,11 +28,11 @@ async def keep(store: Store, content: bytes, url: str = URL) -> StoredFile:
     with store.upload() as upload:
         await upload.write(content)
         await upload.finish()
-        return await store.keep(url, upload, "text/plain", "ann", nothing_to_check)
+        return await asyncio.to_thread(store.keep, url, upload, "text/plain", "ann", nothing_to_check)
 
 
 async def content_of(store: Store, url: str = URL) -> bytes | None:
-    opened = await store.open(url)
+    opened = await asyncio.to_thread(store.open, url)
     if opened is None:
         return None
     with opened[1] as content:
@@ -57,7 +57,7 @@ async def test_concurrent_writers_to_one_name_leave_one_complete_file(tmp_path: 
     contents = [bytes([number]) * 200_000 for number in range(20)]
     async with asyncio.timeout(10):
         await asyncio.gather(*(keep(store, content) for content in contents))
-    stored = await store.read(URL)
+    stored = await asyncio.to_thread(store.read, URL)
     assert stored is not None
     assert await content_of(store) in contents
     assert stored.etag == hashlib.md5(stored.path.read_bytes()).hexdigest()
@@ -92,7 +92,7 @@ async def test_of_many_creators_one_wins(tmp_path: Path) -> None:
         with store.upload() as upload:
             await upload.write(content)
             await upload.finish()
-            await store.keep(URL, upload, "text/plain", "ann", is_new)
+            await asyncio.to_thread(store.keep, URL, upload, "text/plain", "ann", is_new)
 
     async with asyncio.timeout(10):
         results = await asyncio.gather(*(create(b"%d" % n) for n in range(10)), return_exceptions=True)
@@ -104,7 +104,7 @@ async def test_a_restarted_store_has_every_file(tmp_path: Path) -> None:
     await keep(Store(tmp_path), b"content")
     again = Store(tmp_path)
     assert await content_of(again) == b"content"
-    assert [stored.url for stored in await again.list("files/b1/")] == [URL]
+    assert [stored.url for stored in await asyncio.to_thread(again.list, "files/b1/")] == [URL]
 
 
 async def test_a_symbolic_link_in_the_data_folder_is_not_followed(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ async def test_a_linked_bucket_folder_is_refused_and_nothing_is_written_through_
     store = Store(root)
     (root / "files").mkdir(parents=True)
     (root / "files" / "b1").symlink_to(outside)
-    for call in (keep(store, b"x"), content_of(store), store.list("files/b1/")):
+    for call in (keep(store, b"x"), content_of(store), asyncio.to_thread(store.list, "files/b1/")):
         with pytest.raises(PermissionError):
             await call
     assert list(outside.iterdir()) == []
@@ -140,7 +140,7 @@ async def test_a_damaged_sidecar_is_treated_as_a_missing_file(tmp_path: Path) ->
     for damage in ("", "{", "[]", '{"url": "x"}', '{"path": "../../x"}'):
         sidecar.write_text(damage)
         assert await content_of(store) is None
-        assert await store.list("files/b1/") == []
+        assert await asyncio.to_thread(store.list, "files/b1/") == []
     await keep(store, b"again")
     assert await content_of(store) == b"again"
 
