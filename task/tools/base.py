@@ -1,21 +1,28 @@
-"""The base class of every tool: name, description, schema, and an execution that never raises."""
+"""The base class of every tool: name, schema with the question for a call's purpose, execution that never raises."""
 
 from __future__ import annotations
 
 import json
 import logging
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
-from task.conversation.messages import Attachment, CustomContent, Message, Role, ToolCall, tool_message
+from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall, tool_message
 from task.errors import ArgumentsError, ToolError, new_reference
 from task.permissions.decisions import origin_of
+from task.permissions.icerc import Brief
 from task.permissions.taint import Origin
-from task.tools.briefs import with_brief
 from task.tools.models import Effect, ToolCallParams
 
 logger = logging.getLogger(__name__)
+
+_ASKED = {
+    "intent": "Why you make this call, in one sentence for the user who may have to approve it",
+    "expected_outcome": "What will be different afterwards, in one sentence for the user",
+}
+_WHOLE = ("icerc", "icerc_full_text")
 
 
 class BaseTool(ABC):
@@ -75,7 +82,7 @@ class BaseTool(ABC):
     @cached_property
     def briefed_schema(self) -> dict[str, Any]:
         """The schema, which for a tool that writes also asks for the purpose of the call."""
-        return with_brief(self.schema) if Effect.WRITE in self.effects else self.schema
+        return _with_brief(self.schema) if Effect.WRITE in self.effects else self.schema
 
     def parse(self, call: ToolCall) -> dict[str, Any]:
         """The call's arguments, checked against the schema, with the schema's defaults filled in.
@@ -151,3 +158,34 @@ def as_tool_message(call: ToolCall, result: Any) -> Message:
     attachments = tuple(Attachment(**{name: getattr(item, name, None) for name in names}) for item in foreign)
     custom = CustomContent(attachments) if attachments else None
     return Message(Role.TOOL, text, tool_call_id=call.id, name=call.function.name, custom_content=custom)
+
+
+def _with_brief(schema: dict[str, Any]) -> dict[str, Any]:
+    # The tool's own parameters take precedence.
+    function = schema["function"]
+    parameters = function["parameters"]
+    properties = parameters.get("properties", {})
+    asked = {name: {"type": "string", "description": text} for name, text in _ASKED.items() if name not in properties}
+    return {**schema, "function": {**function, "parameters": {**parameters, "properties": {**properties, **asked}}}}
+
+
+def split_brief(call: ToolCall, parameters: dict[str, Any]) -> tuple[ToolCall, Brief]:
+    """The call with the tool's own arguments only, and the model's words about it."""
+    text = call.function.arguments
+    if not any(f'"{name}"' in text for name in (*_ASKED, *_WHOLE)):
+        return call, Brief()
+    try:
+        arguments = json.loads(text)
+    except ValueError:
+        return call, Brief()
+    own = parameters.get("properties", {})
+    if not isinstance(arguments, dict):
+        return call, Brief()
+    given = cast("dict[str, Any]", arguments)
+    extra = {name: given.pop(name) for name in (*_ASKED, *_WHOLE) if name in given and name not in own}
+    if not extra:
+        return call, Brief()
+    whole = next((Brief.read(extra[name]) for name in _WHOLE if name in extra), Brief())
+    single = Brief.read(extra)
+    brief = Brief(single.intent or whole.intent, single.expected_outcome or whole.expected_outcome)
+    return replace(call, function=FunctionCall(call.name, json.dumps(given, ensure_ascii=False))), brief

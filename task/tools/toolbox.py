@@ -17,8 +17,7 @@ from task.errors import ArgumentsError, SettingsError
 from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate
 from task.permissions.icerc import ICERC, mismatch, visible
 from task.permissions.taint import ContextView, Origin
-from task.tools.base import BaseTool
-from task.tools.briefs import split_brief
+from task.tools.base import BaseTool, split_brief
 from task.tools.models import Caller, ToolCallParams
 from task.tools.offload import Offloader
 from task.tools.stage_text import request_arguments, response

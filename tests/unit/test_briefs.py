@@ -12,7 +12,7 @@ from task.llm.scripted import ScriptedModel, says, wants
 from task.loop import SilentObserver, ToolLoop
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Effect
 from task.permissions.icerc import Brief
-from task.tools.briefs import split_brief
+from task.tools.base import split_brief
 from task.tools.toolbox import Pending, Toolbox
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.gating import CHANGES, READS, after_search, gate
