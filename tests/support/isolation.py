@@ -22,7 +22,8 @@ def hide_environment(home: str) -> None:
     """Give this process, and those it starts, a home of their own and no variable that changes what the tests do."""
     for name in [name for name in os.environ if not KEPT.fullmatch(name)]:
         del os.environ[name]
-    os.environ |= {"HOME": home, "OLLAMA_LOCAL": NO_OLLAMA}
+    # As `task` sets PYDANTIC_V2 itself, for tests that import the SDK before it.
+    os.environ |= {"HOME": home, "OLLAMA_LOCAL": NO_OLLAMA, "PYDANTIC_V2": "True"}
 
 
 def without_services(connect: Callable[[socket.socket, Any], None]) -> Callable[[socket.socket, Any], None]:
