@@ -85,9 +85,8 @@ async def _delete(request: web.Request) -> web.Response:
     if resource.is_folder:
         raise Refusal(400, f"Folder not allowed: {resource.url}")
     _check_write(request, resource)
-    if not await asyncio.to_thread(
-        request.app[CORE].store.delete, resource.url, Conditions.of(request.headers).check_change
-    ):
+    check = Conditions.of(request.headers).check_change
+    if not await asyncio.to_thread(request.app[CORE].store.delete, resource.url, check):
         raise Refusal(404, f"Not found: {resource.url}")
     return PlainResponse(200)
 

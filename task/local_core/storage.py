@@ -99,7 +99,7 @@ class Store:
     A file is a JSON sidecar, named by the hash of its path, and the content file that the sidecar names. Content files
     never change: a new version is a new content file and then a sidecar that replaces the old one, so readers see the
     old file or the new one and nothing in between. Names never come from a URL and symbolic links are not followed, so
-    nothing outside `root` can be reached. All methods block: call them in a thread.
+    nothing outside `root` can be reached. All methods except `upload` block: call them in a thread.
 
     Raises:
         PermissionError: by every method, when the folder of a bucket turns out to be a symbolic link.

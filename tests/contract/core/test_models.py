@@ -41,6 +41,11 @@ PNG = b"\x89PNG\r\n\x1a\nrest"
 pytestmark = pytest.mark.local_core
 
 
+def demo(folder: Path, script: str = SCRIPT) -> ScriptedDemo:
+    (folder / "script.yaml").write_text(script)
+    return ScriptedDemo(folder / "script.yaml")
+
+
 def event_data(body: bytes) -> list[dict[str, Any]]:
     lines = [line.removeprefix("data: ") for line in body.decode().splitlines() if line.startswith("data: {")]
     return [json.loads(line) for line in lines]
@@ -169,10 +174,8 @@ async def test_an_entry_of_the_file_describes_the_model_only_under_the_same_name
 
 
 async def test_the_demo_is_listed_as_what_it_is(tmp_path: Path) -> None:
-    (tmp_path / "script.yaml").write_text(SCRIPT)
-    demo = ScriptedDemo(tmp_path / "script.yaml")
     async with (
-        local_core(config(models=MODELS), tmp_path, model=demo) as core,
+        local_core(config(models=MODELS), tmp_path, model=demo(tmp_path)) as core,
         calling(core) as session,
         session.get("/openai/models") as answer,
     ):
@@ -181,9 +184,7 @@ async def test_the_demo_is_listed_as_what_it_is(tmp_path: Path) -> None:
 
 
 async def test_the_demo_streams_calls_text_and_usage_in_openais_shape(tmp_path: Path) -> None:
-    (tmp_path / "script.yaml").write_text(SCRIPT)
-    demo = ScriptedDemo(tmp_path / "script.yaml")
-    async with local_core(config(), tmp_path, model=demo) as core, calling(core) as session:
+    async with local_core(config(), tmp_path, model=demo(tmp_path)) as core, calling(core) as session:
         question: Any = {"role": "user", "content": "25*47?"}
         body = {"messages": [question], "tools": [TOOL], "stream": True}
         asked = await ask(session, "scripted-demo", body)
@@ -217,9 +218,7 @@ async def test_the_demo_streams_calls_text_and_usage_in_openais_shape(tmp_path: 
 
 
 async def test_the_demo_also_answers_without_streaming(tmp_path: Path) -> None:
-    (tmp_path / "script.yaml").write_text(SCRIPT)
-    demo = ScriptedDemo(tmp_path / "script.yaml")
-    async with local_core(config(), tmp_path, model=demo) as core, calling(core) as session:
+    async with local_core(config(), tmp_path, model=demo(tmp_path)) as core, calling(core) as session:
         asked = await ask(session, "scripted-demo", {"messages": [{"role": "user", "content": "?"}], "tools": [TOOL]})
         (choice,) = asked.json["choices"]
         assert choice["finish_reason"] == "tool_calls"
@@ -233,17 +232,13 @@ async def test_the_demo_also_answers_without_streaming(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("messages", [[{"role": "nobody"}], ["text"], [{"role": "assistant", "tool_calls": [{}]}]])
 async def test_the_demo_refuses_malformed_messages(tmp_path: Path, messages: list[Any]) -> None:
-    (tmp_path / "script.yaml").write_text(SCRIPT)
-    demo = ScriptedDemo(tmp_path / "script.yaml")
-    async with local_core(config(), tmp_path, model=demo) as core, calling(core) as session:
+    async with local_core(config(), tmp_path, model=demo(tmp_path)) as core, calling(core) as session:
         answer = await ask(session, "scripted-demo", {"messages": messages})
         assert (answer.status, answer.json["error"]["type"]) == (400, "invalid_request_error")
 
 
 async def test_a_script_without_an_answer_is_an_error_in_the_stream_and_without_streaming(tmp_path: Path) -> None:
-    (tmp_path / "script.yaml").write_text("name: empty\n")
-    demo = ScriptedDemo(tmp_path / "script.yaml")
-    async with local_core(config(), tmp_path, model=demo) as core, calling(core) as session:
+    async with local_core(config(), tmp_path, model=demo(tmp_path, "name: empty\n")) as core, calling(core) as session:
         block = await ask(session, "scripted-demo", {"messages": []})
         assert (block.status, block.json["error"]["code"]) == (500, "script_exhausted")
         stream = await ask(session, "scripted-demo")
