@@ -17,7 +17,7 @@ import aiohttp
 from task.commands.addresses import core_address, key_for
 from task.commands.answer import AnswerFailed, AnswerReader, ApprovalAsked, AttachmentSaved
 from task.commands.answer_output import AnswerOutput, JsonOutput, TerminalOutput
-from task.commands.core_client import TIMEOUT, CoreClient, Refused, Unreachable
+from task.commands.core_client import TIMEOUT, CoreClient, CoreError, Unreachable
 from task.conversation.messages import Attachment
 from task.errors import InvalidRequest
 from task.settings import Settings
@@ -89,7 +89,7 @@ async def _run(address: str, api_key: str, question: Question) -> int:
         except Unreachable as error:
             output.show(AnswerFailed(f"{error}; {START_IT}"))
             return UNREACHABLE
-        except Refused as error:
+        except CoreError as error:
             message, code = _refusal(error, address, question.model)
             output.show(AnswerFailed(message))
             return code
@@ -171,7 +171,7 @@ def _content(data: str, kind: str) -> bytes:
         return data.encode()
 
 
-def _refusal(error: Refused, address: str, model: str) -> tuple[str, int]:
+def _refusal(error: CoreError, address: str, model: str) -> tuple[str, int]:
     if error.status == 401:
         return f"{address} refuses the key ({error}); set DIAL_API_KEY to the one it knows.", USAGE
     if error.status == 404:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import aiohttp
 
 from task.commands.addresses import base_url, core_address, core_is_ours, key_for, port_fault
-from task.commands.core_client import CoreClient, Refused, Unreachable
+from task.commands.core_client import CoreClient, CoreError, Unreachable
 from task.commands.model_choice import choose_model, embedded_model, listed_models
 from task.errors import SettingsError, StoreUnavailable
 from task.settings import Settings
@@ -190,7 +190,7 @@ async def _core(settings: Settings, session: aiohttp.ClientSession) -> list[Chec
         await client.bucket()
     except SettingsError as error:
         return [Check("core", "bad", str(error), "Set DIAL_API_KEY.")]
-    except Refused as error:
+    except CoreError as error:
         refused = Check("core key", "bad", f"{address} answers: {error}", "Set DIAL_API_KEY to a key this Core knows.")
         return [Check("core", "ok", f"answers at {address}"), refused]
     except Unreachable as error:
@@ -206,7 +206,7 @@ async def _core(settings: Settings, session: aiohttp.ClientSession) -> list[Chec
 async def _deployments(client: CoreClient, settings: Settings) -> Check:
     try:
         names = await client.deployments()
-    except (Refused, Unreachable) as error:
+    except (CoreError, Unreachable) as error:
         return Check("deployments", "bad", str(error), "Look at Core's own log.")
     wanted = [AGENT] if core_is_ours(settings) else [AGENT, settings.deployment_name]
     if missing := [name for name in wanted if name not in names]:

@@ -25,7 +25,7 @@ class Unreachable(AgentError):
     """Nothing answers at Core's address, or nothing behind it."""
 
 
-class Refused(AgentError):
+class CoreError(AgentError):
     """Core answered and said no; `status` is its HTTP status."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -38,7 +38,7 @@ class CoreClient:
 
     Raises:
         Unreachable: by every method, when nothing answers or the connection breaks.
-        Refused: by every method, when Core answers with an error.
+        CoreError: by every method, when Core answers with an error.
     """
 
     def __init__(self, session: aiohttp.ClientSession, endpoint: str, api_key: str) -> None:
@@ -91,7 +91,7 @@ class CoreClient:
             try:
                 return orjson.loads(await response.read())
             except orjson.JSONDecodeError as error:
-                raise Refused(f"{self._endpoint} answers, but not as DIAL Core does", 200) from error
+                raise CoreError(f"{self._endpoint} answers, but not as DIAL Core does", 200) from error
 
     @asynccontextmanager
     async def _answer(
@@ -104,7 +104,7 @@ class CoreClient:
             ) as response:
                 if response.status != 200:
                     text = (await response.content.read(100_000)).decode("utf-8", "replace")
-                    raise Refused(_error_text(text) or f"HTTP status {response.status}", response.status)
+                    raise CoreError(_error_text(text) or f"HTTP status {response.status}", response.status)
                 yield response
         except (aiohttp.ClientError, TimeoutError) as error:
             raise Unreachable(f"{self._endpoint} does not answer ({type(error).__name__})") from error
