@@ -18,8 +18,8 @@ from task.loop import LoopObserver, RunOutcome, SilentObserver
 from task.permissions.decisions import Allowed, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC
 from task.store.access import StoreAccess
+from task.store.records import new_id
 from task.store.trace_records import Price, Trace, TracedCall, TracedDecision, TracedTurn, config_of, cost_of
-from task.store.wire import new_id
 
 if TYPE_CHECKING:
     from task.store.traces import Traces

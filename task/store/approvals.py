@@ -11,8 +11,7 @@ from sqlalchemy import Row, delete, insert, or_, select, update
 from task.errors import Conflict, NotFound
 from task.store import tables
 from task.store.database import Database
-from task.store.records import Answer, Approval, ApprovalStatus, StoredGrant
-from task.store.wire import new_id, packed, unpacked
+from task.store.records import Answer, Approval, ApprovalStatus, StoredGrant, new_id, packed, unpacked
 
 MOST_LISTED = 200
 _approvals, _grants = tables.approvals, tables.grants

@@ -1,8 +1,10 @@
-"""One database: functions that work on a connection off the event loop, and what failures mean."""
+"""One database: work on a connection off the event loop, pages of rows, and what failures mean."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -12,14 +14,16 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import URL, Connection, Delete, Insert, Row, Select, Table, Update, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Table, create_engine, event, make_url, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from task.errors import SettingsError, StoreUnavailable
+from task.errors import InvalidRequest, SettingsError, StoreUnavailable
+from task.store.records import Page
 
 if TYPE_CHECKING:
+    from sqlalchemy import Column, Delete, Insert, Row, Select, Update
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 logger = logging.getLogger(__name__)
@@ -27,6 +31,7 @@ logger = logging.getLogger(__name__)
 PATIENCE = 5.0  # seconds to wait for another process's transaction, and for a server to answer
 LONGEST_SECONDS = 60.0  # one visit to a server: a frozen one never answers, not even with an error
 READERS = 4
+MAX_LIMIT = 1000  # rows of a page
 DAMAGED = ("not a database", "malformed")  # SQLite's words
 WRONG_URL = "AGENT_STORE__URL: it must be sqlite:///folder/file.db or postgresql://user:password@host/name. Correct it."
 OPTIONS = {"ssl": "ssl", "sslmode": "ssl"}  # as a user and as the driver calls them
@@ -72,6 +77,30 @@ class Database(ABC):
         """The first row that the query finds; raises `StoreUnavailable`."""
         return await self.read(lambda connection: connection.execute(query).first())
 
+    async def page(
+        self, query: Select[Any], time: Column[float], limit: int, cursor: str | None, build: Callable[[Row[Any]], T]
+    ) -> Page[T]:
+        """A page of the rows that the query finds, the newest by `time` first, each as `build` renders it.
+
+        Raises:
+            InvalidRequest: a malformed cursor, or a limit that is not between 1 and 1000.
+            StoreUnavailable: the database cannot be used now.
+        """
+        if not 1 <= limit <= MAX_LIMIT:
+            raise InvalidRequest(f"limit must be between 1 and {MAX_LIMIT}")
+        key = time.table.c.id
+        if cursor is not None:
+            query = query.where(tuple_(time, key) < tuple_(*_position(cursor)))
+        query = query.order_by(time.desc(), key.desc()).limit(limit + 1)  # the last one shows that a page follows
+
+        def work(connection: Connection) -> Page[T]:
+            rows = connection.execute(query).all()
+            last = rows[limit - 1] if len(rows) > limit else None
+            following = _cursor(getattr(last, time.name), last.id) if last is not None else None
+            return Page(tuple(map(build, rows[:limit])), following)
+
+        return await self.read(work)
+
     async def execute(self, statement: Insert | Update | Delete, values: Mapping[str, Any] | None = None) -> int:
         """The number of rows that the statement changed, when they are on disk; raises `StoreUnavailable`."""
         return await self.write(lambda connection: connection.execute(statement, values).rowcount)
@@ -79,8 +108,6 @@ class Database(ABC):
 
 def open_database(url: str, patience: float = PATIENCE) -> Database:
     """The database at `url`: `sqlite:///folder/file.db` or `postgresql://user:password@host/name`.
-
-    `patience` is how many seconds to wait for another process's transaction, and for a server to answer.
 
     Raises:
         SettingsError: the address names no such database, or its folder cannot be created.
@@ -166,6 +193,18 @@ def _insert_new(dialect: str, table: Table) -> Insert:
     return insert(table).on_conflict_do_nothing()
 
 
+def _position(cursor: str) -> tuple[float, str]:
+    try:
+        seconds, _, last = base64.urlsafe_b64decode(cursor.encode("ascii")).decode().partition(" ")
+        return float(seconds), last
+    except (ValueError, binascii.Error) as error:
+        raise InvalidRequest("this is not a cursor of ours; start again without it") from error
+
+
+def _cursor(seconds: float, key: str) -> str:
+    return base64.urlsafe_b64encode(f"{seconds!r} {key}".encode()).decode()
+
+
 def _server_engine(address: URL, patience: float) -> AsyncEngine:
     from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -176,7 +215,6 @@ def _server_engine(address: URL, patience: float) -> AsyncEngine:
 
 
 def _with_options(address: URL) -> URL:
-    """The address with its options as the driver calls them."""
     for name in address.query:
         if name not in OPTIONS:
             known = ", ".join(OPTIONS)

@@ -15,11 +15,10 @@ from task.conversation.messages import assistant
 from task.llm.base import ModelOptions, Usage
 from task.store import tables
 from task.store.database import Database
-from task.store.records import FINISHED
+from task.store.records import FINISHED, new_id, packed, unpacked
 from task.store.sessions import add_messages, messages_of
 from task.store.trace_records import Trace, TracedTurn, config_of
 from task.store.traces import write_trace
-from task.store.wire import new_id, packed, unpacked
 
 BEAT_SECONDS = 5.0
 LEASE_SECONDS = 30.0

@@ -1,11 +1,14 @@
-"""What the store returns: sessions, runs, events, approvals, grants, keys, and pages of them."""
+"""What the store returns (sessions, runs, events, approvals, grants, keys), with its ids and its JSON text."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, Literal, TypeVar
+
+import orjson
 
 from task.conversation.messages import Message, Role
 
@@ -18,6 +21,23 @@ ApprovalStatus = Literal["waiting", "allowed", "denied", "expired"]
 def iso(seconds: float) -> str:
     """A time of the store as ISO 8601 in UTC, with its offset."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def new_id(prefix: str, digits: int = 8) -> str:
+    """An id such as `sess_1a2b3c4d`."""
+    return f"{prefix}_{secrets.token_hex(digits // 2)}"
+
+
+def packed(value: Any) -> str:
+    """JSON text of data and dataclasses; what cannot be encoded (half a surrogate pair) becomes a question mark."""
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_plain(value)).decode()
+
+
+def unpacked(text: str) -> Any:
+    return orjson.loads(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,3 +174,17 @@ class ApiKey:
     operator: bool
     created_at: float
     revoked_at: float | None = None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(_plain(key)): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if -(2**63) <= value < 2**64 else str(value)  # orjson knows 64 bits
+    return value if isinstance(value, (float, bool, type(None))) else str(value)

@@ -15,11 +15,9 @@ from task.conversation.messages import Message
 from task.errors import Conflict, NotFound, StoreUnavailable
 from task.store import tables
 from task.store.database import Database
-from task.store.paging import page_from, page_of
 from task.store.processes import Processes
-from task.store.records import Event, Page, Run, RunStatus, Session
+from task.store.records import Event, Page, Run, RunStatus, Session, new_id, packed, unpacked
 from task.store.sessions import add_messages, append
-from task.store.wire import new_id, packed, unpacked
 from task.store.writer import Writer
 
 SAVE_SECONDS = 0.1
@@ -176,8 +174,7 @@ class Runs:
         query = select(_runs).where(_runs.c.owner == owner)
         if session_id is not None:
             query = query.where(_runs.c.session_id == session_id)
-        rows = await self._database.rows(page_of(query, _runs.c.started_at, _runs.c.id, limit, cursor))
-        return page_from(rows, limit, _run, lambda run: (run.started_at, run.run_id))
+        return await self._database.page(query, _runs.c.started_at, limit, cursor, _run)
 
     async def events_after(self, owner: str, run_id: str, after: int = 0) -> AsyncGenerator[Event]:
         """The run's events after that number, and then each as it comes until the run is over.

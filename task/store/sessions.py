@@ -13,9 +13,7 @@ from task.errors import Conflict, NotFound
 from task.store import tables
 from task.store.database import Database, insert_new
 from task.store.merge import Merged, merged
-from task.store.paging import page_from, page_of
-from task.store.records import Page, Run, Session
-from task.store.wire import new_id, packed, unpacked
+from task.store.records import Page, Run, Session, new_id, packed, unpacked
 
 TITLE_LENGTH = 200
 MOST_BRANCHES = 20
@@ -49,8 +47,7 @@ class Sessions:
     async def list(self, owner: str, limit: int = 50, cursor: str | None = None) -> Page[Session]:
         """The owner's sessions, the last used first, without their messages."""
         query = select(_sessions).where(_sessions.c.owner == owner)
-        rows = await self.database.rows(page_of(query, _sessions.c.updated_at, _sessions.c.id, limit, cursor))
-        return page_from(rows, limit, _session, lambda session: (session.updated_at, session.session_id))
+        return await self.database.page(query, _sessions.c.updated_at, limit, cursor, _session)
 
     async def end(self, owner: str, session_id: str) -> Session:
         """End the session; ending it again changes nothing."""

@@ -15,8 +15,7 @@ from task.errors import StoreUnavailable
 from task.store import tables
 from task.store.approvals import Approvals, StoredGrants
 from task.store.database import PATIENCE, Database, open_database
-from task.store.keys import Keys
-from task.store.limits import RateLimits
+from task.store.keys import Keys, RateLimits
 from task.store.processes import BEAT_SECONDS, Processes
 from task.store.runs import Runs
 from task.store.schema import migrate

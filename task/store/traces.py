@@ -12,10 +12,8 @@ from task.errors import NotFound
 from task.llm.base import Usage
 from task.store import tables
 from task.store.database import Database, insert_new
-from task.store.paging import page_from, page_of
-from task.store.records import Page
+from task.store.records import Page, new_id, packed, unpacked
 from task.store.trace_records import CUT, Price, Trace, TracedCall, TracedDecision, TracedTurn
-from task.store.wire import new_id, packed, unpacked
 from task.store.writer import Writer
 
 _traces, _calls = tables.traces, tables.calls
@@ -109,13 +107,7 @@ class Traces:
         """The newest traces first, with results cut to 200 characters."""
         query = (which or TraceFilter()).applied(select(_traces))
         query = query if owner is None else query.where(_traces.c.owner == owner)
-        query = page_of(query, _traces.c.started_at, _traces.c.id, limit, cursor)
-
-        def work(connection: Connection) -> Page[Trace]:  # parsed off the event loop: traces may be large
-            rows = connection.execute(query).all()
-            return page_from(rows, limit, _trace, lambda trace: (trace.started_at, trace.trace_id))
-
-        return await self.database.read(work)
+        return await self.database.page(query, _traces.c.started_at, limit, cursor, _trace)
 
     async def delete(self, owner: str, trace_id: str) -> None:
         if not await self.database.execute(delete(_traces).where(_traces.c.id == trace_id, _traces.c.owner == owner)):

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, select
 from task.conversation.messages import Message, message_from
 from task.store import tables
 from task.store.database import Database, insert_new
-from task.store.wire import packed, unpacked
+from task.store.records import packed, unpacked
 from task.store.writer import Writer
 
 _turns = tables.turns

@@ -20,9 +20,9 @@ from task.conversation.messages import FunctionCall, ToolCall, assistant, tool_m
 from task.llm.base import Usage
 from task.runs.traces import TraceObserver, TraceRecorder, TraceStart
 from task.store import tables
+from task.store.records import packed
 from task.store.store import Store, open_store
 from task.store.traces import TraceFilter
-from task.store.wire import packed
 from tests.benchmarks.figures import Figure, median_seconds, quiet_machine, report
 
 SESSIONS, TRACES, OWNERS = 10_000, 100_000, 4

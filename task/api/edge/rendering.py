@@ -11,7 +11,7 @@ import orjson
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from task.store.wire import packed
+from task.store.records import packed
 
 DONE = b"data: [DONE]\n\n"
 HEARTBEAT = b": heartbeat\n\n"

@@ -20,9 +20,8 @@ from task.errors import ArgumentsError, Conflict, InvalidRequest
 from task.permissions.gate import PriorDecisions, digest
 from task.permissions.grants import Grant, Grants
 from task.product import Product
-from task.store.records import Answer, Approval, Run, Session
+from task.store.records import Answer, Approval, Run, Session, packed
 from task.store.store import Store
-from task.store.wire import packed
 from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.toolbox import Pending, named
