@@ -1,4 +1,4 @@
-"""What an answer carries beside its text stands in the bodies of `/v1` and `/chat` too."""
+"""Attachments of an answer are in the bodies of `/v1` and `/chat` too."""
 
 from __future__ import annotations
 

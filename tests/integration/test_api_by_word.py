@@ -1,4 +1,4 @@
-"""Approvals by a word of a client that keeps the conversation itself: at every door, remembered, and said twice."""
+"""Approvals in words from a client that keeps the conversation itself: at every endpoint, stored, and sent twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def roles(api: Api, request: int = -1) -> list[str]:
 
 
 async def posted(api: Api, path: str, messages: list[dict[str, Any]]) -> tuple[Reply, str]:
-    """The reply, and what the assistant says in it."""
+    """The reply, and the assistant's text in it."""
     reply = await api.post(path, {"input" if path == "/v1/responses" else "messages": messages})
     seen_by_model = reply.json
     if path == "/runs":
@@ -168,7 +168,7 @@ async def test_a_word_that_openais_client_sends_again_answers_no_question_that_i
         session = {"session_id": (await api.post("/session/start")).json["session_id"]}
         await api.complete("note it", **session)
         body = {"messages": [said("approve")], **session}
-        first = (await api.post("/v1/chat/completions", body, headers=retried)).json  # the one before it never came
+        first = (await api.post("/v1/chat/completions", body, headers=retried)).json  # the answer before it never arrived
         again = (await api.post("/v1/chat/completions", body, headers=retried)).json
         open_ones = [item["arguments"] for item in await waiting(api)]
         last = (await api.post("/v1/chat/completions", body)).json
@@ -197,7 +197,7 @@ async def test_another_word_that_is_sent_again_answers_the_question_before_it(tm
         await api.complete("note it", **session)
         await api.complete("approve", **session)
         body = {"messages": [said("deny")], **session}
-        retried = {"x-stainless-retry-count": "1"}  # the one before it never came
+        retried = {"x-stainless-retry-count": "1"}  # the answer before it never arrived
         answers = [(await api.post("/v1/chat/completions", body, headers=retried)).json for _ in range(2)]
         milk, bread = results(api)
     assert [answer["choices"][0]["message"]["content"] for answer in answers] == ["Then not."] * 2

@@ -1,4 +1,4 @@
-"""The caller's own tools on `/v1`: what a turn with its calls and ours leaves for the next request."""
+"""The caller's own tools on `/v1`: what a turn with its calls and ours keeps for the next request."""
 
 from __future__ import annotations
 

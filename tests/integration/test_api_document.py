@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the HTTP API does: schemathesis plays it against a running one."""
+"""The OpenAPI document describes what the HTTP API does: schemathesis checks it against a running one."""
 
 from __future__ import annotations
 

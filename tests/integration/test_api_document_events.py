@@ -1,4 +1,4 @@
-"""What the OpenAPI document says about keys, failures and streams is what a client meets."""
+"""Keys, failures and streams are as the OpenAPI document describes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an answer ends: at limits, by filters, without a word, and when the client leaves."""
+"""How an answer ends: at limits, by filters, without text, and when the client leaves."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_a_run_continues_although_the_approver_has_left_at_once(tmp_path: 
             await asyncio.wait({leaving}, timeout=seconds)
             leaving.cancel()
             await asyncio.wait({leaving})
-            await api.post(path, decision)  # the first one may have left before it was heard
+            await api.post(path, decision)  # the first one may have left before it was received
             runs: list[dict[str, str]] = []
             while [run["status"] for run in runs] != ["finished", "suspended"]:
                 await asyncio.sleep(0.02)

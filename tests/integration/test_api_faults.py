@@ -1,4 +1,4 @@
-"""What the HTTP front door does with requests nobody should send, and when its model or its database fails."""
+"""How the HTTP door handles invalid requests, and failures of its model or database."""
 
 from __future__ import annotations
 

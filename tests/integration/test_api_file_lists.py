@@ -1,4 +1,4 @@
-"""`/v1/files` for OpenAI's client: purposes are kept, lists come in pages."""
+"""`/v1/files` for OpenAI's client: purposes are kept, lists are paged."""
 
 from __future__ import annotations
 

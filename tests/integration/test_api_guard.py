@@ -1,4 +1,4 @@
-"""What the HTTP front door decides before it reads a body, and what it tells about bodies that it does not take."""
+"""What the HTTP door decides before it reads a body, and how it refuses bodies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STAINLESS = "authorization, content-type, x-stainless-arch, x-stainless-os, x-st
 
 
 async def first_line(api: Api, head: str) -> str:
-    """The first line that comes back when the head of a request is sent and none of its body."""
+    """The first line of the answer to a request whose head is sent without its body."""
     address = urlsplit(api.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:

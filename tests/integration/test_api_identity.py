@@ -1,4 +1,4 @@
-"""Who may use the HTTP front door, what belongs to whom, and what web pages of others can do."""
+"""Who may use the HTTP door, what belongs to whom, and what web pages of other origins can do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What messages and items may hold beside plain text, in both of OpenAI's APIs, and how a misfit is named."""
+"""What messages and items may hold beside plain text, in both of OpenAI's APIs, and how errors in them are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that tools make in a run of the HTTP API: whoever sees them in an answer can fetch them, in every mode."""
+"""Files that tools make in a run of the HTTP API: every caller who sees them in an answer can fetch them, in every mode."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def asking(mode: str, *items: Item, tmp_path: Path, **settings: Any) -> As
 
 
 async def made(api: Api, question: str) -> list[dict[str, Any]]:
-    """The files attached to the answer, as its events tell them."""
+    """The files attached to the answer, from its events."""
     run = (await api.post("/runs", {"messages": [said(question)]})).json
     events = await api.events(run["run_id"])
     assert events[-1]["status"] == "finished", events

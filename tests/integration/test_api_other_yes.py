@@ -1,4 +1,4 @@
-"""A yes that is one to something else, or was one before, decides nothing that waits."""
+"""An approval of something else, or an earlier one, decides nothing that waits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def client(*script: Any, tmp_path: Path) -> AsyncGenerator[tuple[Api, Clie
 
 
 async def ran(api: Api) -> list[str]:
-    """All results of the agent's own tools that any model was result."""
+    """All results of the agent's own tools that any model received."""
     return [result for request in range(len(api.upstream.requests)) for result in results(api, request)]
 
 

@@ -1,4 +1,4 @@
-"""What a request may say beside its messages: refused, passed on, or named as without effect; never dropped unsaid."""
+"""Parameters of a request: refused, forwarded, or reported as without effect; never dropped silently."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from task.llm.scripted import says
 from tests.support.http_api import http_api, said
 
 COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/responses"
-HALF = "\ud800"  # half a surrogate pair: JSON can write it, no text can hold it
+HALF = "\ud800"  # half a surrogate pair: JSON can encode it, no text can hold it
 HUGE = 10**30
 
 

@@ -32,7 +32,7 @@ def asked(*files: dict[str, Any]) -> dict[str, Any]:
 
 
 def shown(message: dict[str, Any]) -> list[str]:
-    """The URLs of the pictures that a model was sent with a message."""
+    """The URLs of the pictures that a model received with a message."""
     content: Any = message["content"]
     return [] if isinstance(content, str) else [p["image_url"]["url"] for p in content if p["type"] == "image_url"]
 

@@ -143,7 +143,7 @@ async def test_a_caller_sees_that_the_answer_waits_for_a_person_or_met_a_limit(t
 
 
 async def spoken(api: Api, run_id: str) -> None:
-    """Wait for the run's first words."""
+    """Wait for the run's first text."""
     async with asyncio.timeout(10), api.session.get(f"{api.url}/runs/{run_id}/events") as stream:
         async for line in stream.content:
             if b'"type":"text"' in line:

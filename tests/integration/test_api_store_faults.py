@@ -1,4 +1,4 @@
-"""What callers of the HTTP front door see when its database is locked, full or away, or its process is killed."""
+"""What callers of the HTTP door see when its database is locked, full or away, or its process is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the HTTP front door keeps of an answer: the words as they were shown, and each approved call made once."""
+"""What the HTTP door stores of an answer: the text as it was shown, and each approved call made once."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_session_that_is_deleted_while_it_is_answered_leaves_nothing(
         await api.upstream.disconnected(1)
         paths = (f"/session/{run['session_id']}", f"/runs/{run['run_id']}", f"/traces/{run['trace_id']}")
         after = [(await api.get(path)).status for path in paths]
-    async with http_api(tmp_path=tmp_path) as api:  # what was still to be written is written by now
+    async with http_api(tmp_path=tmp_path) as api:  # pending writes are done by now
         later = [(await api.get(path)).status for path in paths]
     assert deleted.status == 204
     assert after == later == [404, 404, 404]
@@ -93,12 +93,12 @@ async def test_a_session_that_is_deleted_while_it_is_answered_leaves_nothing(
 
 
 async def stopped_in(api: Api, run_id: str) -> None:
-    """Stop the run when its first words are there."""
+    """Stop the run at its first text."""
     await when_it_speaks(api, run_id, "POST", f"/runs/{run_id}/cancel")
 
 
 async def when_it_speaks(api: Api, run_id: str, method: str, path: str) -> Reply:
-    """Call when the run's first words are there; returns when the run is over."""
+    """Call at the run's first text; returns when the run is over."""
     reply = None
     async with asyncio.timeout(10), api.session.get(f"{api.url}/runs/{run_id}/events") as stream:
         async for line in stream.content:
