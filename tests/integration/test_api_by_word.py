@@ -168,7 +168,7 @@ async def test_a_word_that_openais_client_sends_again_answers_no_question_that_i
         session = {"session_id": (await api.post("/session/start")).json["session_id"]}
         await api.complete("note it", **session)
         body = {"messages": [said("approve")], **session}
-        first = (await api.post("/v1/chat/completions", body, headers=retried)).json  # the answer before it never arrived
+        first = (await api.post("/v1/chat/completions", body, headers=retried)).json  # a retry after a lost answer
         again = (await api.post("/v1/chat/completions", body, headers=retried)).json
         open_ones = [item["arguments"] for item in await waiting(api)]
         last = (await api.post("/v1/chat/completions", body)).json
@@ -197,7 +197,7 @@ async def test_another_word_that_is_sent_again_answers_the_question_before_it(tm
         await api.complete("note it", **session)
         await api.complete("approve", **session)
         body = {"messages": [said("deny")], **session}
-        retried = {"x-stainless-retry-count": "1"}  # the answer before it never arrived
+        retried = {"x-stainless-retry-count": "1"}  # a retry after a lost answer
         answers = [(await api.post("/v1/chat/completions", body, headers=retried)).json for _ in range(2)]
         milk, bread = results(api)
     assert [answer["choices"][0]["message"]["content"] for answer in answers] == ["Then not."] * 2
