@@ -1,4 +1,4 @@
-"""Files that tools make in a run of the HTTP API: the callers who see them in an answer can fetch them, in every mode."""
+"""Files that tools make in a run of the HTTP API: a caller who sees them in an answer can fetch them, in every mode."""
 
 from __future__ import annotations
 
