@@ -78,7 +78,7 @@ class Kept(Generic[T]):
             task = asyncio.create_task(self._made(key, make))
             task.add_done_callback(_heard)
             self._under_way[key] = task
-        # Shielded: the one who asked first may leave while others wait.
+        # Shielded: the first caller may leave while others wait.
         return await asyncio.shield(task)
 
     def __len__(self) -> int:
@@ -95,4 +95,4 @@ class Kept(Generic[T]):
 
 def _heard(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
-        task.exception()  # all who waited may have left
+        task.exception()  # all waiting callers may have left

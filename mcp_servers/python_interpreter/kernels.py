@@ -1,4 +1,4 @@
-"""One IPython kernel: its process, its folders, and what it is asked."""
+"""One IPython kernel: its process, its folders, and requests to it."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ MEMORY = 768 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """`secret` is a word that only what lies outside holds; `descriptor` is open on the outside folder."""
+    """`secret` is a word that exists only outside; `descriptor` is open on the outside folder."""
 
     world: World
     secret: str
@@ -36,7 +36,7 @@ class Arena:
     neighbour: Condition
 
     def traces(self) -> dict[str, str]:
-        """Attack -> what it did outside, as far as it shows."""
+        """The visible effects outside, by attack."""
         messages = {name: "its message arrived" for name in self.listeners.received().split("|") if name}
         with open(os.path.join(os.path.dirname(self.world.neighbour_file), "received")) as file:
             harm = harm_to(self.world.neighbour_pid, self.neighbour, file.read())
@@ -45,7 +45,7 @@ class Arena:
 
 @contextmanager
 def arena(uid: int | None, owner: int | None) -> Generator[Arena]:
-    """Build the ground for a sandbox of this uid; `owner` has all that lies outside. None: one's own uid."""
+    """Prepare a sandbox of this uid; `owner` owns everything outside. None: the current uid."""
     secret = secrets.token_hex(16)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="escape-", ignore_cleanup_errors=True))

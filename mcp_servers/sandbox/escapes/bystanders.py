@@ -1,4 +1,4 @@
-"""What lies around a sandbox while the escape list is tried: a neighbour and the memory it shares with nobody."""
+"""What is outside the sandbox while the escape list runs: a neighbour process and its private memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEGMENT_BYTES, IPC_CREATE, IPC_REMOVE = 4096, 0o1000, 0
 
 @contextmanager
 def neighbour(home: str, python: str, script: str, secret: str, uid: int | None) -> Generator[tuple[int, int]]:
-    """A process outside that holds the secret; its id, and where in its memory the secret lies."""
+    """A process outside with the secret in its memory: its id and the secret's address."""
     signals = ",".join(str(int(number)) for number in SIGNALS.values())
     process = subprocess.Popen(  # noqa: S603
         [python, "-I", "-S", script, signals, secret],

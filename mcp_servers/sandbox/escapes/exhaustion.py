@@ -1,4 +1,4 @@
-"""Attacks that go on until they are ended: forks, floods, and processes that hide from the end."""
+"""Attacks that run until they are ended: forks, floods, and processes that avoid being ended."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def hidden_grandchild(world: World) -> NoReturn:
 
 
 def hopping_process(world: World) -> NoReturn:
-    """fork and exit again and again, so that no process lives long enough to be found"""
+    """fork and exit repeatedly, so that no process lives long enough to be found"""
     if os.fork() == 0:
         os.setsid()
         _say("hopping")

@@ -17,7 +17,7 @@ ATTACK_SECONDS = 8
 
 
 def main(arguments: list[str]) -> None:
-    """Print one JSON line per attack: what it said, or the error that stopped it."""
+    """Print one JSON line per attack: its output, or the error that stopped it."""
     world = World.parse(arguments[0])
     if len(arguments) > 1:
         ENDLESS[arguments[1]](world)
@@ -36,21 +36,21 @@ def _tried(attack: Attack, world: World) -> tuple[str, str]:
         _try(attack, world, writer)
     os.close(writer)
     with os.fdopen(reader) as pipe:
-        told = pipe.read()
+        report = pipe.read()
     os.waitpid(child, 0)
-    said, error = json.loads(told) if told else ("", "ended without a word")
+    said, error = json.loads(report) if report else ("", "ended without a word")
     return said, error
 
 
 def _try(attack: Attack, world: World, writer: int) -> None:
     signal.alarm(ATTACK_SECONDS)
     try:
-        told = (attack(world), "")
+        report = (attack(world), "")
     except OSError as error:
-        told = ("", error.strerror or str(error))
+        report = ("", error.strerror or str(error))
     except BaseException as error:
-        told = ("", f"BROKEN {type(error).__name__}: {error}")
-    os.write(writer, json.dumps(told).encode())
+        report = ("", f"BROKEN {type(error).__name__}: {error}")
+    os.write(writer, json.dumps(report).encode())
     os._exit(0)
 
 

@@ -10,7 +10,7 @@ from types import FrameType
 
 
 def main(signals: str) -> None:
-    """Say where the secret lies in memory, then wait."""
+    """Print the secret's address in memory, then wait."""
     secret = ctypes.create_string_buffer(os.environ["SECRET"].encode())
     log = os.open("received", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
 

@@ -1,4 +1,4 @@
-"""Attacks on the network: a message to a listener outside by every kind of socket, and sockets nobody needs."""
+"""Attacks on the network: a message to a listener outside by every kind of socket, and needless kinds of sockets."""
 
 from __future__ import annotations
 

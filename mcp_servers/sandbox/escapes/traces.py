@@ -30,10 +30,10 @@ class Canaries:
         return Canaries(folder, _states(folder))
 
     def changed(self) -> dict[str, str]:
-        """Attack -> what it did to the folder."""
+        """The effects on the folder, by attack."""
         now = _states(self.folder)
-        told = {name: "changed or removed the file" for name in self.before if now.get(name) != self.before[name]}
-        return told | {name.removesuffix(".new"): f"made {name}" for name in now if name not in self.before}
+        effects = {name: "changed or removed the file" for name in self.before if now.get(name) != self.before[name]}
+        return effects | {name.removesuffix(".new"): f"made {name}" for name in now if name not in self.before}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +55,20 @@ class Condition:
 
 
 def harm_to(pid: int, before: Condition, received: str) -> dict[str, str]:
-    """Attack -> what it did to the neighbour; `received` is the neighbour's list of signals."""
+    """The effects on the neighbour, by attack; `received` is the neighbour's list of signals."""
     numbers = {int(line) for line in received.split()}
-    told = {name: f"signal {number.name} arrived" for name, number in SIGNALS.items() if int(number) in numbers}
+    effects = {name: f"signal {number.name} arrived" for name, number in SIGNALS.items() if int(number) in numbers}
     try:
         now = Condition.of(pid)
     except (ProcessLookupError, FileNotFoundError):
-        return {**told, "send_signal": "the neighbour has ended"}
+        return {**effects, "send_signal": "the neighbour has ended"}
     if now.open_files != before.open_files:
-        told["limit_neighbour"] = f"its limit is {now.open_files}"
+        effects["limit_neighbour"] = f"its limit is {now.open_files}"
     if now.priority != before.priority:
-        told["slow_neighbour" if now.priority == 19 else "slow_group"] = f"its priority is {now.priority}"
+        effects["slow_neighbour" if now.priority == 19 else "slow_group"] = f"its priority is {now.priority}"
     if now.processors != before.processors:
-        told["pin_neighbour"] = f"it may run on {sorted(now.processors)} only"
-    return told
+        effects["pin_neighbour"] = f"it may run on {sorted(now.processors)} only"
+    return effects
 
 
 def _limit(pid: int, name: str) -> str:

@@ -36,7 +36,7 @@ class Verdict:
 
 
 def verdicts(tier: TierName, uid: int | None, quick: bool = False) -> Iterator[Verdict]:
-    """Every attack (`quick`: that ends by itself); what lies outside is another uid's where the run has its own.
+    """Run every attack, with `quick` only those that end by themselves; a run with its own uid owns nothing outside.
 
     Raises:
         LookupError: there is no Python that the uid can execute.
@@ -58,13 +58,13 @@ def quick_verdicts(ground: Arena, tier: TierName, uid: int | None, limits: Limit
     Raises:
         RuntimeError: the attacks did not run.
     """
-    told = subprocess.run(  # noqa: S603
+    done = subprocess.run(  # noqa: S603
         _command(ground, tier, uid, limits, new_mark(), ground.world.to_json()),
         capture_output=True, text=True, timeout=QUICK_SECONDS, check=False, pass_fds=[ground.descriptor],
     )  # fmt: skip
-    reports = {report["name"]: report for report in map(json.loads, told.stdout.splitlines())}
+    reports = {report["name"]: report for report in map(json.loads, done.stdout.splitlines())}
     if reports.keys() != QUICK.keys():
-        raise RuntimeError(f"the attacks did not run to their end: {told.stderr.strip()[-500:]}")
+        raise RuntimeError(f"the attacks did not finish: {done.stderr.strip()[-500:]}")
     traces = ground.traces()
     for name, report in reports.items():
         yield _judged(name, report["said"], report["error"], traces.get(name), ground.secret)

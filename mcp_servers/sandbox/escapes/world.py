@@ -11,7 +11,7 @@ GOT_IT = "got it"
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Paths are absolute. Every attack has a canary of its own, `outside/NAME`, so that its traces are told apart."""
+    """Paths are absolute. Every attack has its own canary, `outside/NAME`, to identify its traces."""
 
     inside: str
     outside: str
