@@ -208,7 +208,7 @@ async def recorded(access: StoreAccess, start: TraceStart) -> AsyncGenerator[Loo
 
 
 def _in_call_order(turns: Sequence[TracedTurn]) -> tuple[TracedTurn, ...]:
-    """The turns with the results of each step in the order of its calls: the loop reports them as they arrive."""
+    # The loop reports the results of a step as they arrive; a trace lists them in the order of its calls.
     step, places, keys = 0, dict[str | None, int](), list[tuple[int, int]]()
     for number, turn in enumerate(turns):
         if turn.role != "tool":

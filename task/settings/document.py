@@ -120,7 +120,7 @@ def _parsed(text: str, path: Path) -> Any:
 
 
 def _measure(node: yaml.Node | None, known: dict[int, int], path: Path) -> int:
-    """How many nodes this one is when every alias is written out."""
+    # The number of nodes below this one when every alias is written out.
     if not isinstance(node, yaml.CollectionNode):
         return 1
     if id(node) in known:

@@ -72,12 +72,10 @@ class StoreAccess:
                 return self._store
             try:
                 return await self.get()
-            except AgentError as error:
+            except Exception as error:  # a fault of ours must not prevent an answer
                 self._not_before = monotonic() + RETRY_SECONDS
-                logger.error("sessions and traces are not kept: %s", error)  # noqa: TRY400
-            except Exception:
-                self._not_before = monotonic() + RETRY_SECONDS
-                logger.exception("sessions and traces are not kept")  # a fault of ours must not prevent an answer
+                ours = not isinstance(error, AgentError)
+                logger.error("sessions and traces are not kept: %s", error, exc_info=ours)  # noqa: TRY400
             return None
 
     async def close(self) -> None:

@@ -54,7 +54,7 @@ def _instructions(messages: Sequence[Message]) -> int:
 
 
 def _blocks(messages: Sequence[Message]) -> list[list[Message]]:
-    """One block for each message of the user, and one for all that answers it."""
+    # One block for each message of the user, and one for all that answers it.
     blocks: list[list[Message]] = []
     for message in messages:
         if blocks and message.role in ANSWERING and blocks[-1][-1].role in ANSWERING:
@@ -114,7 +114,7 @@ def _call(call: ToolCall) -> tuple[str, str, object]:
 
 
 def _same(mine: Sequence[Message], theirs: Sequence[Message]) -> bool:
-    """Whether the blocks are the same for a client that keeps no calls."""
+    # A client that keeps no calls sends the texts alone.
     if len(mine) == len(theirs) == _common(mine, theirs):
         return True
     if any(message.role is not Role.ASSISTANT or message.tool_calls for message in theirs):

@@ -120,7 +120,7 @@ def _interrupt(connection: Connection, living: set[str], now: float) -> int:
 def _leave_trace(
     connection: Connection, run: Row[Any], events: Sequence[Mapping[str, Any]], text: str, now: float
 ) -> None:
-    """A trace made of the run's events, where the run ended before its own trace was first stored."""
+    # The run ended before its own trace was first stored: its events stand in for it.
     traces, started = tables.traces.c, next((event for event in events if event["type"] == STARTED), None)
     if run.trace_id is None or connection.scalar(select(traces.id).where(traces.id == run.trace_id)) is not None:
         return
@@ -146,7 +146,7 @@ def _events(connection: Connection, run_id: str) -> list[Mapping[str, Any]]:
 
 
 def _last_event(run: Row[Any, Any, Any], number: int) -> dict[str, Any]:
-    """The event that ends a run for its listeners, in the place of the one the dead process did not write."""
+    # Listeners wait for this event, and the dead process did not write it.
     event = {
         "id": number, "type": FINISHED, "status": INTERRUPTED, "limit": None,
         "run_id": run.id, "session_id": run.session_id, "trace_id": run.trace_id,

@@ -1,4 +1,4 @@
-"""Runs: one answer each, with its events for whoever listens, now or after a break."""
+"""Runs: one answer each, with its events for clients that listen, now or after a break."""
 
 from __future__ import annotations
 
