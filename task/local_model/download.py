@@ -145,7 +145,7 @@ def _pulled(weights: Weights, store: WeightStore, fetch: Fetch, report: Report) 
     except OSError as error:
         raise _not_written(error, store) from error
     except WeightsUnavailable as error:
-        raise WeightsUnavailable(f"{error} What is here already is kept. {OTHER_SOURCES}") from error
+        raise WeightsUnavailable(f"{error} What was downloaded is kept. {OTHER_SOURCES}") from error
     finally:
         shutil.rmtree(store.work(weights), ignore_errors=True)
     tick()

@@ -52,5 +52,5 @@ class Place:
                 return
             if ahead != reported:
                 reported = ahead
-                yield f"Waiting for the local model: {ahead} before this one."
+                yield f"Waiting for the local model: {ahead} ahead of this request."
             await self.moved.wait()

@@ -203,10 +203,10 @@ async def test_more_requests_wait_in_line_and_see_their_position(session: aiohtt
     assert refused.value.display_message
     assert [answer.message().content for answer in answers] == ["Done."] * 3
     assert answers[0].message().reasoning_content is None
-    assert "1 before this one" in (answers[1].message().reasoning_content or "")
+    assert "1 ahead of this request" in (answers[1].message().reasoning_content or "")
     assert (answers[2].message().reasoning_content or "").splitlines() == [
-        "Waiting for the local model: 2 before this one.",
-        "Waiting for the local model: 1 before this one.",
+        "Waiting for the local model: 2 ahead of this request.",
+        "Waiting for the local model: 1 ahead of this request.",
     ]
 
 
@@ -215,7 +215,7 @@ async def test_a_line_that_moves_while_a_position_is_reported_keeps_moving() -> 
     before.enter_context(line.place())
     with line.place() as place:
         turn = place.turn()
-        assert await anext(turn) == "Waiting for the local model: 1 before this one."
+        assert await anext(turn) == "Waiting for the local model: 1 ahead of this request."
         before.close()
         async with asyncio.timeout(5):
             assert await anext(turn, "it is its turn") == "it is its turn"
