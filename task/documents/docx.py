@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from task.documents.docx_styles import Numbering, Styles, number_of, outline_level
 from task.documents.markdown import Piece, blocks_of, heading, item, table
 from task.documents.model import Extraction
-from task.documents.office import Package, attribute, child, each, is_on, local, open_package, value, whole_number
-
-if TYPE_CHECKING:
-    from lxml.etree import _Element as Element
-
+from task.documents.office import (
+    Element,
+    Package,
+    attribute,
+    child,
+    each,
+    is_on,
+    local,
+    open_package,
+    value,
+    whole_number,
+)
 
 _WIDEST_SPAN = 100
 _WRAPPERS = frozenset({"sdt", "sdtContent", "customXml", "ins", "moveTo", "body", "AlternateContent", "Choice"})

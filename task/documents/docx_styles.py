@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from task.documents.office import attribute, child, each, value, whole_number
-
-if TYPE_CHECKING:
-    from lxml.etree import _Element as Element
+from task.documents.office import Element, attribute, child, each, value, whole_number
 
 _DEEPEST_CHAIN = 20
 _ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"),

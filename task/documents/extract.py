@@ -2,7 +2,8 @@
 
 A format is one line in `FORMATS`: its name, the extensions and MIME types it goes by, the bytes it begins with where no
 other format does, and its reader as `module:function` in this package. The module is imported when the first file of
-the format comes, in the process that reads it; large libraries are imported inside its functions.
+the format comes, in the process that reads it. Only text files are also read in the server's own process, so their
+readers import large libraries inside functions; so do others for what few files need.
 
 A reader takes the content and Core's content type ("" where there was none; it may carry a charset) and returns an
 `Extraction`: blocks in reading order, tables as Markdown (`markdown.as_markdown`), and notes on what was unreadable,

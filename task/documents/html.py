@@ -6,15 +6,13 @@ import re
 import warnings
 from collections.abc import Sequence
 from itertools import compress
-from typing import TYPE_CHECKING
+
+from bs4 import BeautifulSoup, Tag
 
 from task.documents.encoding import decode_html
 from task.documents.html_pieces import events, pieces_of
 from task.documents.markdown import Piece, blocks_of, heading
 from task.documents.model import Extraction
-
-if TYPE_CHECKING:
-    from bs4 import BeautifulSoup, Tag
 
 _UNSEEN = frozenset({
     "script", "style", "template", "noscript", "iframe", "frame", "object", "embed", "svg", "canvas", "audio", "video",
@@ -40,8 +38,6 @@ def read_html(content: bytes, content_type: str = "") -> Extraction:
     A page with menus, banners or a footer belongs to a web site: only its main content, found by trafilatura, is kept,
     or everything but those parts where trafilatura finds little. Any other file is kept whole.
     """
-    from bs4 import BeautifulSoup
-
     decoded = decode_html(content, content_type)
     with warnings.catch_warnings():
         # BeautifulSoup warns about pages that look like an address or like XML.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from bs4 import Tag
+from bs4.element import NavigableString, PreformattedString
 
 from task.documents.markdown import Piece, code, heading, item, table
-
-if TYPE_CHECKING:
-    from bs4 import Tag
 
 Event = tuple[Literal["start", "end", "text"], "Tag", str]
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
@@ -42,8 +42,6 @@ def pieces_of(root: Tag) -> list[Piece]:
 
 def events(root: Tag) -> Iterator[Event]:
     """Starts, ends and texts below the root, without recursion: pages nest deeper than Python's stack."""
-    from bs4.element import NavigableString, PreformattedString, Tag
-
     stack = [(root, iter(root.contents))]
     while stack:
         tag, children = stack[-1]

@@ -10,13 +10,13 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 from urllib.parse import unquote
 
-from task.documents.model import NotText, Unreadable
+from lxml import etree
+from lxml.etree import _Element as Element
 
-if TYPE_CHECKING:
-    from lxml.etree import _Element as Element
+from task.documents.model import NotText, Unreadable
 
 MOST_PARTS = 10_000
 MOST_BYTES = 2**30
@@ -83,8 +83,6 @@ class Package:
         Raises:
             Unreadable: the part is missing, damaged, far too large, or declares entities.
         """
-        from lxml import etree
-
         with self.stream(name) as part:
             if self._parts[_key(name)].file_size > MOST_TREE_BYTES:
                 raise Unreadable(f"its part {name} is larger than {MOST_TREE_BYTES >> 20} MiB when unpacked")
@@ -115,8 +113,6 @@ class Package:
         Raises:
             Unreadable: the part is missing, damaged, or declares entities.
         """
-        from lxml import etree
-
         wanted = [f"{{*}}{tag}" for tag in tags]
         options: dict[str, Any] = {**_PARSER_OPTIONS, "events": ("end",), "tag": wanted}
         with self.stream(name) as part:

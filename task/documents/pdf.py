@@ -10,6 +10,9 @@ from contextlib import closing
 from itertools import groupby
 from typing import Any
 
+import pypdfium2 as pdfium
+import pypdfium2.raw as c
+
 from task.documents.model import Block, Extraction, NotText, Unreadable
 from task.documents.ocr import HOW_TO_GET_IT, Ocr
 from task.documents.pdf_page import PageContent, read_page
@@ -87,8 +90,6 @@ class _Reading:
             yield f"embedded files not read: {attachments}"
 
     def _opened(self, content: bytes) -> Any:
-        import pypdfium2 as pdfium
-
         try:
             document = pdfium.PdfDocument(content)
             if b"%%EOF" not in content.rstrip(_PADDING)[-2048:]:
@@ -110,8 +111,6 @@ class _Reading:
         return document
 
     def _blocks_of(self, number: int) -> list[Block]:
-        import pypdfium2 as pdfium
-
         try:
             with closing(self.document[number - 1]) as page:
                 return self._read(page, number)
@@ -145,8 +144,6 @@ class _Reading:
 
 
 def _repaired(content: bytes) -> Any:
-    import pypdfium2 as pdfium
-
     try:
         return pdfium.PdfDocument(salvaged(content) or b"")
     except pdfium.PdfiumError as error:
@@ -163,23 +160,21 @@ def _listed(pages: Sequence[int]) -> str:
 
 def _fields_of(page: Any, form: Any) -> Iterator[str]:
     """One line per form field of a page: `name: value`; a box is `checked` or `not checked`."""
-    import pypdfium2.raw as c
-
     for index in range(c.FPDFPage_GetAnnotCount(page)):
         annotation = c.FPDFPage_GetAnnot(page, index)
         if not annotation:
             continue
         try:
-            if line := _field(annotation, form, c):
+            if line := _field(annotation, form):
                 yield line
         finally:
             c.FPDFPage_CloseAnnot(annotation)
 
 
-def _field(annotation: Any, form: Any, c: Any) -> str:
+def _field(annotation: Any, form: Any) -> str:
     kind = c.FPDFAnnot_GetFormFieldType(form, annotation)
     name, label, value = (
-        _string(read, form, annotation, c)
+        _string(read, form, annotation)
         for read in (c.FPDFAnnot_GetFormFieldName, c.FPDFAnnot_GetFormFieldAlternateName, c.FPDFAnnot_GetFormFieldValue)
     )
     shown = f"{name} ({label})" if name and label and label != name else name or label
@@ -193,7 +188,7 @@ def _field(annotation: Any, form: Any, c: Any) -> str:
     return ""
 
 
-def _string(read: Callable[..., int], form: Any, annotation: Any, c: Any) -> str:
+def _string(read: Callable[..., int], form: Any, annotation: Any) -> str:
     size = read(form, annotation, None, 0)
     buffer = ctypes.create_string_buffer(size)
     read(form, annotation, ctypes.cast(buffer, ctypes.POINTER(c.FPDF_WCHAR)), size)

@@ -10,6 +10,8 @@ from itertools import accumulate, chain, pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
+import pypdfium2.raw as c
+
 _FEWEST_LINES = 4
 _FEWEST_LETTERS = 20  # in most lines of a column of prose; shorter ones are a table without lines, read row by row
 _GUTTER = 9.0
@@ -102,8 +104,6 @@ def frame_of(page: Any) -> Frame:
 
 def may_have_columns(textpage: Any, *, is_lying: bool) -> bool:
     """Whether the page often draws text side by side, as columns or a table do; a quick check."""
-    import pypdfium2.raw as c
-
     raw, read = textpage.raw, c.FPDFText_GetRect
     corners = left, top, right, bottom = tuple(ctypes.c_double() for _ in range(4))
     # For speed this uses the page's own coordinates, with the axes exchanged where it is shown lying.

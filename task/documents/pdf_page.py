@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+import pypdfium2.raw as c
+
 from task.documents.markdown import as_markdown
 from task.documents.model import Block
 from task.documents.pdf_layout import Box, Frame, Grid, Run, frame_of, in_reading_order, may_have_columns
@@ -123,8 +125,6 @@ def _runs(textpage: Any, frame: Frame, cells: Sequence[Box]) -> list[Run]:
 
 
 def _letters(textpage: Any, frame: Frame) -> Iterator[tuple[str, Box]]:
-    import pypdfium2.raw as c
-
     raw = textpage.raw
     left, right, bottom, top = (ctypes.c_double() for _ in range(4))
     high = 0

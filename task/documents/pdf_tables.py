@@ -6,6 +6,8 @@ import ctypes
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import pypdfium2.raw as c
+
 from task.documents.pdf_layout import Box, Frame, Grid
 
 MOST_CROSSINGS = 5_000  # pdfplumber's search takes a second for that many
@@ -38,21 +40,17 @@ def marks_of(page: Any, frame: Frame) -> Marks:
 
 class _Scan:
     def __init__(self, frame: Frame) -> None:
-        import pypdfium2.raw as pdfium
-
-        self.c, self._text = pdfium, pdfium.FPDF_PAGEOBJ_TEXT
         self.frame, self.edges, self.pictures, self.shapes = frame, list[Box](), 0.0, 0
         self._corners = tuple(ctypes.c_float() for _ in range(4))
 
     def page(self, page: Any) -> None:
-        raw, item_at, kind_of, text = page.raw, self.c.FPDFPage_GetObject, self.c.FPDFPageObj_GetType, self._text
-        for index in range(self.c.FPDFPage_CountObjects(raw)):
+        raw, item_at, kind_of, text = page.raw, c.FPDFPage_GetObject, c.FPDFPageObj_GetType, c.FPDF_PAGEOBJ_TEXT
+        for index in range(c.FPDFPage_CountObjects(raw)):
             item = item_at(raw, index)
             if (kind := kind_of(item)) != text:
                 self._object(item, kind, _IDENTITY, 0)
 
     def _object(self, item: Any, kind: int, matrix: _Matrix, depth: int) -> None:
-        c = self.c
         if len(self.edges) > MOST_EDGES:
             return
         if kind == c.FPDF_PAGEOBJ_PATH:
@@ -76,7 +74,6 @@ class _Scan:
         yield from self._segments(item, _product(self._matrix(item), matrix))
 
     def _segments(self, item: Any, matrix: _Matrix) -> Iterator[Box]:
-        c = self.c
         x, y = ctypes.c_float(), ctypes.c_float()
         start = last = (0.0, 0.0)
         for index in range(min(c.FPDFPath_CountSegments(item), MOST_EDGES)):
@@ -100,13 +97,13 @@ class _Scan:
 
     def _bounds(self, item: Any, matrix: _Matrix) -> Box:
         left, bottom, right, top = self._corners
-        self.c.FPDFPageObj_GetBounds(item, left, bottom, right, top)
+        c.FPDFPageObj_GetBounds(item, left, bottom, right, top)
         near, far = _at(matrix, left.value, bottom.value), _at(matrix, right.value, top.value)
         return self.frame.box(*near, *far)
 
     def _matrix(self, item: Any) -> _Matrix:
-        found = self.c.FS_MATRIX()
-        self.c.FPDFPageObj_GetMatrix(item, found)
+        found = c.FS_MATRIX()
+        c.FPDFPageObj_GetMatrix(item, found)
         return found.a, found.b, found.c, found.d, found.e, found.f
 
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from task.documents.markdown import Piece, blocks_of, heading, item, table
 from task.documents.model import Block, Extraction
-from task.documents.office import Package, attribute, child, each, local, open_package, whole_number
-
-if TYPE_CHECKING:
-    from lxml.etree import _Element as Element
+from task.documents.office import Element, Package, attribute, child, each, local, open_package, whole_number
 
 _TITLES = frozenset({"title", "ctrTitle"})
 _REPEATED = frozenset({"dt", "ftr", "hdr", "sldNum", "sldImg"})

@@ -5,15 +5,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from task.documents.markdown import Piece, blocks_of, heading, table
 from task.documents.model import Block, Extraction, Unreadable
 from task.documents.office import Harmful, Package, attribute, local, open_package, whole_number
 from task.documents.xlsx_cells import Cells, column_of, formats_of, is_1904, strings_of
-
-if TYPE_CHECKING:
-    pass
 
 MOST_ROWS = 100_000
 """Rows read of one workbook; the rest is counted and named."""

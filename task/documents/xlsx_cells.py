@@ -6,13 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
 
-from task.documents.office import Package, attribute, child, each, local, whole_number
+from task.documents.office import Element, Package, attribute, child, each, local, whole_number
 from task.documents.xlsx_formats import Shown, built_in, general, shown_as
-
-if TYPE_CHECKING:
-    from lxml.etree import _Element as Element
 
 _COLUMNS = 16_384
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}")
