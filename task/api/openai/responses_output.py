@@ -25,7 +25,7 @@ class ResponseContent:
     """What a run has written: `text` with the question it ended with, `calls` that are the client's to make, and files.
 
     `usage` is counted in chat completions' names, None until the run has ended; `error` is OpenAI's; `finish_reason`
-    is chat completions' word for the end, None where it is told as an error.
+    is that of chat completions, None where the run failed.
     """
 
     run: Run

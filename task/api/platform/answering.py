@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 
 from task.api.edge.failures import Failure, failure_of
-from task.api.platform.approvals import Pause, Permits
+from task.api.platform.approvals import RunPermissions, Suspension
 from task.api.platform.choice import RunChoice
 from task.api.platform.run_request import RunRequest
 from task.api.platform.web_search import with_web_search
@@ -25,7 +25,7 @@ from task.turn import TurnRequest, take_turn
 class Result:
     """How a run ended. `calls` are those the caller is to make; `question` is put to a person about other calls.
 
-    `session_id` is the session that a run without one was given, so that it can be continued. `cut` tells that the
+    `session_id` is the session that a run without one was given, so that it can be continued. `cut`: the
     answer ended at the model's limit of tokens.
     """
 
@@ -58,19 +58,19 @@ async def answer(
     product: Product, request: RunRequest, run: Run, choice: RunChoice, observer: LoopObserver, store: Store, steps: int
 ) -> Result:
     """Answer into `choice`; every failure, and a cancellation, is a result. `steps` limits the requests with tools."""
-    permits: Permits | None = None
+    permissions: RunPermissions | None = None
     outcome = RunOutcome("cancelled", (), Usage())
     question, session_id, calls = "", None, tuple[ToolCall, ...]()
     try:
-        permits = await Permits.of(request, run, store, product.approval_rules)
-        turn = _turn_request(request, permits, replace(product.limits, steps=steps))
+        permissions = await RunPermissions.of(request, run, store, product.approval_rules)
+        turn = _turn_request(request, permissions, replace(product.limits, steps=steps))
         outcome = await take_turn(product, turn, choice, observer)
-        outcome = replace(outcome, added=permits.noted(outcome.added))
+        outcome = replace(outcome, added=permissions.with_notes(outcome.added))
         if outcome.status not in ("cancelled", "failed"):
-            pause = Pause(permits, outcome.pending, turn.own_names)
-            calls = pause.calls
-            question, session_id = await pause.asked(request, run, outcome.added, choice)
-            await permits.keep()
+            suspension = Suspension(permissions, outcome.pending, turn.own_names)
+            calls = suspension.calls
+            question, session_id = await suspension.ask(request, run, outcome.added, choice)
+            await permissions.save_grants()
     except asyncio.CancelledError:
         outcome, calls = RunOutcome("cancelled", outcome.added, Usage()), ()
     except Exception as error:
@@ -82,17 +82,17 @@ async def answer(
     )  # fmt: skip
 
 
-def _turn_request(request: RunRequest, permits: Permits, limits: Limits) -> TurnRequest:
+def _turn_request(request: RunRequest, permissions: RunPermissions, limits: Limits) -> TurnRequest:
     options, caller = request.options, request.caller
 
     async def principal() -> str:
         return caller.owner
 
     return TurnRequest(
-        (*permits.history(request.history), *request.new),
-        Caller(caller.core_key, principal, permits.conversation, dict(caller.headers), request.files),
+        (*permissions.history(request.history), *request.new),
+        Caller(caller.core_key, principal, permissions.conversation, dict(caller.headers), request.files),
         options.model,
-        permits.decisions(),
+        permissions.decisions(),
         replace(options.model_options, tool_choice=None if options.choice == "auto" else options.choice),
         prompt=options.prompt,
         own_tools=options.tools,

@@ -26,11 +26,12 @@ from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.toolbox import Pending, named
 
+ALWAYS = "always"
 OTHER_ARGUMENTS = "[The user approved this call with other arguments: {arguments}]"
 
 
 @dataclass(slots=True)
-class Permits:
+class RunPermissions:
     """What one run may do: the rules, what was allowed in its session before, and what was just decided."""
 
     rules: ApprovalRules
@@ -44,15 +45,15 @@ class Permits:
     _before: list[Grant] = field(default_factory=list[Grant])
 
     @classmethod
-    async def of(cls, request: RunRequest, run: Run, store: Store, rules: ApprovalRules) -> Permits:
+    async def of(cls, request: RunRequest, run: Run, store: Store, rules: ApprovalRules) -> RunPermissions:
         owner, session_id = request.caller.owner, run.session_id
         stored = await store.grants.list(owner, session_id) if session_id is not None else ()
         grants = Grants.from_list([item.data for item in stored], rules.clock)
-        permits = cls(rules, store, owner, session_id or run.run_id, session_id, grants)
-        permits._before = grants.lasting()
+        permissions = cls(rules, store, owner, session_id or run.run_id, session_id, grants)
+        permissions._before = grants.lasting()
         for approval in request.answered:
-            permits._take(approval)
-        return permits
+            permissions._take(approval)
+        return permissions
 
     def _take(self, approval: Approval) -> None:
         answer = approval.answer
@@ -79,11 +80,11 @@ class Permits:
         """The conversation with the calls as they were approved."""
         return [self._edited(message) for message in messages] if self.edits else list(messages)
 
-    def noted(self, added: Sequence[Message]) -> tuple[Message, ...]:
+    def with_notes(self, added: Sequence[Message]) -> tuple[Message, ...]:
         """The run's messages; results of calls that were changed say so, because the stored call is the old one."""
         return tuple(self._with_note(message) for message in added)
 
-    async def keep(self) -> None:
+    async def save_grants(self) -> None:
         """Store what has been allowed for longer than this run."""
         for grant in self.grants.lasting():
             if grant not in self._before:
@@ -107,33 +108,30 @@ class Permits:
         return replace(message, content=f"{OTHER_ARGUMENTS.format(arguments=arguments)}\n\n{message.text()}")
 
 
-ALWAYS = "always"
-
-
-class Pause:
+class Suspension:
     """The calls with which a run was suspended: `calls` are the caller's to make, the others wait for a person.
 
     Where there are both, the caller's come first: a program answers at once and sends nothing but its results, which
-    would stand where the person's decision is looked for. The others stay open, and the run that the results begin
-    asks about them.
+    would be in the place of the person's decision. The others stay open, and the run that the results start asks
+    about them.
     """
 
-    def __init__(self, permits: Permits, pending: Sequence[Pending], others: Collection[str]) -> None:
+    def __init__(self, permissions: RunPermissions, pending: Sequence[Pending], others: Collection[str]) -> None:
         self.calls = tuple(item.call for item in pending if item.call.name in others)
         self._waiting = [] if self.calls else list(pending)
-        self._permits = permits
+        self._permissions = permissions
 
-    async def asked(
+    async def ask(
         self, request: RunRequest, run: Run, added: Sequence[Message], choice: RunChoice
     ) -> tuple[str, str | None]:
-        """Put the question; its text, and the session that was made for it where the run had none."""
+        """Ask the question; its text, and the session that was made for it where the run had none."""
         if self.calls:
             choice.emit("tool_calls", tool_calls=[call.as_dict() for call in self.calls])
         if not self._waiting:
             return "", None
         made = None if run.session_id is not None else await self._session(request, added)
         session_id = run.session_id or (made.session_id if made else None)
-        text = question(self._waiting, self._permits.rules.open_seconds)
+        text = question(self._waiting, self._permissions.rules.open_seconds)
         key = conversation_key(request.caller.owner, request.options.prompt, request.sent) if request.sent else ""
         put = {"session_id": session_id, "run_id": run.run_id, "question": text, "conversation": key}
         approvals = [await self._ask(item, put) for item in self._waiting]
@@ -142,7 +140,7 @@ class Pause:
         return text, made.session_id if made else None
 
     async def _session(self, request: RunRequest, added: Sequence[Message]) -> Session:
-        sessions = self._permits.store.sessions
+        sessions = self._permissions.store.sessions
         asked = [message for message in (*request.history, *request.new) if message.role is Role.USER]
         session = await sessions.start(request.caller.owner, session_title(asked[-1]) if asked else "")
         await sessions.append(
@@ -151,11 +149,11 @@ class Pause:
         return session
 
     async def _ask(self, item: Pending, put: Mapping[str, Any]) -> Approval:
-        permits = self._permits
+        permissions = self._permissions
         card = {**item.card.as_dict(), "reason": item.reason, "grant_told": item.grant_description}
-        return await permits.store.approvals.ask(
-            permits.owner, call_id=item.call.id, tool=item.call.name, arguments=item.arguments, digest=item.digest,
-            card=card, seconds=permits.rules.open_seconds, **put,
+        return await permissions.store.approvals.ask(
+            permissions.owner, call_id=item.call.id, tool=item.call.name, arguments=item.arguments, digest=item.digest,
+            card=card, seconds=permissions.rules.open_seconds, **put,
         )  # fmt: skip
 
 

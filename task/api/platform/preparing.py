@@ -1,4 +1,4 @@
-"""Turn a request into a run: its session found and laid under its messages, waiting calls decided or given up."""
+"""Turn a request into a run: find its session, complete its messages, and decide or give up waiting calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from task.tools.client_tools import NO_RESULT
 
 @dataclass(frozen=True, slots=True)
 class Preparing:
-    """Makes runs of requests."""
+    """Turns the requests of the HTTP door into runs."""
 
     product: Product
 

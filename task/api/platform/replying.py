@@ -202,7 +202,7 @@ async def _again(
     if not same:
         raise Conflict(OTHERWISE)
     later = await later_runs(store, caller, session, asked[0].run_id)
-    if later == [] and unanswered(session.messages):  # nobody has gone on yet
+    if later == [] and unanswered(session.messages):  # no run has continued yet
         return resuming(caller, session, asked, options)
     if not later:
         return None
