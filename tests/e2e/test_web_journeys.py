@@ -5,30 +5,18 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
 from playwright.async_api import expect
 
 from task.llm.scripted import says, wants
-from tests.support.browser import NARROW, WIDE
 from tests.support.http_api import key_of
 from tests.support.note_product import notes, noting_model
 from tests.support.upstream import http_error
-from tests.support.web import person
+from tests.support.web import PAGE_MARKS, person
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.timeout(120),
-    # Playwright talks with its driver through a subprocess that ends after the test's own loop has been left.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = PAGE_MARKS
 
 SUM = (wants("calculator", expression="25*47"), says("It is ", "**1175**.", pause=0.05))
 LONG = says(*[f"word{number} " for number in range(400)], pause=0.02)
-
-
-@pytest.fixture(params=[WIDE, NARROW], ids=["1280", "390"])
-def size(request: pytest.FixtureRequest) -> tuple[int, int]:
-    return request.param
 
 
 async def test_an_answer_streams_and_its_tool_card_opens(tmp_path: Path, size: tuple[int, int]) -> None:

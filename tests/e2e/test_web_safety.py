@@ -11,16 +11,10 @@ from playwright.async_api import expect
 from task.conversation.messages import assistant, user
 from task.llm.scripted import says, wants
 from task.store.store import open_store
-from tests.support.browser import NARROW, WIDE
 from tests.support.note_product import noting_model
-from tests.support.web import Person, person
+from tests.support.web import PAGE_MARKS, Person, person
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.timeout(120),
-    # Playwright talks with its driver through a subprocess that ends after the test's own loop has been left.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = PAGE_MARKS
 
 HOSTILE = """<script>window.harmed = 1</script> <img src=x onerror="window.harmed = 2">
 <svg onload="window.harmed = 3"><a href="javascript:window.harmed=4">html</a></svg>
@@ -69,7 +63,6 @@ async def test_hostile_results_of_tools_are_inert_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "390"])
 async def test_axe_finds_nothing_serious(tmp_path: Path, size: tuple[int, int], *, dark: bool) -> None:
     items = (
         wants("show_things", what="cities") & wants("make_table", rows=200),

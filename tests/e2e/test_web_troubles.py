@@ -4,29 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from playwright.async_api import expect
 
 from task.llm.base import Finish, TextDelta
 from task.llm.scripted import Reply, says
-from tests.support.browser import NARROW, WIDE
 from tests.support.http_api import key_of
 from tests.support.upstream import http_error
-from tests.support.web import person
+from tests.support.web import PAGE_MARKS, person
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.timeout(120),
-    # Playwright talks with its driver through a subprocess that ends after the test's own loop has been left.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = PAGE_MARKS
 
 GONE = "The agent does not answer."
-
-
-@pytest.fixture(params=[WIDE, NARROW], ids=["1280", "390"])
-def size(request: pytest.FixtureRequest) -> tuple[int, int]:
-    return request.param
 
 
 async def test_a_message_that_was_not_accepted_is_kept_for_a_retry(tmp_path: Path, size: tuple[int, int]) -> None:

@@ -8,12 +8,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.async_api import Locator, expect
 
 from tests.support.browser import WIDE, Visit, visit
 from tests.support.note_product import TOOL
 from tests.support.product import product
 from tests.support.upstream import Item, Upstream
+
+PAGE_MARKS = [
+    pytest.mark.system,
+    pytest.mark.timeout(120),
+    # Playwright talks with its driver through a subprocess that ends after the test's own loop has been left.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 SHOWING = '''
 import json
