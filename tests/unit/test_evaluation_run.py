@@ -1,17 +1,18 @@
-"""The evaluation finds what is planted in a tiny sample, and counts it correctly."""
+"""The evaluation counts correctly what is planted in a tiny sample, and its own questions fit its documents."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from evaluation.__main__ import parse_arguments, with_section
-from evaluation.corpus import Claim, Question, claims, claims_of, documents
+from evaluation.corpus import UNANSWERABLE, Claim, Question, claims, claims_of, documents, half_of, questions
 from evaluation.judge import Judge, Rarity
 from evaluation.measures import difference, figure, share
-from evaluation.places import chunk_at, span_of
+from evaluation.places import chunk_at, holds, span_of
 from evaluation.report import misses, report
 from evaluation.run import Corpus, all_modes, flags_of
 from task.documents.model import Block
@@ -138,3 +139,56 @@ def test_only_the_halfs_own_section_is_replaced() -> None:
 def test_the_page_has_a_section_for_each_half() -> None:
     page = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
     assert all(f"<!-- {half} -->" in page and f"<!-- end of {half} -->" in page for half in ("development", "test"))
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, ChunkedDocument]:
+    return documents()
+
+
+def test_every_answer_occurs_once_in_its_document_and_in_a_chunk(texts: dict[str, ChunkedDocument]) -> None:
+    for question in questions():
+        if question.answer:
+            document = texts[question.document]
+            span = span_of(question.answer, document.text)
+            assert any(holds(chunk, span) for chunk in document.chunks), question.id
+
+
+def test_every_claim_names_a_place_that_exists(texts: dict[str, ChunkedDocument]) -> None:
+    for claim in claims():
+        start, end = span_of(claim.place, texts[claim.document].text)
+        assert end > start
+
+
+def test_there_are_enough_questions_of_every_kind() -> None:
+    counts = Counter(question.category for question in questions())
+    assert sum(counts.values()) >= 150
+    assert counts[UNANSWERABLE] >= 30
+    assert all(bool(question.answer) == (question.category != UNANSWERABLE) for question in questions())
+    assert Counter(claim.supported for claim in claims())[False] == 40
+
+
+def test_the_documents_are_long_enough_for_search_to_matter(texts: dict[str, ChunkedDocument]) -> None:
+    assert len(texts) == 6
+    assert all(len(document.chunks) >= 35 for document in texts.values())
+    assert {chunk.place.page for chunk in texts["heat-pump-manual"].chunks} >= {1, 2, 3, 4, 5}
+
+
+def test_the_halves_share_no_question_and_balance_every_category() -> None:
+    asked = questions()
+    one, other = half_of(asked, "development"), half_of(asked, "test")
+    assert sorted(item.id for item in (*one, *other)) == sorted(item.id for item in asked)
+    counts = Counter(item.category for item in one), Counter(item.category for item in other)
+    assert all(abs(counts[0][name] - counts[1][name]) <= 1 for name in counts[0])
+
+
+def test_the_halves_share_no_claim() -> None:
+    stated = claims()
+    one, other = claims_of(stated, "development"), claims_of(reversed(stated), "test")
+    assert Counter((*one, *other)) == Counter(stated)
+    assert [sum(not claim.supported for claim in half) for half in (one, other)] == [20, 20]
+
+
+def test_a_question_keeps_its_half_whatever_the_order_of_the_file() -> None:
+    asked = questions()
+    assert half_of(reversed(asked), "test") == half_of(asked, "test")

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server's answer becomes deltas, whatever its stream looks like."""
+"""The answers of OpenAI-compatible servers and of DIAL deployments become deltas, whatever their streams look like."""
 
 from __future__ import annotations
 
@@ -11,18 +11,30 @@ from typing import Any
 import aiohttp
 import pytest
 
-from task.conversation.messages import user
+from task.conversation.messages import Attachment, user
 from task.errors import ProviderError
 from task.llm.accumulator import Accumulator
-from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, Usage
+from task.llm.base import AttachmentDelta, Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, Usage
 from task.llm.chat_chunks import chat_deltas
 from task.llm.chat_request import AZURE
+from task.llm.dial import DialChatModel
 from task.llm.failures import INTERRUPTED, MALFORMED
 from task.llm.openai import OpenAIChatModel, completions_url
 from task.llm.scripted import Reply, says, wants
 from task.llm.transport import new_session
 from tests.support.streams import random_stream
-from tests.support.upstream import HANG, RESET, Answer, Framing, Upstream, dripping, fragments, framed, openai_upstream
+from tests.support.upstream import (
+    HANG,
+    RESET,
+    Answer,
+    Framing,
+    Upstream,
+    dripping,
+    fragments,
+    framed,
+    openai_upstream,
+    plain_error,
+)
 from tests.support.upstream_wire import Part
 
 LOOKS = {
@@ -227,3 +239,47 @@ async def test_a_key_with_a_line_end_is_not_sent(session: aiohttp.ClientSession)
         with pytest.raises(ProviderError, match="address, key or a header is not valid"):
             assert [delta async for delta in model.stream([user("hi")], [], ModelOptions())]
     assert peer.requests == []
+
+
+async def test_the_deployment_is_called_at_its_address_with_key_and_headers(session: aiohttp.ClientSession) -> None:
+    headers = {"X-CONVERSATION-ID": "conversations%2Fb%2Fx", "traceparent": "00-1-2-01"}
+    async with openai_upstream(says("1175"), api_key="per-request-key") as peer:
+        model = DialChatModel(session, f"{peer.endpoint}/", "gpt-4o", "per-request-key", headers, "2024-02-01")
+        assert model.name == "gpt-4o"
+        answer = [delta async for delta in model.stream([user("25*47?")], [], ModelOptions())]
+    assert answer[0] == TextDelta("1175")
+    (request,) = peer.requests
+    assert (request.path, request.query) == (
+        "/openai/deployments/gpt-4o/chat/completions", {"api-version": "2024-02-01"}
+    )  # fmt: skip
+    assert request.headers["api-key"] == "per-request-key"
+    assert request.headers["x-conversation-id"] == "conversations%2Fb%2Fx"
+    assert request.headers["traceparent"] == "00-1-2-01"
+    assert request.body["model"] == "gpt-4o"
+
+
+async def test_a_deployment_in_a_bucket_keeps_its_slashes_and_escapes_the_rest(session: aiohttp.ClientSession) -> None:
+    async with openai_upstream(says("ok")) as peer:
+        model = DialChatModel(session, peer.endpoint, "applications/b1/my agent?", "k")
+        assert [delta async for delta in model.stream([user("hi")], [], ModelOptions())]
+    assert peer.requests[0].path == "/openai/deployments/applications/b1/my agent?/chat/completions"
+    assert peer.requests[0].query == {}
+
+
+async def test_attachments_of_the_answer_become_deltas(session: aiohttp.ClientSession) -> None:
+    item = {"index": 0, "type": "image/png", "title": "A cat", "url": "files/b/cat.png", "data": None, "foreign": 1}
+    delta = {"content": "Here", "custom_content": {"attachments": [item], "stages": [{"index": 0, "name": "x"}]}}
+    chunk = json.dumps({"choices": [{"index": 0, "delta": delta, "finish_reason": "stop"}]})
+    async with openai_upstream(Answer((f"data: {chunk}\n\ndata: [DONE]\n\n".encode(),))) as peer:
+        model = DialChatModel(session, peer.endpoint, "dall-e-3", "k")
+        answer = [delta async for delta in model.stream([user("a cat")], [], ModelOptions())]
+    attachment = Attachment(type="image/png", title="A cat", url="files/b/cat.png")
+    assert answer == [TextDelta("Here"), AttachmentDelta(attachment), Finish("stop")]
+
+
+async def test_the_plain_text_of_an_error_from_core_is_kept_for_the_log(session: aiohttp.ClientSession) -> None:
+    async with openai_upstream(plain_error(404, "Unknown application: gpt-9 for key secret-key")) as peer:
+        model = DialChatModel(session, peer.endpoint, "gpt-9", "secret-key")
+        with pytest.raises(ProviderError, match="does not know the model") as caught:
+            assert [delta async for delta in model.stream([user("hi")], [], ModelOptions())]
+    assert (caught.value.status_code, caught.value.text) == (404, "Unknown application: gpt-9 for key ***")
