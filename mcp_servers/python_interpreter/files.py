@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from mcp_servers.python_interpreter.places import Place
+from mcp_servers.python_interpreter.places import KernelFolders
 
 DEPTH = 8
 SKIPPED = frozenset({"__pycache__"})
@@ -130,7 +130,7 @@ def read_file(root: Path, path: str, most: int) -> bytes:
 class NewFile:
     """A file on its way into the working directory; it appears whole, under its name, or not at all."""
 
-    def __init__(self, place: Place, name: str) -> None:
+    def __init__(self, place: KernelFolders, name: str) -> None:
         self._place, self._name = place, name
         self._unfinished = f".{secrets.token_hex(8)}.part"
 

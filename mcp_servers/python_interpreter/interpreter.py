@@ -16,7 +16,7 @@ from mcp_servers.python_interpreter.memory import Memory
 from mcp_servers.python_interpreter.meta import CallMeta
 from mcp_servers.python_interpreter.pool import Pool
 from mcp_servers.python_interpreter.runtime import runtime_folder
-from mcp_servers.python_interpreter.sessions import Session, Sessions
+from mcp_servers.python_interpreter.sessions import KernelSession, Sessions
 
 SETTLE_SECONDS = 2.0  # the rest of the product starts at the same time, and needs the processor more
 
@@ -56,7 +56,7 @@ class Interpreter:
         """Run the code, or name the required files that are missing.
 
         Raises:
-            Refused: it cannot be run now.
+            CallRefused: it cannot be run now.
         """
         if missing := await self.sessions.missing(call.handle, call.inputs):
             return {"missing": missing, "session": call.handle, "files_path": self.files_path(call.handle)}
@@ -78,7 +78,7 @@ class Interpreter:
     async def clear(self, handle: str) -> bool:
         return await self.sessions.clear(handle)
 
-    def session(self, handle: str) -> Session | None:
+    def session(self, handle: str) -> KernelSession | None:
         return self.sessions.find(handle)
 
     def health(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import zmq.asyncio
 
 from mcp_servers.python_interpreter.config import Config
 from mcp_servers.python_interpreter.launch import Launcher, end_everything
-from mcp_servers.python_interpreter.places import Place
+from mcp_servers.python_interpreter.places import KernelFolders
 from mcp_servers.python_interpreter.wire import KernelWire, Output, Reply
 
 BOOTSTRAP = (Path(__file__).parent / "bootstrap.py").read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ class KernelFailed(Exception):
 class Kernel:
     """A running kernel. Whoever started it ends it with `kill`."""
 
-    def __init__(self, place: Place, process: Process, mark: int, wire: KernelWire) -> None:
+    def __init__(self, place: KernelFolders, process: Process, mark: int, wire: KernelWire) -> None:
         self.place = place
         self._process = process
         self._mark = mark
@@ -32,7 +32,9 @@ class Kernel:
         self.died = asyncio.create_task(process.wait())
 
     @classmethod
-    async def start(cls, place: Place, launcher: Launcher, config: Config, context: zmq.asyncio.Context) -> Kernel:
+    async def start(
+        cls, place: KernelFolders, launcher: Launcher, config: Config, context: zmq.asyncio.Context
+    ) -> Kernel:
         """A kernel that is ready to run code in `place`.
 
         Raises:
@@ -103,7 +105,7 @@ class Kernel:
         await self._wire.execute("0", _nothing)  # what the first result needs is loaded now
 
 
-def environment(place: Place, config: Config) -> dict[str, str]:
+def environment(place: KernelFolders, config: Config) -> dict[str, str]:
     """The kernel's whole environment: nothing of the server's own."""
     home = str(place.home)
     return {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mcp_servers import sandbox
 from mcp_servers.python_interpreter.config import Config
-from mcp_servers.python_interpreter.places import Place
+from mcp_servers.python_interpreter.places import KernelFolders
 from mcp_servers.sandbox.policy import TierName
 from mcp_servers.sandbox.tiers import Tier
 
@@ -59,7 +59,7 @@ class Launcher:
         )
         return cls(tier, own_uids, readable, limits)
 
-    def confine(self, place: Place, argv: list[str], environment: Mapping[str, str]) -> Confined:
+    def confine(self, place: KernelFolders, argv: list[str], environment: Mapping[str, str]) -> Confined:
         """The command line that runs `argv` in `place` and sees nothing else."""
         mark = sandbox.new_mark()
         policy = sandbox.Policy(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KernelFolders:
     """Where one kernel lives.
 
     `work` is its working directory, `home` holds its caches and temporary files, `run` its sockets. `shown` holds

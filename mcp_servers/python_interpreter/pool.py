@@ -14,7 +14,7 @@ import zmq.asyncio
 from mcp_servers.python_interpreter.config import Config
 from mcp_servers.python_interpreter.kernels import Kernel, KernelFailed
 from mcp_servers.python_interpreter.launch import Launcher, end_user
-from mcp_servers.python_interpreter.places import Place
+from mcp_servers.python_interpreter.places import KernelFolders
 from mcp_servers.python_interpreter.uids import Uids
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Pool:
             await self.remove(kernel.place, kernel)
         return await self._start(self._new_place())
 
-    async def restart(self, place: Place) -> Kernel:
+    async def restart(self, place: KernelFolders) -> Kernel:
         """A new kernel where another one has ended, over the same files.
 
         Raises:
@@ -78,7 +78,7 @@ class Pool:
         async with self._starting:
             return await Kernel.start(place, self._launcher, self._config, self._context)
 
-    async def remove(self, place: Place, kernel: Kernel | None) -> None:
+    async def remove(self, place: KernelFolders, kernel: Kernel | None) -> None:
         """End the kernel, delete its files and release its user id, also if the caller is cancelled."""
         task = asyncio.create_task(self._removed(place, kernel))
         self._removing.add(task)
@@ -97,7 +97,7 @@ class Pool:
         await asyncio.gather(*self._removing, return_exceptions=True)
         self._context.destroy(linger=0)
 
-    async def _removed(self, place: Place, kernel: Kernel | None) -> None:
+    async def _removed(self, place: KernelFolders, kernel: Kernel | None) -> None:
         if kernel is not None:
             await kernel.kill()
         await asyncio.to_thread(place.remove)
@@ -113,7 +113,7 @@ class Pool:
         finally:
             self._making -= 1
 
-    async def _start(self, place: Place) -> Kernel:
+    async def _start(self, place: KernelFolders) -> Kernel:
         try:
             if place.uid is not None:
                 await end_user(place.uid)
@@ -122,10 +122,10 @@ class Pool:
             await self.remove(place, None)
             raise
 
-    def _new_place(self) -> Place:
+    def _new_place(self) -> KernelFolders:
         name = secrets.token_hex(6)
         uid = self._uids.lend() if self._uids else None
-        return Place(self._runtime / name, uid)
+        return KernelFolders(self._runtime / name, uid)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

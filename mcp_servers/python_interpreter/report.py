@@ -13,7 +13,7 @@ from mcp_servers.python_interpreter.config import MIB, Limits
 from mcp_servers.python_interpreter.execution import Ending, Executed
 from mcp_servers.python_interpreter.files import Snapshot
 from mcp_servers.python_interpreter.outputs import PLOTLY, Shown, capped, plain
-from mcp_servers.python_interpreter.sessions import Ran, Session
+from mcp_servers.python_interpreter.sessions import KernelSession, Ran
 
 DISPLAYS = 10
 _WHY = {
@@ -162,7 +162,7 @@ def _logs(ran: Ran, limits: Limits) -> Iterator[Shown]:
             yield Shown(name, "txt", "text/plain", text.encode(errors="replace"))
 
 
-def _kept(session: Session, item: Shown) -> SessionFile:
+def _kept(session: KernelSession, item: Shown) -> SessionFile:
     session.shown += 1
     suffix = f"plotly.{item.suffix}" if item.mime_type == PLOTLY else item.suffix
     name = f"{item.stem}_{session.shown}.{suffix}".replace("plotly_", "chart_")

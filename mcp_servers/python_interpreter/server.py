@@ -23,7 +23,7 @@ from mcp_servers.python_interpreter.files import NoSuchFile, read_file
 from mcp_servers.python_interpreter.interpreter import Interpreter
 from mcp_servers.python_interpreter.meta import CallMeta, call_meta
 from mcp_servers.python_interpreter.report import as_text
-from mcp_servers.python_interpreter.sessions import Refused
+from mcp_servers.python_interpreter.sessions import CallRefused
 from mcp_servers.python_interpreter.transfer import Transfer, folder_of
 
 PROGRESS_SECONDS = 2.0
@@ -50,7 +50,7 @@ class Tools:
         async with _progress(ctx, self._interpreter.config.limits.seconds):
             try:
                 content = await self._interpreter.execute(code, call)
-            except Refused as refusal:
+            except CallRefused as refusal:
                 raise ToolError(str(refusal)) from refusal
         if "missing" in content:
             text = f"Files are missing: {', '.join(content['missing'])}"

@@ -15,7 +15,7 @@ from mcp_servers.python_interpreter.execution import Ending, Executed, execute
 from mcp_servers.python_interpreter.files import Snapshot, snapshot
 from mcp_servers.python_interpreter.kernels import Kernel, KernelFailed
 from mcp_servers.python_interpreter.memory import Memory, Remembered
-from mcp_servers.python_interpreter.places import Place
+from mcp_servers.python_interpreter.places import KernelFolders
 from mcp_servers.python_interpreter.pool import Pool
 
 logger = logging.getLogger(__name__)
@@ -31,16 +31,16 @@ LOST_WHEN = {
 }
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """A call that cannot be made now; the text is for the model."""
 
 
 @dataclass(slots=True)
-class Session:
+class KernelSession:
     """One conversation's kernel and files. `lost` is why earlier variables are gone, until a call has reported it."""
 
     handle: str
-    place: Place
+    place: KernelFolders
     kernel: Kernel | None
     generation: int
     lost: str = ""
@@ -60,7 +60,7 @@ class Ran:
     """
 
     executed: Executed
-    session: Session
+    session: KernelSession
     generation: int
     lost: str
     limit: float
@@ -75,7 +75,7 @@ class Sessions:
         self._limits: Limits = config.limits
         self._pool = pool
         self._memory = memory
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, KernelSession] = {}
         self._opening: dict[str, asyncio.Lock] = {}
         self._coming = 0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -83,7 +83,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def find(self, handle: str) -> Session | None:
+    def find(self, handle: str) -> KernelSession | None:
         return self._sessions.get(handle)
 
     async def missing(self, handle: str, inputs: Mapping[str, str]) -> list[str]:
@@ -99,7 +99,7 @@ class Sessions:
         A cancelled call interrupts the code; the session stays taken until the code has stopped.
 
         Raises:
-            Refused: the session has too many calls waiting, or no kernel can be had.
+            CallRefused: the session has too many calls waiting, or no kernel can be had.
         """
         stop = asyncio.Event()
         task = self._spawn(self._in_turn(handle, code, seconds, stop))
@@ -147,14 +147,14 @@ class Sessions:
         while True:
             async with self._taken(handle) as session:
                 if stop.is_set():
-                    raise Refused("the call was cancelled before it ran")
+                    raise CallRefused("the call was cancelled before it ran")
                 if self._sessions.get(handle) is not session:
                     continue  # it was cleared while this call waited
                 if session.kernel is None or not session.kernel.alive:
                     await self._revive(session)
                 return await self._run(session, code, seconds, stop)
 
-    async def _run(self, session: Session, code: str, seconds: float, stop: asyncio.Event) -> Ran:
+    async def _run(self, session: KernelSession, code: str, seconds: float, stop: asyncio.Event) -> Ran:
         kernel, lost = session.kernel, session.lost
         assert kernel is not None
         generation, session.lost = session.generation, ""
@@ -169,13 +169,13 @@ class Sessions:
                 session.lost = lost  # this call cannot report it
         return Ran(executed, session, generation, lost, seconds, before, after)
 
-    async def _look(self, session: Session) -> Snapshot:
+    async def _look(self, session: KernelSession) -> Snapshot:
         found = snapshot(session.place.work, FEW_ENTRIES)  # takes less time than asking a thread to do it
         if found.complete:
             return found
         return await asyncio.to_thread(snapshot, session.place.work, self._limits.work_entries)
 
-    async def _revive(self, session: Session) -> None:
+    async def _revive(self, session: KernelSession) -> None:
         if session.kernel is not None:
             await session.kernel.kill()
             session.lost = session.lost or "the Python process ended between two calls"
@@ -184,15 +184,15 @@ class Sessions:
             session.kernel = await self._pool.restart(session.place)
         except KernelFailed as failure:
             logger.warning("session %s has no kernel: %s", session.handle[:8], failure)
-            raise Refused("Python could not be started. Try again later, or tell the user.") from failure
+            raise CallRefused("Python could not be started. Try again later, or tell the user.") from failure
         session.generation += 1
         self._memory.keep(session.handle, Remembered(session.generation))
 
     @asynccontextmanager
-    async def _taken(self, handle: str) -> AsyncGenerator[Session]:
+    async def _taken(self, handle: str) -> AsyncGenerator[KernelSession]:
         session = await self._open(handle)
         if session.waiting > self._limits.waiting_calls:
-            raise Refused("too many calls of this conversation are waiting already; wait for their results")
+            raise CallRefused("too many calls of this conversation are waiting already; wait for their results")
         session.waiting += 1
         try:
             async with session.turn:
@@ -202,7 +202,7 @@ class Sessions:
             session.used = time.monotonic()
             self._pool.fill_later()
 
-    async def _open(self, handle: str) -> Session:
+    async def _open(self, handle: str) -> KernelSession:
         async with self._opening.setdefault(handle, asyncio.Lock()):
             session = self._sessions.get(handle)
             if session is None:
@@ -214,26 +214,26 @@ class Sessions:
                     self._coming -= 1
             return session
 
-    async def _made(self, handle: str) -> Session:
+    async def _made(self, handle: str) -> KernelSession:
         remembered = self._memory.of(handle)
         try:
             kernel = await self._pool.take()
         except KernelFailed as failure:
             logger.warning("session %s has no kernel: %s", handle[:8], failure)
-            raise Refused("Python could not be started. Try again later, or tell the user.") from failure
+            raise CallRefused("Python could not be started. Try again later, or tell the user.") from failure
         generation = remembered.generation + 1 if remembered else 1
         self._memory.keep(handle, Remembered(generation))
-        return Session(handle, kernel.place, kernel, generation, remembered.lost if remembered else "")
+        return KernelSession(handle, kernel.place, kernel, generation, remembered.lost if remembered else "")
 
     async def _make_room(self) -> None:
         while len(self._sessions) + self._coming > self._limits.sessions:
             idle = [session for session in self._sessions.values() if not session.waiting]
             if not idle:
-                raise Refused("every Python session is busy; try again in a minute")
+                raise CallRefused("every Python session is busy; try again in a minute")
             oldest = min(idle, key=lambda session: session.used)
             await self._end(oldest, "the session was ended to make room for others")
 
-    async def _end(self, session: Session, reason: str) -> None:
+    async def _end(self, session: KernelSession, reason: str) -> None:
         if self._sessions.get(session.handle) is not session:
             return
         del self._sessions[session.handle]

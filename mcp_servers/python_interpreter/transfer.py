@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from mcp_servers.python_interpreter.files import NewFile, NoSuchFile, open_file
 from mcp_servers.python_interpreter.interpreter import Interpreter
 from mcp_servers.python_interpreter.report import guessed_type
-from mcp_servers.python_interpreter.sessions import Session
+from mcp_servers.python_interpreter.sessions import KernelSession
 from mcp_servers.serving import RouteGuard
 
 CHUNK = 256 * 1024
@@ -67,7 +67,7 @@ class Transfer:
             _content(file, size), media_type=guessed_type(path), headers={"Content-Length": str(size)}
         )
 
-    async def _receive(self, request: Request, session: Session, name: str) -> int | None:
+    async def _receive(self, request: Request, session: KernelSession, name: str) -> int | None:
         limit, size = self._interpreter.config.limits.file_bytes, 0
         with NewFile(session.place, name) as file:
             async for chunk in request.stream():
@@ -85,7 +85,7 @@ def usable_name(name: str) -> bool:
     )
 
 
-def folder_of(session: Session | None, area: str) -> Path | None:
+def folder_of(session: KernelSession | None, area: str) -> Path | None:
     """Where the session keeps the files of an area: `files` of its code, `shown` of its displays."""
     if session is None:
         return None

@@ -61,7 +61,7 @@ class Grid:
 
 
 @dataclass(slots=True)
-class Run:
+class TextRun:
     """Adjacent letters: their box, the number of their line in pdfium's count, and their table cell.
 
     A table takes its place among the runs of a page as one without text.
@@ -128,14 +128,14 @@ def _sample(count: int) -> Iterable[int]:
     return chain.from_iterable(range(start, start + _WINDOW) for start in starts)
 
 
-def in_reading_order(runs: Sequence[Run]) -> list[Run]:
+def in_reading_order(runs: Sequence[TextRun]) -> list[TextRun]:
     """The runs, columns of prose one after the other between the runs that span them; otherwise as they were."""
     gutter = _gutter(runs)
     if gutter is None:
         return list(runs)
-    ordered: list[Run] = []
-    left: list[Run] = []
-    right: list[Run] = []
+    ordered: list[TextRun] = []
+    left: list[TextRun] = []
+    right: list[TextRun] = []
     for run in _from_the_top(runs):
         if run.box.x1 <= gutter:
             left.append(run)
@@ -147,14 +147,14 @@ def in_reading_order(runs: Sequence[Run]) -> list[Run]:
     return [*ordered, *in_reading_order(left), *in_reading_order(right)]
 
 
-def _from_the_top(runs: Sequence[Run]) -> list[Run]:
+def _from_the_top(runs: Sequence[TextRun]) -> list[TextRun]:
     tops: dict[int, float] = {}
     for run in runs:
         tops[run.line] = min(run.box.top, tops.get(run.line, run.box.top))
     return sorted(runs, key=lambda run: (tops[run.line], run.line, run.box.x0))
 
 
-def _gutter(runs: Sequence[Run]) -> float | None:
+def _gutter(runs: Sequence[TextRun]) -> float | None:
     pairs = [(one, two) for one, two in pairwise(runs) if one.line == two.line and two.box.x0 - one.box.x1 > _GUTTER]
     if len(pairs) < _FEWEST_LINES:
         return None

@@ -14,7 +14,7 @@ import pypdfium2.raw as c
 
 from task.documents.markdown import as_markdown
 from task.documents.model import Block
-from task.documents.pdf_layout import Box, Frame, Grid, Run, frame_of, in_reading_order, may_have_columns
+from task.documents.pdf_layout import Box, Frame, Grid, TextRun, frame_of, in_reading_order, may_have_columns
 from task.documents.pdf_tables import grids_of, marks_of
 
 _LINE_END__HYPHEN = re.compile(r"[\x02\ufffe][\n ]?(?=(\w?))")
@@ -73,7 +73,7 @@ def read_page(page: Any, number: int, *, with_tables: bool = True) -> PageConten
 def _laid_out(textpage: Any, frame: Frame, grids: Sequence[Grid], number: int) -> Iterator[Block]:
     owner = {cell: grid for grid in grids for cell in grid.cells}
     texts: dict[Box, list[str]] = {cell: [] for cell in owner}
-    runs: list[Run] = []
+    runs: list[TextRun] = []
     placed: set[int] = set()
     for run in _runs(textpage, frame, list(owner)):
         if run.cell is None:
@@ -82,7 +82,7 @@ def _laid_out(textpage: Any, frame: Frame, grids: Sequence[Grid], number: int) -
         texts[run.cell].append(run.text)
         if id(grid := owner[run.cell]) not in placed:
             placed.add(id(grid))
-            runs.append(Run("", grid.box, run.line, grid=grid))
+            runs.append(TextRun("", grid.box, run.line, grid=grid))
     for is_text, group in groupby(in_reading_order(runs), key=lambda run: run.grid is None):
         if is_text:
             lines = [" ".join(run.text for run in line) for _, line in groupby(group, key=lambda run: run.line)]
@@ -101,8 +101,8 @@ def _plain(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _runs(textpage: Any, frame: Frame, cells: Sequence[Box]) -> list[Run]:
-    runs: list[Run] = []
+def _runs(textpage: Any, frame: Frame, cells: Sequence[Box]) -> list[TextRun]:
+    runs: list[TextRun] = []
     line, blank, last = 0, "", None
     for letter, box in _letters(textpage, frame):
         if letter in "\r\n":
@@ -114,7 +114,7 @@ def _runs(textpage: Any, frame: Frame, cells: Sequence[Box]) -> list[Run]:
             continue
         cell = _cell_at(cells, box, runs[-1].cell if runs else None)
         if last is None or cell is not runs[-1].cell or (cell is None and _are_apart(last, box)):
-            runs.append(Run(letter, box, line, cell))
+            runs.append(TextRun(letter, box, line, cell))
         else:
             runs[-1].text += blank + letter
             runs[-1].box = runs[-1].box.around(box)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import struct
 import sys
@@ -20,6 +19,9 @@ from typing import Any, BinaryIO
 from task.documents.extract import extract
 from task.documents.model import pages_of
 from task.errors import ToolError
+
+if sys.platform != "win32":  # where a reader runs without these limits
+    import resource
 
 HEADER = struct.Struct("!1sQ")
 _CHUNK = 256 * 1024
@@ -126,6 +128,8 @@ def _confine(parent: int, memory_bytes: int) -> None:
         ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it has already ended
             os.kill(os.getpid(), signal.SIGKILL)
+    if sys.platform == "win32":
+        return
     limits = {resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 256}
     if sys.platform != "darwin":  # macOS refuses it
         limits[resource.RLIMIT_AS] = memory_bytes
@@ -137,6 +141,8 @@ def _confine(parent: int, memory_bytes: int) -> None:
 
 def _limit_processor(seconds: float) -> None:
     """End this process when it computes for this many more seconds; a second line behind the server's clock."""
+    if sys.platform == "win32":
+        return
     used = resource.getrusage(resource.RUSAGE_SELF)
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime + seconds) + 1, hard))
@@ -146,7 +152,7 @@ def _peak_memory() -> int:
     if sys.platform == "linux":  # where getrusage would report the peak of the process that started this one
         with open("/proc/self/status", encoding="ascii", errors="replace") as status:
             return next((int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:")), 0)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in bytes on macOS
+    return 0 if sys.platform == "win32" else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in bytes on macOS
 
 
 if __name__ == "__main__":

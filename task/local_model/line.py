@@ -16,10 +16,10 @@ class Line:
 
     def __init__(self, waiting: int = 8) -> None:
         self._limit = waiting + 1
-        self._places: list[Place] = []
+        self._places: list[QueuePosition] = []
 
     @contextmanager
-    def place(self) -> Generator[Place]:
+    def place(self) -> Generator[QueuePosition]:
         """A place at the end, left with the block.
 
         Raises:
@@ -28,7 +28,7 @@ class Line:
         if len(self._places) >= self._limit:
             text = BUSY.format(waiting=self._limit - 1)
             raise ProviderError(text, status_code=503, code="busy", display_message=text)
-        place = Place(self._places)
+        place = QueuePosition(self._places)
         self._places.append(place)
         try:
             yield place
@@ -38,8 +38,8 @@ class Line:
                 other.moved.set()
 
 
-class Place:
-    def __init__(self, places: list[Place]) -> None:
+class QueuePosition:
+    def __init__(self, places: list[QueuePosition]) -> None:
         self._places = places
         self.moved = asyncio.Event()
 

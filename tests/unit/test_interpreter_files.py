@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from mcp_servers.python_interpreter.files import NewFile, NoSuchFile, open_file, read_file, snapshot
-from mcp_servers.python_interpreter.places import Place
+from mcp_servers.python_interpreter.places import KernelFolders
 from mcp_servers.python_interpreter.runtime import runtime_folder
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place(tmp_path / "kernel", None)
+def place(tmp_path: Path) -> KernelFolders:
+    place = KernelFolders(tmp_path / "kernel", None)
     place.make()
     return place
 
 
-def test_new_and_changed_files_are_listed_oldest_change_first(place: Place) -> None:
+def test_new_and_changed_files_are_listed_oldest_change_first(place: KernelFolders) -> None:
     (place.work / "same").write_text("same")
     (place.work / "old").write_text("old")
     before = snapshot(place.work, 100)
@@ -31,7 +31,7 @@ def test_new_and_changed_files_are_listed_oldest_change_first(place: Place) -> N
     assert snapshot(place.work, 100).since(before) == ["old", "sub/new"]
 
 
-def test_links_hidden_names_pipes_and_hard_links_are_not_seen_but_their_room_counts(place: Place) -> None:
+def test_links_hidden_names_pipes_and_hard_links_are_not_seen_but_their_room_counts(place: KernelFolders) -> None:
     (place.work / ".hidden").mkdir()
     (place.work / ".hidden" / "big").write_bytes(bytes(100_000))
     (place.work / "one").write_text("1")
@@ -44,7 +44,7 @@ def test_links_hidden_names_pipes_and_hard_links_are_not_seen_but_their_room_cou
     assert found.size >= 100_000
 
 
-def test_too_many_files_are_not_all_looked_at(place: Place) -> None:
+def test_too_many_files_are_not_all_looked_at(place: KernelFolders) -> None:
     for number in range(20):
         (place.work / str(number)).touch()
     assert not snapshot(place.work, 10).complete
@@ -52,7 +52,7 @@ def test_too_many_files_are_not_all_looked_at(place: Place) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "..", "../log", "/etc/passwd", "a/../b", "link", "folder/passwd", "pipe", "sub"])
-def test_nothing_but_a_plain_file_below_the_folder_can_be_opened(place: Place, path: str) -> None:
+def test_nothing_but_a_plain_file_below_the_folder_can_be_opened(place: KernelFolders, path: str) -> None:
     (place.root / "log").write_text("the server's own")
     os.symlink("/etc/passwd", place.work / "link")
     os.symlink("/etc", place.work / "folder")
@@ -62,13 +62,13 @@ def test_nothing_but_a_plain_file_below_the_folder_can_be_opened(place: Place, p
         open_file(place.work, path)
 
 
-def test_a_plain_file_is_read_up_to_the_limit(place: Place) -> None:
+def test_a_plain_file_is_read_up_to_the_limit(place: KernelFolders) -> None:
     (place.work / "sub").mkdir()
     (place.work / "sub" / "file").write_text("content")
     assert read_file(place.work, "sub/file", 4) == b"cont"
 
 
-def test_a_file_appears_whole_or_not_at_all_and_replaces_a_link(place: Place, tmp_path: Path) -> None:
+def test_a_file_appears_whole_or_not_at_all_and_replaces_a_link(place: KernelFolders, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("untouched")
     os.symlink(victim, place.work / "data.csv")
@@ -82,13 +82,13 @@ def test_a_file_appears_whole_or_not_at_all_and_replaces_a_link(place: Place, tm
     assert (victim.read_text(), os.listdir(place.work)) == ("untouched", ["data.csv"])
 
 
-def test_a_folder_of_that_name_is_an_error(place: Place) -> None:
+def test_a_folder_of_that_name_is_an_error(place: KernelFolders) -> None:
     (place.work / "data.csv").mkdir()
     with NewFile(place, "data.csv") as file, pytest.raises(OSError, match="directory"):
         file.finish()
 
 
-def test_a_working_directory_that_was_replaced_is_created_again(place: Place) -> None:
+def test_a_working_directory_that_was_replaced_is_created_again(place: KernelFolders) -> None:
     place.work.rmdir()
     os.symlink("/etc", place.work)
     place.make()

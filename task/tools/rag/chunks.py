@@ -25,7 +25,7 @@ _BLANK = re.compile(r"\s")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChunkPlace:
     """A chunk's position: span in the document's text, page, headings above it, and rows of a table.
 
     `header` are the two lines above the rows in a table's chunk; they are not part of the span.
@@ -43,9 +43,9 @@ class Chunk(str):
     """A chunk's text with its `place`; anywhere else a plain `str`."""
 
     __slots__ = ("place",)
-    place: Place
+    place: ChunkPlace
 
-    def __new__(cls, text: str, place: Place) -> Chunk:
+    def __new__(cls, text: str, place: ChunkPlace) -> Chunk:
         chunk = super().__new__(cls, text)
         chunk.place = place
         return chunk
@@ -79,7 +79,7 @@ def chunk_document(name: str, blocks: Sequence[Block], notes: Sequence[str] = ()
 
 def _text_chunks(region: Region, text: str) -> Iterator[Chunk]:
     for start, piece in _split(text, region.start, region.end):
-        yield Chunk(piece, Place(start, start + len(piece), region.page, region.headings))
+        yield Chunk(piece, ChunkPlace(start, start + len(piece), region.page, region.headings))
 
 
 def _split(text: str, start: int, end: int) -> Iterator[tuple[int, str]]:
@@ -118,7 +118,7 @@ def _table_chunks(region: Region, text: str) -> Iterator[Chunk]:
     for rows in _grouped(_rows(text, region), room):
         first, last = rows[0], rows[-1]
         numbers = first.number, last.number
-        place = Place(first.start, last.end, region.page, region.headings, region.header, numbers)
+        place = ChunkPlace(first.start, last.end, region.page, region.headings, region.header, numbers)
         if len(rows) == 1 and first.end - first.start > room:
             yield from _row_in_pieces(text[first.start : first.end], place)
         else:
@@ -154,7 +154,7 @@ def _grouped(rows: Iterable[_Row], room: int) -> Iterator[list[_Row]]:
         yield group
 
 
-def _row_in_pieces(row: str, place: Place) -> Iterator[Chunk]:
+def _row_in_pieces(row: str, place: ChunkPlace) -> Iterator[Chunk]:
     # Lines `column: value`, so that each piece of a wide row keeps the names of its columns.
     lines: list[str] = []
     for line in _named_cells(row, place.header):

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from task.tools.rag.chunks import Chunk, ChunkedDocument, Place
+from task.tools.rag.chunks import Chunk, ChunkedDocument, ChunkPlace
 from task.tools.rag.search import DocumentIndex, build_index
 
 if TYPE_CHECKING:
@@ -135,10 +135,10 @@ def _row(chunk: Chunk, text: str) -> list[Any]:
 
 def _chunk(row: list[Any], text: str) -> Chunk:
     start, end, page, headings, header, rows, own = row
-    place = Place(start, end, page, tuple(headings), header, (rows[0], rows[1]) if rows else None)
+    place = ChunkPlace(start, end, page, tuple(headings), header, (rows[0], rows[1]) if rows else None)
     return Chunk(_usual(place, text) if own is None else own, place)
 
 
-def _usual(place: Place, text: str) -> str:
+def _usual(place: ChunkPlace, text: str) -> str:
     body = text[place.start : place.end]
     return f"{place.header}\n{body}" if place.header else body
