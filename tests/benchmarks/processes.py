@@ -18,6 +18,8 @@ from typing import Any
 import orjson
 import psutil
 
+from tests.support.ports import free_port
+
 ROOT = Path(__file__).parent.parent.parent
 START_SECONDS = 20
 CORES = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
@@ -42,12 +44,6 @@ def keep_to(core: int) -> None:
     """Pin this process to the first or the last of its cores, where the system can."""
     if CORES:
         os.sched_setaffinity(0, {CORES[core]})
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @asynccontextmanager

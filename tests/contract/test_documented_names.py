@@ -1,4 +1,4 @@
-"""Every name that the specification documents exists as documented, or is listed with a reason."""
+"""Every name that the specification documents exists as documented; the comparison sees every kind of difference."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from scripts.documented_names import api_reference, framework_reference
 from tests.support.documented import differences
 
 HERE = Path(__file__).parent
@@ -49,3 +50,207 @@ def test_the_numbers_of_deviations_and_of_names_to_come_do_not_grow_unnoticed() 
     assert len(NAMES) == 160
     assert len(DEVIATIONS) == 1
     assert len(TO_COME) == 47
+
+
+MANUAL = """
+## Core
+### Greeter
+
+**Module**: `demo.greeter`
+
+```python
+class Greeter(ABC):
+    def __init__(
+        self,
+        name: str,
+        tone: Optional[str] = None
+    )
+```
+
+#### Attributes
+
+| Attribute | Type | Description |
+|---|---|---|
+| `name` | `str` | Who greets |
+
+#### Properties
+
+| Property | Value |
+|---|---|
+| `loud` | `False` |
+
+#### Parameters Schema
+
+```json
+{"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
+```
+
+##### `greet()`
+
+```python
+@staticmethod
+async def greet(
+    to: tuple[str, int],
+    times: int = 2
+) -> str
+```
+
+**Example:**
+
+```python
+def not_documented(): ...
+```
+
+### Params
+
+**Module**: `demo.models`
+
+```python
+@dataclass
+class Params:
+    to: str           # whom
+    times: int = 2    # how often
+```
+
+## Elsewhere
+
+```python
+class NoModule:
+    def method(self)
+```
+"""
+
+
+def test_a_manual_becomes_names() -> None:
+    names = api_reference(MANUAL)
+    method = {"kind": "method", "async": True, "static": True, "parameters": (("to", None), ("times", "2"))}
+    assert sorted(names) == [
+        "demo.greeter",
+        "demo.greeter:Greeter",
+        "demo.greeter:Greeter.__init__",
+        "demo.greeter:Greeter.greet",
+        "demo.greeter:Greeter.loud",
+        "demo.greeter:Greeter.name",
+        "demo.models",
+        "demo.models:Params",
+    ]
+    assert names["demo.greeter:Greeter"]["bases"] == ["ABC"]
+    assert names["demo.greeter:Greeter"]["schema"]["required"] == ["to"]
+    assert names["demo.greeter:Greeter.__init__"]["parameters"] == (("name", None), ("tone", "None"))
+    assert names["demo.greeter:Greeter.greet"] == method
+    assert names["demo.greeter:Greeter.loud"] == {"kind": "property", "value": False}
+    assert names["demo.greeter:Greeter.name"] == {"kind": "attribute"}
+    assert names["demo.models:Params"]["fields"] == [("to", None), ("times", "2")]
+
+
+class Example:
+    """What the comparison is tried on."""
+
+    def __init__(self, endpoint: str, *, seam: int = 0) -> None:
+        self.endpoint = endpoint + str(seam)
+
+    @property
+    def name(self) -> str:
+        return "example"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"properties": {"page": {"type": "integer", "default": 1}}, "required": ["page"]}
+
+    async def ask(self, question: str, tries: int = 3) -> str:
+        return question * tries
+
+    @staticmethod
+    def plain(value: str) -> str:
+        return value
+
+
+def method(parameters: list[tuple[str, str | None]], *, is_async: bool = True, static: bool = False) -> dict[str, Any]:
+    return {"kind": "method", "async": is_async, "static": static, "parameters": parameters}
+
+
+@pytest.mark.parametrize(
+    ("member", "entry", "complaint"),
+    [
+        (".ask", method([("question", None), ("tries", "3")]), None),
+        (".ask", method([("question", None)]), None),
+        (".ask", method([("tries", "3"), ("question", None)]), "parameter 1 is not tries"),
+        (".ask", method([("question", None), ("tries", "4")]), "tries defaults to 3, documented is 4"),
+        (".ask", method([("question", None), ("tries", "3"), ("more", None)]), "parameter 3 is not more"),
+        (".ask", method([]), "question is required and not documented"),
+        (".ask", method([("question", None), ("tries", "3")], is_async=False), "it is asynchronous"),
+        (".ask", method([("question", None), ("tries", "3")], static=True), "it is not a static method"),
+        (".plain", method([("value", None)], is_async=False, static=True), None),
+        (".__init__", method([("endpoint", None)], is_async=False), None),
+        (".__init__", method([("endpoint", None), ("seam", "0")], is_async=False), "seam cannot be given by position"),
+        (".gone", method([]), "is missing"),
+        (".endpoint", {"kind": "attribute"}, None),
+        (".state", {"kind": "attribute"}, "no method assigns it"),
+        (".name", {"kind": "property", "value": "example"}, None),
+        (".name", {"kind": "property", "value": "other"}, "documented is 'other'"),
+        ("", {"kind": "class", "bases": ["ABC"]}, "it does not derive from ABC"),
+        ("", {"kind": "class", "bases": [], "schema": {"properties": {}, "required": []}}, "required is ['page']"),
+        (
+            "",
+            {"kind": "class", "bases": [], "schema": {"properties": {"page": {"default": 2}}, "required": ["page"]}},
+            "documented is {'default': 2}",
+        ),
+    ],
+)
+def test_a_difference_is_told_in_one_sentence(member: str, entry: dict[str, Any], complaint: str | None) -> None:
+    found = differences(f"{__name__}:Example{member}", entry)
+    assert complaint in found[0] if complaint else found == []
+
+
+def test_a_missing_module_is_a_difference() -> None:
+    (line,) = differences("task.no_such_module", {"kind": "module"})
+    assert "task.no_such_module is missing" in line
+
+
+FRAMEWORK = """
+## Message Manager
+
+**File:** `message_manager.py`
+**Class:** `MessageManager`
+
+### Constructor
+
+```python
+def __init__(self, config: Optional[Dict[str, Any]] = None)
+```
+
+### Methods
+
+#### add_user_message()
+
+```python
+def add_user_message(self, content: str) -> None
+```
+
+## Data Structures
+
+### Message
+
+```python
+def no_method_of_it(self): ...
+```
+
+## Exceptions
+
+### Base Exceptions
+
+#### FrameworkError
+
+#### ConfigError
+"""
+
+
+def test_the_framework_reference_is_read_with_the_places_its_classes_have_here() -> None:
+    names = framework_reference(FRAMEWORK)
+    manager = "task.conversation.message_manager:MessageManager"
+    assert set(names) == {
+        "task.conversation.message_manager", manager, f"{manager}.__init__", f"{manager}.add_user_message",
+        "task.errors", "task.errors:FrameworkError", "task.errors:ConfigError",
+    }  # fmt: skip
+    assert names[f"{manager}.__init__"]["parameters"] == (("config", "None"),)
+    assert names["task.errors:ConfigError"]["bases"] == ["FrameworkError"]

@@ -1,7 +1,8 @@
 """One contract for all front doors and backends: every cell of the matrix gives the same trace of a conversation.
 
 A trace is what the model was asked, what the person saw, and what the chat kept; ids, times, durations and the places
-of files are taken out of it, nothing else.
+of files are taken out of it, nothing else. Of `/v1` and `/chat` is compared what they share with DIAL: the answer, the
+calls, every request to the model with its tools, and the questions put to a person.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from task.conversation.state import PENDING_KEY, TOOL_CALL_HISTORY_KEY
 from task.llm.scripted import Reply
+from task.prompts import SYSTEM_PROMPT
 from tests.support.chat_reader import Answer
+from tests.support.core import API_KEY
+from tests.support.http_api import Api
 from tests.support.product import Product, product
 from tests.support.scripts import Conversation, Turn, load_conversations
 from tests.support.upstream import Received
@@ -98,3 +103,64 @@ def normalised(trace: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
     for number, call in enumerate(calls):
         text = text.replace(f'"{call}"', f'"call {number}"')
     return json.loads(re.sub(r" \[\d+\.\d\ds\]", "", text))
+
+
+COMMON = ("answer", "calls", "asked", "offered", "waits")
+
+
+@pytest.mark.parametrize("conversation", CONVERSATIONS, ids=lambda conversation: conversation.name)
+async def test_the_http_doors_give_the_trace_of_the_dial_door(conversation: Conversation, tmp_path: Path) -> None:
+    whole = await through_the_dial_door(conversation, "dial", tmp_path / "dial")
+    expected = [{name: turn[name] for name in COMMON} for turn in whole]
+    for path in ("/v1/chat/completions", "/chat"):
+        assert await through_http(conversation, path, tmp_path / path.rpartition("/")[2]) == expected, path
+
+
+async def through_http(conversation: Conversation, path: str, folder: Path) -> Trace:
+    places: dict[str, str] = {}
+    more: dict[str, Any] = {"tool_paths": [str(FOLDER / "notes.py")], "dial_api_key": API_KEY}
+    async with (
+        product(*replies(conversation, places), tmp_path=folder, **more) as running,
+        aiohttp.ClientSession() as session,
+    ):
+        api = Api(running.agent_url, running.upstream, session)
+        session_id = (await api.post("/session/start")).json["session_id"]
+        return [await talked_over_http(turn, api, path, session_id, places) for turn in conversation.turns]
+
+
+async def talked_over_http(turn: Turn, api: Api, path: str, session_id: str, places: dict[str, str]) -> dict[str, Any]:
+    content: Any = turn.user
+    if turn.attachments:
+        files = [await stored(item, api, places) for item in turn.attachments]
+        content = [{"type": "text", "text": turn.user}, *files]
+    before = len(api.upstream.requests)
+    question = {"messages": [{"role": "user", "content": content}], "system_prompt": SYSTEM_PROMPT}
+    reply = await api.post(path, {**question, "session_id": session_id})
+    assert reply.status == 200, reply.text
+    body, requests = reply.json, api.upstream.requests[before:]
+    messages = (await api.get(f"/session/{session_id}/messages")).json["messages"]
+    waiting = (await api.get(f"/approvals?session_id={session_id}")).json["approvals"]
+    trace = {
+        "answer": body["response"] if path == "/chat" else body["choices"][0]["message"]["content"],
+        "calls": calls_of(messages),
+        "asked": [request.messages for request in requests],
+        "offered": [request.tools for request in requests],
+        "waits": [item["tool"] for item in waiting],
+    }
+    return normalised(trace, places)
+
+
+def calls_of(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The calls of the last turn: from its question on, or from the call that a decision was about."""
+    start = max(place for place, message in enumerate(messages) if message["role"] == "user")
+    calls = [call["function"] for message in messages[start:] for call in message.get("tool_calls", ())]
+    return [{"tool": call["name"], "arguments": json.loads(call["arguments"])} for call in calls]
+
+
+async def stored(item: dict[str, Any], api: Api, places: dict[str, str]) -> dict[str, Any]:
+    form = aiohttp.FormData()
+    content = (FOLDER / item["file"]).read_bytes()
+    form.add_field("file", content, filename=item["title"], content_type=item["type"])
+    file = (await api.call("POST", "/v1/files", data=form)).json
+    places[item["title"].replace(".", "_")] = file["url"]
+    return {"type": "file", "file": {"file_id": file["id"]}}

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import ClientSession, ClientTimeout
 
 from task.llm.scripted import says
-from tests.support.agent_process import agent_process
+from tests.support.agent import agent_process
 from tests.support.http_api import MODEL, NOWHERE, Api, Reply, http_api, said
 from tests.support.ports import free_port
 from tests.support.postgres_server import postgres_server

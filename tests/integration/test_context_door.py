@@ -1,12 +1,15 @@
-"""Context and history behind the DIAL door: the system prompt, and how much the model gets."""
+"""Context, history and traces behind the DIAL door: what the model gets, and what is stored of a request."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from task.errors import SettingsError
+from task.llm.base import Usage
 from task.llm.dial import ModelListings
 from task.llm.scripted import Reply, says, wants
 from task.llm.transport import new_session
@@ -14,9 +17,13 @@ from task.product import Product
 from task.prompts import SYSTEM_PROMPT
 from task.server import create_app
 from task.settings import Settings
+from task.store.trace_records import Trace
+from tests.support.collector import collector
 from tests.support.core import local_core
-from tests.support.product import product
-from tests.support.upstream import Received, http_error
+from tests.support.http_api import http_api, said
+from tests.support.product import MODEL, product
+from tests.support.stores import opened
+from tests.support.upstream import Received, hanging, http_error
 
 DEFINITION = """\
 initial_prompt_template: "You help the team."
@@ -128,3 +135,107 @@ async def test_the_listing_gives_the_size_of_a_models_window(
         listings = ModelListings(session, core.url)
         assert await listings.request_tokens("m", core.api_key) == tokens
         assert await listings.request_tokens("unknown", core.api_key) is None
+
+
+SUM = wants("calculator", expression="25*47")
+TOLD = says("It is ", "1175.", usage=Usage(120, 5))  # the model counts 10 and 5 for the call before
+
+
+async def traces(tmp_path: Path, at_least: int = 1) -> tuple[Trace, ...]:
+    """The stored traces with their whole results, oldest first."""
+    async with opened(f"sqlite:///{tmp_path / 'agent' / 'store.db'}", chores=False) as store, asyncio.timeout(10):
+        while len(listed := (await store.traces.list(None)).items) < at_least:
+            await asyncio.sleep(0.02)
+        return tuple([await store.traces.get("", trace.trace_id) for trace in reversed(listed)])
+
+
+async def test_a_dial_request_leaves_names_sizes_times_and_tokens_but_no_texts(tmp_path: Path) -> None:
+    async with product(SUM, TOLD, tmp_path=tmp_path, prices={MODEL: {"prompt": 1, "completion": 2}}) as p:
+        await p.reader.ask("What is 25*47, for the Mandelbaum account?")
+        [trace] = await traces(tmp_path)  # the process still runs
+    assert (trace.door, trace.status, trace.model, trace.history) == ("dial", "finished", MODEL, 0)
+    assert [(turn.role, turn.content) for turn in trace.turns] == [
+        ("user", None), ("assistant", None), ("tool", None), ("assistant", None),
+    ]  # fmt: skip
+    assert [turn.size for turn in trace.turns] == [42, 0, 4, 11]
+    [call] = trace.tool_calls
+    assert (call.name, call.arguments, call.result, call.result_length) == ("calculator", {}, "", 4)
+    assert (trace.total_tokens, trace.cost) == (140, pytest.approx((130 + 2 * 10) / 1e6))
+    stored = b"".join(file.read_bytes() for file in (tmp_path / "agent").glob("store.db*"))
+    assert b"Mandelbaum" not in stored
+    assert b"1175" not in stored
+
+
+async def test_with_trace_content_the_texts_are_kept(tmp_path: Path) -> None:
+    async with product(SUM, TOLD, tmp_path=tmp_path, trace_content=True) as p:
+        await p.reader.ask("25*47?")
+    [trace] = await traces(tmp_path)
+    assert [turn.content for turn in trace.turns] == ["25*47?", None, "1175", "It is 1175."]
+    assert trace.tool_calls[0].arguments == {"expression": "25*47"}
+
+
+async def test_a_failed_request_leaves_what_failed_without_the_models_words(tmp_path: Path) -> None:
+    async with product(http_error(400), tmp_path=tmp_path) as p:
+        await p.reader.ask("SECRET")
+    [trace] = await traces(tmp_path)
+    assert (trace.status, trace.turns[0].size) == ("failed", 6)
+    assert trace.error is not None
+    assert trace.error.startswith("the model failed (status 400")
+
+
+async def test_a_client_that_disconnects_leaves_a_cancelled_trace(tmp_path: Path) -> None:
+    async with product(hanging(says("Well, ")), tmp_path=tmp_path) as p:
+        async with asyncio.timeout(10):
+            asking = asyncio.create_task(p.reader.ask("Hi"))
+            await p.upstream.received(1)
+            asking.cancel()
+            await asyncio.wait({asking})
+        [trace] = await traces(tmp_path)
+    assert trace.status == "cancelled"
+
+
+async def test_every_request_has_a_trace_of_its_own(tmp_path: Path) -> None:
+    async with product(SUM, TOLD, says("You asked."), tmp_path=tmp_path) as p:
+        await p.reader.ask("25*47?")
+        await p.reader.ask("Did I?")
+    first, second = await traces(tmp_path, 2)
+    assert (first.history, len(first.turns)) == (0, 4)
+    assert (second.history, len(second.turns)) == (2, 2)
+
+
+async def test_an_answer_does_not_need_the_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "no-database").write_text("words " * 1000, encoding="utf-8")
+    nowhere = {"url": f"sqlite:///{tmp_path / 'no-database'}"}
+    async with product(SUM, TOLD, says("Yes."), tmp_path=tmp_path, store=nowhere) as p:
+        assert (await p.reader.ask("25*47?")).content == "It is 1175."
+        assert (await p.reader.ask("Sure?")).content == "Yes."
+    said = [record.message for record in caplog.records if "sessions and traces are not kept" in record.message]
+    assert said == [
+        "sessions and traces are not kept: The store's file is not a database, or it is damaged. "
+        "An operator has to look at it."
+    ]
+
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+HEADERS = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+
+
+def names_and_traces(spans: list[Any]) -> list[tuple[str, str]]:
+    return [(span.name, span.trace_id.hex()) for span in spans]
+
+
+async def test_a_request_to_the_http_api_is_part_of_its_callers_trace(tmp_path: Path) -> None:
+    async with collector() as (url, spans):
+        async with http_api(says("Hello."), tmp_path=tmp_path, store={"spans_url": url}) as api:
+            await api.post("/v1/chat/completions", {"messages": [said("Hi")]}, headers=HEADERS)
+        assert names_and_traces(spans) == [("chat test-model", TRACE), ("invoke_agent v1", TRACE)]
+        assert spans[1].parent_span_id.hex() == "b7ad6b7169203331"
+
+
+async def test_a_dial_request_is_part_of_its_callers_trace(tmp_path: Path) -> None:
+    async with collector() as (url, spans):
+        async with product(says("Hello."), tmp_path=tmp_path, store={"spans_url": url}) as p:
+            p.reader.headers = HEADERS
+            await p.reader.ask("Hi")
+        assert names_and_traces(spans) == [("chat test-model", TRACE), ("invoke_agent dial", TRACE)]
+        assert spans[1].parent_span_id

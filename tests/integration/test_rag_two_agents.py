@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from task.settings import Settings
-from tests.support.agent import running_agent
-from tests.support.agent_process import agent_process
+from tests.support.agent import agent_process, running_agent
 from tests.support.chat_reader import Answer, ChatReader, chat_reader
 from tests.support.core import RunningCore, local_core
 from tests.support.document_turns import (

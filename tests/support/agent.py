@@ -1,13 +1,17 @@
-"""The real agent under the real web server, on a free loopback port of the test's own process."""
+"""The real agent on a loopback port: in the test's own process, or as `dial-agent serve` in a process of its own."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from task.server import create_app
 from task.settings import Settings
 from tests.support.asgi import served_asgi
+from tests.support.up import environment
 
 
 @asynccontextmanager
@@ -15,3 +19,32 @@ async def running_agent(settings: Settings, *, port: int | None = None) -> Async
     """Its base URL, ready to answer; ends with the block."""
     async with served_asgi(create_app(settings), port=port or 0, http="httptools") as url:
         yield url
+
+
+@asynccontextmanager
+async def agent_process(
+    home: Path, port: int, variables: Mapping[str, str]
+) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """The agent with a home of its own, once its port is open; it ends with the block at the latest."""
+    home.mkdir()
+    environ = environment(home, AGENT_PORT=str(port), **variables)
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "task", "serve", cwd=home, env=environ)
+    try:
+        async with asyncio.timeout(30):
+            while not await _listens(port):
+                await asyncio.sleep(0.05)
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await asyncio.wait_for(process.wait(), 20)
+
+
+async def _listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    await writer.wait_closed()
+    return True

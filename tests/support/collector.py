@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.support.ports import free_port
+from tests.support.core import served
 
 
 @asynccontextmanager
@@ -24,11 +24,5 @@ async def collector() -> AsyncGenerator[tuple[str, list[Any]]]:
 
     app = web.Application()
     app.router.add_post("/v1/traces", receive)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    port = free_port()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
-        yield f"http://127.0.0.1:{port}/v1/traces", spans
-    finally:
-        await runner.cleanup()
+    async with served(app) as url:
+        yield f"{url}/v1/traces", spans

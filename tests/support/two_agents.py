@@ -14,7 +14,7 @@ import aiohttp
 
 from task.llm.scripted import Reply
 from task.store.store import open_store
-from tests.support.agent_process import agent_process
+from tests.support.agent import agent_process
 from tests.support.http_api import MODEL, NOWHERE, Api
 from tests.support.ports import free_port
 from tests.support.postgres_server import PostgresServer, postgres_server

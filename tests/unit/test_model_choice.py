@@ -10,6 +10,7 @@ from aiohttp import web
 
 from task.commands.model_choice import ChosenModel, choose_model
 from task.settings import load_settings
+from tests.support.core import served
 from tests.support.ports import free_port
 
 NOWHERE = f"http://127.0.0.1:{free_port()}"
@@ -23,13 +24,8 @@ async def answering(path: str, body: Any, status: int = 200) -> AsyncGenerator[s
 
     app = web.Application()
     app.router.add_get(path, answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with served(app) as url:
+        yield url
 
 
 async def chosen(folder: Path, environ: Mapping[str, str]) -> ChosenModel:

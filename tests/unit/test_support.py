@@ -1,4 +1,4 @@
-"""The test support itself: the fake clock, the OpenAPI check, scripted conversations, benchmark figures."""
+"""The test support itself: clock, OpenAPI check, scripted conversations, benchmark figures, and the test upstream."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from pydantic import ValidationError
 
 from task.llm.base import TextDelta, ToolCallDelta
+from task.llm.scripted import says, wants
 from tests.benchmarks.figures import Figure, report
 from tests.support.clock import FakeClock
 from tests.support.openapi_document import faults, strict
 from tests.support.scripts import load_conversations
+from tests.support.upstream import Upstream, openai_upstream
 
 
 async def test_sleepers_wake_in_the_order_of_their_times() -> None:
@@ -155,3 +158,76 @@ def test_programs_get_one_json_object_per_figure(
     relay, memory = map(json.loads, capsys.readouterr().out.splitlines())
     assert (relay["name"], relay["ratio"], relay["goal"]) == ("relay", 16.0, 15)
     assert (memory["value"], "goal" in memory) == (90, False)
+
+
+USER = {"role": "user", "content": "hi"}
+CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+ASKED = {"role": "assistant", "tool_calls": [CALL]}
+ANSWERED = {"role": "tool", "tool_call_id": "a", "content": "ok"}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
+
+
+async def asked(peer: Upstream, **body: Any) -> tuple[int, dict[str, Any]]:
+    async with aiohttp.ClientSession() as session:
+        url = f"{peer.url}/chat/completions"
+        async with session.post(url, json={"model": "m", **body}) as response:
+            return response.status, await response.json()
+
+
+def with_call(**changes: Any) -> dict[str, Any]:
+    return {"role": "assistant", "tool_calls": [CALL | {"function": {"name": "f", "arguments": "{}"} | changes}]}
+
+
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "no messages": ({"messages": []}, "too short"),
+    "a null": ({"messages": [USER], "temperature": None}, "null in temperature"),
+    "stream options without a stream": ({"messages": [USER], "stream_options": {"include_usage": True}}, "stream_opt"),
+    "empty tools": ({"messages": [USER], "tools": []}, "'tools'"),
+    "tool choice without tools": ({"messages": [USER], "tool_choice": "auto"}, "tool_choice"),
+    "a tool's name": ({"messages": [USER], "tools": [{"function": {"name": "a b"}}]}, "does not match"),
+    "two tools of one name": ({"messages": [USER], "tools": [TOOL, TOOL]}, "used twice"),
+    "an unknown role": ({"messages": [{"role": "bot", "content": "x"}]}, "role"),
+    "no content": ({"messages": [{"role": "user"}]}, "content"),
+    "an orphan tool message": ({"messages": [USER, ANSWERED]}, "preceding message"),
+    "two answers to one call": ({"messages": [USER, ASKED, ANSWERED, ANSWERED]}, "preceding message"),
+    "an unanswered call": ({"messages": [USER, ASKED]}, "no answer to: a"),
+    "a call answered too late": ({"messages": [USER, ASKED, USER, ANSWERED]}, "no answer to: a"),
+    "a tool message that is no text": ({"messages": [USER, ASKED, ANSWERED | {"content": None}]}, "must be a string"),
+    "no calls": ({"messages": [USER, {"role": "assistant", "tool_calls": []}]}, "tool_calls"),
+    "one id twice": ({"messages": [USER, {"role": "assistant", "tool_calls": [CALL, CALL]}]}, "id of its own"),
+    "a called name": ({"messages": [USER, with_call(name="a.b"), ANSWERED]}, "function name"),
+    "arguments that are no object": ({"messages": [USER, with_call(arguments="[]"), ANSWERED]}, "arguments"),
+    "arguments that are no JSON": ({"messages": [USER, with_call(arguments="{"), ANSWERED]}, "arguments"),
+}
+
+
+@pytest.mark.parametrize(("body", "words"), FAULTS.values(), ids=FAULTS)
+async def test_an_invalid_request_is_refused(body: dict[str, Any], words: str) -> None:
+    async with openai_upstream(then=says("never")) as peer:
+        status, answer = await asked(peer, **body)
+    assert status == 400
+    assert words in answer["error"]["message"]
+
+
+async def test_without_stream_the_answer_is_one_object() -> None:
+    async with openai_upstream(says("Look: ") & wants("f", x=1)) as peer:
+        status, answer = await asked(peer, messages=[USER, ASKED, ANSWERED], tools=[TOOL])
+    assert status == 200
+    (choice,) = answer["choices"]
+    assert choice["message"]["content"] == "Look: "
+    assert choice["message"]["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"x": 1}'}
+    assert (choice["finish_reason"], answer["usage"]["total_tokens"]) == ("tool_calls", 15)
+    assert peer.requests[0].tools == ["f"]
+
+
+async def test_an_answer_can_be_computed_from_what_arrived() -> None:
+    async with openai_upstream(then=lambda received: says(received.last["content"].upper())) as peer:
+        assert (await asked(peer, messages=[USER]))[1]["choices"][0]["message"]["content"] == "HI"
+
+
+async def test_a_wrong_key_and_a_script_at_its_end_are_refused() -> None:
+    async with openai_upstream(api_key="right") as peer:
+        assert (await asked(peer, messages=[USER]))[0] == 401
+    async with openai_upstream() as peer:
+        status, answer = await asked(peer, messages=[USER])
+    assert (status, answer["error"]["code"]) == (400, "script_exhausted")
