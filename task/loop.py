@@ -48,8 +48,8 @@ class RunOutcome:
     """How a run ended, with the messages it added to the conversation and the tokens of all its model requests,
     those of its tools included; `tool_usage` has these apart, by the model that took them.
 
-    `limit` names the limit that was hit, `pending` the calls that wait for approval, `error` what failed; `cut` tells
-    that the answer ended at the model's limit of tokens.
+    `limit` names the limit that was hit, `pending` the calls that wait for approval, `error` what failed; `cut`: the
+    answer ended at the model's limit of tokens.
     """
 
     status: Status

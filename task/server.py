@@ -32,7 +32,7 @@ class IgnoreLeavingCallers(logging.Filter):
 
 
 def set_up_logging(level: str) -> None:
-    """One line per record on standard error, whoever writes it."""
+    """One line per record on standard error, from every logger."""
     logging.basicConfig(level=level, format="%(levelname)s %(name)s %(message)s")
     logging.getLogger("aidial_sdk").handlers.clear()  # its records reach the handler above as well
     logging.getLogger("asyncio").addFilter(IgnoreLeavingCallers())

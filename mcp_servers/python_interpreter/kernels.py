@@ -22,7 +22,7 @@ class KernelFailed(Exception):
 
 
 class Kernel:
-    """A running kernel. Whoever started it ends it with `kill`."""
+    """A running kernel; its owner ends it with `kill`."""
 
     def __init__(self, place: KernelFolders, process: Process, mark: int, wire: KernelWire) -> None:
         self.place = place

@@ -53,12 +53,12 @@ class KernelWire:
         """Return when the kernel answers and its output arrives."""
         while True:
             asked = await self._send(self._shell, "kernel_info_request", {})
-            heard = asyncio.ensure_future(self._idle(asked))
-            done, _ = await asyncio.wait({heard}, timeout=RETRY_SECONDS)
+            idle = asyncio.ensure_future(self._idle(asked))
+            done, _ = await asyncio.wait({idle}, timeout=RETRY_SECONDS)
             if done:
                 break
-            heard.cancel()
-            await asyncio.wait({heard})
+            idle.cancel()
+            await asyncio.wait({idle})
         while await self._shell.poll(0):
             await self._receive(self._shell)
 

@@ -26,7 +26,7 @@ ALLOWED_STAGE = "Permissions"
 USED = "This approval was used before, so nothing has run now."
 FOREIGN = (
     "This approval cannot be accepted: the question was changed, was put to somebody else, or comes from before the "
-    "agent was set up anew. Nothing has run."
+    "agent was set up again. Nothing has run."
 )
 ASK_AGAIN = "Ask me again if you still want it done."
 TOO_LATE = "Error: the user's approval came after the question had expired, so this call did not run."

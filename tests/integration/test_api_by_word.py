@@ -227,10 +227,10 @@ async def test_a_request_that_openais_client_sends_again_puts_its_question_once(
         asked = (await api.post("/v1/chat/completions", body)).json
         again = (await api.post("/v1/chat/completions", body, headers=retried)).json
         questions = len(await waiting(api))
-        anew = (await api.post("/v1/chat/completions", body)).json
+        fresh = (await api.post("/v1/chat/completions", body)).json
     assert again == asked
     assert questions == 1
-    assert anew["run_id"] != asked["run_id"]
+    assert fresh["run_id"] != asked["run_id"]
 
 
 async def test_of_two_alike_questions_the_same_approval_sent_twice_decides_one(tmp_path: Path) -> None:

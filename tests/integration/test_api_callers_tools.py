@@ -35,12 +35,12 @@ async def test_conversations_whose_calls_have_equal_ids_stay_separate(tmp_path: 
         conversations = [(await asked(api, text))[0] for text in ("Ann?", "Bob?", "Who is Ann?")]
         for name, messages in zip("ABC", conversations, strict=True):
             await answer_to(api, messages, name)
-        heard = [results(api, number) for number in (3, 4, 5)]
+        seen = [results(api, number) for number in (3, 4, 5)]
         arguments = [
             [call["function"]["arguments"] for call in request.messages[2]["tool_calls"]]
             for request in api.upstream.requests[3:]
         ]
-    assert heard == [["A", "2"], ["B", "42"], ["C"]]
+    assert seen == [["A", "2"], ["B", "42"], ["C"]]
     assert [len(calls) for calls in arguments] == [2, 2, 1]
     assert ["Ann" in calls[0] for calls in arguments] == [True, False, True]
 
@@ -80,9 +80,9 @@ async def test_in_a_session_the_whole_history_continues_with_our_calls_of_the_sa
         result = {"role": "tool", "tool_call_id": call["id"], "content": "2+2"}
         history += [result, done["choices"][0]["message"], said("Thanks")]
         last = (await api.post("/v1/chat/completions", {"messages": history, "tools": [LOOKUP], **session})).json
-        heard = [results(api, number) for number in (1, 2)]
+        seen = [results(api, number) for number in (1, 2)]
     assert [done["session_id"], last["session_id"]] == [session["session_id"]] * 2
-    assert heard == [["4", "2+2"]] * 2
+    assert seen == [["4", "2+2"]] * 2
 
 
 async def test_our_calls_of_a_turn_are_known_after_a_restart(tmp_path: Path) -> None:
@@ -91,5 +91,5 @@ async def test_our_calls_of_a_turn_are_known_after_a_restart(tmp_path: Path) -> 
         history, _ = await asked(api, "Ann?")
     async with http_api(says("ok"), tmp_path=tmp_path) as api:
         await answer_to(api, history, "Ann is 42")
-        heard = results(api, 0)
-    assert heard == ["Ann is 42", "2"]
+        seen = results(api, 0)
+    assert seen == ["Ann is 42", "2"]

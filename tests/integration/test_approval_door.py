@@ -150,11 +150,11 @@ async def test_without_a_terminal_it_ends_with_a_sentence_and_an_exit_code(tmp_p
         process = await asking(p, tmp_path, stdin=PIPE, stdout=PIPE, stderr=PIPE)
         out, err = await asyncio.wait_for(process.communicate(b"yes\n"), 20)
         lines = await asking(p, tmp_path, "--json", stdout=PIPE, stderr=PIPE)
-        told, _ = await asyncio.wait_for(lines.communicate(), 20)
+        output, _ = await asyncio.wait_for(lines.communicate(), 20)
     assert process.returncode == lines.returncode == 4
     assert b"May I do this?" in out
     assert b"waits for somebody's approval" in err
-    assert {"event": "approval_asked", "calls": 1} in [json.loads(line) for line in told.splitlines()]
+    assert {"event": "approval_asked", "calls": 1} in [json.loads(line) for line in output.splitlines()]
     assert notes(tmp_path) == []
 
 
@@ -182,7 +182,7 @@ async def until(terminal: int, words: str) -> str:
             while words not in text:
                 await more.wait()
                 more.clear()
-                with suppress(BlockingIOError):  # it was told twice of the same words
+                with suppress(BlockingIOError):  # it is notified twice of the same words
                     text += os.read(terminal, 65_536).decode(errors="replace")
     finally:
         loop.remove_reader(terminal)

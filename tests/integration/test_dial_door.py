@@ -62,8 +62,8 @@ async def test_the_next_turn_remembers_the_tools_of_the_last(tmp_path: Path) -> 
         first = await p.reader.ask("25*47?")
         await p.reader.ask("And one more?")
     assert first.content == "Let me see.\n\nIt is 1175."
-    told = [(message["role"], message.get("content")) for message in p.upstream.requests[2].messages[1:]]
-    assert told == [
+    sent = [(message["role"], message.get("content")) for message in p.upstream.requests[2].messages[1:]]
+    assert sent == [
         ("user", "25*47?"),
         ("assistant", "Let me see."),
         ("tool", "1175"),
@@ -174,11 +174,11 @@ async def test_arguments_the_model_got_wrong_are_named_and_its_next_try_works(tm
     ]
     async with product(*tries, tmp_path=tmp_path) as p:
         answer = await p.reader.ask("25*47?")
-    told = [request.messages[-1]["content"] for request in p.upstream.requests[1:]]
-    assert "2 is not of type 'string'" in told[0]
-    assert "cut off by the length limit" in told[1]
-    assert "There is no tool 'compute'" in told[2]
-    assert (told[3], answer.content) == ("1175", "1175")
+    results = [request.messages[-1]["content"] for request in p.upstream.requests[1:]]
+    assert "2 is not of type 'string'" in results[0]
+    assert "cut off by the length limit" in results[1]
+    assert "There is no tool 'compute'" in results[2]
+    assert (results[3], answer.content) == ("1175", "1175")
     assert [stage.status for stage in answer.stages.values() if stage.name != "Further steps"] == [
         *["failed"] * 3,
         "completed",
@@ -231,7 +231,7 @@ async def test_a_model_that_fails_once_is_asked_again_before_anything_was_shown(
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "sentence"),
     [
         ({"messages": []}, "no messages"),
         ({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}, "must be the user"),
@@ -250,7 +250,7 @@ async def test_a_model_that_fails_once_is_asked_again_before_anything_was_shown(
     ids=["empty", "assistant-last", "range", "unknown-key"],
 )
 async def test_a_request_that_cannot_be_answered_is_refused_with_what_to_change(
-    body: dict[str, Any], told: str, tmp_path: Path
+    body: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
     async with product(tmp_path=tmp_path) as p, aiohttp.ClientSession() as session:
         path = f"{p.agent_url}/openai/deployments/general-purpose-agent/chat/completions"
@@ -258,7 +258,7 @@ async def test_a_request_that_cannot_be_answered_is_refused_with_what_to_change(
             async with session.post(path, json={**body, "stream": stream}, headers={"Api-Key": "k"}) as response:
                 error = (await response.json())["error"]
                 assert (response.status, error["code"]) == (400, "400")
-                assert told in error["display_message"]
+                assert sentence in error["display_message"]
 
 
 async def test_behind_an_old_core_a_persons_mistake_is_told_inside_the_stream(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def deck() -> bytes:
     return saved(presentation)
 
 
-async def told(p: Product, name: str, content: bytes, content_type: str) -> tuple[str, str]:
+async def extraction(p: Product, name: str, content: bytes, content_type: str) -> tuple[str, str]:
     """The tool message and the stage content for an attached file."""
     file = await p.reader.upload(name, content, content_type)
     answer = await p.reader.ask("What is in this file?", file)
@@ -50,7 +50,7 @@ def reads_the_file(received: Received) -> Reply:
 
 async def test_07_a_page_of_html_gives_its_text_and_no_script(tmp_path: Path) -> None:
     async with product(reads_the_file, says("A heading and a paragraph."), tmp_path=tmp_path) as p:
-        text, stage = await told(p, "test.html", SCENARIO_7.encode(), "text/html")
+        text, stage = await extraction(p, "test.html", SCENARIO_7.encode(), "text/html")
     assert text == "# Test Document\n\nThis is a paragraph with bold text."
     assert text in stage
     assert "alert(" not in "".join(str(request.body) for request in p.upstream.requests)
@@ -65,7 +65,7 @@ async def test_office_files_give_their_texts(tmp_path: Path) -> None:
     }
     async with product(*[reads_the_file, says("That.")] * len(files), tmp_path=tmp_path) as p:
         for name, (content, expected) in files.items():
-            text, stage = await told(p, name, content, TYPES[name[-4:]])
+            text, stage = await extraction(p, name, content, TYPES[name[-4:]])
             assert text == expected
             assert text in stage
 
@@ -73,7 +73,7 @@ async def test_office_files_give_their_texts(tmp_path: Path) -> None:
 async def test_macros_are_reported_to_the_model(tmp_path: Path) -> None:
     content = with_parts(letter(), {"word/vbaProject.bin": b"Sub AutoOpen()"})
     async with product(reads_the_file, says("It has macros."), tmp_path=tmp_path) as p:
-        text, _ = await told(p, "offer.docm", content, "application/vnd.ms-word.document.macroEnabled.12")
+        text, _ = await extraction(p, "offer.docm", content, "application/vnd.ms-word.document.macroEnabled.12")
     assert text == "**Report**: contains macros; they were not run\n\n# Offer\n\nThe price is 12."
 
 

@@ -106,10 +106,10 @@ async def test_23_an_unsupported_file_is_explained_to_the_model(tmp_path: Path) 
     async with product(reads_the_file, says("I cannot read .exe files."), tmp_path=tmp_path) as p:
         file = await p.reader.upload("setup.exe", b"MZ\x90\x00" + bytes(200), "application/octet-stream")
         answer = await p.reader.ask("Extract this file", file)
-    told = p.upstream.requests[1].messages[-1]["content"]
-    assert "not supported" in told
-    assert "CSV" in told
-    assert "Traceback" not in told
+    result = p.upstream.requests[1].messages[-1]["content"]
+    assert "not supported" in result
+    assert "CSV" in result
+    assert "Traceback" not in result
     assert (answer.status, answer.stages[0].status) == (200, "failed")
 
 
@@ -121,10 +121,10 @@ async def test_24_calls_that_went_wrong_are_named_and_the_corrected_one_works(tm
     async with product(*turns, tmp_path=tmp_path) as p:
         file = await p.reader.upload("report.csv", csv_bytes(SALES), "text/csv")
         answer = await p.reader.ask("What is the top sale for category A?", file)
-    told = [request.messages[-1]["content"] for request in p.upstream.requests[1:4]]
-    assert "'two' is not of type 'integer'" in told[0]
-    assert "cut off" in told[1]
-    assert "There is no tool 'extract_file'" in told[2]
+    results = [request.messages[-1]["content"] for request in p.upstream.requests[1:4]]
+    assert "'two' is not of type 'integer'" in results[0]
+    assert "cut off" in results[1]
+    assert "There is no tool 'extract_file'" in results[2]
     assert answer.content == "The top sale is 1700 on 2025-10-05."
 
 
@@ -162,9 +162,9 @@ async def test_a_file_named_only_in_the_text_is_refused_and_explained(tmp_path: 
         other = await p.other.upload("secret.csv", csv_bytes(SALES), "text/csv")
     async with product(wants(EXTRACT, file_url=other["url"]), says("I may not."), tmp_path=tmp_path) as p:
         await p.reader.ask(f"Read {other['url']}")
-    told = p.upstream.requests[1].messages[-1]["content"]
-    assert "attach" in told
-    assert "1700" not in told
+    result = p.upstream.requests[1].messages[-1]["content"]
+    assert "attach" in result
+    assert "1700" not in result
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Two agent processes on one PostgreSQL are one agent to whoever speaks HTTP with either."""
+"""Two agent processes on one PostgreSQL are one agent to every client of either."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def live(api: Api, run_id: str, after: int = 0) -> AsyncGenerator[dict[str
                 yield json.loads(line[6:])
 
 
-async def heard(api: Api, run_id: str, kind: str, after: int = 0) -> list[dict[str, Any]]:
+async def events_until(api: Api, run_id: str, kind: str, after: int = 0) -> list[dict[str, Any]]:
     """The run's events to the first of this kind; then the listener leaves."""
     found: list[dict[str, Any]] = []
     async with asyncio.timeout(30), aclosing(live(api, run_id, after)) as events:
@@ -58,7 +58,7 @@ async def until(check: Callable[[], Awaitable[bool]]) -> None:
 async def asked(api: Api, count: int = 1) -> list[dict[str, Any]]:
     """The questions of a new run that wants to write."""
     run = (await api.post("/runs", {"messages": [said("note it")]})).json
-    assert (await heard(api, run["run_id"], "finished"))[-1]["status"] == "suspended"
+    assert (await events_until(api, run["run_id"], "finished"))[-1]["status"] == "suspended"
     approvals = (await api.get(f"/approvals?run_id={run['run_id']}")).json["approvals"]
     assert len(approvals) == count
     return approvals
@@ -110,8 +110,8 @@ async def test_a_run_is_followed_live_in_the_other_and_stopped_there(agents: Two
     agents.says(HALF)
     gone = agents.upstream.disconnects
     run = (await one.post("/runs", {"messages": [said("?")]})).json
-    before = await heard(other, run["run_id"], "text")
-    following = asyncio.create_task(heard(other, run["run_id"], "finished", after=before[-1]["id"]))
+    before = await events_until(other, run["run_id"], "text")
+    following = asyncio.create_task(events_until(other, run["run_id"], "finished", after=before[-1]["id"]))
     stopped = await other.post(f"/runs/{run['run_id']}/cancel")
     rest = await following
     await agents.upstream.disconnected(gone + 1)
@@ -134,7 +134,7 @@ async def test_a_listener_in_the_other_keeps_a_run_going_until_it_leaves(agents:
     async def cancelled() -> bool:
         return await status() == "cancelled"
 
-    listening = asyncio.create_task(heard(other, run["run_id"], "finished"))
+    listening = asyncio.create_task(events_until(other, run["run_id"], "finished"))
     await asyncio.wait({listening}, timeout=3 * DETACH_SECONDS)
     assert (listening.done(), await status()) == (False, "running")
     listening.cancel()
@@ -178,7 +178,7 @@ async def test_of_two_who_answer_one_question_at_once_one_is_heard_and_the_call_
     assert (first.status, late.status) == (200, 409)
     resumed = first.json["resumed"]
     for api in (one, other):
-        assert (await heard(api, resumed["run_id"], "finished"))[-1]["status"] == "finished"
+        assert (await events_until(api, resumed["run_id"], "finished"))[-1]["status"] == "finished"
     runs = (await other.get(f"/runs?session_id={approval['session_id']}")).json["runs"]
     assert [run["status"] for run in runs] == ["finished", "suspended"]
     assert agents.notes().count("milk") == 1
@@ -195,7 +195,7 @@ async def test_two_questions_of_one_run_answered_at_once_in_both_are_gone_on_wit
     replies = await asyncio.gather(*answers)
     assert [reply.status for reply in replies] == [200, 200]
     [resumed] = [reply.json["resumed"] for reply in replies if reply.json["resumed"]]
-    assert (await heard(other, resumed["run_id"], "finished"))[-1]["status"] == "finished"
+    assert (await events_until(other, resumed["run_id"], "finished"))[-1]["status"] == "finished"
     assert (agents.notes().count("eggs"), agents.notes().count("salt")) == (1, 1)
 
 
@@ -231,7 +231,7 @@ async def test_an_answer_that_comes_before_the_run_is_put_away_is_gone_on_with(a
         assert (await one.get(f"/runs/{run['run_id']}")).json["status"] == "running"
     resumed = (await asyncio.wait_for(answering, 20)).json["resumed"]
     assert resumed is not None
-    assert (await heard(one, resumed["run_id"], "finished"))[-1]["status"] == "finished"
+    assert (await events_until(one, resumed["run_id"], "finished"))[-1]["status"] == "finished"
     assert agents.notes().count("rice") == 1
 
 
@@ -268,7 +268,7 @@ async def test_a_run_that_is_asked_for_again_at_the_other_is_named_while_it_goes
     first, again = [(await api.post("/runs", body)).json for api in (one, other)]
     assert (again["run_id"], again["status"]) == (first["run_id"], "running")
     await other.post(f"/runs/{first['run_id']}/cancel")
-    await heard(other, first["run_id"], "finished")
+    await events_until(other, first["run_id"], "finished")
 
 
 async def test_a_session_deleted_in_one_stops_its_run_in_the_other(agents: TwoAgents) -> None:
@@ -276,7 +276,7 @@ async def test_a_session_deleted_in_one_stops_its_run_in_the_other(agents: TwoAg
     agents.says(HALF)
     gone = agents.upstream.disconnects
     run = (await one.post("/runs", {"messages": [said("?")]})).json
-    await heard(other, run["run_id"], "text")
+    await events_until(other, run["run_id"], "text")
     deleted = await other.call("DELETE", f"/session/{run['session_id']}")
     await agents.upstream.disconnected(gone + 1, within=5)
     assert deleted.status == 204
@@ -289,9 +289,9 @@ async def test_a_run_whose_process_was_killed_is_told_as_interrupted_and_its_ses
     async with agents.agent() as (url, process):
         dying = Api(url, agents.upstream, agents.session, other.headers)
         run = (await dying.post("/runs", {"messages": [said("Tell me.")]})).json
-        seen = await heard(other, run["run_id"], "text")
+        seen = await events_until(other, run["run_id"], "text")
         process.kill()
-        rest = await heard(other, run["run_id"], "finished", after=seen[-1]["id"])
+        rest = await events_until(other, run["run_id"], "finished", after=seen[-1]["id"])
     assert rest[-1]["status"] == "interrupted"
     assert (await other.get(f"/runs/{run['run_id']}")).json["status"] == "interrupted"
     messages = (await other.get(f"/session/{run['session_id']}")).json["messages"]

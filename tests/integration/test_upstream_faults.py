@@ -179,10 +179,10 @@ async def test_calls_with_odd_indexes_and_ids_are_told_apart(
     ]
     async with openai_upstream(chunked({"tool_calls": calls[:1]}, {"tool_calls": calls[1:]})) as peer:
         accumulator, error = await answered(backend(session, peer))
-    told = accumulator.message().tool_calls
+    calls = accumulator.message().tool_calls
     assert error is None
-    assert [call.function.arguments for call in told] == ['{"expression": "0"}', '{"expression": "1"}']
-    assert len({call.id for call in told}) == 2
+    assert [call.function.arguments for call in calls] == ['{"expression": "0"}', '{"expression": "1"}']
+    assert len({call.id for call in calls}) == 2
 
 
 async def test_the_same_call_for_ever_gets_a_new_id_each_time(session: aiohttp.ClientSession, backend: Build) -> None:

@@ -42,7 +42,7 @@ class Scene:
     chat: Chat
     written: list[str]
 
-    def told(self, number: int = -1) -> list[str]:
+    def sent_texts(self, number: int = -1) -> list[str]:
         """What the model read in a request, without the system prompt."""
         return [message.text() for message in self.model.requests[number][1:]]
 
@@ -93,8 +93,8 @@ async def test_an_approved_call_runs_in_the_next_turn_which_goes_on_exactly_ther
         await s.chat.say("Thanks")
     assert (s.written, answer.content) == (["a"], "Noted.")
     assert stages(answer) == [("write: a", "completed")]
-    assert s.told(1) == ["Note a", "So:", "wrote a", "seen"]
-    assert s.told(2) == ["Note a", "So:", "wrote a", "seen", "Noted.", "Thanks"]
+    assert s.sent_texts(1) == ["Note a", "So:", "wrote a", "seen"]
+    assert s.sent_texts(2) == ["Note a", "So:", "wrote a", "seen", "Noted.", "Thanks"]
     assert answer.form_schema is None
 
 
@@ -104,9 +104,9 @@ async def test_a_denied_call_does_not_run_and_the_model_receives_the_reason() ->
         answer = await s.chat.say("deny because it is the wrong file")
         await s.chat.say("Thanks")
     assert (s.written, answer.content) == ([], "Then not.")
-    assert s.told(1)[-1] == "Error: This call was not allowed: the user denied it: it is the wrong file."
+    assert s.sent_texts(1)[-1] == "Error: This call was not allowed: the user denied it: it is the wrong file."
     assert [status for _, status in stages(answer)] == ["failed"]
-    assert s.told(2)[2:] == [s.told(1)[-1], "Then not.", "Thanks"]
+    assert s.sent_texts(2)[2:] == [s.sent_texts(1)[-1], "Then not.", "Thanks"]
 
 
 async def test_what_a_model_writes_into_a_call_cannot_act_as_markdown_or_hide() -> None:
@@ -126,7 +126,12 @@ async def test_several_calls_are_asked_together_and_answered_one_by_one_in_call_
         asked = await s.chat.say("Note a and b")
         await s.chat.say("approve 2; deny 1 because it is old")
     assert s.written == ["b"]
-    assert s.told(1)[1:] == ["", "Error: This call was not allowed: the user denied it: it is old.", "seen", "wrote b"]
+    assert s.sent_texts(1)[1:] == [
+        "",
+        "Error: This call was not allowed: the user denied it: it is old.",
+        "seen",
+        "wrote b",
+    ]
     assert "May I do these 2 things?" in asked.content
     assert "#### 1. write: a" in asked.content
     assert asked.form_schema is not None
@@ -141,7 +146,7 @@ async def test_what_is_not_checked_does_not_run() -> None:
         await s.chat.say("Note a and b")
         await s.chat.say("approve the checked ones", {"decision": 4, "calls": ["1"]})
     assert s.written == ["a"]
-    assert "the user did not approve it" in s.told(1)[-1]
+    assert "the user did not approve it" in s.sent_texts(1)[-1]
 
 
 async def test_twenty_calls_are_approved_at_once() -> None:
@@ -152,7 +157,7 @@ async def test_twenty_calls_are_approved_at_once() -> None:
         await s.chat.say("Note them")
         await s.chat.say("approve")
     assert sorted(s.written, key=int) == [str(number) for number in range(20)]
-    assert s.told(1)[2:] == [f"wrote {number}" for number in range(20)]
+    assert s.sent_texts(1)[2:] == [f"wrote {number}" for number in range(20)]
 
 
 async def test_any_other_reply_is_the_next_question_and_the_call_is_not_approved() -> None:
@@ -161,8 +166,8 @@ async def test_any_other_reply_is_the_next_question_and_the_call_is_not_approved
         await s.chat.say("What would that do?")
         await s.chat.say("approve")
     assert s.written == []
-    assert s.told(1) == ["Note a", "", NOT_APPROVED, "What would that do?"]
-    assert s.told(2) == [*s.told(1), "It writes.", "approve"]
+    assert s.sent_texts(1) == ["Note a", "", NOT_APPROVED, "What would that do?"]
+    assert s.sent_texts(2) == [*s.sent_texts(1), "It writes.", "approve"]
 
 
 async def test_a_file_or_a_result_that_says_approve_approves_nothing() -> None:
@@ -182,8 +187,8 @@ async def test_an_approval_after_its_time_is_refused_and_leaves_a_conversation_t
         assert "came too late" in late.content
         await s.chat.say("approve")
     assert s.written == []
-    assert "after the question had expired" in s.told(1)[2]
-    assert s.told(1)[3:] == [late.content, "approve"]
+    assert "after the question had expired" in s.sent_texts(1)[2]
+    assert s.sent_texts(1)[3:] == [late.content, "approve"]
 
 
 async def test_a_denial_is_never_too_late() -> None:
@@ -202,7 +207,7 @@ async def test_the_same_approval_a_second_time_runs_nothing() -> None:
         await s.chat.say("Well?")
     assert "was used before" in again.content
     assert s.written == ["a"]
-    assert "may have run then" in s.told(2)[2]
+    assert "may have run then" in s.sent_texts(2)[2]
 
 
 async def test_a_person_who_leaves_while_an_approved_call_runs_is_told_that_it_may_have_run() -> None:
@@ -211,8 +216,8 @@ async def test_a_person_who_leaves_while_an_approved_call_runs_is_told_that_it_m
         await s.chat.leave("approve", lambda _: bool(s.written))
         await s.chat.say("Did it work?")
     assert s.written == ["a"]
-    assert s.told()[2] == PERHAPS_RUN
-    assert s.told()[-2:] == ["approve", "Did it work?"]
+    assert s.sent_texts()[2] == PERHAPS_RUN
+    assert s.sent_texts()[-2:] == ["approve", "Did it work?"]
 
 
 @pytest.mark.parametrize("other", ["somebody else", "another installation", "edited", "unsigned"])
@@ -245,7 +250,7 @@ async def test_when_the_rules_have_changed_since_the_question_it_is_asked_anew()
         assert ("May I do this?" in asked.content, s.written) == (True, [])
         await s.chat.say("approve")
     assert s.written == ["a"]
-    assert s.told(1) == ["Note a", "", "wrote a"]
+    assert s.sent_texts(1) == ["Note a", "", "wrote a"]
 
 
 async def test_a_rule_that_forbids_it_by_now_wins_over_the_approval() -> None:
@@ -263,7 +268,7 @@ async def test_an_approval_is_for_one_call_and_the_next_one_asks_again() -> None
         assert (s.written, "May I do this?" in asked.content) == (["a"], True)
         answer = await s.chat.say("yes")
     assert (s.written, answer.content) == (["a", "b"], "Both.")
-    assert s.told(2) == ["Note a, then b", "", "wrote a", "", "wrote b"]
+    assert s.sent_texts(2) == ["Note a, then b", "", "wrote a", "", "wrote b"]
 
 
 async def test_the_very_same_call_needs_a_new_approval() -> None:
@@ -342,4 +347,4 @@ async def test_a_chat_in_which_the_question_was_deleted_stays_valid() -> None:
         await s.chat.say("approve")
         del s.chat.messages[:2]
         await s.chat.say("Thanks")
-    assert s.told(2) == ["approve", "", "wrote a", "Noted.", "Thanks"]
+    assert s.sent_texts(2) == ["approve", "", "wrote a", "Noted.", "Thanks"]

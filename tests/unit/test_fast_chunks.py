@@ -117,7 +117,7 @@ async def answered(app: DIALApp, write: Write, *, stream: bool, heartbeat: float
         return await client.post("/openai/deployments/d/chat/completions", json=body, headers={"Api-Key": "k"})
 
 
-def told(response: httpx.Response) -> tuple[int, dict[str, str], list[Any]]:
+def parsed(response: httpx.Response) -> tuple[int, dict[str, str], list[Any]]:
     """Status, headers, and the events without what differs from answer to answer; a JSON body counts as one event."""
     streamed = response.headers["content-type"].startswith("text/event-stream")
     events = [event.removeprefix("data: ") for event in response.text.split("\n\n") if event] if streamed else []
@@ -134,8 +134,8 @@ def told(response: httpx.Response) -> tuple[int, dict[str, str], list[Any]]:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_the_fast_route_says_what_the_sdk_says(write: Write, stream: bool) -> None:
     stock, fast = await answered(DIALApp(), write, stream=stream), await answered(FastDialApp(), write, stream=stream)
-    assert told(fast) == told(stock)
-    assert [list(event) for event in told(fast)[2]] == [list(event) for event in told(stock)[2]], "keys in order"
+    assert parsed(fast) == parsed(stock)
+    assert [list(event) for event in parsed(fast)[2]] == [list(event) for event in parsed(stock)[2]], "keys in order"
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -144,7 +144,7 @@ async def test_half_a_character_does_not_break_the_answer(stream: bool) -> None:
         with response.create_single_choice() as choice:
             choice.append_content("half \ud83d")
 
-    status, _, events = told(await answered(FastDialApp(), write, stream=stream))
+    status, _, events = parsed(await answered(FastDialApp(), write, stream=stream))
     assert status == 200
     assert "half \ud83d" in [choice["content"] for choice in map(said, events)]
 

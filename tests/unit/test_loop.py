@@ -158,10 +158,10 @@ async def test_a_content_filter_is_named_and_what_was_said_before_it_stays() -> 
 
 
 async def test_cancelling_stops_the_tools_and_leaves_a_valid_conversation() -> None:
-    begun, stopped = asyncio.Event(), asyncio.Event()
+    started, stopped = asyncio.Event(), asyncio.Event()
 
     async def slow() -> str:
-        begun.set()
+        started.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -172,7 +172,7 @@ async def test_cancelling_stops_the_tools_and_leaves_a_valid_conversation() -> N
     messages = [user("Go")]
     running = asyncio.create_task(run(loop(model, ADD, MadeTool("slow", slow)), messages))
     async with asyncio.timeout(5):
-        await begun.wait()
+        await started.wait()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -280,7 +280,7 @@ async def test_independent_calls_run_at_the_same_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "sentence"),
     [
         (wants("unknown"), "There is no tool 'unknown'. Tools: strict, broken, refusing."),
         (wants("strict", number="two"), "'two' is not of type 'integer'"),
@@ -289,7 +289,7 @@ async def test_independent_calls_run_at_the_same_time() -> None:
         (wants("refusing"), "Error: there is no such file; attach it again"),
     ],
 )
-async def test_whatever_goes_wrong_in_a_call_the_model_is_told_what_to_do(call: Reply, told: str) -> None:
+async def test_whatever_goes_wrong_in_a_call_the_model_learns_what_to_do(call: Reply, sentence: str) -> None:
     async def broken(**_: Any) -> str:
         raise RuntimeError("secret detail")
 
@@ -301,7 +301,7 @@ async def test_whatever_goes_wrong_in_a_call_the_model_is_told_what_to_do(call: 
     model, choice = ScriptedModel(call, says("Understood.")), RecordingChoice()
     outcome = await run(loop(model, *tools), choice=choice)
     answer = model.requests[1][-1]
-    assert told in answer.text()
+    assert sentence in answer.text()
     assert "secret detail" not in answer.text()
     assert (outcome.status, [stage.status for stage in choice.stages]) == ("finished", ["failed"])
 

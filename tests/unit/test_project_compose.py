@@ -97,8 +97,8 @@ def test_the_example_environment_names_every_required_variable_without_a_value()
 
 
 def test_every_host_that_a_service_is_told_of_is_a_service() -> None:
-    told = addresses(CONFIG) | addresses(SETTINGS) | addresses([s.get("environment", {}) for s in SERVICES.values()])
-    hosts = {urlsplit(address).hostname for address in told}
+    named = addresses(CONFIG) | addresses(SETTINGS) | addresses([s.get("environment", {}) for s in SERVICES.values()])
+    hosts = {urlsplit(address).hostname for address in named}
     assert hosts - {"localhost", "api.openai.com"} <= set(SERVICES)
 
 

@@ -146,16 +146,16 @@ async def test_two_requests_for_one_content_index_once_and_both_receive_progress
     library.vectors.gate.clear()
     news: tuple[list[Progress], list[Progress]] = ([], [])
     both = [
-        asyncio.create_task(library.index(requester, news=heard))
-        for requester, heard in zip((ANN, BOB), news, strict=True)
-        for requester, heard in zip((ANN, BOB), news, strict=True)
+        asyncio.create_task(library.index(requester, news=received))
+        for requester, received in zip((ANN, BOB), news, strict=True)
+        for requester, received in zip((ANN, BOB), news, strict=True)
     ]
     await _until(lambda: library.vectors.calls == 1)
     library.vectors.gate.set()
     async with asyncio.timeout(5):
         await asyncio.gather(*both)
     assert library.vectors.calls == 1
-    assert all(heard[-1].done == heard[-1].total for heard in news)
+    assert all(received[-1].done == received[-1].total for received in news)
 
 
 async def test_indexing_continues_when_one_caller_leaves_and_stops_with_the_last() -> None:
