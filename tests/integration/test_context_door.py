@@ -138,7 +138,7 @@ async def test_the_listing_gives_the_size_of_a_models_window(
 
 
 SUM = wants("calculator", expression="25*47")
-TOLD = says("It is ", "1175.", usage=Usage(120, 5))  # the model counts 10 and 5 for the call before
+ANSWER = says("It is ", "1175.", usage=Usage(120, 5))  # the model counts 10 and 5 for the call before
 
 
 async def traces(tmp_path: Path, at_least: int = 1) -> tuple[Trace, ...]:
@@ -150,7 +150,7 @@ async def traces(tmp_path: Path, at_least: int = 1) -> tuple[Trace, ...]:
 
 
 async def test_a_dial_request_leaves_names_sizes_times_and_tokens_but_no_texts(tmp_path: Path) -> None:
-    async with product(SUM, TOLD, tmp_path=tmp_path, prices={MODEL: {"prompt": 1, "completion": 2}}) as p:
+    async with product(SUM, ANSWER, tmp_path=tmp_path, prices={MODEL: {"prompt": 1, "completion": 2}}) as p:
         await p.reader.ask("What is 25*47, for the Mandelbaum account?")
         [trace] = await traces(tmp_path)  # the process still runs
     assert (trace.door, trace.status, trace.model, trace.history) == ("dial", "finished", MODEL, 0)
@@ -167,7 +167,7 @@ async def test_a_dial_request_leaves_names_sizes_times_and_tokens_but_no_texts(t
 
 
 async def test_with_trace_content_the_texts_are_kept(tmp_path: Path) -> None:
-    async with product(SUM, TOLD, tmp_path=tmp_path, trace_content=True) as p:
+    async with product(SUM, ANSWER, tmp_path=tmp_path, trace_content=True) as p:
         await p.reader.ask("25*47?")
     [trace] = await traces(tmp_path)
     assert [turn.content for turn in trace.turns] == ["25*47?", None, "1175", "It is 1175."]
@@ -195,7 +195,7 @@ async def test_a_client_that_disconnects_leaves_a_cancelled_trace(tmp_path: Path
 
 
 async def test_every_request_has_a_trace_of_its_own(tmp_path: Path) -> None:
-    async with product(SUM, TOLD, says("You asked."), tmp_path=tmp_path) as p:
+    async with product(SUM, ANSWER, says("You asked."), tmp_path=tmp_path) as p:
         await p.reader.ask("25*47?")
         await p.reader.ask("Did I?")
     first, second = await traces(tmp_path, 2)
@@ -206,7 +206,7 @@ async def test_every_request_has_a_trace_of_its_own(tmp_path: Path) -> None:
 async def test_an_answer_does_not_need_the_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "no-database").write_text("words " * 1000, encoding="utf-8")
     nowhere = {"url": f"sqlite:///{tmp_path / 'no-database'}"}
-    async with product(SUM, TOLD, says("Yes."), tmp_path=tmp_path, store=nowhere) as p:
+    async with product(SUM, ANSWER, says("Yes."), tmp_path=tmp_path, store=nowhere) as p:
         assert (await p.reader.ask("25*47?")).content == "It is 1175."
         assert (await p.reader.ask("Sure?")).content == "Yes."
     said = [record.message for record in caplog.records if "sessions and traces are not kept" in record.message]
