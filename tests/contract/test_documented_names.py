@@ -197,7 +197,7 @@ def method(parameters: list[tuple[str, str | None]], *, is_async: bool = True, s
         ),
     ],
 )
-def test_a_difference_is_told_in_one_sentence(member: str, entry: dict[str, Any], complaint: str | None) -> None:
+def test_a_difference_is_described_in_one_sentence(member: str, entry: dict[str, Any], complaint: str | None) -> None:
     found = differences(f"{__name__}:Example{member}", entry)
     assert complaint in found[0] if complaint else found == []
 

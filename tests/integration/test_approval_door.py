@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aidial_client import AsyncDial
 
 
-async def test_a_person_presses_approve_and_the_answer_goes_on(tmp_path: Path) -> None:
+async def test_a_person_presses_approve_and_the_answer_continues(tmp_path: Path) -> None:
     async with noting(tmp_path) as p:
         asked = await p.reader.ask("Note 1")
         assert notes(tmp_path) == []
@@ -158,7 +158,7 @@ async def test_without_a_terminal_it_ends_with_a_sentence_and_an_exit_code(tmp_p
     assert notes(tmp_path) == []
 
 
-async def test_at_a_terminal_the_person_is_asked_and_the_answer_goes_on(tmp_path: Path) -> None:
+async def test_at_a_terminal_the_person_is_asked_and_the_answer_continues(tmp_path: Path) -> None:
     ours, theirs = os.openpty()
     os.set_blocking(ours, False)
     async with noting(tmp_path) as p:

@@ -84,7 +84,7 @@ def forged(state: dict[str, Any]) -> dict[str, Any]:
     return state
 
 
-async def test_a_tampered_state_is_dropped_and_the_chat_goes_on(tmp_path: Path) -> None:
+async def test_a_tampered_state_is_dropped_and_the_chat_continues(tmp_path: Path) -> None:
     async with product(SUM, says("It is 1175."), says("Yes."), tmp_path=tmp_path) as p:
         await p.reader.ask("25*47?")
         forged(p.reader.messages[-1]["custom_content"]["state"])
@@ -158,7 +158,7 @@ async def test_a_model_that_never_stops_calling_ends_at_the_limit_with_an_explan
     assert "limit of 4 steps" in answer.content
 
 
-async def test_a_person_is_told_that_the_model_stopped_at_its_limit_of_tokens(tmp_path: Path) -> None:
+async def test_a_person_learns_that_the_model_stopped_at_its_limit_of_tokens(tmp_path: Path) -> None:
     async with product(SUM, Reply((TextDelta("It is 11"), Finish("length"))), tmp_path=tmp_path) as p:
         answer = await p.reader.ask("25*47?")
     assert answer.content == "It is 11\n\n[The answer was cut off at the model's limit of tokens.]"
@@ -261,7 +261,7 @@ async def test_a_request_that_cannot_be_answered_is_refused_with_what_to_change(
                 assert sentence in error["display_message"]
 
 
-async def test_behind_an_old_core_a_persons_mistake_is_told_inside_the_stream(tmp_path: Path) -> None:
+async def test_behind_an_old_core_a_persons_mistake_is_reported_inside_the_stream(tmp_path: Path) -> None:
     async with product(tmp_path=tmp_path, errors_in_stream=True) as p:
         p.reader.configuration = {"colour": "blue"}
         answer = await p.reader.ask("Hi")
@@ -388,7 +388,7 @@ async def test_a_rating_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sees", [True, False])
-async def test_a_picture_reaches_models_that_see_and_others_are_told(sees: bool, tmp_path: Path) -> None:
+async def test_a_picture_reaches_models_that_see_and_others_get_a_sentence(sees: bool, tmp_path: Path) -> None:
     async with product(says("A cat."), tmp_path=tmp_path, sees=sees) as p:
         picture = await p.reader.upload("cat.png", b"\x89PNG....", "image/png")
         await p.reader.ask("What is this?", picture)

@@ -50,7 +50,7 @@ async def test_02_asked_what_it_can_do_the_model_knows_its_tools(tmp_path: Path)
     assert p.upstream.requests[0].messages[0] == {"role": "system", "content": SYSTEM_PROMPT}
 
 
-async def test_03_the_model_is_told_the_documented_parameters_of_extraction(tmp_path: Path) -> None:
+async def test_03_the_model_gets_the_documented_parameters_of_extraction(tmp_path: Path) -> None:
     async with product(says("file_url and page."), tmp_path=tmp_path) as p:
         await p.reader.ask("What parameters does the file extraction tool accept?")
     [tool] = [t["function"] for t in p.upstream.requests[0].body["tools"] if t["function"]["name"] == EXTRACT]

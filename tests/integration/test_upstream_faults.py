@@ -88,7 +88,7 @@ BEFORE_THE_STREAM = {
 
 
 @pytest.mark.parametrize(("fault", "status", "words"), BEFORE_THE_STREAM.values(), ids=BEFORE_THE_STREAM)
-async def test_an_error_before_the_stream_is_told_without_key_or_body(
+async def test_an_error_before_the_stream_is_reported_without_key_or_body(
     session: aiohttp.ClientSession, backend: Build, fault: Item, status: int, words: str
 ) -> None:
     async with openai_upstream(then=fault) as peer:
@@ -170,7 +170,7 @@ INDEXES = {
 
 @pytest.mark.parametrize("indexes", INDEXES.values(), ids=INDEXES)
 @pytest.mark.parametrize("ids", [("call_a", "call_b"), (None, None), ("same", "same")], ids=["ids", "no ids", "one id"])
-async def test_calls_with_odd_indexes_and_ids_are_told_apart(
+async def test_calls_with_odd_indexes_and_ids_are_distinguished(
     session: aiohttp.ClientSession, backend: Build, indexes: tuple[int | None, ...], ids: tuple[str | None, ...]
 ) -> None:
     calls = [

@@ -60,13 +60,7 @@ def after_search(text: str = "Some page.", asked: str = "Look it up") -> list[Me
 
 
 def gate(
-    policy: Policy = DEFAULT_POLICY,
-    *,
-    mode: PermissionMode = PermissionMode.DEFAULT,
-    clock: FakeClock | None = None,
-    grants: Grants | None = None,
-    principal: str = "anna",
-    conversation: str = "c1",
+    policy: Policy = DEFAULT_POLICY, *, mode: PermissionMode = PermissionMode.DEFAULT, grants: Grants | None = None
 ) -> PolicyGate:
-    now = (clock or FakeClock(1_000)).now
-    return PolicyGate(policy, grants or Grants(now), mode, principal, conversation, now)
+    now = FakeClock(1_000).now
+    return PolicyGate(policy, grants or Grants(now), mode, "anna", "c1", now)

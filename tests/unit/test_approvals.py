@@ -86,7 +86,7 @@ async def test_a_risky_call_waits_while_its_sibling_runs_and_the_person_is_asked
 
 
 @pytest.mark.parametrize(("text", "form"), [("approve", None), ("Yes.", None), ("approve", {"decision": 1})])
-async def test_an_approved_call_runs_in_the_next_turn_which_goes_on_exactly_there(text: str, form: Any) -> None:
+async def test_an_approved_call_runs_in_the_next_turn_which_resumes_exactly_there(text: str, form: Any) -> None:
     async with scene(says("So:") & wants("write", text="a") & wants("look"), says("Noted."), says("Hello.")) as s:
         await s.chat.say("Note a")
         answer = await s.chat.say(text, form)
@@ -179,7 +179,7 @@ async def test_a_file_or_a_result_that_says_approve_approves_nothing() -> None:
     assert s.written == []
 
 
-async def test_an_approval_after_its_time_is_refused_and_leaves_a_conversation_that_goes_on() -> None:
+async def test_an_approval_after_its_time_is_refused_and_leaves_a_conversation_that_continues() -> None:
     async with scene(wants("write", text="a"), says("Shall I ask again?")) as s:
         await s.chat.say("Note a")
         await s.agents.clock.advance(3600)
@@ -210,7 +210,7 @@ async def test_the_same_approval_a_second_time_runs_nothing() -> None:
     assert "may have run then" in s.sent_texts(2)[2]
 
 
-async def test_a_person_who_leaves_while_an_approved_call_runs_is_told_that_it_may_have_run() -> None:
+async def test_a_person_who_leaves_while_an_approved_call_runs_learns_that_it_may_have_run() -> None:
     async with scene(wants("write", text="a"), says("Noted."), says("Let me look.")) as s:
         await s.chat.say("Note a")
         await s.chat.leave("approve", lambda _: bool(s.written))
@@ -242,7 +242,7 @@ async def test_an_approval_of_a_question_that_is_not_this_persons_is_refused(oth
     assert len(s.model.requests) == 2
 
 
-async def test_when_the_rules_have_changed_since_the_question_it_is_asked_anew() -> None:
+async def test_when_the_rules_have_changed_since_the_question_it_is_asked_again() -> None:
     async with scene(wants("write", text="a"), says("Noted.")) as s:
         await s.chat.say("Note a")
         s.agents.policy = replace(DEFAULT_POLICY, rules=(Rule("ask", tool="write"), *DEFAULT_POLICY.rules))

@@ -17,13 +17,7 @@ from task.dial.fast_chunks import FastDialApp, dial_app, sdk_version
 from task.settings import Settings
 
 Write = Callable[[Request, Response], Coroutine[Any, Any, None]]
-ODD_TEXTS = (
-    "",
-    'quotes " and \\ slashes',
-    "line\nbreak\r\t\x00\x7f",
-    "é 漢 🙂 \u2028",
-    "</s>",
-)
+ODD_TEXTS = ("", 'quotes " and \\ slashes', "line\nbreak\r\t\x00\x7f", "é 漢 🙂 \u2028", "</s>")
 
 
 class Answers(ChatCompletion):
@@ -155,13 +149,13 @@ def said(event: Any) -> dict[str, Any]:
 
 
 async def test_what_gathers_leaves_together_and_what_is_alone_leaves_at_once() -> None:
-    going_on = asyncio.Event()
+    may_continue = asyncio.Event()
 
     async def write(request: Request, response: Response) -> None:
         with response.create_single_choice() as choice:
             for word in ("a", "b", "c"):
                 choice.append_content(word)
-            await going_on.wait()
+            await may_continue.wait()
             choice.append_content("d")
 
     bodies: list[bytes] = []
@@ -169,13 +163,13 @@ async def test_what_gathers_leaves_together_and_what_is_alone_leaves_at_once() -
     async def send(message: Any) -> None:
         if body := message.get("body"):
             bodies.append(body)
-            going_on.set()
+            may_continue.set()
 
     await called(write, send)
     assert [body.count(b"data: ") for body in bodies] == [4, 3], "the last three are d, the choice's end, [DONE]"
 
 
-async def test_a_quiet_stream_gets_heartbeats_until_it_goes_on() -> None:
+async def test_a_quiet_stream_gets_heartbeats_until_it_continues() -> None:
     beats = asyncio.Event()
     bodies: list[bytes] = []
 

@@ -105,7 +105,7 @@ async def test_the_time_limit_stops_a_model_in_the_middle_and_keeps_what_was_sai
     assert (outcome.status, choice.content) == ("limited", "Once upon a time \n\nThere is more.")
 
 
-async def test_a_tool_that_hangs_is_stopped_and_the_run_goes_on() -> None:
+async def test_a_tool_that_hangs_is_stopped_and_the_run_continues() -> None:
     async def hang() -> str:
         await asyncio.Event().wait()
         return "never"
@@ -141,7 +141,7 @@ async def test_an_empty_answer_after_a_call_is_an_end() -> None:
     assert (await run(loop(ScriptedModel(wants("add"), says(""))))).status == "finished"
 
 
-async def test_an_answer_cut_off_by_the_model_says_so_and_stays_as_it_is() -> None:
+async def test_an_answer_cut_off_by_the_model_is_marked_and_stays_as_it_is() -> None:
     choice = RecordingChoice()
     cut = await run(loop(ScriptedModel(Reply((TextDelta("A long"), Finish("length"))))), choice=choice)
     whole = await run(loop(ScriptedModel(wants("add"), says("Done."))))
@@ -200,7 +200,7 @@ async def test_cancelling_a_model_keeps_the_text_a_person_has_read() -> None:
 
 
 class Doorkeeper:
-    """Defers calls of `risky` until told otherwise, refuses `forbidden`, allows the rest."""
+    """Defers calls of `risky` until it is opened, refuses `forbidden`, allows the rest."""
 
     def __init__(self) -> None:
         self.open = False
@@ -221,7 +221,7 @@ async def test_a_call_that_waits_for_approval_suspends_the_run_after_its_sibling
     assert [message.text() for message in messages if message.role is Role.TOOL] == ["4"]
 
 
-async def test_a_suspended_run_goes_on_exactly_there_once_the_call_is_allowed() -> None:
+async def test_a_suspended_run_resumes_exactly_there_once_the_call_is_allowed() -> None:
     keeper, messages = Doorkeeper(), [user("Go")]
     model = ScriptedModel(wants("risky") & wants("add"), says("All done."))
     running = ToolLoop(model, Toolbox([ADD, answering("risky", "deleted")], keeper))
@@ -233,7 +233,7 @@ async def test_a_suspended_run_goes_on_exactly_there_once_the_call_is_allowed() 
     assert [message.text() for message in outcome.added] == ["deleted", "All done."]
 
 
-async def test_a_refused_call_tells_the_model_why() -> None:
+async def test_the_model_receives_the_reason_of_a_refusal() -> None:
     model = ScriptedModel(wants("forbidden"), says("Then not."))
     await run(ToolLoop(model, Toolbox([answering("forbidden", "x")], Doorkeeper())))
     assert "it is forbidden here" in model.requests[1][-1].text()

@@ -96,7 +96,7 @@ def test_the_example_environment_names_every_required_variable_without_a_value()
     assert given == dict.fromkeys(required, "")
 
 
-def test_every_host_that_a_service_is_told_of_is_a_service() -> None:
+def test_every_host_that_a_service_gets_is_a_service() -> None:
     named = addresses(CONFIG) | addresses(SETTINGS) | addresses([s.get("environment", {}) for s in SERVICES.values()])
     hosts = {urlsplit(address).hostname for address in named}
     assert hosts - {"localhost", "api.openai.com"} <= set(SERVICES)
@@ -116,7 +116,7 @@ def test_named_volumes_are_declared_and_mounted_files_exist() -> None:
     assert all((ROOT / file).is_file() for file in files)
 
 
-def test_core_is_told_of_the_agent_as_people_find_it_in_the_marketplace() -> None:
+def test_core_lists_the_agent_as_people_find_it_in_the_marketplace() -> None:
     agent = CONFIG["applications"]["general-purpose-agent"]
     assert agent["displayName"] == "General Purpose Agent"
     for offer in ("file extraction", "RAG", "web search", "Python code interpreter", "image generation"):

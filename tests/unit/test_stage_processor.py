@@ -42,7 +42,7 @@ async def test_an_opened_stage_can_be_written_to_at_once(choice: Choice, queue: 
     ]  # fmt: skip
 
 
-async def test_a_failed_stage_says_so(choice: Choice, queue: asyncio.Queue[Any]) -> None:
+async def test_a_failed_stage_is_marked_as_failed(choice: Choice, queue: asyncio.Queue[Any]) -> None:
     stage = StageProcessor.open_stage(choice)
     StageProcessor.close_stage_safely(stage, failed=True)
     assert chunks(queue)[-1]["status"] == Status.FAILED
