@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from task.tools.rag.answers import NOT_FOUND
-from task.tools.rag.lexical import tokens
 from task.tools.rag.passages import Passage
+from task.tools.rag.search import tokens
 from task.tools.rag.support import FUNCTION_WORDS, statements
 
 LIMIT = 1.0

@@ -25,11 +25,11 @@ from task.errors import AgentError
 from task.llm.accumulator import Accumulator
 from task.llm.base import ModelOptions, TextDelta, ToolSchema
 from task.local_model.chat_model import LocalChatModel
-from task.local_model.model import EmbeddedModel
 from task.local_model.process import running, save_state
+from task.local_model.server import EmbeddedModel
 from task.prompts import SYSTEM_PROMPT
 from task.settings import load_settings
-from task.tools.calculator.arithmetic import evaluate
+from task.tools.calculator.calculator_tool import evaluate
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 SHORT = ModelOptions(max_tokens=1)  # only the decision matters here, not the text

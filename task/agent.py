@@ -16,9 +16,9 @@ from aidial_sdk.chat_completion import Message as DialMessage
 from task.conversation.history import repaired
 from task.conversation.inputs import Incoming, conversation
 from task.conversation.messages import Message, Role, ToolCall, assistant, system, tool_message
+from task.conversation.sinks import ChoiceSink, StageProcessor, StageSink
 from task.conversation.state import TOOL_CALL_HISTORY_KEY, StateRejected, TurnState, turn_history
 from task.dial.approvals import DialApprovals, DirectAnswer
-from task.dial.folding import FoldedChoice
 from task.dial.request import DialRequest, incoming_of
 from task.errors import ToolError
 from task.llm.base import Usage
@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 CONVERSATION_REFERENCE = "conversation"
 CUT_OFF = "\n\n[The answer was cut off at the model's limit of tokens.]"
+SHOWN = 2  # DIAL Chat shows three stages before it folds; the third one holds all others
+TITLE = "Further steps"
 
 
 class GeneralPurposeAgent:
@@ -221,3 +223,31 @@ def _once(ask: Callable[[], Awaitable[str]]) -> Callable[[], Awaitable[str]]:
         return await asyncio.shield(task)
 
     return answer
+
+
+class FoldedChoice:
+    """A choice whose stages from the third on are sub-stages of one; everything else goes through."""
+
+    def __init__(self, choice: ChoiceSink) -> None:
+        self._choice = choice
+        self._created = 0
+        self._group: StageSink | None = None
+        self.append_content = choice.append_content
+        self.append_reasoning_content = choice.append_reasoning_content
+        self.add_attachment = choice.add_attachment
+
+    def create_stage(self, name: str | None = None) -> StageSink:
+        self._created += 1
+        if self._created <= SHOWN:
+            return self._choice.create_stage(name)
+        if self._group is None:
+            self._group = StageProcessor.open_stage(self._choice, TITLE)
+        return self._group.create_stage(name)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._choice.set_state(state)
+
+    def close(self, *, failed: bool) -> None:
+        """Close the stage that holds the others, if there is one."""
+        if self._group is not None:
+            StageProcessor.close_stage_safely(self._group, failed=failed)

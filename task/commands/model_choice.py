@@ -10,7 +10,7 @@ import aiohttp
 from pydantic import BaseModel, ValidationError
 
 from task.errors import SettingsError
-from task.local_model.model import EmbeddedModel
+from task.local_model.server import EmbeddedModel
 from task.local_model.weights import CODER, WeightStore, gguf_fault
 from task.settings import Settings
 

@@ -23,8 +23,7 @@ from task.conversation.messages import (
     system,
     user,
 )
-from task.conversation.pruning import Budget, cut, message_tokens, shortened
-from task.conversation.summaries import Summariser, summary
+from task.conversation.pruning import Budget, Summariser, cut, message_tokens, shortened, summary
 from task.errors import ConfigError, FrameworkError
 
 _AFTER_A_SUMMARY = 0.5  # of the limits: a summary costs a model request, so the next one should be far away

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from task.conversation.messages import Message, Role
+from task.conversation.messages import Message, Role, assistant
 
 # Common tokenizers need one token for about four bytes of prose. A fifth fewer leaves room for code, tables and scripts
 # that need more: an overestimated conversation is shortened a little early, an underestimated one is refused.
@@ -16,6 +18,13 @@ CALL_TOKENS = 8
 PICTURE_TOKENS = 1600  # what providers charge for a screenshot; its data is not text
 
 TokenCounter = Callable[[Message], int]
+SHORTENED = "\n[... shortened to fit the model's context; call the tool again if the rest is needed ...]\n"
+_KEPT_CHARS = (8_000, 2_000, 400)
+_SYSTEM = (Role.SYSTEM, Role.DEVELOPER)
+_Unit = tuple[Message, ...]
+HEADER = "[Summary of earlier messages, which were left out to fit the model's context]"
+EARLIER = "- (more came before)"
+_LINE = 240
 
 
 def text_tokens(text: str) -> int:
@@ -35,11 +44,6 @@ def message_tokens(message: Message) -> int:
     for call in message.tool_calls:
         total += CALL_TOKENS + text_tokens(call.function.name) + text_tokens(call.function.arguments)
     return total + text_tokens(message.reasoning_content) if message.reasoning_content else total
-
-
-SHORTENED = "\n[... shortened to fit the model's context; call the tool again if the rest is needed ...]\n"
-_KEPT_CHARS = (8_000, 2_000, 400)
-_SYSTEM = (Role.SYSTEM, Role.DEVELOPER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +152,6 @@ def shortened(
     return result
 
 
-_Unit = tuple[Message, ...]
-
-
 def _units(messages: Sequence[Message]) -> list[_Unit]:
     # What can only be kept or dropped together: calls with their results, any other message alone.
     units: list[list[Message]] = []
@@ -224,3 +225,67 @@ class _Choice:
     def _cost(self, places: Iterable[int]) -> tuple[int, int]:
         costs = [self._costs[place] for place in places]
         return sum(messages for messages, _ in costs), sum(tokens for _, tokens in costs)
+
+
+logger = logging.getLogger(__name__)
+
+
+Summariser = Callable[[Sequence[Message], int], str]  # messages and tokens -> their summary
+
+
+def summary(dropped: Sequence[Message], tokens: int, summarise: Summariser | None = None) -> Message:
+    """A summary of what was dropped, written by `summarise` or, if that is missing or fails, by `digest`.
+
+    It is an assistant message: its content may come from a web page, and must not have the authority of user or system.
+    """
+    text = ""
+    if summarise is not None:
+        try:
+            text = summarise(dropped, tokens).strip()
+        except Exception:  # whatever a summary model does, the conversation continues
+            logger.warning("the summary of the conversation failed", exc_info=True)
+    text = text or digest(dropped, tokens)
+    if text_tokens(text) > tokens:
+        text = text.encode()[: int(tokens * BYTES_PER_TOKEN)].decode(errors="ignore")
+    return assistant(f"{HEADER}\n{text}")
+
+
+def digest(dropped: Sequence[Message], tokens: int) -> str:
+    """What the user asked, what was called and how the answers began, line by line; the newest lines if not all fit.
+
+    Deterministic; results of tools are not repeated.
+    """
+    lines = list(_lines(dropped))
+    left = tokens - text_tokens(EARLIER)
+    for place in range(len(lines) - 1, -1, -1):
+        left -= text_tokens(lines[place]) + 1
+        if left < 0:
+            return "\n".join([EARLIER, *lines[place + 1 :]])
+    return "\n".join(lines)
+
+
+def _lines(dropped: Sequence[Message]) -> Iterator[str]:
+    called: Counter[str] = Counter()
+    for message in dropped:
+        if message.role is Role.USER and called:
+            yield _calls(called)
+            called.clear()
+        called.update(call.name for call in message.tool_calls)
+        text = message.text()
+        if message.role is Role.ASSISTANT and text.startswith(HEADER):
+            yield from text.splitlines()[1:]
+        elif message.role is Role.USER:
+            yield f"- The user: {_begin(text)}"
+        elif message.role is Role.ASSISTANT and text.strip():
+            yield f"- The assistant: {_begin(text)}"
+    if called:
+        yield _calls(called)
+
+
+def _calls(called: Counter[str]) -> str:
+    return "- Tools called: " + ", ".join(f"{name} ×{times}" if times > 1 else name for name, times in called.items())
+
+
+def _begin(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LINE else f"{line[: _LINE - 2]} …"

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from task.conversation.messages import Message
-from task.conversation.pruning import BYTES_PER_TOKEN, Budget, cut, fits, message_tokens, shortened
-from task.conversation.summaries import summary
+from task.conversation.pruning import BYTES_PER_TOKEN, Budget, cut, fits, message_tokens, shortened, summary
 from task.errors import ProviderError
 from task.llm.base import ToolSchema
 from task.llm.failures import CONTEXT_LENGTH

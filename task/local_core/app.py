@@ -1,10 +1,11 @@
-"""Local Core as one aiohttp application, and the process that serves it."""
+"""Local Core as one aiohttp application, its routes for tests, and the process that serves it."""
 
 from __future__ import annotations
 
 import errno
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,9 @@ from task.local_core.permissions import permission_routes
 from task.local_core.relay import IDLE_SECONDS
 from task.local_core.responses import PlainResponse, json_response
 from task.local_core.served import ChatModelServer, embedded_lifespan
-from task.local_core.testing_hooks import hook_routes
 from task.local_core.toolsets import toolset_routes
-from task.local_model.model import EmbeddedModel
-from task.settings.installation import installation_secret
+from task.local_model.server import EmbeddedModel
+from task.settings.sources import installation_secret
 
 VERSION = "0.46.0 (local stand-in)"
 VERSION_025 = "0.25.1 (local stand-in)"
@@ -165,3 +165,30 @@ def _loop_option() -> dict[str, Any]:
     import uvloop
 
     return {"loop": uvloop.new_event_loop()}
+
+
+def hook_routes() -> list[web.RouteDef]:
+    return [
+        web.get("/_test/keys", _list_keys),
+        web.post("/_test/clock", _advance),
+        web.post("/_test/faults", _throttle),
+    ]
+
+
+async def _list_keys(request: web.Request) -> web.Response:
+    live = [{**asdict(key), "initiator": key.initiator.owner} for key in request.app[CORE].keys.live()]
+    return json_response(request, live)
+
+
+async def _advance(request: web.Request) -> web.Response:
+    request.app[CORE].clock.advance((await request.json())["advance"])
+    return json_response(request, {})
+
+
+async def _throttle(request: web.Request) -> web.Response:
+    # Refuse later calls of a model with this `Retry-After`; without one they are let through again
+    fault, throttled = await request.json(), request.app[CORE].throttled
+    throttled.pop(fault["deployment"], None)
+    if "throttle" in fault:
+        throttled[fault["deployment"]] = fault["throttle"]
+    return json_response(request, {})

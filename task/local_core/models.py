@@ -19,7 +19,7 @@ from task.local_core.responses import Refusal
 from task.local_core.sharing import is_absolute
 from task.local_core.storage import Store
 from task.local_core.urls import canonical
-from task.local_model.model import EmbeddedModel
+from task.local_model.server import EmbeddedModel
 
 DEMO_NAME = "scripted-demo"
 DEMO_TITLE = "Scripted demo (not a real model)"

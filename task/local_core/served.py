@@ -31,8 +31,8 @@ from task.llm.base import (
 from task.local_core.core import CORE
 from task.local_core.relay import ResponseHooks
 from task.local_core.responses import Refusal, json_response
-from task.local_model.model import EmbeddedModel
 from task.local_model.process import keep_warm, running
+from task.local_model.server import EmbeddedModel
 
 logger = logging.getLogger(__name__)
 

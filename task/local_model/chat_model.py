@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
@@ -20,7 +20,6 @@ from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
 from task.llm.openai import OpenAIChatModel
 from task.llm.transport import Retries
 from task.local_model.decision import REPLY, Decision, addresses_in, decision_schema, decisions_of
-from task.local_model.line import Line
 from task.local_model.prompt import ANSWER, deciding, fitted, offered, predicted_prefix, rendered
 
 ONE_TRY = Retries(attempts=1)
@@ -31,6 +30,7 @@ LOST = frozenset({CONNECTION_FAILED, INTERRUPTED})
 PAUSES = (0.3, 2.0)  # seconds before the retries: what restarts the process must have noticed that it died
 SAVE = "/slots/0?action=save"  # the server works on one request at a time, in slot 0
 SAVE_SECONDS = 20
+BUSY = "The local model is busy: {waiting} requests are waiting already. Try again in a minute."
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,51 @@ class Endpoint:
 
 
 Engine = Callable[[], AsyncGenerator["str | Endpoint"]]  # what is waited for, in words; at the end the address
+
+
+class Line:
+    """First come, first served; up to `waiting` requests wait behind the one that is served."""
+
+    def __init__(self, waiting: int = 8) -> None:
+        self._limit = waiting + 1
+        self._places: list[QueuePosition] = []
+
+    @contextmanager
+    def place(self) -> Generator[QueuePosition]:
+        """A place at the end, left with the block.
+
+        Raises:
+            ProviderError: the line is full.
+        """
+        if len(self._places) >= self._limit:
+            text = BUSY.format(waiting=self._limit - 1)
+            raise ProviderError(text, status_code=503, code="busy", display_message=text)
+        place = QueuePosition(self._places)
+        self._places.append(place)
+        try:
+            yield place
+        finally:
+            self._places.remove(place)
+            for other in self._places:
+                other.moved.set()
+
+
+class QueuePosition:
+    def __init__(self, places: list[QueuePosition]) -> None:
+        self._places = places
+        self.moved = asyncio.Event()
+
+    async def turn(self) -> AsyncGenerator[str]:
+        """Ends when it is this one's turn; until then reports the position whenever it changes."""
+        reported = 0
+        while True:
+            self.moved.clear()  # before looking: the line may move while a position is reported
+            if not (ahead := self._places.index(self)):
+                return
+            if ahead != reported:
+                reported = ahead
+                yield f"Waiting for the local model: {ahead} ahead of this request."
+            await self.moved.wait()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,9 @@ from importlib import import_module
 
 import aiohttp
 
-from task.approvals.claims import CoreClaims
-from task.approvals.rules import ApprovalRules
+from task.approvals.rules import ApprovalRules, CoreClaims
 from task.blocking import close_all
-from task.context.prompt import LiveContext
+from task.context.dcm_manager import LiveContext
 from task.conversation.messages import Attachment
 from task.conversation.state import StateSeal
 from task.errors import SettingsError
@@ -29,7 +28,7 @@ from task.loop import Limits
 from task.product.parts import approval_rules_of, context_manager, default_tools, mcp_specs
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
-from task.settings.installation import installation_secret
+from task.settings.sources import installation_secret
 from task.store.access import StoreAccess
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles

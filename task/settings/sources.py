@@ -1,11 +1,14 @@
-"""Read settings from an environment, a `.env` file and a YAML file, and report in one line what is wrong with them."""
+"""Read settings from an environment, a `.env` file and a YAML file, report what is wrong in one line, and keep secrets."""
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, TypeVar, cast, get_args
 
 from dotenv import dotenv_values
@@ -170,3 +173,34 @@ def _merged(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any
         both = isinstance(below, dict) and isinstance(value, dict)
         merged[name] = _merged(cast("dict[str, Any]", below), cast("dict[str, Any]", value)) if both else value
     return merged
+
+
+def installation_secret(path: Path) -> str:
+    """The secret kept in `path`, made on the first call; readable by its owner only.
+
+    Processes that start at once agree on one secret.
+
+    Raises:
+        SettingsError: the folder cannot be written or the file cannot be read.
+    """
+    try:
+        if not path.exists():
+            _make(path)
+        secret = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"AGENT_DATA_DIR: {path} cannot be used: {error}") from error
+    if not secret:
+        raise SettingsError(f"AGENT_DATA_DIR: {path} is empty; delete it and start again")
+    return secret
+
+
+def _make(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="ascii") as file:
+        file.write(secrets.token_urlsafe(32))
+    try:
+        os.link(file.name, path)  # unlike rename it never replaces the secret another process made first
+    except FileExistsError:
+        pass
+    finally:
+        Path(file.name).unlink()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from task.approvals.claims import CoreClaims
+from task.approvals.rules import CoreClaims
 from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.chat_reader import chat_reader

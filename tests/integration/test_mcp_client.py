@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from task.errors import ToolError
+from task.tools.mcp.connection import Identity
 from task.tools.mcp.failures import Fault, MCPFailure, failure_of
-from task.tools.mcp.identity import Identity
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.results import MAX_TEXT_CHARS
 from tests.support.mcp_processes import PNG, ServerProcess, mcp_peer, notes

@@ -10,8 +10,7 @@ import pytest
 
 from task.documents.pool import ReaderPool
 from task.embedding.client import Embedder
-from task.embedding.minilm import MiniLM
-from task.embedding.model import packaged_folder
+from task.embedding.model import MiniLM, packaged_folder
 from task.llm.scripted import says
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.index_store import PREFIX, RedisStore

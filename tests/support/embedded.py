@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from task.local_model.model import EmbeddedModel, Patience
+from task.local_model.server import EmbeddedModel, Patience
 from task.local_model.weights import WeightStore
 from tests.support.llama_peer import PROGRAM
 

@@ -14,8 +14,7 @@ from aidial_sdk.chat_completion import Choice, Request, Response
 from pydantic import SecretStr
 
 from task.agent import GeneralPurposeAgent
-from task.approvals.claims import Claims, ProcessClaims
-from task.approvals.rules import ApprovalRules
+from task.approvals.rules import ApprovalRules, Claims, ProcessClaims
 from task.conversation.state import StateSeal
 from task.llm.base import ChatModel
 from task.llm.dial import ModelListings

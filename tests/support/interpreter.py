@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from task.tools.mcp.identity import conversation_meta
+from task.tools.mcp.connection import conversation_meta
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.results import MCPResult
 from tests.support.ports import free_port

@@ -31,7 +31,7 @@ from task.commands.answer import (
 from task.commands.answer_output import JsonOutput, TerminalOutput
 from task.commands.core_client import CoreClient, Unreachable
 from task.commands.model_choice import ChosenModel
-from task.commands.up_output import PrefixedLines, overview
+from task.commands.up import PrefixedLines, overview
 from task.conversation.messages import Attachment
 from task.errors import SettingsError
 from tests.support.core import served
@@ -134,7 +134,7 @@ def test_lines_are_distinguished_without_colour_and_without_being_cut() -> None:
 def test_when_nobody_reads_the_lines_the_process_ends_quietly() -> None:
     code = (
         "import signal, sys\n"
-        "from task.commands.up_output import LogConsole\n"
+        "from task.commands.up import LogConsole\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
         "console = LogConsole()\n"
         "while True: console.print('line')\n"

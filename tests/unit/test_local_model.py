@@ -16,8 +16,7 @@ from task.llm.accumulator import Accumulator
 from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, Usage
 from task.llm.scripted import Reply, says
 from task.llm.transport import new_session
-from task.local_model.chat_model import Endpoint, LocalChatModel
-from task.local_model.line import Line
+from task.local_model.chat_model import Endpoint, Line, LocalChatModel
 from tests.support.local_tools import DEFAULT_TOOLS
 from tests.support.upstream import (
     RESET,

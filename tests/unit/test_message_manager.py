@@ -11,8 +11,7 @@ import pytest
 
 from task.conversation.message_manager import MessageManager
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, tool_message
-from task.conversation.pruning import message_tokens, text_tokens
-from task.conversation.summaries import EARLIER, HEADER, digest
+from task.conversation.pruning import EARLIER, HEADER, digest, message_tokens, text_tokens
 from task.errors import ConfigError, FrameworkError
 from tests.support.upstream_rules import fault_of
 

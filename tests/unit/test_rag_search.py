@@ -6,9 +6,18 @@ import numpy as np
 
 from task.documents.model import Block
 from task.tools.rag.chunks import ChunkedDocument, chunk_document
-from task.tools.rag.lexical import Lexical, tokens
 from task.tools.rag.passages import estimated_tokens, passages, whole
-from task.tools.rag.search import DocumentIndex, Hit, SearchOptions, build_index, indexed_texts, phrases_of, search
+from task.tools.rag.search import (
+    DocumentIndex,
+    Hit,
+    Lexical,
+    SearchOptions,
+    build_index,
+    indexed_texts,
+    phrases_of,
+    search,
+    tokens,
+)
 from tests.support.embedding import word_vector
 
 SECTIONS = {

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from aidial_sdk.chat_completion import Choice, Status
 
+from task.agent import FoldedChoice
 from task.conversation.sinks import StageProcessor, StageStatus
-from task.dial.folding import FoldedChoice
 from tests.support.choices import RecordingChoice
 
 

@@ -15,8 +15,7 @@ from task.permissions.decisions import Effect, ModeGate, PermissionMode
 from task.tools.dial_files import DialFiles
 from task.tools.models import DownloadedFile
 from task.tools.offload import Offloader, ReadFileLinesTool, SearchInFileTool
-from task.tools.stage_text import RESPONSE_CHARS, clipped, label
-from task.tools.toolbox import Toolbox
+from task.tools.toolbox import RESPONSE_CHARS, Toolbox, clipped, label
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.tools import MadeTool, answering
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, system, tool_message, user
-from task.conversation.pruning import message_tokens
-from task.conversation.summaries import HEADER
+from task.conversation.pruning import HEADER, message_tokens
 from task.errors import ProviderError
 from task.llm.base import Usage
 from task.llm.failures import CONTEXT_LENGTH

@@ -22,7 +22,7 @@ from task.tools.base import BaseTool
 from task.tools.deployment.files import MAX_BYTES, passed_files, stored, without_content
 from task.tools.dial_files import DialFiles, UnpooledFiles
 from task.tools.models import ToolCallParams
-from task.tools.stage_text import RESPONSE_CHARS, clipped, request_arguments
+from task.tools.toolbox import RESPONSE_CHARS, clipped, request_arguments
 
 if TYPE_CHECKING:
     import aiohttp

@@ -18,7 +18,7 @@ from task.errors import ToolError
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles, UnpooledFiles
 from task.tools.models import DownloadedFile, ToolCallParams
-from task.tools.stage_text import request_arguments, response
+from task.tools.toolbox import request_arguments, response
 
 MAX_SIZE = 10 * 2**20
 CACHE_BYTES = 64 * 2**20

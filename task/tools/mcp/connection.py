@@ -1,4 +1,4 @@
-"""Connections to one MCP server: a client per call for the current protocol, one owned session for the older one."""
+"""Connections to one MCP server and what it learns about the caller: a client per call, or one owned session."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
+from mcp.client.caching import CacheEntry, CacheKey, InMemoryResponseCacheStore
+from mcp.shared.inbound import x_mcp_header_map
+from mcp.types import ListToolsResult, Tool
+
+from task.llm.dial import core_headers
 from task.tools.mcp.failures import Fault, MCPFailure, failure_of
-from task.tools.mcp.identity import SERVICE, Identity
 from task.tools.mcp.owned_session import OwnedSession
+from task.tools.models import Caller
 
 if TYPE_CHECKING:
     import httpx2
     from mcp import Client
 
-    from task.tools.mcp.lists import CallableTools
+    from task.tools.mcp.connection import CallableTools
 
 T = TypeVar("T")
 Use = Callable[["Client"], Awaitable[T]]
@@ -33,6 +39,10 @@ CONNECTIONS = 64
 
 _headers: ContextVar[Mapping[str, str]] = ContextVar("mcp_headers")
 _statuses: ContextVar[list[int]] = ContextVar("mcp_statuses")
+META_DOMAIN = "dial-general-purpose-agent"
+CONVERSATION = f"{META_DOMAIN}/conversation_id"
+PRINCIPAL = f"{META_DOMAIN}/principal"
+_TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 
 
 class ServerConnection:
@@ -115,7 +125,7 @@ class ServerConnection:
         from mcp.client.caching import CacheConfig
         from mcp.client.streamable_http import streamable_http_client
 
-        from task.tools.mcp.lists import CallableTools
+        from task.tools.mcp.connection import CallableTools
 
         if self._http is None:
             self._http = _http_client(self._url, self._fixed)
@@ -159,3 +169,51 @@ async def sdk_loaded() -> None:
     """Import the SDK in a thread: it takes most of a second, in which other requests must not wait."""
     if "mcp" not in sys.modules:
         await asyncio.to_thread(import_module, "mcp")
+
+
+class CallableTools(InMemoryResponseCacheStore):
+    """Keeps the tools' names and which of their arguments are sent as headers.
+
+    The SDK copies the cached list for every call and compiles its output schemas: twice the work of the call itself.
+    """
+
+    async def set(self, key: CacheKey, entry: CacheEntry) -> None:
+        if isinstance(entry.value, ListToolsResult):
+            named = entry.value.model_copy(update={"tools": [_callable(tool) for tool in entry.value.tools]})
+            entry = CacheEntry(value=named, scope=entry.scope, expires_at=entry.expires_at)
+        await super().set(key, entry)
+
+
+def _callable(tool: Tool) -> Tool:
+    needed = tool.input_schema if x_mcp_header_map(tool.input_schema) else {"type": "object"}
+    return Tool(name=tool.name, input_schema=needed)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Headers of one request, and the `partition` within which lists of tools are shared."""
+
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    partition: str = "service"
+    own: bool = False  # the headers contain a person's own key: nothing made with them may be shared
+
+
+SERVICE = Identity()
+
+
+async def identity_of(caller: Caller | None, *, forward_key: bool) -> Identity:
+    """The trace headers, and for a server that is trusted with them also key and other headers."""
+    if caller is None:
+        return SERVICE
+    if not forward_key:
+        return Identity({name: value for name, value in caller.headers.items() if name.lower() in _TRACE_HEADERS})
+    return Identity({**caller.headers, **core_headers(caller.api_key)}, await caller.principal(), own=True)
+
+
+def conversation_meta(conversation_id: str, principal: str) -> dict[str, str]:
+    """The `_meta` of a call: digests that stay the same for one conversation of one person.
+
+    A conversation's id may contain its title and its owner's bucket.
+    """
+    values = {CONVERSATION: conversation_id, PRINCIPAL: principal}
+    return {key: sha256(f"{key}\n{value}".encode()).hexdigest()[:32] for key, value in values.items() if value}

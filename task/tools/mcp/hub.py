@@ -15,9 +15,8 @@ from task.conversation.sinks import ChoiceSink, StageProcessor
 from task.errors import new_reference
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles
-from task.tools.mcp.connection import sdk_loaded
+from task.tools.mcp.connection import Identity, identity_of, sdk_loaded
 from task.tools.mcp.failures import Fault, MCPFailure
-from task.tools.mcp.identity import Identity, identity_of
 from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import MCPToolModel, model_name, usable

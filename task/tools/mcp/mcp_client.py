@@ -7,9 +7,8 @@ from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, cast
 
 from task.errors import ToolError
-from task.tools.mcp.connection import PROBE_SECONDS, ServerConnection, is_modern
+from task.tools.mcp.connection import PROBE_SECONDS, SERVICE, Identity, ServerConnection, is_modern
 from task.tools.mcp.failures import Fault, MCPFailure
-from task.tools.mcp.identity import SERVICE, Identity
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.results import MCPFile, MCPResult, files_of, result_of
 

@@ -9,7 +9,7 @@ from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.errors import ToolError
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles
-from task.tools.mcp.identity import Identity, conversation_meta, identity_of
+from task.tools.mcp.connection import Identity, conversation_meta, identity_of
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.results import MCPFile, MCPResult

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from task.tools.mcp.results import MCPResult
-from task.tools.stage_text import ARGUMENT_CHARS, clipped
+from task.tools.toolbox import ARGUMENT_CHARS, clipped
 
 DONE = "done"
 UNSAFE = "none"

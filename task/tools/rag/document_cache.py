@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import faiss
 
     from task.tools.rag.chunks import ChunkedDocument
-    from task.tools.rag.lexical import Lexical
+    from task.tools.rag.search import Lexical
 
 DAY_SECONDS = 86400
 MAX_BYTES = 256 * 2**20

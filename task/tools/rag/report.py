@@ -13,7 +13,7 @@ from task.tools.rag.chunks import ChunkedDocument
 from task.tools.rag.passages import Passage
 from task.tools.rag.search import Hit
 from task.tools.rag.shelf import Opened
-from task.tools.stage_text import RESPONSE_CHARS, clipped, request_arguments
+from task.tools.toolbox import RESPONSE_CHARS, clipped, request_arguments
 
 _PROGRESS_SECONDS = 2.0
 _SHOWN_CHARS = 160

@@ -6,9 +6,10 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
+from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from cachetools import TTLCache
@@ -22,13 +23,14 @@ from task.tools.rag.chunks import CHUNKING, ChunkedDocument, chunk_document
 from task.tools.rag.document_cache import DAY_SECONDS, DocumentCache
 from task.tools.rag.index_store import Damaged, RedisStore, packed, unpacked
 from task.tools.rag.search import DocumentIndex, build_index, indexed_texts
-from task.tools.rag.shared_work import SharedWork
 
 logger = logging.getLogger(__name__)
 
 _ACCESSES = 10_000
 _SHORT_CHARS, _SHORT_DOCUMENTS = 20_000, 200  # documents that are read whole and have no index
 Observer = Callable[[Progress], None]
+_Result = TypeVar("_Result")
+_News = TypeVar("_News")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,3 +210,49 @@ def _opened(info: FileInfo, key: str, document: ChunkedDocument, index: Document
     # One content may have several names; the citation shows the caller's.
     named = replace(document, name=info.name)
     return Opened(info.url, info.content_type, key, named, replace(index, document=named) if index else None)
+
+
+@dataclass(slots=True)
+class _Running(Generic[_Result, _News]):
+    listeners: list[Callable[[_News], None]] = field(default_factory=list)
+    task: asyncio.Task[_Result] | None = None
+
+    def publish(self, news: _News) -> None:
+        for listener in tuple(self.listeners):
+            listener(news)
+
+
+class SharedWork(Generic[_Result, _News]):
+    """Work by key, whose news all waiting requests receive; it is cancelled when the last one has left."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, _Running[_Result, _News]] = {}
+
+    async def join(
+        self,
+        key: str,
+        start: Callable[[Callable[[_News], None]], Coroutine[Any, Any, _Result]],
+        listener: Callable[[_News], None] = lambda _: None,
+    ) -> _Result:
+        """The result of the work under `key`, which is started with `start` unless it is running."""
+        running = self._running.get(key)
+        if running is None or running.task is None or running.task.done():
+            running = self._running[key] = _Running()
+            running.task = asyncio.create_task(start(running.publish))
+        task = running.task
+        running.listeners.append(listener)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            running.listeners.remove(listener)
+            if not running.listeners:
+                await self._end(key, running, task)
+
+    async def _end(self, key: str, running: _Running[_Result, _News], task: asyncio.Task[_Result]) -> None:
+        if self._running.get(key) is running:
+            del self._running[key]
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()
