@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
-import re
 import signal
 import sys
 from collections.abc import AsyncGenerator
@@ -14,9 +13,10 @@ from pathlib import Path
 
 from aiohttp import web
 
-from task.llm.scripted import Reply, says, wants
+from task.llm.scripted import Reply, says
 from tests.support.core import local_core
 from tests.support.core_peers import peer
+from tests.support.document_turns import reads_the_file
 from tests.support.image_deployment import attaching
 from tests.support.up import RunningProduct, dial_agent, environment, running_product
 from tests.support.upstream import Item, Received, Upstream, http_error, never_answering, openai_upstream
@@ -28,14 +28,7 @@ REPORTS = {
 }
 
 
-def first_step(request: Received) -> Reply:
-    """Read the file that is attached."""
-    url = re.search(r"files/\S+", request.last["content"])
-    assert url is not None
-    return wants("file_content_extraction_tool", file_url=url[0])
-
-
-def second_step(request: Received) -> Reply:
+def top_sale(request: Received) -> Reply:
     """Find the top row of category A in the table that reached the model: third column, second names the category."""
     lines = [line.strip("| ").split(" | ") for line in request.last["content"].splitlines() if line.startswith("|")]
     top = max((row for row in lines if row[1] == "A"), key=lambda row: int(row[2]))
@@ -72,11 +65,8 @@ async def interrupted(product: RunningProduct, upstream: Upstream) -> int | None
 
 
 async def test_the_right_row_is_returned_from_three_files_and_failures_have_their_exit_codes(tmp_path: Path) -> None:
-    steps = [first_step, second_step] * 3
-    async with connected(tmp_path, *steps, http_error(400), says("Fine."), never_answering()) as (
-        product,
-        upstream,
-    ):
+    steps = [reads_the_file, top_sale] * 3
+    async with connected(tmp_path, *steps, http_error(400), says("Fine."), never_answering()) as (product, upstream):
         assert (product.ready["rule"], product.ready["model"]) == ("upstream", "gpt-4o-mini")
         for name in REPORTS:
             path, right = made_report(tmp_path, name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,11 @@ from task.llm.scripted import Reply, says, wants
 from tests.support.image_deployment import PNG, image_deployment
 from tests.support.interpreter import TOKEN, RunningInterpreter, running_interpreter
 from tests.support.mcp_processes import search_server
-from tests.support.product import product
-from tests.support.search_site import EIFFEL, PARIS, QUILLHAVEN, search_site
-from tests.support.upstream import Received
+from tests.support.product import Product, product
+from tests.support.search_site import EIFFEL, PARIS, QUILLHAVEN, Site, search_site
+from tests.support.upstream import Item, Received
 
 SEARCH, IMAGE = "duckduckgo_web_search", "image_generation_tool"
-Turn = Callable[[Received], Reply]
 
 
 @pytest.fixture(scope="module")
@@ -35,23 +35,30 @@ def found(received: Received) -> str:
     return f"{hit[1]}: {hit[2]}"
 
 
-def paints(style: str) -> Turn:
+def paints(style: str) -> Callable[[Received], Reply]:
     return lambda received: wants(IMAGE, prompt=f"{style} {found(received)}")
+
+
+@asynccontextmanager
+async def companions(folder: Path, *turns: Item, **settings: Any) -> AsyncGenerator[tuple[Product, Site]]:
+    """The product with the search server before its site, and with an image deployment."""
+    async with search_site() as site, image_deployment() as images:
+        with search_server(site.url, token=TOKEN) as server:
+            settings |= {"ddg_mcp_url": server.url, "mcp_token": TOKEN}
+            async with product(*turns, tmp_path=folder, models=images.models, **settings) as p:
+                images.core = p.core.url
+                yield p, site
 
 
 async def test_11_the_picture_of_the_second_turn_shows_the_weather_that_the_first_one_found(tmp_path: Path) -> None:
     first = [wants(SEARCH, query="weather in Paris"), lambda received: says(found(received))]
     second = [paints("A street under this weather."), says("Here it is.")]
-    async with search_site() as site, image_deployment() as images:
-        with search_server(site.url, token=TOKEN) as server:
-            agent: dict[str, Any] = {"ddg_mcp_url": server.url, "mcp_token": TOKEN}
-            async with product(*first, *second, tmp_path=tmp_path, models=images.models, **agent) as p:
-                images.core = p.core.url
-                weather = await p.reader.ask("What's the weather in Paris?")
-                answer = await p.reader.ask("Generate an image representing that weather")
-                [picture] = answer.attachments.values()
-                status, content = await p.reader.get(picture["url"])
-                foreign, _ = await p.other.get(picture["url"])
+    async with companions(tmp_path, *first, *second) as (p, site):
+        weather = await p.reader.ask("What's the weather in Paris?")
+        answer = await p.reader.ask("Generate an image representing that weather")
+        [picture] = answer.attachments.values()
+        status, content = await p.reader.get(picture["url"])
+        foreign, _ = await p.other.get(picture["url"])
     assert weather.content == f"{PARIS[0]}: {PARIS[2]}"
     assert f"**Prompt**: A street under this weather. {PARIS[0]}: {PARIS[2]}" in answer.stages[0].content
     assert [stage.status for stage in answer.stages.values()] == ["completed"]
@@ -70,14 +77,10 @@ async def test_18_an_artistic_image_is_made_of_what_the_search_has_found(
     question: str, query: str, known: tuple[str, str, str], tmp_path: Path
 ) -> None:
     turns = [wants(SEARCH, query=query), paints("An oil painting of"), says("Painted.")]
-    async with search_site() as site, image_deployment() as images:
-        with search_server(site.url, token=TOKEN) as server:
-            agent: dict[str, Any] = {"ddg_mcp_url": server.url, "mcp_token": TOKEN}
-            async with product(*turns, tmp_path=tmp_path, models=images.models, **agent) as p:
-                images.core = p.core.url
-                answer = await p.reader.ask(question)
-                [picture] = [item for item in answer.attachments.values() if item.get("url")]
-                status, content = await p.reader.get(picture["url"])
+    async with companions(tmp_path, *turns) as (p, _):
+        answer = await p.reader.ask(question)
+        [picture] = [item for item in answer.attachments.values() if item.get("url")]
+        status, content = await p.reader.get(picture["url"])
     searched, painted = answer.stages.values()
     assert [searched.status, painted.status] == ["completed", "completed"]
     assert known[2] in searched.content
@@ -100,16 +103,8 @@ async def test_web_results_are_used_in_code_and_then_in_a_picture(
         return (await p.reader.get(url))[1]
 
     turns = [wants(SEARCH, query="Eiffel Tower"), in_feet, paints("A ruler beside"), says("1083 feet.")]
-    async with search_site() as site, image_deployment() as images:
-        with search_server(site.url, token=TOKEN) as server:
-            agent: dict[str, Any] = {
-                "ddg_mcp_url": server.url,
-                "pyinterpreter_mcp_url": interpreter.url,
-                "mcp_token": TOKEN,
-            }
-            async with product(*turns, tmp_path=tmp_path, models=images.models, **agent) as p:
-                images.core = p.core.url
-                answer = await p.reader.ask("How tall is the Eiffel Tower in feet? Draw it beside a ruler.")
-                assert await file("height.txt") == b"1083"
+    async with companions(tmp_path, *turns, pyinterpreter_mcp_url=interpreter.url) as (p, _):
+        answer = await p.reader.ask("How tall is the Eiffel Tower in feet? Draw it beside a ruler.")
+        assert await file("height.txt") == b"1083"
     assert {stage.status for stage in answer.stages.values()} == {"completed"}
     assert sum(item["type"] == "image/png" for item in answer.attachments.values()) == 1

@@ -90,12 +90,7 @@ async def test_a_tampered_state_is_dropped_and_the_chat_continues(tmp_path: Path
         forged(p.reader.messages[-1]["custom_content"]["state"])
         answer = await p.reader.ask("Sure?")
     assert answer.content == "Yes."
-    assert [message["role"] for message in p.upstream.requests[2].messages] == [
-        "system",
-        "user",
-        "assistant",
-        "user",
-    ]
+    assert [message["role"] for message in p.upstream.requests[2].messages] == ["system", "user", "assistant", "user"]
 
 
 async def test_another_persons_state_is_dropped(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from task.llm.scripted import Reply, says, wants
+from task.llm.scripted import says
+from tests.support.document_turns import reads_the_file
 from tests.support.html_pages import SCENARIO_7
 from tests.support.office import (
     COMPOUND,
@@ -18,9 +19,6 @@ from tests.support.office import (
     zipped,
 )
 from tests.support.product import Product, product
-from tests.support.upstream import Received
-
-EXTRACT = "file_content_extraction_tool"
 
 
 def letter() -> bytes:
@@ -41,11 +39,6 @@ async def extraction(p: Product, name: str, content: bytes, content_type: str) -
     file = await p.reader.upload(name, content, content_type)
     answer = await p.reader.ask("What is in this file?", file)
     return p.upstream.requests[-1].messages[-1]["content"], answer.stages[0].content
-
-
-def reads_the_file(received: Received) -> Reply:
-    user = next(message["content"] for message in reversed(received.messages) if message["role"] == "user")
-    return wants(EXTRACT, file_url="files/" + user.rpartition(": files/")[2].split()[0])
 
 
 async def test_07_a_page_of_html_gives_its_text_and_no_script(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ import pytest
 from task.llm.scripted import Reply, says, wants
 from tests.support.injections import Case, harm_of, load_cases
 from tests.support.markdown_readers import leads_to_evil
-from tests.support.note_product import TOOL, notes
-from tests.support.product import product
+from tests.support.note_product import notes, noting
 from tests.support.upstream import Received
 
 CASES = load_cases(Path(__file__).with_name("injections.yaml"))
@@ -51,9 +50,7 @@ def obeys_the_file(received: Received) -> Reply:
 
 
 async def test_an_attached_file_gives_no_orders_and_no_approval_in_the_chat(tmp_path: Path) -> None:
-    (tmp_path / "noting.py").write_text(TOOL)
-    paths = [str(tmp_path / "noting.py")]
-    async with product(then=obeys_the_file, tmp_path=tmp_path, tool_paths=paths) as p:
+    async with noting(tmp_path, obeys_the_file) as p:
         file = await p.reader.upload("report.txt", FILE.encode(), "text/plain")
         asked = await p.reader.ask("What is in it?", file)
         denied = await p.reader.ask("deny because nobody asked for it")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,21 +10,10 @@ import pytest
 
 from task.llm.scripted import Reply, says, wants
 from task.prompts import SYSTEM_PROMPT
+from tests.support.document_turns import EXTRACT, attached_urls, reads_the_file
 from tests.support.documents import SALES, csv_bytes, manual
 from tests.support.product import product
 from tests.support.upstream import Received, always, cut_arguments
-
-EXTRACT = "file_content_extraction_tool"
-
-
-def attached_urls(received: Received) -> list[str]:
-    """The URLs of the attached files, as the model reads them in the user's message."""
-    text = next(m["content"] for m in reversed(received.messages) if m["role"] == "user")
-    return re.findall(r"^- .*: (files/\S+)$", text, re.MULTILINE)
-
-
-def reads_the_file(received: Received) -> Reply:
-    return wants(EXTRACT, file_url=attached_urls(received)[0])
 
 
 def top_row(received: Received) -> Reply:

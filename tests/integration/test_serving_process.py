@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -15,6 +14,7 @@ import pytest
 
 from task.llm.scripted import says, wants
 from tests.support.chat_reader import chat_reader
+from tests.support.ports import free_port
 from tests.support.stores import opened, sqlite_url
 from tests.support.upstream import hanging, openai_upstream
 
@@ -24,9 +24,7 @@ ROOT = Path(__file__).parent.parent.parent
 @asynccontextmanager
 async def serving(log: Path, **environment: str) -> AsyncGenerator[str]:
     """The agent's address, healthy; all it writes goes into `log`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     settings = {"AGENT_DATA_DIR": str(log.parent), "AGENT_PORT": str(port), **environment}
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(

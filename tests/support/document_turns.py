@@ -1,4 +1,4 @@
-"""A model's turns in conversations about documents: it searches, reads the excerpts, repeats the tool's result."""
+"""A model's turns in conversations about documents: it reads files, searches, answers from excerpts and results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from task.llm.scripted import Reply, says, wants
 from tests.support.upstream import Received
 
-RAG = "rag_search_tool"
+RAG, EXTRACT = "rag_search_tool", "file_content_extraction_tool"
 PLATE = "How should I clean the plate? Use semantic search."
 DEFROST = "How do I defrost food?"
 POPCORN = "How long should I microwave popcorn?"
@@ -16,6 +16,17 @@ TABLE = "Find all temperature settings mentioned in the manual and create a tabl
 INVENTED_TABLE = (
     "| setting | value |\n| --- | --- |\n| auto defrost: choose meat | meat, poultry or fish |\n| grill | 230 °C |"
 )
+
+
+def attached_urls(received: Received) -> list[str]:
+    """The URLs of the attached files, as the model reads them in the user's message."""
+    text = next(m["content"] for m in reversed(received.messages) if m["role"] == "user")
+    return re.findall(r"^- .*: (files/\S+)$", text, re.MULTILINE)
+
+
+def reads_the_file(received: Received) -> Reply:
+    """A call that reads the first attached file."""
+    return wants(EXTRACT, file_url=attached_urls(received)[0])
 
 
 def searches(question: str) -> Callable[[Received], Reply]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from task.llm.scripted import Reply, says, wants
 from tests.support.product import Product, product
-from tests.support.upstream import Received
+from tests.support.upstream import Item, Received
 
 TOOL = '''
 from pathlib import Path
@@ -37,10 +37,10 @@ def noting_model(received: Received) -> Reply:
 
 
 @asynccontextmanager
-async def noting(tmp_path: Path, **settings: Any) -> AsyncGenerator[Product]:
+async def noting(tmp_path: Path, then: Item = noting_model, **settings: Any) -> AsyncGenerator[Product]:
     (tmp_path / "noting.py").write_text(TOOL)
     paths = [str(tmp_path / "noting.py")]
-    async with product(then=noting_model, tmp_path=tmp_path, tool_paths=paths, **settings) as running:
+    async with product(then=then, tmp_path=tmp_path, tool_paths=paths, **settings) as running:
         yield running
 
 
