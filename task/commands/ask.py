@@ -15,8 +15,15 @@ from uuid import uuid4
 import aiohttp
 
 from task.commands.addresses import core_address, key_for
-from task.commands.answer import AnswerFailed, AnswerReader, ApprovalAsked, AttachmentSaved
-from task.commands.answer_output import AnswerOutput, JsonOutput, TerminalOutput
+from task.commands.answer import (
+    AnswerFailed,
+    AnswerOutput,
+    AnswerReader,
+    ApprovalAsked,
+    AttachmentSaved,
+    JsonOutput,
+    TerminalOutput,
+)
 from task.commands.core_client import TIMEOUT, CoreClient, CoreError, Unreachable
 from task.conversation.messages import Attachment
 from task.errors import InvalidRequest

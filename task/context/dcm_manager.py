@@ -1,4 +1,4 @@
-"""DCMManager: a context definition and its documents, always as the files are now.
+"""DCMManager: a context definition and its documents, always as the files are now, and what they add to the prompt.
 
 Nothing outside the definition's folder is read, nothing huge, and nothing but text.
 """

@@ -14,7 +14,6 @@ from aiohttp import web
 from task.errors import SettingsError
 from task.local_core.access import BucketIds
 from task.local_core.callers import IDENTITY
-from task.local_core.chat_calls import chat_routes
 from task.local_core.completions import completion_routes
 from task.local_core.config import CoreConfig
 from task.local_core.config_source import KEY_VARIABLE, ConfigSource, expanded, with_installation_key
@@ -23,7 +22,7 @@ from task.local_core.files import file_routes
 from task.local_core.forwarding import feature_routes
 from task.local_core.guard import add_cors, guard, is_loopback
 from task.local_core.images import ImageServer, painter_of, with_image_model
-from task.local_core.listings import listing_routes
+from task.local_core.listings import chat_routes, listing_routes
 from task.local_core.models import ModelChoice, UpstreamModel, UpstreamServer, with_choice
 from task.local_core.permissions import permission_routes
 from task.local_core.relay import IDLE_SECONDS

@@ -1,23 +1,34 @@
-"""What there is: models, applications, toolsets, the caller and the names of deployments."""
+"""What there is: models, applications, toolsets, the caller; and what DIAL Chat asks of Core besides its data."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
+from uuid import uuid4
 
 from aiohttp import web
 
 from task.local_core.callers import IDENTITY
 from task.local_core.config import Application, CoreConfig, Deployment, Entry, Model, Toolset
-from task.local_core.core import CORE, usable
-from task.local_core.responses import json_response
+from task.local_core.core import CORE, deployment_of, usable
+from task.local_core.responses import PlainResponse, Refusal, json_response
 
 SINCE = 1672534800  # Core gives every configured deployment this same time, in seconds
 
 Select = Callable[[CoreConfig], Mapping[str, Any]]
 Describe = Callable[[Any], dict[str, Any]]
 Handler = Callable[[web.Request], Awaitable[web.Response]]
+HEARTBEAT_SECONDS = 15.0
+CHANNEL_HEADER = "X-DIAL-CLIENT-CHANNEL-ID"
+_REFUSED = {
+    "resource/share/create": "Local Core does not share resources",
+    **dict.fromkeys(
+        [f"publication/{verb}" for verb in ("create", "delete", "approve", "reject", "update")],
+        "Local Core does not publish resources",
+    ),
+}
 
 
 def listing_routes(*, core025: bool) -> list[web.RouteDef]:
@@ -186,3 +197,75 @@ def _snake_case(fields: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if fields is None:
         return None
     return {re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name): value for name, value in fields.items()}
+
+
+_EMPTY: dict[str, Any] = {
+    "resource/share/list": {"resources": []},
+    "publication/list": {"publications": []},
+    "publication/rule/list": {"rules": {}},
+    "publication/resource/list": [],
+    "notification/list": {"notifications": []},
+    "resource/share/discard": None,
+    "resource/share/revoke": None,
+    "notification/delete": None,
+}
+
+
+def chat_routes(*, core025: bool) -> list[web.RouteDef]:
+    """Client channels, subscriptions and consent exist in today's Core only."""
+    not_found = _refused(404, "Not found")
+    routes = [
+        *(
+            web.post(f"/v1/ops/{name}", _answered(document, shared=name.startswith("resource/share/")))
+            for name, document in _EMPTY.items()
+        ),
+        *(web.post(f"/v1/ops/{name}", _refused(400, reason)) for name, reason in _REFUSED.items()),
+        web.post("/v1/ops/publication/get", not_found),
+        web.get("/v1/invitations", _answered({"invitations": []}, shared=True), allow_head=False),
+        web.get("/v1/invitations/{id}", not_found, allow_head=False),
+        web.delete("/v1/invitations/{id}", not_found),
+        web.get("/v1/application_type_schemas/schemas", _answered([]), allow_head=False),
+        web.get("/v1/application_type_schemas/schema", not_found, allow_head=False),
+    ]
+    if core025:
+        return routes
+    return [
+        *routes,
+        web.post("/v1/ops/client-channel/subscribe", _channel),
+        web.post("/v1/ops/client-channel/unsubscribe", _answered(None)),
+        web.post("/v1/ops/client-channel/report", _answered(None)),
+        web.post("/v1/ops/resource/subscribe", _channel),
+        web.get("/v1/consent/{id:.+}", _consent, allow_head=False),
+        web.post("/v1/consent/{id:.+}", _consent),
+    ]
+
+
+def _answered(document: Any, *, shared: bool = False) -> Handler:
+    async def handler(request: web.Request) -> web.Response:
+        if shared and request[IDENTITY].key is not None:
+            raise Refusal(403, "An application cannot share")
+        return PlainResponse(200) if document is None else json_response(request, document)
+
+    return handler
+
+
+def _refused(status: int, reason: str) -> Handler:
+    async def handler(_: web.Request) -> web.Response:
+        raise Refusal(status, reason)
+
+    return handler
+
+
+async def _consent(request: web.Request) -> web.Response:
+    required = deployment_of(request).features.consent_required
+    name = request.match_info["id"]
+    return json_response(request, {"consent": {name: {"consentRequired": required}}, "accepted": True})
+
+
+async def _channel(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", CHANNEL_HEADER: uuid4().hex})
+    await response.prepare(request)
+    # Nothing is ever announced; the comments keep the connection open until the client leaves.
+    while True:
+        await response.write(b": heartbeat\n\n")
+        await asyncio.sleep(HEARTBEAT_SECONDS)

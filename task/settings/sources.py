@@ -1,4 +1,4 @@
-"""Read settings from an environment, a `.env` file and a YAML file, report mistakes in one line, and keep secrets."""
+"""Read settings from an environment, a `.env` file and a YAML file, report faults in one line, and keep secrets."""
 
 from __future__ import annotations
 

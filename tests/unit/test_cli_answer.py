@@ -24,11 +24,12 @@ from task.commands.answer import (
     AnswerEvent,
     AnswerFailed,
     AnswerReader,
+    JsonOutput,
     StageClosed,
     StageOpened,
+    TerminalOutput,
     TextPiece,
 )
-from task.commands.answer_output import JsonOutput, TerminalOutput
 from task.commands.core_client import CoreClient, Unreachable
 from task.commands.model_choice import ChosenModel
 from task.commands.up import PrefixedLines, overview

@@ -12,10 +12,6 @@ from hashlib import sha256
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
-from mcp.client.caching import CacheEntry, CacheKey, InMemoryResponseCacheStore
-from mcp.shared.inbound import x_mcp_header_map
-from mcp.types import ListToolsResult, Tool
-
 from task.llm.dial import core_headers
 from task.tools.mcp.failures import Fault, MCPFailure, failure_of
 from task.tools.mcp.owned_session import OwnedSession
@@ -25,7 +21,7 @@ if TYPE_CHECKING:
     import httpx2
     from mcp import Client
 
-    from task.tools.mcp.connection import CallableTools
+    from task.tools.mcp.lists import CallableTools
 
 T = TypeVar("T")
 Use = Callable[["Client"], Awaitable[T]]
@@ -125,7 +121,7 @@ class ServerConnection:
         from mcp.client.caching import CacheConfig
         from mcp.client.streamable_http import streamable_http_client
 
-        from task.tools.mcp.connection import CallableTools
+        from task.tools.mcp.lists import CallableTools
 
         if self._http is None:
             self._http = _http_client(self._url, self._fixed)
@@ -169,24 +165,6 @@ async def sdk_loaded() -> None:
     """Import the SDK in a thread: it takes most of a second, in which other requests must not wait."""
     if "mcp" not in sys.modules:
         await asyncio.to_thread(import_module, "mcp")
-
-
-class CallableTools(InMemoryResponseCacheStore):
-    """Keeps the tools' names and which of their arguments are sent as headers.
-
-    The SDK copies the cached list for every call and compiles its output schemas: twice the work of the call itself.
-    """
-
-    async def set(self, key: CacheKey, entry: CacheEntry) -> None:
-        if isinstance(entry.value, ListToolsResult):
-            named = entry.value.model_copy(update={"tools": [_callable(tool) for tool in entry.value.tools]})
-            entry = CacheEntry(value=named, scope=entry.scope, expires_at=entry.expires_at)
-        await super().set(key, entry)
-
-
-def _callable(tool: Tool) -> Tool:
-    needed = tool.input_schema if x_mcp_header_map(tool.input_schema) else {"type": "object"}
-    return Tool(name=tool.name, input_schema=needed)
 
 
 @dataclass(frozen=True, slots=True)
