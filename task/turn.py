@@ -70,7 +70,10 @@ async def take_turn(product: Product, request: TurnRequest, choice: ChoiceSink, 
     base, tools = 0, list[BaseTool]()
 
     def shown(added: Sequence[Message]) -> tuple[Message, ...]:
-        return _as_shown(messages[:base], added, Toolbox(tools).view, product.link_hosts)
+        def view(conversation: Sequence[Message]) -> ContextView:
+            return ContextView(conversation, {tool.name: tool.origin for tool in tools})
+
+        return _as_shown(messages[:base], added, view, product.link_hosts)
 
     try:
         tools, note = await _tools(product, request, choice)
@@ -138,6 +141,8 @@ async def _looped(
 async def _with_pictures(product: Product, request: TurnRequest) -> list[Message]:
     """The messages for the model in use: pictures as image parts, or a sentence in their place where it takes none."""
     messages, key = request.messages, request.caller.api_key
+    if not any(message.custom_content is not None or isinstance(message.content, list) for message in messages):
+        return list(messages)  # the usual case, on the way of every request
     if any(_pictures(message) or _has_image_parts(message) for message in messages):
         if await product.accepts_images(request.model, key):
             messages = [await _seen(product, message, key) for message in messages]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from importlib import import_module
+from typing import Any
 
 import aiohttp
 
@@ -38,6 +39,7 @@ from task.tools.offload import Offloader
 from task.tools.toolbox import named
 
 MAX_IMAGE_BYTES = 10 * 2**20
+_OPTIONS = tuple(item.name for item in fields(ModelOptions) if item.name != "extra")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +176,8 @@ class Product:
 
         What none of them sets is the model's own default.
         """
-        base = documented or ModelOptions()
-        for over in (self._options, given):
-            chosen = {item.name: getattr(over, item.name) for item in fields(over) if item.name != "extra"}
-            base = replace(base.over(**chosen), extra={**base.extra, **over.extra})
-        return base
+        base = self._options if documented is None else _over(documented, self._options)
+        return _over(base, given)
 
     def unsent(self, model: str, given: ModelOptions) -> tuple[str, ...]:
         """The options that the model's provider does not take."""
@@ -231,6 +230,13 @@ class Product:
         closes = [tool.close for tool in opened.get("tools", ())]
         closes += [opened[name].close for name in ("mcp", "session", "files") if name in opened]
         await close_all(*closes, self.store.close)
+
+
+def _over(base: ModelOptions, given: ModelOptions) -> ModelOptions:
+    chosen: dict[str, Any] = {name: value for name in _OPTIONS if (value := getattr(given, name)) is not None}
+    if given.extra:
+        chosen["extra"] = {**base.extra, **given.extra}
+    return replace(base, **chosen) if chosen else base
 
 
 def bare_product(endpoint: str) -> Product:

@@ -28,6 +28,7 @@ from tests.support.clock import FakeClock
 
 NOWHERE = "http://127.0.0.1:9"
 NOON = 1_800_000_000.0
+SETTINGS = Settings.model_validate({"dial_endpoint": NOWHERE})
 
 
 class KeysAreBuckets(DialFiles):
@@ -71,7 +72,7 @@ class Agents:
     def agent(self) -> GeneralPurposeAgent:
         listings = OneSize(self.session, NOWHERE)
         listings.tokens = self.tokens
-        product = Product(Settings.model_validate({"dial_endpoint": NOWHERE}))
+        product = Product(SETTINGS)
         product.session = self.session
         product.backend = Backend(lambda name, caller: self.model, fetches_files=True, listed=True)
         product.files = KeysAreBuckets(NOWHERE, session=self.session)
