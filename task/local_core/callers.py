@@ -63,7 +63,7 @@ class Identity:
         return allowed is None or not allowed.isdisjoint(self.roles)
 
     def check_admin(self, reason: str = "") -> None:
-        """Raises: Refusal 403; an application never acts as an administrator, whoever called it."""
+        """Raises: Refusal 403; an application never acts as an administrator, whatever its caller is."""
         if self.key is not None or ADMIN_ROLE not in self.roles:
             raise Refusal(403, reason)
 

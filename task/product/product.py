@@ -47,7 +47,7 @@ class Backend:
     """One kind of model provider.
 
     `fetches_files`: its models get DIAL files by URL, where others get pictures inline. `listed`: Core's listings
-    describe its models. `base_url` tells which provider's differences apply; None: the model's name does.
+    describe its models. `base_url` selects which provider's differences apply; None: the model's name does.
     """
 
     chat_model: Callable[[str, Caller], ChatModel]

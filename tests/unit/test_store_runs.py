@@ -134,8 +134,8 @@ async def test_a_run_keeps_its_question_from_the_start_and_its_answer_at_the_end
 
 async def test_a_session_is_answered_by_one_run_at_a_time(store: Store) -> None:
     session = await store.sessions.start(OWNER)
-    begun = [store.runs.start(OWNER, session=session, messages=[user(f"{n}")]) for n in range(5)]
-    results = await asyncio.gather(*begun, return_exceptions=True)
+    starting = [store.runs.start(OWNER, session=session, messages=[user(f"{n}")]) for n in range(5)]
+    results = await asyncio.gather(*starting, return_exceptions=True)
     [run] = [result for result in results if not isinstance(result, BaseException)]
     assert all(isinstance(result, Conflict) for result in results if result is not run)
     with pytest.raises(Conflict, match="being answered already"):

@@ -18,16 +18,16 @@ from task.store.writer import Writer
 
 async def test_closing_in_the_middle_of_a_write_finishes_what_was_queued_since(tmp_path: Path) -> None:
     database = open_database(f"sqlite:///{tmp_path}/store.db")
-    begun, may_end, written = Event(), Event(), list[str]()
+    starting, may_end, written = Event(), Event(), list[str]()
 
     def slow(_: Connection) -> None:
-        begun.set()
+        starting.set()
         assert may_end.wait(10)
         written.append("slow")
 
     writer = Writer(database)
     writer.put(slow)
-    assert await asyncio.to_thread(begun.wait, 10)
+    assert await asyncio.to_thread(starting.wait, 10)
     writer.put(lambda _: written.append("meanwhile"))
     closing = asyncio.create_task(writer.close())
     await asyncio.sleep(0)  # it asks for all that was put
@@ -40,16 +40,16 @@ async def test_closing_in_the_middle_of_a_write_finishes_what_was_queued_since(t
 
 async def test_a_flush_fails_when_the_writer_ends_without_its_write(tmp_path: Path) -> None:
     database = open_database(f"sqlite:///{tmp_path}/store.db")
-    begun, may_end = Event(), Event()
+    starting, may_end = Event(), Event()
 
     def slow(_: Connection) -> None:
-        begun.set()
+        starting.set()
         assert may_end.wait(10)
 
     writer = Writer(database)
     writer.put(slow)
     waiting = asyncio.create_task(writer.flush())
-    assert await asyncio.to_thread(begun.wait, 10)
+    assert await asyncio.to_thread(starting.wait, 10)
     for task in asyncio.all_tasks() - {waiting, asyncio.current_task()}:
         task.cancel()  # as the end of the event loop does
     async with asyncio.timeout(10):
