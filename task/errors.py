@@ -29,6 +29,10 @@ class InvalidRequest(AgentError):
     """A request that cannot be processed; the text says what to change."""
 
 
+class KeyReused(InvalidRequest):
+    """A request under the name (`Idempotency-Key`) of another one."""
+
+
 class NotFound(InvalidRequest):
     """Something that does not exist for this caller; the text never reveals whether it exists for others."""
 

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from task.api.edge.failures import SCHEMA_REFERENCE, ErrorBody, add_failure_handlers
+from task.api.edge.failures import SCHEMA_REFERENCE, ErrorBody, add_failure_handlers, failure_of
 from task.api.edge.guard import Guard, Rules
 from task.api.edge.identity import Identity, Mode
 from task.api.openai import responses_routes
@@ -21,14 +21,15 @@ from task.api.openai.incoming import MessageReader
 from task.api.openai.responses_schemas import ResponseEvent
 from task.api.platform import routes as platform_routes
 from task.api.platform.answers import Answers
-from task.api.platform.approvals import Decisions
 from task.api.platform.events import RunEvent
-from task.api.platform.preparing import Preparing
-from task.api.platform.runner import Runner
+from task.api.platform.web_search import with_web_search
 from task.api.service import Service
 from task.api.web import markdown
 from task.api.web.page import add_page
 from task.product import Product
+from task.runs.cards import Cards
+from task.runs.preparing import Preparing
+from task.runs.runner import Runner
 
 ABOUT = (
     "The agent for every program that speaks OpenAI, for platforms that compare agents, and for the web page. Keys are "
@@ -73,7 +74,9 @@ class HttpApi:
 
     def __init__(self, product: Product, options: HttpOptions) -> None:
         shelf = FileShelf(product, options.upload_bytes)
-        self.runner = Runner(product, options.steps, options.detach_seconds)
+        self.runner = Runner(
+            product, options.steps, options.detach_seconds, adapt=with_web_search, describe=_error_event
+        )
         service = Service(
             product,
             Identity(options.mode, options.core_key, product, options.requests_per_minute),
@@ -82,13 +85,17 @@ class HttpApi:
             Preparing(product),
             MessageReader(shelf),
             shelf,
-            Decisions(product),
+            Cards(product, with_web_search),
         )
         rules = Rules(options.mode == "open", options.hosts, options.origins, options.body_bytes, options.upload_bytes)
         self.app = Guard(_application(service, ui=options.ui), rules)
 
     async def close(self) -> None:
         await self.runner.close()
+
+
+def _error_event(error: BaseException, model: str) -> dict[str, Any]:
+    return failure_of(error, model).event()
 
 
 def _application(service: Service, *, ui: bool) -> FastAPI:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Annotated, Any
+from weakref import WeakValueDictionary
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.routing import APIRoute
@@ -14,18 +17,18 @@ from task.api.edge.identity import ApiCaller, Identity
 from task.api.edge.rendering import JsonResponse
 from task.api.openai.files import FileShelf
 from task.api.openai.incoming import IncomingMessages, MessageReader
-from task.api.openai.schemas import AnswerRequest, ChatCompletionRequest, ChatFields, OpenRequest
+from task.api.openai.schemas import AnswerRequest, ChatCompletionRequest, OpenRequest
 from task.api.platform.answers import Answers
-from task.api.platform.approvals import Decisions
-from task.api.platform.idempotency import recalled
-from task.api.platform.preparing import Preparing
-from task.api.platform.run_request import RunOptions, RunRequest
-from task.api.platform.runner import ActiveRun, Runner
-from task.errors import Conflict
+from task.conversation.messages import Message
+from task.errors import InvalidRequest
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
 from task.product import Product
-from task.store.records import Run
+from task.runs.cards import Cards
+from task.runs.preparing import Preparing
+from task.runs.request import RunOptions, RunRequest
+from task.runs.runner import LiveRun, Runner
+from task.store.records import RequestKey, Run
 from task.store.store import Store
 
 AGENT = "general-purpose-agent"
@@ -36,8 +39,9 @@ PASSED_ON = (
     "response_format", "frequency_penalty", "presence_penalty", "parallel_tool_calls", "logit_bias", "user",
     "verbosity", "service_tier", "prompt_cache_key", "safety_identifier",
 )  # fmt: skip
-RETRIES = "x-stainless-retry-count"  # how often OpenAI's client libraries have sent a request before
+KEY_HEADER, KEY_CHARS = "idempotency-key", 255
 _CALLER = "task.api.caller"
+Prepare = Callable[[], Awaitable[RunRequest]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +53,8 @@ class Service:
     preparing: Preparing
     reader: MessageReader
     shelf: FileShelf
-    decisions: Decisions
-
-    async def read(self, request: Request, caller: ApiCaller, body: ChatFields) -> IncomingMessages:
-        received = await self.reader.read(caller, body.messages)
-        return replace(received, retried=request.headers.get(RETRIES, "0") != "0")
+    cards: Cards
+    _preparing: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary[str, asyncio.Lock])
 
     def options(
         self,
@@ -90,36 +91,52 @@ class Service:
         )  # fmt: skip
 
     async def prepare(
-        self, caller: ApiCaller, received: IncomingMessages, options: RunOptions, session_id: str | None
+        self, caller: ApiCaller, sent: Sequence[Message], options: RunOptions, session_id: str | None
     ) -> RunRequest:
         """The run of a request that gets a session where it names none."""
         if session_id is None:
-            return await self.preparing.in_new_session(caller, received, options)
-        return await self.preparing.prepare(caller, received, options, session_id)
+            return await self.preparing.in_new_session(caller, sent, options)
+        return await self.preparing.prepare(caller, sent, options, session_id)
 
-    async def start(self, request: RunRequest) -> ActiveRun:
-        """The run that is requested: a new one, or an earlier one whose answer is given again."""
-        if request.again is None:
-            return await self.runner.start(request)
-        return self.runner.find(request.again) or await recalled(await self.product.store.get(), request, request.again)
+    async def start(self, request: Request, caller: ApiCaller, prepare: Prepare) -> LiveRun:
+        """The run of the request: a new one, or an earlier one whose answer is given again."""
+        run = await self._start(request, caller, prepare)
+        return await self.runner.follow(caller.owner, run.run_id)
 
-    async def start_in_background(self, request: RunRequest) -> Run:
+    async def start_in_background(self, request: Request, caller: ApiCaller, prepare: Prepare) -> Run:
         """The same, for a caller that does not wait for its end."""
-        if request.again is not None:
-            return await (await self.product.store.get()).runs.get(request.caller.owner, request.again)
-        active = await self.runner.start(request)
-        self.runner.detach(active)
-        return active.run
+        run = await self._start(request, caller, prepare)
+        self.runner.detach(run.run_id)
+        return run
 
     async def resume(self, caller: ApiCaller, run_id: str | None) -> Run | None:
         """The run that continues a suspended one, when all its questions are answered."""
         request = await self.preparing.resumed(caller, run_id) if run_id is not None else None
         if request is None:
             return None
-        try:
-            return await self.start_in_background(request)
-        except Conflict:  # another answer, which came at the same time, has resumed it
-            return None
+        run = await self.runner.start(request)
+        self.runner.detach(run.run_id)
+        return run
+
+    async def _start(self, request: Request, caller: ApiCaller, prepare: Prepare) -> Run:
+        key = await _key(request)
+        if key is None:
+            return await self.runner.start(await prepare())
+        # The same request again waits until the first one has started its run.
+        async with self._preparing.setdefault(f"{caller.owner} {key.name}", asyncio.Lock()):
+            earlier = await (await self.product.store.get()).runs.started_by(caller.owner, key)
+            return earlier or await self.runner.start(replace(await prepare(), key=key))
+
+
+async def _key(request: Request) -> RequestKey | None:
+    name = request.headers.get(KEY_HEADER)
+    if name is None:
+        return None
+    if not 0 < len(name) <= KEY_CHARS:
+        raise InvalidRequest(f"An Idempotency-Key has 1 to {KEY_CHARS} characters.")
+    digest = sha256(f"{request.method} {request.url.path}\n".encode())
+    digest.update(await request.body())
+    return RequestKey(name, digest.hexdigest())
 
 
 def _warnings(body: OpenRequest, model: str, unsent: Sequence[str], max_tokens: int) -> tuple[str, ...]:

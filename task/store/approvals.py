@@ -6,17 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, or_, select, update
+from sqlalchemy import Connection, Row, delete, insert, or_, select, update
 
+from task.conversation.replies import new_code
 from task.errors import Conflict, NotFound
 from task.store import tables
-from task.store.database import Database
+from task.store.database import Database, insert_new
 from task.store.records import Answer, Approval, ApprovalStatus, StoredGrant, new_id, packed, unpacked
 
 MOST_LISTED = 200
 _approvals, _grants = tables.approvals, tables.grants
-_COLUMNS = ("owner", "session_id", "run_id", "status", "asked_at", "expires_at", "answered_at")
-_IN_DATA = ("call_id", "tool", "arguments", "digest", "card", "answer", "question", "conversation")
+_COLUMNS = ("owner", "session_id", "run_id", "status", "asked_at", "expires_at", "answered_at", "code")
+_IN_DATA = ("call_id", "tool", "arguments", "digest", "card", "answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +39,27 @@ class Approvals:
         seconds: float,
         session_id: str | None = None,
         run_id: str | None = None,
-        question: str = "",
-        conversation: str = "",
     ) -> Approval:
         """Store the question; after `seconds` without an answer it expires, which means no."""
         now = self.clock()
         asked = Approval(
-            new_id("appr", 16), owner, call_id, tool, arguments, digest, now, now + seconds, card, session_id, run_id,
-            question=question, conversation=conversation,
-        )  # fmt: skip
-        row = {"id": asked.approval_id, "data": _data(asked), **{name: getattr(asked, name) for name in _COLUMNS}}
-        await self.database.execute(insert(_approvals), row)
-        return asked
+            new_id("appr", 16), owner, call_id, tool, arguments, digest, now, now + seconds, card, session_id, run_id
+        )
+
+        def work(connection: Connection) -> Approval:
+            while True:
+                coded = replace(asked, code=new_code())
+                row = {"id": coded.approval_id, "data": _data(coded), **{n: getattr(coded, n) for n in _COLUMNS}}
+                if insert_new(connection, _approvals, row):  # else another open question of the owner has the code
+                    return coded
+
+        return await self.database.write(work)
+
+    async def coded(self, owner: str, code: str) -> Approval | None:
+        """The owner's last question with this code, open or not."""
+        query = select(_approvals).where(_approvals.c.owner == owner, _approvals.c.code == code)
+        row = await self.database.first(query.order_by(_approvals.c.asked_at.desc()).limit(1))
+        return self._approval(row) if row is not None else None
 
     async def get(self, owner: str, approval_id: str) -> Approval:
         query = select(_approvals).where(_approvals.c.id == approval_id, _approvals.c.owner == owner)
@@ -90,7 +100,8 @@ class Approvals:
         columns: dict[str, Any] = {name: getattr(row, name) for name in _COLUMNS}
         if row.status == "waiting" and row.expires_at <= self.clock():
             columns["status"] = "expired"
-        data = unpacked(row.data)
+        stored = unpacked(row.data)
+        data = {name: stored[name] for name in _IN_DATA}  # older versions have stored more
         data["answer"] = Answer(**data["answer"]) if data["answer"] else None
         return Approval(row.id, **columns, **data)
 

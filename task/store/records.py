@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 import orjson
 
 from task.conversation.messages import Message, Role
+from task.errors import AgentError
 
 T = TypeVar("T")
 FINISHED = "finished"  # the type of a run's last event
@@ -78,8 +79,25 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestKey:
+    """What a client calls a request that it may send again, and a digest of that request."""
+
+    name: str
+    digest: str
+
+
+class AlreadyStarted(AgentError):
+    """The run was started before: by the same request, or by another answer to the same question."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"the run {run_id} has been started already")
+        self.run_id = run_id
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
-    """One answer, in progress or complete."""
+    """One answer, in progress or complete. `resumes` is the suspended run that it continues; `added` are the messages
+    of a suspended run that has no session."""
 
     run_id: str
     owner: str
@@ -90,6 +108,8 @@ class Run:
     experiment: str | None = None
     ended_at: float | None = None
     error: str | None = None
+    resumes: str | None = None
+    added: tuple[Message, ...] = ()
 
     @property
     def over(self) -> bool:
@@ -122,7 +142,7 @@ class Answer:
 class Approval:
     """A question to a person: may this call run? `card` is the ICERC card as JSON data.
 
-    `question` is its wording, `conversation` the key of the messages that led to it.
+    `code` is what a person answers it with in words (`approve k7f3`).
     """
 
     approval_id: str
@@ -139,8 +159,7 @@ class Approval:
     status: ApprovalStatus = "waiting"
     answered_at: float | None = None
     answer: Answer | None = None
-    question: str = ""
-    conversation: str = ""
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,22 +9,34 @@ from functools import partial
 from time import monotonic
 from typing import Any, cast
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 
-from task.conversation.messages import Message
-from task.errors import Conflict, NotFound, StoreUnavailable
+from task.conversation.messages import Message, message_from
+from task.errors import Conflict, KeyReused, NotFound, StoreUnavailable
 from task.store import tables
-from task.store.database import Database
+from task.store.database import Database, insert_new
 from task.store.processes import Processes
-from task.store.records import Event, Page, Run, RunStatus, Session, new_id, packed, unpacked
+from task.store.records import (
+    AlreadyStarted,
+    Event,
+    Page,
+    RequestKey,
+    Run,
+    RunStatus,
+    Session,
+    new_id,
+    packed,
+    unpacked,
+)
 from task.store.sessions import add_messages, append
 from task.store.writer import Writer
 
 SAVE_SECONDS = 0.1
 POLL_SECONDS = 0.2
 LISTENING_SECONDS = 1.0  # how often a listener in another process reports itself to the run's process
+KEY_SECONDS = 86_400.0  # how long a client may send a request again under its name
 ENDING_SECONDS = 40.0  # longer than it takes until a dead process's run is marked
-_runs, _events = tables.runs, tables.events
+_runs, _events, _keys = tables.runs, tables.events, tables.request_keys
 _NAMED = {column.name: bindparam(column.name, type_=column.type) for column in _events.c}
 # A run that was removed with its session gets no more events.
 _ADD_EVENTS = insert(_events).from_select(
@@ -32,8 +44,8 @@ _ADD_EVENTS = insert(_events).from_select(
 )
 
 
-class _LiveRun:
-    """A run of this process while it lasts: its events in memory, on their way to the store and to listeners."""
+class _EventLog:
+    """The events of a run of this process, in memory on their way to the store and to listeners."""
 
     def __init__(self, run_id: str, queue: Callable[[dict[str, Any]], None]) -> None:
         self.run_id = run_id
@@ -46,12 +58,14 @@ class _LiveRun:
         self._listening: list[asyncio.Future[None]] = []
         self._over = False
 
-    def append(self, kind: str, data: Mapping[str, Any]) -> None:
-        self._events.append(Event(len(self._events) + 1, kind, data))
+    def append(self, kind: str, data: Mapping[str, Any]) -> Event:
+        event = Event(len(self._events) + 1, kind, data)
+        self._events.append(event)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(SAVE_SECONDS, self._save)
         if self._listening:
             self._wake()
+        return event
 
     def end(self) -> None:
         self._over = True
@@ -90,7 +104,7 @@ class Runs:
 
     def __init__(self, database: Database, writer: Writer, processes: Processes, clock: Callable[[], float]) -> None:
         self._database, self._writer, self._processes, self._clock = database, writer, processes, clock
-        self._live: dict[str, _LiveRun] = {}
+        self._live: dict[str, _EventLog] = {}
 
     async def start(
         self,
@@ -100,19 +114,28 @@ class Runs:
         messages: Sequence[Message] = (),
         trace_id: str | None = None,
         experiment: str | None = None,
+        resumes: str | None = None,
+        key: RequestKey | None = None,
     ) -> Run:
         """Start a run of this process; in a session, `messages` are added to it as it was at `session.version`.
 
+        `resumes` is the run that it continues, which happens once; `key` names the request, once for each owner.
+
         Raises:
+            AlreadyStarted: the request has started a run, or the other run is continued already.
             Conflict: another run answers in this session, the session was changed since, or it has ended.
             NotFound: the session is gone.
         """
         now, session_id = self._clock(), session.session_id if session else None
-        run = Run(new_id("run", 16), owner, "running", now, session_id, trace_id, experiment)
+        run = Run(new_id("run", 16), owner, "running", now, session_id, trace_id, experiment, resumes=resumes)
         if session is not None:
             await self._interrupt_dead(session.session_id)
 
         def work(connection: Connection) -> None:
+            if resumes is not None:
+                _refuse_second_resumption(connection, resumes)
+            if key is not None:
+                _claim(connection, owner, key, run)
             if session is not None:
                 _refuse_second_run(connection, session.session_id)
                 append(connection, owner, session.session_id, messages, session.version, now)
@@ -123,16 +146,16 @@ class Runs:
         except (asyncio.CancelledError, StoreUnavailable):
             self._writer.put(partial(_cancel, run.run_id, now))  # it may be on disk all the same
             raise
-        self._live[run.run_id] = _LiveRun(run.run_id, self._queue)
+        self._live[run.run_id] = _EventLog(run.run_id, self._queue)
         return run
 
-    def append_event(self, run_id: str, kind: str, /, **data: Any) -> None:
+    def append_event(self, run_id: str, kind: str, /, **data: Any) -> Event:
         """Add an event to a running run of this process. An event of the kind "text" has the text as `text`."""
-        self._live[run_id].append(kind, data)
+        return self._live[run_id].append(kind, data)
 
     async def finish(
         self,
-        run_id: str,
+        run: Run,
         status: RunStatus,
         *,
         added: Sequence[Message] = (),
@@ -142,21 +165,22 @@ class Runs:
         """End a run of this process: its events, status and messages are on disk when this returns.
 
         A run that other processes have marked as interrupted stays so. `session_id` is the session that a run without
-        one was given, which has its messages already.
+        one was given, which has its messages already. Of a suspended run without a session they are kept with the run.
 
         Raises:
             StoreUnavailable: they are not on disk yet; the writer retries.
         """
-        live, now = self._live.pop(run_id), self._clock()
+        run_id, live, now = run.run_id, self._live.pop(run.run_id), self._clock()
         live.end()
+
+        suspended = status == "suspended"
 
         def work(connection: Connection) -> None:
             running = update(_runs).where(_runs.c.id == run_id, _runs.c.status == "running")
-            given = {"session_id": session_id} if session_id is not None else {}
-            ended = running.values(status=status, ended_at=now, error=error, **given).returning(_runs.c.session_id)
-            row = connection.execute(ended).first()
-            if row is not None and row.session_id is not None and added and not given:
-                add_messages(connection, row.session_id, added, now)
+            kept = packed([message.as_stored() for message in added]) if session_id is None and suspended else None
+            ended = running.values(status=status, ended_at=now, error=error, session_id=session_id, added=kept)
+            if connection.execute(ended).rowcount and run.session_id is not None and added:
+                add_messages(connection, run.session_id, added, now)
 
         self._writer.put(work)
         await self._writer.flush()
@@ -166,6 +190,24 @@ class Runs:
         if row is None:
             raise NotFound(f"there is no run {run_id!r}")
         return _run(row)
+
+    async def resumed_by(self, owner: str, run_id: str) -> Run | None:
+        """The run that continues this one."""
+        row = await self._database.first(select(_runs).where(_runs.c.resumes == run_id, _runs.c.owner == owner))
+        return _run(row) if row is not None else None
+
+    async def started_by(self, owner: str, key: RequestKey) -> Run | None:
+        """The run that a request of this name has started.
+
+        Raises:
+            InvalidRequest: it was another request.
+        """
+        row = await self._database.first(select(_keys).where(_keys.c.owner == owner, _keys.c.name == key.name))
+        if row is None or row.created_at < self._clock() - KEY_SECONDS:
+            return None
+        if row.digest != key.digest:
+            raise KeyReused("this Idempotency-Key came with another request before; choose a new one")
+        return await self.get(owner, row.run_id)
 
     async def list(
         self, owner: str, session_id: str | None = None, limit: int = 50, cursor: str | None = None
@@ -251,7 +293,7 @@ class Runs:
         return {
             "id": run.run_id, "owner": run.owner, "session_id": run.session_id, "trace_id": run.trace_id,
             "experiment": run.experiment, "status": run.status, "process": self._processes.own_id,
-            "started_at": run.started_at,
+            "started_at": run.started_at, "resumes": run.resumes,
         }  # fmt: skip
 
     async def _interrupt_dead(self, session_id: str) -> None:
@@ -277,8 +319,23 @@ def _refuse_second_run(connection: Connection, session_id: str) -> None:
         raise Conflict(f"the session {session_id} is being answered already; wait for that answer, or cancel its run")
 
 
+def _refuse_second_resumption(connection: Connection, run_id: str) -> None:
+    row = connection.execute(select(_runs.c.id).where(_runs.c.resumes == run_id)).first()
+    if row is not None:
+        raise AlreadyStarted(row.id)
+
+
+def _claim(connection: Connection, owner: str, key: RequestKey, run: Run) -> None:
+    mine = (_keys.c.owner == owner, _keys.c.name == key.name)
+    connection.execute(delete(_keys).where(*mine, _keys.c.created_at < run.started_at - KEY_SECONDS))
+    row = {"owner": owner, "name": key.name, "digest": key.digest}
+    if not insert_new(connection, _keys, {**row, "run_id": run.run_id, "created_at": run.started_at}):
+        raise AlreadyStarted(connection.execute(select(_keys.c.run_id).where(*mine)).scalar_one())
+
+
 def _run(row: Row[Any]) -> Run:
+    added = tuple(map(message_from, unpacked(row.added))) if row.added else ()
     return Run(
         row.id, row.owner, cast("RunStatus", row.status), row.started_at, row.session_id, row.trace_id,
-        row.experiment, row.ended_at, row.error,
+        row.experiment, row.ended_at, row.error, row.resumes, added,
     )  # fmt: skip

@@ -92,7 +92,6 @@ class Sessions:
                 connection.execute(delete(_messages).where(*rest))
             connection.execute(delete(tables.traces).where(tables.traces.c.id == run.trace_id))
             connection.execute(delete(tables.approvals).where(tables.approvals.c.run_id == run.run_id))
-            connection.execute(delete(tables.turns).where(tables.turns.c.session_id == run.session_id))
             connection.execute(delete(tables.runs).where(runs.id == run.run_id))
             if connection.execute(select(runs.id).where(runs.session_id == run.session_id).limit(1)).first() is None:
                 remove(connection, columns.id == run.session_id)
@@ -173,7 +172,7 @@ def append(
 def remove(connection: Connection, which: ColumnElement[bool]) -> int:
     """Remove sessions with all that belongs to them; how many there were."""
     gone = select(_sessions.c.id).where(which)
-    for table in (tables.traces, tables.approvals, tables.turns, tables.grants):
+    for table in (tables.traces, tables.approvals, tables.grants):
         connection.execute(delete(table).where(table.c.session_id.in_(gone)))
     return connection.execute(delete(_sessions).where(which)).rowcount
 

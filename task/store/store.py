@@ -22,7 +22,6 @@ from task.store.schema import migrate
 from task.store.sessions import Sessions, remove
 from task.store.trace_records import Price, Trace
 from task.store.traces import Traces
-from task.store.turns import Turns
 from task.store.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -49,7 +48,6 @@ class Store:
     sessions: Sessions
     runs: Runs
     traces: Traces
-    turns: Turns
     approvals: Approvals
     grants: StoredGrants
     keys: Keys
@@ -140,7 +138,6 @@ async def _open(
         Sessions(database, clock),
         runs,
         Traces(database, writer, processes.own_id, prices, clock, finished),
-        Turns(database, writer, clock),
         Approvals(database, clock),
         StoredGrants(database, clock),
         Keys(database, clock),
@@ -165,16 +162,16 @@ async def _repeat_every(chore: Callable[[], Awaitable[object]], seconds: float) 
 
 
 async def _forget(database: Database, retention: Retention, clock: Callable[[], float]) -> int:
-    sessions, traces, runs, turns = tables.sessions.c, tables.traces.c, tables.runs.c, tables.turns.c
+    sessions, traces, runs = tables.sessions.c, tables.traces.c, tables.runs.c
     oldest = clock() - retention.days * DAY if retention.days is not None else None
     removed = await _forget_rows(database, tables.sessions, sessions.updated_at, oldest, retention.sessions)
     removed += await _forget_rows(database, tables.traces, traces.started_at, oldest, retention.traces)
     removed += await _forget_rows(database, tables.runs, runs.started_at, oldest, retention.traces)
-    removed += await _forget_rows(database, tables.turns, turns.kept_at, oldest, retention.traces)
     for table, time_column in (
         (tables.approvals, tables.approvals.c.expires_at),
         (tables.grants, tables.grants.c.expires_at),
         (tables.counters, tables.counters.c.filled_at),
+        (tables.request_keys, tables.request_keys.c.created_at),
     ):
         await database.execute(delete(table).where(time_column < clock() - DAY))
     return removed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import Boolean, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table, Text, text
 
 metadata = MetaData()
 
@@ -54,6 +54,9 @@ runs = Table(
     Column("cancel_asked", Boolean, nullable=False, default=False),
     Column("heard_at", Double),
     Column("error", Text),
+    Column("resumes", ID),
+    Column("added", Text),
+    Index("runs_by_resumed", "resumes", unique=True),  # a suspended run is continued once
     Index("runs_by_session", "session_id", "started_at"),
     Index("runs_by_status", "status", "process"),
     Index("runs_by_age", "started_at"),
@@ -103,6 +106,7 @@ calls = Table(
     Column("result", Text, nullable=False),
 )
 
+_OPEN = text("status = 'waiting' AND code <> ''")
 approvals = Table(
     "approvals",
     metadata,
@@ -114,22 +118,23 @@ approvals = Table(
     Column("asked_at", Double, nullable=False),
     Column("expires_at", Double, nullable=False),
     Column("answered_at", Double),
+    Column("code", String(8), nullable=False, server_default=""),
     Column("data", Text, nullable=False),
+    Index("approvals_by_code", "owner", "code", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
     Index("approvals_by_owner", "owner", "status", "asked_at"),
     Index("approvals_by_run", "run_id"),
 )
 
-# The id is a digest of the conversation and its owner.
-turns = Table(
-    "turns",
+# What clients call their requests, for as long as they may send them again.
+request_keys = Table(
+    "request_keys",
     metadata,
-    Column("id", String(64), primary_key=True),
-    Column("owner", OWNER, nullable=False),
-    Column("session_id", ID),
-    Column("kept_at", Double, nullable=False),
-    Column("data", Text, nullable=False),
-    Index("turns_by_age", "kept_at", "id"),
-    Index("turns_by_session", "session_id"),
+    Column("owner", OWNER, primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("run_id", ID, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Index("request_keys_by_age", "created_at"),
 )
 
 grants = Table(

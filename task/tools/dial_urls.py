@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import Self
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -111,3 +112,9 @@ def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
 def _is_name(segment: str) -> bool:
     name = unquote(segment)
     return name not in {"", ".", ".."} and "/" not in name and not _CONTROL_CHARACTER.search(name)
+
+
+def file_id_of(url: str) -> str:
+    """The id of the file at `files/{bucket}/{path}`."""
+    place = unquote(url.removeprefix("files/"))
+    return "file-" + base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")

@@ -60,7 +60,7 @@ async def cost_figures(store: Store) -> list[Figure]:
     started = process_time()
     for number in range(events):
         store.runs.append_event(run.run_id, "text", text=f"word {number} ")
-    await store.runs.finish(run.run_id, "finished")
+    await store.runs.finish(run, "finished")
     spent = process_time() - started
     return [
         Figure("trace of a short answer, CPU", alone * 1e3, "ms"),

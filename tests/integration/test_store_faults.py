@@ -28,7 +28,7 @@ async def traced_run(store: Store, session_id: str) -> str:
     store.runs.append_event(run.run_id, "text", text="hello")
     observer.end("finished")
     trace = observer.record()
-    await store.runs.finish(run.run_id, "finished", added=[assistant("hello")])
+    await store.runs.finish(run, "finished", added=[assistant("hello")])
     return trace.trace_id
 
 
@@ -86,7 +86,7 @@ async def test_an_answer_that_ends_on_a_full_disk_is_stored_once_there_is_room(t
         await limit_pages(store)
         answer = assistant("y" * 100_000)
         with pytest.raises(StoreUnavailable, match="The store is full"):
-            await store.runs.finish(run.run_id, "finished", added=[answer])
+            await store.runs.finish(run, "finished", added=[answer])
         await limit_pages(store, 1_000_000)
         async with asyncio.timeout(10):
             await store.flush()
@@ -114,7 +114,7 @@ async def test_a_run_killed_in_the_middle_can_be_read_and_is_marked_interrupted(
         trace = await store.traces.get(OWNER, trace_id)
         assert (trace.status, [turn.role for turn in trace.turns]) == ("interrupted", ["user", "assistant"])
         again = await store.runs.start(OWNER, session=session, messages=[user("Go on.")])
-        await store.runs.finish(again.run_id, "finished", added=[assistant("say this.")])
+        await store.runs.finish(again, "finished", added=[assistant("say this.")])
 
 
 async def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:

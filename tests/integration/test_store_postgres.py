@@ -59,7 +59,7 @@ async def test_sessions_and_events_of_one_process_are_the_others_too(pair: tuple
         stopped = asyncio.create_task(one.runs.cancel_requested(run.run_id))
         await other.runs.request_cancel(OWNER, run.run_id)
         await stopped
-        await one.runs.finish(run.run_id, "cancelled", added=[assistant("one two three")])
+        await one.runs.finish(run, "cancelled", added=[assistant("one two three")])
         assert await listening == ["one ", "two ", "three"]
     now = await other.sessions.get(OWNER, session.session_id)
     assert now.messages == (user("nul \0 and ü?"), assistant("one two three"))
@@ -135,7 +135,7 @@ async def test_an_unavailable_database_is_reported_and_queued_writes_are_made_on
         with pytest.raises(StoreUnavailable, match="does not answer"):
             await store.sessions.start(OWNER)
         with pytest.raises(StoreUnavailable, match="does not answer"):
-            await store.runs.finish(run.run_id, "finished", added=[assistant("hello")])
+            await store.runs.finish(run, "finished", added=[assistant("hello")])
         observer = TraceRecorder(store.traces, TraceStart(OWNER, "http", "m"))
         observer.end("finished")
         observer.record()

@@ -20,7 +20,7 @@ async def answered_session(store: Store) -> str:
     run = await store.runs.start(OWNER, session=session, messages=[user("hi")])
     store.runs.append_event(run.run_id, "text", text="hello")
     await traced(store, wants("calculator", expression="1+1"), says("2"), session_id=session.session_id)
-    await store.runs.finish(run.run_id, "finished", added=[assistant("hello")])
+    await store.runs.finish(run, "finished", added=[assistant("hello")])
     return session.session_id
 
 
@@ -82,5 +82,5 @@ async def test_a_run_in_progress_is_never_removed(tmp_path: Path) -> None:
         run = await store.runs.start(OWNER)
         clock.now += 2 * DAY
         await store.forget()
-        await store.runs.finish(run.run_id, "finished")
+        await store.runs.finish(run, "finished")
         assert (await store.runs.get(OWNER, run.run_id)).status == "finished"

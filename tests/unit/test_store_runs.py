@@ -40,7 +40,7 @@ async def test_a_client_that_reconnects_gets_the_missed_events_and_then_the_rest
     await asyncio.sleep(0)
     store.runs.append_event(run.run_id, "text", text="three")
     store.runs.append_event(run.run_id, "finished")
-    await store.runs.finish(run.run_id, "finished")
+    await store.runs.finish(run, "finished")
     assert await listening == ["2 two", "3 three", "4 finished"]
     assert await late == ["1 one", "2 two", "3 three", "4 finished"]
     assert await texts_of(store.runs.events_after(OWNER, run.run_id, 2)) == ["3 three", "4 finished"]
@@ -64,7 +64,7 @@ async def test_a_session_is_free_after_its_client_left_while_the_run_was_startin
     await store.flush()
     again = await store.runs.start(OWNER, session=await store.sessions.get(OWNER, session.session_id))
     assert [run.status for run in (await store.runs.list(OWNER)).items] == ["running", "cancelled"]
-    await store.runs.finish(again.run_id, "finished")
+    await store.runs.finish(again, "finished")
 
 
 async def test_another_process_can_follow_a_run_and_stop_it(store: Store, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_another_process_can_follow_a_run_and_stop_it(store: Store, tmp_pa
             await other.runs.request_cancel(OWNER, run.run_id)
             await stopped
         store.runs.append_event(run.run_id, "cancelled")
-        await store.runs.finish(run.run_id, "cancelled", error="stopped by the user")
+        await store.runs.finish(run, "cancelled", error="stopped by the user")
         assert await listening == ["1 hello", "2 cancelled"]
         found = await other.runs.get(OWNER, run.run_id)
         assert (found.status, found.error, found.over) == ("cancelled", "stopped by the user", True)
@@ -91,7 +91,7 @@ async def test_a_listener_at_another_process_is_noticed_while_it_listens(store: 
         async with asyncio.timeout(10):
             while store.runs.seconds_since_listener(run.run_id) > 10:
                 await asyncio.sleep(0.02)
-        await store.runs.finish(run.run_id, "finished")
+        await store.runs.finish(run, "finished")
         await listening
 
 
@@ -100,7 +100,7 @@ async def test_the_end_of_a_run_is_waited_for_wherever_it_runs_but_not_for_ever(
         run = await store.runs.start(OWNER)
         assert (await other.runs.ended(OWNER, run.run_id, seconds=0.01)).status == "running"
         waiting = asyncio.create_task(other.runs.ended(OWNER, run.run_id))
-        await store.runs.finish(run.run_id, "limited")
+        await store.runs.finish(run, "limited")
         assert (await waiting).status == "limited"
 
 
@@ -117,7 +117,7 @@ async def test_a_run_whose_session_another_process_removes_is_stopped_and_leaves
         await store.runs.cancel_requested(run.run_id)
         store.runs.append_event(run.run_id, "text", text="a secret")
         observer.record()
-        await store.runs.finish(run.run_id, "cancelled", added=[assistant("a secret")])
+        await store.runs.finish(run, "cancelled", added=[assistant("a secret")])
         assert (await other.traces.list(OWNER)).items == ()
     assert not caplog.records
 
@@ -126,7 +126,7 @@ async def test_a_run_keeps_its_question_from_the_start_and_its_answer_at_the_end
     session = await store.sessions.start(OWNER)
     run = await store.runs.start(OWNER, session=session, messages=[user("hi")], experiment="b")
     assert (await store.sessions.get(OWNER, session.session_id)).messages == (user("hi"),)
-    await store.runs.finish(run.run_id, "finished", added=[assistant("hello")])
+    await store.runs.finish(run, "finished", added=[assistant("hello")])
     assert (await store.sessions.get(OWNER, session.session_id)).messages == (user("hi"), assistant("hello"))
     [listed] = (await store.runs.list(OWNER, session.session_id)).items
     assert (listed.run_id, listed.status, listed.experiment) == (run.run_id, "finished", "b")
@@ -140,10 +140,10 @@ async def test_a_session_is_answered_by_one_run_at_a_time(store: Store) -> None:
     assert all(isinstance(result, Conflict) for result in results if result is not run)
     with pytest.raises(Conflict, match="being answered already"):
         await store.runs.start(OWNER, session=await store.sessions.get(OWNER, session.session_id))
-    await store.runs.finish(run.run_id, "finished", added=[assistant("yes")])
+    await store.runs.finish(run, "finished", added=[assistant("yes")])
     now = await store.sessions.get(OWNER, session.session_id)
     again = await store.runs.start(OWNER, session=now, messages=[user("more")])
-    await store.runs.finish(again.run_id, "failed")
+    await store.runs.finish(again, "failed")
 
 
 async def test_another_owners_run_is_not_there(store: Store) -> None:
@@ -155,7 +155,7 @@ async def test_another_owners_run_is_not_there(store: Store) -> None:
     ):
         with pytest.raises(NotFound, match="there is no run"):
             await work
-    await store.runs.finish(run.run_id, "finished")
+    await store.runs.finish(run, "finished")
 
 
 async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_path: Path) -> None:
@@ -181,5 +181,5 @@ async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_p
         )  # fmt: skip
         assert [turn.content for turn in trace.turns] == ["hi", "I was just"]
         assert ((trace.completed_at or 0) - trace.started_at, trace.config["temperature"]) == (31, 0.5)
-        await store.runs.finish(run.run_id, "finished", added=[assistant("I was just thinking.")])
+        await store.runs.finish(run, "finished", added=[assistant("I was just thinking.")])
         assert (await other.sessions.get(OWNER, session.session_id)).messages == kept

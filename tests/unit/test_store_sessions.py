@@ -111,7 +111,7 @@ async def test_another_owners_session_is_not_there(store: Store) -> None:
 async def test_a_deleted_session_leaves_nothing(store: Store) -> None:
     session = await store.sessions.start(OWNER)
     run = await store.runs.start(OWNER, session=session, messages=[user("hi")])
-    await store.runs.finish(run.run_id, "finished", added=[assistant("hello")])
+    await store.runs.finish(run, "finished", added=[assistant("hello")])
     await store.grants.add(OWNER, {"scope": "tool"}, session_id=session.session_id)
     await store.sessions.delete(OWNER, session.session_id)
     with pytest.raises(NotFound):

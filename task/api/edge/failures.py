@@ -16,7 +16,16 @@ from starlette.routing import Match, Route
 
 from task.api.edge.rendering import JsonResponse
 from task.api.edge.schemas import ResponseModel
-from task.errors import AgentError, Conflict, InvalidRequest, NotFound, ProviderError, StoreUnavailable, new_reference
+from task.errors import (
+    AgentError,
+    Conflict,
+    InvalidRequest,
+    KeyReused,
+    NotFound,
+    ProviderError,
+    StoreUnavailable,
+    new_reference,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +42,7 @@ _MEANINGS = {
     409: "It has been changed or has ended in the meantime.",
     413: "The body is too large.",
     415: "The body is of another type.",
+    422: "This `Idempotency-Key` came with another request before.",
     429: "Too many requests; `Retry-After` says when to try again.",
     502: "The model refused or failed.",
     503: "The store, DIAL Core or the model cannot be used now.",
@@ -42,6 +52,7 @@ SCHEMA_REFERENCE = "#/components/schemas/{model}"
 # By name: given as a model, FastAPI would build it again for every failure of every route.
 _ERROR_CONTENT = {"application/json": {"schema": {"$ref": SCHEMA_REFERENCE.format(model="ErrorBody")}}}
 RETRY_SECONDS = 5
+RETRY_AFTER = "Retry-After"
 CLIENT_LEFT = 499  # what proxies log for it
 _OF_TYPES = frozenset("([")  # tagged-union[…], function-after[…], (text)
 
@@ -66,7 +77,7 @@ class ErrorBody(ResponseModel):
 
 def failures(*more: int) -> dict[int | str, dict[str, Any]]:
     """The failures of a route as FastAPI's `responses`: those that every route has, and `more`."""
-    models = (502, 504) if 409 in more else ()
+    models = (422, 502, 504) if 409 in more else ()
     statuses = sorted({400, 401, 403, 429, 503, *more, *models})
     return {status: {"description": _MEANINGS[status], "content": _ERROR_CONTENT} for status in statuses}
 
@@ -107,6 +118,21 @@ class Failure:
             error |= {"display_message": self.message, "reference": self.reference}
         return {"error": error, **self.ids}
 
+    def event(self) -> dict[str, Any]:
+        """The data of a run's `error` event."""
+        retry = {"retry_after": int(self.headers[RETRY_AFTER])} if RETRY_AFTER in self.headers else {}
+        return {**self.body(), "status": self.status, **retry}
+
+    @classmethod
+    def recorded(cls, event: Mapping[str, Any], ids: Mapping[str, str | None], headers: Mapping[str, str]) -> Failure:
+        """The failure of an `error` event, for the caller of that run."""
+        error, retry = event["error"], event.get("retry_after")
+        again = {RETRY_AFTER: str(retry)} if retry is not None else {}
+        return cls(
+            event.get("status", 500), error["message"], error.get("code"), error.get("param"), error.get("reference"),
+            {**again, **headers}, ids,
+        )  # fmt: skip
+
     def response(self) -> Response:
         return JsonResponse(self.body(), self.status, self.headers)
 
@@ -136,6 +162,8 @@ def failure_of(error: BaseException, model: str = "") -> Failure:
             return Failure(404, str(error), "not_found")
         case Conflict():
             return Failure(409, str(error), "conflict")
+        case KeyReused():
+            return Failure(422, str(error), "idempotency_key_reused", "Idempotency-Key")
         case InvalidRequest():
             return Failure(400, str(error), "invalid_request")
         case StoreUnavailable():
@@ -179,7 +207,7 @@ def _provider_text(error: ProviderError, model: str) -> tuple[int, str]:
 
 
 def _retry(seconds: float | None) -> dict[str, str]:
-    return {"Retry-After": str(max(1, round(seconds + 0.499)))} if seconds is not None else {}
+    return {RETRY_AFTER: str(max(1, round(seconds + 0.499)))} if seconds is not None else {}
 
 
 def add_failure_handlers(app: FastAPI) -> None:

@@ -17,6 +17,7 @@ from task.conversation.inputs import forwarded
 from task.errors import StoreUnavailable, ToolError
 from task.llm.dial import UserToken
 from task.product import Product
+from task.runs.request import RunCaller
 from task.tools.dial_urls import OwnersKey, filing
 
 Mode = Literal["open", "keys", "dial"]
@@ -27,19 +28,14 @@ _JWT = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*")  # a header that is a JSON objec
 
 
 @dataclass(frozen=True, slots=True)
-class ApiCaller:
-    """The caller. `owner` is whose sessions, runs, traces and files are visible; `core_key` is the key or token for
-    DIAL Core.
+class ApiCaller(RunCaller):
+    """The caller, with all that is the owner's: sessions, runs, traces and files.
 
-    `folder` is where the owner's files are below the bucket of that key; `headers` are forwarded. An operator reads
-    what belongs to everybody.
+    `folder` is where the owner's files are below the bucket of `core_key`. An operator reads what belongs to everybody.
     """
 
-    owner: str
-    core_key: str
     folder: str = ""
     operator: bool = False
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(slots=True)
@@ -62,7 +58,7 @@ class Identity:
         travelling = forwarded(headers)
         if self.mode == "open":
             folder = f"http/{LOCAL_OWNER}"
-            return ApiCaller(LOCAL_OWNER, filing(self.core_key, folder), folder, headers=travelling)
+            return ApiCaller(LOCAL_OWNER, filing(self.core_key, folder), travelling, folder)
         lookup = self._of_key(_secret(headers)) if self.mode == "keys" else self._of_core(headers)
         found, counted = await lookup
         store = await self.product.store.get()
@@ -70,14 +66,14 @@ class Identity:
         if seconds is not None:
             text = f"This key may make {self.per_minute} requests in a minute. Try again in a moment."
             raise Refused(429, text, code="rate_limit_exceeded", retry_after=seconds)
-        return ApiCaller(found.owner, found.core_key, found.folder, found.operator, travelling)
+        return ApiCaller(found.owner, found.core_key, travelling, found.folder, found.operator)
 
     async def _of_key(self, secret: str) -> tuple[ApiCaller, str]:
         key = await (await self.product.store.get()).keys.verify(secret)
         if key is None:
             raise _unknown()
         folder = f"http/{key.owner}"
-        return ApiCaller(key.owner, OwnersKey(self.core_key, folder), folder, key.operator), key.key_id
+        return ApiCaller(key.owner, OwnersKey(self.core_key, folder), folder=folder, operator=key.operator), key.key_id
 
     async def _of_core(self, headers: Mapping[str, str]) -> tuple[ApiCaller, str]:
         secret = _secret(headers)
@@ -89,7 +85,7 @@ class Identity:
                 self._known.clear()
             self._known[digest] = (monotonic() + REMEMBERED_SECONDS, bucket, shown)
         counted = f"user:{bucket}" if isinstance(shown, UserToken) else digest[:32]  # tokens change every few minutes
-        return ApiCaller(f"dial:{bucket}", filing(shown, "http"), "http"), counted
+        return ApiCaller(f"dial:{bucket}", filing(shown, "http"), folder="http"), counted
 
     async def _first_known(self, readings: Sequence[str]) -> tuple[str, str]:
         *others, last = readings

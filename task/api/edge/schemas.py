@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, TypeVar
 import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from task.llm.base import Usage
 from task.store.records import iso
 
 INTEGERS = 2**63
@@ -74,17 +73,6 @@ class UsageBody(ResponseModel):
     total_tokens: int
     prompt_tokens_details: CachedTokens
     completion_tokens_details: ReasoningTokens
-
-
-def usage_data(usage: Usage) -> dict[str, Any]:
-    """The data of a `UsageBody`."""
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
 
 
 class FunctionBody(ResponseModel):

@@ -9,9 +9,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from task.api.edge.rendering import DONE, json_bytes, sse
-from task.api.edge.schemas import AttachmentBody, ResponseModel, ToolCallBody, UsageBody, usage_data
-from task.api.platform.runner import ActiveRun, Runner
+from task.api.edge.schemas import AttachmentBody, ResponseModel, ToolCallBody, UsageBody
 from task.api.platform.schemas import TraceBody
+from task.llm.base import Usage
+from task.runs.runner import LiveRun, Runner
+from task.runs.state import RunState, usage_data
 from task.store.records import Event, RunStatus
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
@@ -101,31 +103,30 @@ class ChunkBody(ResponseModel):
     trace_id: str | None = None
 
 
-def completion(active: ActiveRun) -> dict[str, Any]:
+def completion(live: LiveRun) -> dict[str, Any]:
     """The `CompletionBody` of a run that has ended: OpenAI's, with the session, the run and its trace."""
-    result, trace = active.result, active.trace
-    assert result is not None
-    message: dict[str, Any] = {"role": "assistant", "content": active.text, "refusal": None}
-    if result.calls:
-        message["tool_calls"] = [call.as_dict() for call in result.calls]
+    state, trace = live.state, live.trace
+    message: dict[str, Any] = {"role": "assistant", "content": state.answer, "refusal": None}
+    if state.calls:
+        message["tool_calls"] = state.calls
         message["content"] = message["content"] or None
-    if active.attachments:
-        message["custom_content"] = {"attachments": active.attachments}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": result.finish_reason}
+    if state.attachments:
+        message["custom_content"] = {"attachments": state.attachments}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": state.finish_reason}
     return {
-        **_head(active, "chat.completion"),
+        **_head(state, "chat.completion"),
         "choices": [choice],
-        "usage": usage_data(active.usage),
-        "status": result.status,
-        **active.ids,
+        "usage": tokens(state),
+        "status": state.status,
+        **state.ids,
         "trace": trace.as_dict() if trace is not None else None,
     }
 
 
-async def completion_chunks(runner: Runner, active: ActiveRun, *, usage: bool) -> AsyncGenerator[bytes]:
+async def completion_chunks(runner: Runner, live: LiveRun, *, usage: bool) -> AsyncGenerator[bytes]:
     """The run's `ChunkBody`s as server-sent events; with `usage` the last one has the tokens."""
-    chunks = _Chunks(active, usage=usage)
-    async with aclosing(runner.events(active.run.owner, active.run.run_id)) as events:
+    chunks = _Chunks(live.state, usage=usage)
+    async with aclosing(runner.events(live.run.owner, live.run.run_id)) as events:
         async for event in events:
             if part := chunks.render(event):
                 yield part
@@ -133,9 +134,9 @@ async def completion_chunks(runner: Runner, active: ActiveRun, *, usage: bool) -
 
 
 class _Chunks:
-    def __init__(self, active: ActiveRun, *, usage: bool) -> None:
-        self._active, self._usage = active, usage
-        self._head = {**_head(active, "chat.completion.chunk"), **({"usage": None} if usage else {})}
+    def __init__(self, state: RunState, *, usage: bool) -> None:
+        self._state, self._usage = state, usage
+        self._head = {**_head(state, "chat.completion.chunk"), **({"usage": None} if usage else {})}
         self._started = self._failed = False
         # Made once, because there are many chunks of text.
         self._before, _, self._after = self._chunk({"content": "@@"}).partition(b'"@@"')
@@ -145,14 +146,13 @@ class _Chunks:
             case "text":
                 return self._start() + self._before + json_bytes(event.data["text"]) + self._after
             case "approval":
-                result = self._active.result
-                separator = "\n\n" if result is not None and result.text else ""
+                separator = "\n\n" if self._state.written else ""
                 return self._start() + self._chunk({"content": f"{separator}{event.data['text']}"})
             case "tool_calls":
                 return self._start() + self._chunk({"tool_calls": _numbered(event.data["tool_calls"])})
-            case "error" if self._active.failed:
+            case "error" if self._state.failed:
                 self._failed = True
-                return sse({"error": event.data["error"], **self._active.ids})
+                return sse({"error": event.data["error"], **self._state.ids})
             case "finished":
                 return self._start() + self._end()
             case _:
@@ -162,21 +162,17 @@ class _Chunks:
         if self._started:
             return b""
         self._started = True
-        return self._chunk({"role": "assistant", "content": ""}, **self._active.ids)
+        return self._chunk({"role": "assistant", "content": ""}, **self._state.ids)
 
     def _end(self) -> bytes:
-        result = self._active.result
-        assert result is not None
-        if result.finish_reason is None:
-            failure = result.failure  # an answer that could not be stored fails after its last event
-            return sse({**failure.body(), **self._active.ids}) if failure is not None and not self._failed else b""
+        state = self._state
+        if state.failed and state.failure is not None:  # one that could not be stored fails after its last event
+            return b"" if self._failed else sse({"error": state.failure["error"], **state.ids})
         # DIAL's place for attachments; clients merge the pieces of a list by their index.
-        files = _numbered(self._active.attachments)
+        files = _numbered(state.attachments)
         delta = {"custom_content": {"attachments": files}} if files else {}
-        last = self._chunk(delta, result.finish_reason, status=result.status, **self._active.ids)
-        return last + (
-            sse({**self._head, "choices": [], "usage": usage_data(self._active.usage)}) if self._usage else b""
-        )
+        last = self._chunk(delta, state.finish_reason, status=state.status, **state.ids)
+        return last + (sse({**self._head, "choices": [], "usage": tokens(state)}) if self._usage else b"")
 
     def _chunk(self, delta: Mapping[str, Any], reason: str | None = None, **more: Any) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
@@ -187,6 +183,15 @@ def _numbered(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{"index": number, **item} for number, item in enumerate(items)]
 
 
-def _head(active: ActiveRun, kind: str) -> dict[str, Any]:
-    number = active.run.run_id.removeprefix("run_")
-    return {"id": f"chatcmpl-{number}", "object": kind, "created": int(active.run.started_at), "model": active.model}
+def tokens(state: RunState) -> dict[str, Any]:
+    """The data of a `UsageBody`, without what else the event has."""
+    counted = state.usage or usage_data(Usage())
+    return {name: counted[name] for name in UsageBody.model_fields if name in counted}
+
+
+def _head(state: RunState, kind: str) -> dict[str, Any]:
+    run, model = state.run, state.options.model
+    return {
+        "id": f"chatcmpl-{run.run_id.removeprefix('run_')}", "object": kind, "created": int(run.started_at),
+        "model": model,
+    }  # fmt: skip

@@ -20,7 +20,7 @@ from task.api.edge.identity import ApiCaller
 from task.errors import InvalidRequest, NotFound, ToolError
 from task.llm.dial import core_headers
 from task.product import Product
-from task.tools.dial_urls import file_url, in_reach
+from task.tools.dial_urls import file_id_of, file_url, in_reach
 
 Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
 USER_DATA: Purpose = "user_data"
@@ -180,12 +180,6 @@ def decoded(data: str) -> tuple[bytes, str]:
         return base64.b64decode(text, validate=True), kind or "text/plain"
     except (binascii.Error, ValueError) as error:
         raise InvalidRequest("the file's data is not valid Base64") from error
-
-
-def file_id_of(url: str) -> str:
-    """The id of the file at `files/{bucket}/{path}`."""
-    place = unquote(url.removeprefix("files/"))
-    return "file-" + base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
 
 
 def _named(file_id: str) -> str:

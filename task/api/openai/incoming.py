@@ -26,14 +26,10 @@ from task.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class IncomingMessages:
-    """A request's messages without the system prompt that stood in front, which is `prompt`.
-
-    `retried`: the client has marked them as sent before.
-    """
+    """A request's messages without the system prompt that stood in front, which is `prompt`."""
 
     messages: tuple[Message, ...]
     prompt: str | None = None
-    retried: bool = False
 
 
 @dataclass(frozen=True, slots=True)

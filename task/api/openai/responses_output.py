@@ -4,94 +4,64 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 from urllib.parse import unquote
 
 from task.api.edge.rendering import sse
-from task.api.edge.schemas import usage_data
-from task.api.openai.files import file_id_of
-from task.api.platform.run_request import RunOptions
-from task.api.platform.runner import ActiveRun, Runner
+from task.runs.request import RunOptions
+from task.runs.runner import LiveRun, Runner
+from task.runs.state import BROKEN_OFF, RunState
 from task.store.records import Event, Run
+from task.tools.dial_urls import file_id_of
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}  # by chat completions' finish reason
 _CANCELLED, _FAILED = "cancelled", frozenset({"failed", "interrupted"})
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseContent:
-    """What a run has written: `text` with the question it ended with, `calls` that are the client's to make, and files.
-
-    `usage` is counted in chat completions' names, None until the run has ended; `error` is OpenAI's; `finish_reason`
-    is that of chat completions, None where the run failed.
-    """
-
-    run: Run
-    options: RunOptions
-    session_id: str | None
-    text: str = ""
-    calls: Sequence[Mapping[str, Any]] = ()
-    attachments: Sequence[Mapping[str, str]] = ()
-    usage: Mapping[str, Any] | None = None
-    error: Mapping[str, Any] | None = None
-    finish_reason: str | None = None
-
-    @property
-    def incomplete(self) -> str | None:
-        """OpenAI's reason for an answer that is not whole."""
-        return _INCOMPLETE.get(self.finish_reason or "") if self.run.status != _CANCELLED else None
-
-    @property
-    def status(self) -> str:
-        if self.run.status == "running":
-            return "in_progress"
-        if self.run.status == _CANCELLED:
-            return _CANCELLED
-        if self.finish_reason is None and (self.error is not None or self.run.status in _FAILED):
-            return "failed"
-        return "incomplete" if self.incomplete is not None else "completed"
+def incomplete(state: RunState) -> str | None:
+    """OpenAI's reason for an answer that is not whole."""
+    return _INCOMPLETE.get(state.finish_reason or "") if state.status != _CANCELLED else None
 
 
-def content_of(active: ActiveRun) -> ResponseContent:
-    """The content of a run of this process that has ended."""
-    result = active.result
-    assert result is not None
-    failure = result.failure.body()["error"] if result.failure is not None else None
-    return ResponseContent(
-        replace(active.run, status=result.status), active.request.options, active.session_id, active.text,
-        [call.as_dict() for call in result.calls], active.attachments, usage_data(active.usage), failure,
-        result.finish_reason,
-    )  # fmt: skip
+def status_of(state: RunState) -> str:
+    """OpenAI's word for how far a response has come."""
+    if not state.over:
+        return "in_progress"
+    if state.status == _CANCELLED:
+        return _CANCELLED
+    if state.finish_reason is None and (state.failure is not None or state.status in _FAILED):
+        return "failed"
+    return "incomplete" if incomplete(state) is not None else "completed"
 
 
-def response_body(content: ResponseContent) -> dict[str, Any]:
+def response_body(state: RunState) -> dict[str, Any]:
     """The response as far as it has come."""
-    output = [_message(content.run, content.text, citations(content.attachments, content.text))] if content.text else []
-    output += [_call(call) for call in content.calls]
+    text, reason = state.answer, incomplete(state)
+    output = [_message(state.run, text, citations(state.attachments, text))] if text else []
+    output += [_call(call) for call in state.calls]
     return {
-        **_head(content),
-        "error": _error(content),
-        "incomplete_details": {"reason": content.incomplete} if content.incomplete is not None else None,
+        **_head(state),
+        "error": _error(state),
+        "incomplete_details": {"reason": reason} if reason is not None else None,
         "output": output,
-        "attachments": list(content.attachments),
-        "usage": _usage(content.usage) if content.usage is not None else None,
+        "attachments": list(state.attachments),
+        "usage": _usage(state.usage) if state.usage is not None else None,
     }
 
 
-async def response_events(runner: Runner, active: ActiveRun) -> AsyncGenerator[bytes]:
+async def response_events(runner: Runner, live: LiveRun) -> AsyncGenerator[bytes]:
     """The stream's events in their documented order."""
-    stream = _Stream(active)
-    async with aclosing(runner.events(active.run.owner, active.run.run_id)) as events:
+    stream = _Stream(live.state)
+    async with aclosing(runner.events(live.run.owner, live.run.run_id)) as events:
         async for event in events:
             if part := stream.render(event):
                 yield part
 
 
 class _Stream:
-    def __init__(self, active: ActiveRun) -> None:
-        self._active, self._run = active, active.run
+    def __init__(self, state: RunState) -> None:
+        self._state, self._run = state, state.run
         self._numbers = count()
         self._started = self._message_open = False
         self._text: list[str] = []
@@ -121,7 +91,7 @@ class _Stream:
         if self._started:
             return b""
         self._started = True
-        head = response_body(ResponseContent(self._run, self._active.request.options, self._active.session_id))
+        head = response_body(RunState(self._run, self._state.options, self._run.session_id))
         return self._event("response.created", response=head) + self._event("response.in_progress", response=head)
 
     def _delta(self, text: str) -> bytes:
@@ -168,7 +138,7 @@ class _Stream:
         return parts
 
     def _end(self) -> bytes:
-        body = response_body(content_of(self._active))
+        body = response_body(self._state)
         kind = "incomplete" if body["status"] == _CANCELLED else body["status"]
         return self._event(f"response.{kind}", response=body)
 
@@ -176,13 +146,13 @@ class _Stream:
         return {"item_id": _message_id(self._run), "output_index": self._items, "content_index": 0}
 
 
-def _head(content: ResponseContent) -> dict[str, Any]:
-    options, run = content.options, content.run
+def _head(state: RunState) -> dict[str, Any]:
+    options, run = state.options, state.run
     return {
         "id": response_id(run.run_id),
         "object": "response",
         "created_at": int(run.started_at),
-        "status": content.status,
+        "status": status_of(state),
         "model": options.model,
         "instructions": options.prompt,
         "previous_response_id": options.previous,
@@ -197,7 +167,7 @@ def _head(content: ResponseContent) -> dict[str, Any]:
         "reasoning": {"effort": options.model_options.reasoning_effort, "summary": None},
         "background": False,
         "metadata": dict(options.metadata),
-        "session_id": content.session_id,
+        "session_id": state.session_id,
         "run_id": run.run_id,
         "trace_id": run.trace_id,
     }
@@ -215,10 +185,10 @@ def _choice(options: RunOptions) -> Any:
     return {"type": "function", "name": options.choice["function"]["name"]}
 
 
-def _error(content: ResponseContent) -> dict[str, Any] | None:
-    if content.status != "failed":
+def _error(state: RunState) -> dict[str, Any] | None:
+    if status_of(state) != "failed":
         return None
-    error = content.error or {"message": content.run.error or "The answer was broken off."}
+    error = state.failure["error"] if state.failure is not None else {"message": state.run.error or BROKEN_OFF}
     return {"code": error.get("code") or "server_error", "message": error["message"]}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import Query, Request
@@ -11,25 +10,20 @@ from task.api.edge.failures import failures
 from task.api.edge.identity import ApiCaller
 from task.api.openai.incoming import IncomingMessages
 from task.api.openai.responses_input import ResponseRequest, messages_of, options_of
-from task.api.openai.responses_output import content_of, response_body, response_events
+from task.api.openai.responses_output import response_body, response_events
 from task.api.openai.responses_schemas import ItemList, ResponseBody, ResponseDeleted
 from task.api.openai.responses_stored import (
     DOOR,
     Order,
-    StoredResponse,
     delete_stored,
     input_items,
     page_of_items,
     previous_response,
     stored_response,
 )
-from task.api.platform.idempotency import given_before
-from task.api.platform.replying import decided_before
-from task.api.platform.run_request import RunOptions, RunRequest
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, Service, router
 from task.errors import InvalidRequest
-from task.store.records import Session
-from task.store.store import Store
+from task.runs.request import RunOptions, RunRequest
 
 STREAM = {"text/event-stream": {}}
 
@@ -45,12 +39,11 @@ async def create_response(
     body: ResponseRequest, request: Request, service: CurrentService, caller: CurrentCaller
 ) -> Any:
     """Answer an input, alone or after an earlier response; with `stream` as server-sent events."""
-    received = await service.reader.read(caller, messages_of(body))
-    active = await service.start(await _run_request(service, caller, body, received))
+    live = await service.start(request, caller, lambda: _run_request(service, caller, body))
     if body.stream:
-        return await service.answers.stream(active, response_events(service.runner, active))
-    await service.answers.wait(active, request)
-    return response_body(content_of(active))
+        return await service.answers.stream(live, response_events(service.runner, live))
+    await service.answers.wait(live, request)
+    return response_body(live.state)
 
 
 @routes.get("/responses/{response_id}", response_model=ResponseBody, responses=failures(404))
@@ -58,7 +51,7 @@ async def get_response(response_id: str, caller: CurrentCaller, store: CurrentSt
     """An earlier response, unless it was not to be stored; never as a stream."""
     if stream:
         raise InvalidRequest("A stored response is given whole; its run's events are at /runs/{id}/events.")
-    return response_body((await stored_response(store, caller.owner, response_id)).content())
+    return response_body(await stored_response(store, caller.owner, response_id))
 
 
 @routes.get("/responses/{response_id}/input_items", response_model=ItemList, responses=failures(404))
@@ -96,30 +89,15 @@ def _function_choice(name: str) -> dict[str, object]:
     return {"type": "function", "function": {"name": name}}
 
 
-async def _run_request(
-    service: Service, caller: ApiCaller, body: ResponseRequest, received: IncomingMessages
-) -> RunRequest:
-    options, store = _options(service, body, received), await service.product.store.get()
+async def _run_request(service: Service, caller: ApiCaller, body: ResponseRequest) -> RunRequest:
+    received = await service.reader.read(caller, messages_of(body))
+    options, store, sent = _options(service, body, received), await service.product.store.get(), received.messages
     previous = body.previous_response_id
     found = await previous_response(store, caller.owner, previous) if previous is not None else None
+    session = await store.sessions.get(caller.owner, found.run.session_id or "") if found is not None else None
     if body.store is False:
-        before = (await store.sessions.get(caller.owner, found.session_id)).messages[: found.end] if found else ()
-        unstored = replace(received, messages=(*before, *received.messages))
-        return await service.preparing.prepare(caller, unstored, options, None)
-    if found is None:
-        return await service.preparing.in_new_session(caller, received, options)
-    session = await store.sessions.get(caller.owner, found.session_id)
-    run_id, sent = found.run.run_id, received.messages
-    again = await decided_before(store, caller, session, run_id, sent, options)
-    again = again or await given_before(store, caller, session, run_id, found.end, sent, options)
-    if again is not None:
-        return again
-    return await service.preparing.prepare(
-        caller, received, options, await _session_after(store, session, found), whole=True
-    )
-
-
-async def _session_after(store: Store, session: Session, found: StoredResponse) -> str:
-    if found.end is None or session.length == found.end:
-        return session.session_id
-    return (await store.sessions.branch(session.owner, session.session_id, found.end)).session_id
+        before = session.messages[: found.end] if session is not None and found is not None else ()
+        return await service.preparing.prepare(caller, (*before, *sent), options, None)
+    if found is None or session is None:
+        return await service.preparing.in_new_session(caller, sent, options)
+    return await service.preparing.after_run(caller, found, session, sent, options)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from task.api.edge.failures import Refused
-from task.api.openai.responses_output import ResponseContent, run_id_of
-from task.api.platform.run_request import RunOptions
+from task.api.openai.responses_output import run_id_of
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, Message, Role
 from task.errors import Conflict, NotFound
+from task.runs.state import RunState, state_of
 from task.store.records import Event, Run
 from task.store.store import Store
 
@@ -20,37 +19,8 @@ DOOR = "responses"
 Order = Literal["asc", "desc"]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredResponse:
-    """A run of the Responses API in its session. Of a run in progress only the first event is known."""
-
-    run: Run
-    session_id: str
-    options: RunOptions
-    events: Sequence[Event]
-
-    @property
-    def start(self) -> int:
-        """How many messages the session had before this response's own."""
-        return self.events[0].data["messages"]
-
-    @property
-    def end(self) -> int | None:
-        """How many messages the session had after it; None while it runs, and when its process died."""
-        return self.events[-1].data.get("messages") if self.events[-1].type == "finished" else None
-
-    def content(self) -> ResponseContent:
-        return ResponseContent(
-            self.run, self.options, self.session_id, _text(self.events),
-            [call for event in self.events if event.type == "tool_calls" for call in event.data["tool_calls"]],
-            [event.data["attachment"] for event in self.events if event.type == "attachment" and _of_answer(event)],
-            _last(self.events, "usage"), (_last(self.events, "error") or {}).get("error"),
-            (_last(self.events, "finished") or {}).get("finish_reason"),
-        )  # fmt: skip
-
-
-async def stored_response(store: Store, owner: str, response_id: str) -> StoredResponse:
-    """The response.
+async def stored_response(store: Store, owner: str, response_id: str) -> RunState:
+    """The run of the response; of one in progress only the first event is known.
 
     Raises:
         NotFound: the owner has no such response: it never was, was not to be stored, or was deleted.
@@ -60,13 +30,13 @@ async def stored_response(store: Store, owner: str, response_id: str) -> StoredR
         run = await store.runs.get(owner, run_id_of(response_id))
     except NotFound:
         raise missing from None
-    events = await _events(store, run)
-    if run.session_id is None or not events or events[0].data["request"]["door"] != DOOR:
+    state = state_of(run, await _events(store, run))
+    if state is None or run.session_id is None or state.options.door != DOOR:
         raise missing
-    return StoredResponse(run, run.session_id, RunOptions.from_dict(events[0].data["request"]), events)
+    return state
 
 
-async def previous_response(store: Store, owner: str, response_id: str) -> StoredResponse:
+async def previous_response(store: Store, owner: str, response_id: str) -> RunState:
     """The response that another one continues.
 
     Raises:
@@ -94,7 +64,7 @@ async def delete_stored(store: Store, owner: str, response_id: str) -> None:
     await store.sessions.remove_run(found.run, found.start, found.end)
 
 
-async def input_items(store: Store, found: StoredResponse) -> list[dict[str, Any]]:
+async def input_items(store: Store, found: RunState) -> list[dict[str, Any]]:
     """What the request brought, in its order.
 
     Raises:
@@ -103,7 +73,7 @@ async def input_items(store: Store, found: StoredResponse) -> list[dict[str, Any
     if found.run.trace_id is None:
         raise NotFound(f"the input of {found.run.run_id!r} is no longer known")
     asked = (await store.traces.get(found.run.owner, found.run.trace_id)).asked
-    messages = (await store.sessions.get(found.run.owner, found.session_id)).messages
+    messages = (await store.sessions.get(found.run.owner, found.run.session_id or "")).messages
     items = [item for message in messages[found.start : found.start + asked] for item in _items(message)]
     number = found.run.run_id.removeprefix("run_")
     return [{"id": f"in_{number}_{place}", "status": "completed", **item} for place, item in enumerate(items)]
@@ -130,7 +100,7 @@ def page_of_items(items: Sequence[dict[str, Any]], order: Order, limit: int, aft
     }
 
 
-def _check_complete(found: StoredResponse, response_id: str) -> None:
+def _check_complete(found: RunState, response_id: str) -> None:
     if not found.run.over:
         raise Conflict(f"the response {response_id} is not complete; wait for it, or cancel its run")
 
@@ -142,20 +112,7 @@ async def _events(store: Store, run: Run) -> list[Event]:
             found.append(event)
             if not run.over:
                 break
-    return found if found and found[0].type == "started" else []
-
-
-def _text(events: Sequence[Event]) -> str:
-    text = "".join(event.data["text"] for event in events if event.type == "text")
-    return "\n\n".join(filter(None, (text, *(event.data["text"] for event in events if event.type == "approval"))))
-
-
-def _of_answer(event: Event) -> bool:
-    return event.data["stage"] is None
-
-
-def _last(events: Sequence[Event], kind: str) -> Mapping[str, Any] | None:
-    return next((event.data for event in reversed(events) if event.type == kind), None)
+    return found
 
 
 def _items(message: Message) -> list[dict[str, Any]]:

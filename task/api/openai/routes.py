@@ -17,6 +17,7 @@ from task.api.openai.responses_stored import Order, page_of_items
 from task.api.openai.schemas import ChatCompletionRequest
 from task.api.service import AGENT, CurrentCaller, CurrentService, Service, router
 from task.errors import NotFound
+from task.runs.request import RunRequest
 
 STREAM = {"text/event-stream": {}}
 BYTES = {"application/octet-stream": {}}
@@ -72,14 +73,18 @@ async def create_chat_completion(
     body: ChatCompletionRequest, request: Request, service: CurrentService, caller: CurrentCaller
 ) -> Any:
     """Answer a conversation; with `stream` as server-sent events."""
-    received = await service.read(request, caller, body)
-    options = service.completion_options("v1", body, received)
-    active = await service.start(await service.preparing.prepare(caller, received, options, body.session_id))
+
+    async def prepare() -> RunRequest:
+        received = await service.reader.read(caller, body.messages)
+        options = service.completion_options("v1", body, received)
+        return await service.preparing.prepare(caller, received.messages, options, body.session_id)
+
+    live = await service.start(request, caller, prepare)
     if body.stream:
         usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-        return await service.answers.stream(active, completion_chunks(service.runner, active, usage=usage))
-    await service.answers.wait(active, request)
-    return completion(active)
+        return await service.answers.stream(live, completion_chunks(service.runner, live, usage=usage))
+    await service.answers.wait(live, request)
+    return completion(live)
 
 
 @routes.get("/models", response_model=ModelList, responses=failures())

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fastapi import Request
 from starlette.responses import Response
 
-from task.api.edge.failures import ClientLeft, RunFailed, failure_of
+from task.api.edge.failures import ClientLeft, Failure, RunFailed
 from task.api.edge.rendering import EventStream, gone
-from task.api.platform.runner import ActiveRun, Runner
+from task.runs.runner import LiveRun, Runner
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,28 +20,28 @@ class Answers:
     runner: Runner
     heartbeat: float
 
-    async def wait(self, active: ActiveRun, request: Request) -> None:
+    async def wait(self, live: LiveRun, request: Request) -> None:
         """Wait for the end of the run.
 
         Raises:
             ClientLeft: nobody reads the answer any more.
             RunFailed: there is no answer.
         """
-        async with self.runner.listening(active):
+        async with self.runner.listening(live):
             leaving = asyncio.ensure_future(gone(request.receive))
-            ending = asyncio.ensure_future(asyncio.shield(active.ended))
+            ending = asyncio.ensure_future(asyncio.shield(live.ended))
             try:
                 await asyncio.wait({leaving, ending}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 leaving.cancel()
                 ending.cancel()
                 await asyncio.wait({leaving, ending})
-        if not active.ended.done():
+        if not live.ended.done():
             raise ClientLeft("the client has left")
-        if active.failed:
-            raise _failed(active)
+        if live.state.failed:
+            raise _failed(live)
 
-    async def stream(self, active: ActiveRun, parts: AsyncGenerator[bytes]) -> Response:
+    async def stream(self, live: LiveRun, parts: AsyncGenerator[bytes]) -> Response:
         """The stream of these parts, once there is more than a failure.
 
         Raises:
@@ -55,20 +55,18 @@ class Answers:
             await asyncio.wait({first})
             await parts.aclose()
             raise
-        if first.done() and active.failed and active.result is not None and not active.result.text:
+        if first.done() and live.state.failed and not live.state.written:
             await parts.aclose()
-            await asyncio.shield(active.ended)
-            raise _failed(active)
+            await asyncio.shield(live.ended)
+            raise _failed(live)
         return EventStream(_following(first, parts), self.heartbeat)
 
 
-def _failed(active: ActiveRun) -> RunFailed:
-    result = active.result
-    assert result is not None
-    assert result.error is not None
-    failure = result.failure or failure_of(result.error, active.model)
-    headers = {**failure.headers, "X-Run-Id": active.run.run_id, "X-Trace-Id": active.run.trace_id or ""}
-    return RunFailed(replace(failure, headers=headers, ids=active.ids))
+def _failed(live: LiveRun) -> RunFailed:
+    state = live.state
+    assert state.failure is not None
+    ids = {"X-Run-Id": live.run.run_id, "X-Trace-Id": live.run.trace_id or ""}
+    return RunFailed(Failure.recorded(state.failure, state.ids, ids))
 
 
 async def _following(first: asyncio.Future[bytes], parts: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:

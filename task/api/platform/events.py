@@ -79,6 +79,7 @@ class RunError(_RunEvent):
     type: Literal["error"]
     error: ErrorDetail
     status: int
+    retry_after: int | None = None
 
 
 class RunFinished(_RunEvent):

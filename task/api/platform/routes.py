@@ -12,7 +12,7 @@ from starlette.responses import Response
 from task.api.edge.failures import failures
 from task.api.edge.identity import ApiCaller
 from task.api.edge.rendering import EventStream, sse
-from task.api.platform.runner import Runner
+from task.api.platform.events import RunAsks
 from task.api.platform.schemas import (
     AnsweredBody,
     ApprovalAnswer,
@@ -39,6 +39,8 @@ from task.api.platform.schemas import (
 )
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
 from task.blocking import run_to_completion
+from task.runs.request import RunRequest
+from task.runs.runner import Runner
 from task.store.traces import TraceFilter
 
 EVENTS = {"text/event-stream": {}}
@@ -55,19 +57,24 @@ run_routes = router("Runs")
 @routes.post("/chat", response_model=ChatBody, responses=failures(400, 404, 409, 413, 415))
 async def chat(body: ChatRequest, request: Request, service: CurrentService, caller: CurrentCaller) -> Any:
     """Answer a conversation in a session, which is made where none is named."""
-    received = await service.read(request, caller, body)
-    given = {"temperature": body.temperature, "top_p": body.top_p, "max_tokens": body.max_tokens or CHAT_TOKENS}
-    prompt = f"{CHAT_PROMPT}\n\n{await service.product.prompt()}"
-    options = service.options("chat", body, given, received.prompt, body.system_prompt, prompt)
-    active = await service.start(await service.prepare(caller, received, options, body.session_id))
-    await service.answers.wait(active, request)
+
+    async def prepare() -> RunRequest:
+        received = await service.reader.read(caller, body.messages)
+        given = {"temperature": body.temperature, "top_p": body.top_p, "max_tokens": body.max_tokens or CHAT_TOKENS}
+        prompt = f"{CHAT_PROMPT}\n\n{await service.product.prompt()}"
+        options = service.options("chat", body, given, received.prompt, body.system_prompt, prompt)
+        return await service.prepare(caller, received.messages, options, body.session_id)
+
+    live = await service.start(request, caller, prepare)
+    await service.answers.wait(live, request)
+    state = live.state
     return {
-        "response": active.text,
-        "attachments": active.attachments,
-        "status": active.result.status if active.result is not None else None,
-        "session_id": active.session_id,
-        "run_id": active.run.run_id,
-        "trace": active.trace.as_dict() if active.trace is not None else None,
+        "response": state.answer,
+        "attachments": state.attachments,
+        "status": state.status,
+        "session_id": state.session_id,
+        "run_id": live.run.run_id,
+        "trace": live.trace.as_dict() if live.trace is not None else None,
     }
 
 
@@ -171,9 +178,13 @@ async def delete_trace(trace_id: str, caller: CurrentCaller, store: CurrentStore
 @run_routes.post("/runs", status_code=202, response_model=RunBody, responses=failures(400, 404, 409, 413, 415))
 async def start_run(body: RunStart, request: Request, service: CurrentService, caller: CurrentCaller) -> Any:
     """Start an answer in a session and return at once; its events follow it."""
-    received = await service.read(request, caller, body)
-    options = service.completion_options("runs", body, received)
-    return await service.start_in_background(await service.prepare(caller, received, options, body.session_id))
+
+    async def prepare() -> RunRequest:
+        received = await service.reader.read(caller, body.messages)
+        options = service.completion_options("runs", body, received)
+        return await service.prepare(caller, received.messages, options, body.session_id)
+
+    return await service.start_in_background(request, caller, prepare)
 
 
 @run_routes.get("/runs", response_model=RunList, responses=failures())
@@ -211,9 +222,9 @@ async def listen(
 
 
 @run_routes.post("/runs/{run_id}/cancel", response_model=RunBody, responses=failures(404))
-async def cancel_run(run_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
+async def cancel_run(run_id: str, service: CurrentService, caller: CurrentCaller) -> Any:
     """Stop a run; what it has written stays. One that is over stays as it is."""
-    return await store.runs.request_cancel(caller.owner, run_id)
+    return await service.runner.stop(caller.owner, run_id)
 
 
 @run_routes.get("/approvals", response_model=ApprovalList, responses=failures())
@@ -235,10 +246,13 @@ async def list_approvals(
 async def answer_approval(
     approval_id: str, body: ApprovalAnswer, service: CurrentService, caller: CurrentCaller
 ) -> Any:
-    """Answer a question; the first answer counts. After the last one of a run another run continues it."""
+    """Answer a question; the first answer counts, and the same one again gets the same reply.
+
+    After the last answer of a run another run continues it.
+    """
 
     async def answer_and_resume() -> dict[str, Any]:
-        answered = await service.decisions.answer(caller, approval_id, body)
+        answered = await service.cards.answer(caller, approval_id, body.decision, body.reason, body.arguments)
         return {"approval": answered, "resumed": await service.resume(caller, answered.run_id)}
 
     return await run_to_completion(answer_and_resume())  # a person who leaves after the click has still decided
@@ -265,6 +279,8 @@ async def _events(runner: Runner, owner: str, run_id: str, after: int) -> AsyncG
     async with aclosing(runner.events(owner, run_id, after)) as events:
         async for event in events:
             data = {name: value for name, value in event.as_dict().items() if name != "request"}
+            if event.type == "approval":
+                data = RunAsks.model_validate(data).model_dump()
             yield sse(data, number=event.number)
 
 

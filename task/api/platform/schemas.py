@@ -247,6 +247,7 @@ class ApprovalBody(ResponseModel):
     tool: str
     arguments: dict[str, Any]
     digest: str
+    code: str = ""
     card: dict[str, Any]
     status: ApprovalStatus
     asked_at: Timestamp

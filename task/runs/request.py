@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from task.api.edge.identity import ApiCaller
 from task.conversation.inputs import attachment_note
 from task.conversation.messages import Attachment, Message
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
-from task.store.records import Approval, Session
+from task.store.records import Approval, RequestKey, Session
 
 TITLE_CHARS = 80
+_HANDED_OUT = re.compile(r"call_([0-9a-f]{16})_\d+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class RunCaller:
+    """Whose run it is. `core_key` is the key or token for DIAL Core; `headers` are forwarded."""
+
+    owner: str
+    core_key: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +75,21 @@ class RunOptions:
 class RunRequest:
     """One run: `history` is the conversation before it, `new` what this request adds to it and to its `session`.
 
-    `files` are the conversation's attachments; `answered` are the decisions about the calls that `history` ends with.
-    `sent` are the messages as a caller who keeps the conversation sent them; where they end with a decision in words,
-    `start` is the place among them at which the turn began. With `again` the answer of that run is given again.
+    `files` are the conversation's attachments; `answered` are the decisions about the calls that `history` ends with;
+    `resumes` is the run that made these calls. With `again` no run starts: the answer of that one is given again.
+    `key` is what the client calls the request.
     """
 
-    caller: ApiCaller
+    caller: RunCaller
     options: RunOptions
     new: tuple[Message, ...]
     history: tuple[Message, ...] = ()
     session: Session | None = None
     files: tuple[Attachment, ...] = ()
     answered: tuple[Approval, ...] = ()
-    sent: tuple[Message, ...] = ()
-    start: int | None = None
+    resumes: str | None = None
     again: str | None = None
+    key: RequestKey | None = None
 
 
 def session_title(message: Message) -> str:
@@ -87,3 +97,14 @@ def session_title(message: Message) -> str:
     files = message.custom_content.attachments if message.custom_content is not None else ()
     written = message.text().removesuffix(attachment_note(files)).strip()
     return (written or ", ".join(file.title or "file" for file in files))[:TITLE_CHARS]
+
+
+def handed_out_id(run_id: str, number: int) -> str:
+    """The id under which the caller of that run gets a call to make."""
+    return f"call_{run_id.removeprefix('run_')}_{number}"
+
+
+def run_of_call(call_id: str) -> str | None:
+    """The run that has handed out the call; None: the id is not one of ours."""
+    found = _HANDED_OUT.fullmatch(call_id)
+    return f"run_{found[1]}" if found else None

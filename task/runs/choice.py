@@ -7,8 +7,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from task.api.openai.files import file_id_of
 from task.conversation.sinks import StageSink
+from task.tools.dial_urls import file_id_of
 
 Emit = Callable[..., Any]
 
@@ -20,13 +20,6 @@ class RunChoice:
         self._emit_now = emit
         self._waiting: list[str] = []
         self._numbers = count(1)
-        self._text: list[str] = []
-        self.attachments: list[dict[str, str]] = []  # of the answer itself, in order
-
-    @property
-    def text(self) -> str:
-        """All text of the answer so far."""
-        return "".join(self._text)
 
     def append_content(self, content: str) -> None:
         if not self._waiting:
@@ -54,8 +47,6 @@ class RunChoice:
         fields = {name: value for name, value in attachment.items() if value is not None}
         if fields.get("url", "").startswith("files/"):
             fields["file_id"] = file_id_of(fields["url"])
-        if stage is None:
-            self.attachments.append(fields)
         self.emit("attachment", stage=stage, attachment=fields)
 
     def number(self) -> int:
@@ -65,7 +56,6 @@ class RunChoice:
         if self._waiting:
             text = "".join(self._waiting)
             self._waiting.clear()
-            self._text.append(text)
             self._emit_now("text", text=text)
 
 

@@ -1,0 +1,147 @@
+"""Answer one run: its request as a turn, then the calls with which the turn ends handed out or asked about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from task.approvals.stored import RunApprovals
+from task.conversation.messages import Message, Role, ToolCall
+from task.errors import ProviderError
+from task.llm.base import Usage
+from task.loop import CONTENT_FILTER, EMPTY_ANSWER, Limits, LoopObserver, RunOutcome
+from task.product import Product
+from task.runs.choice import RunChoice
+from task.runs.request import RunRequest, handed_out_id, session_title
+from task.store.records import Approval, Run, Session
+from task.store.store import Store
+from task.tools.base import BaseTool
+from task.tools.models import Caller
+from task.turn import TurnRequest, take_turn
+
+Adapt = Callable[[Sequence[BaseTool]], Sequence[BaseTool]]
+
+
+async def answer(
+    product: Product,
+    request: RunRequest,
+    run: Run,
+    choice: RunChoice,
+    observer: LoopObserver,
+    store: Store,
+    steps: int,
+    adapt: Adapt,
+) -> tuple[RunOutcome, str | None]:
+    """Answer into `choice`: the outcome, and the session that a run without one was given to be continued in.
+
+    Every failure, and a cancellation, is an outcome. `steps` limits the requests with tools.
+    """
+    outcome = RunOutcome("cancelled", (), Usage())
+    session_id = run.session_id
+    try:
+        approvals = await RunApprovals.of(
+            store, product.approval_rules, request.caller.owner, session_id, request.answered, session_id or run.run_id
+        )
+        turn = _turn_request(request, approvals, replace(product.limits, steps=steps), adapt)
+        outcome = await take_turn(product, turn, choice, observer)
+        outcome = replace(outcome, added=approvals.with_notes(outcome.added))
+        if outcome.status == "suspended":
+            outcome = _named_after(run, outcome, turn.own_names)
+            session_id = await _suspend(outcome, approvals, request, run, choice, store, turn.own_names)
+        if outcome.status not in ("cancelled", "failed"):
+            await approvals.save_grants()
+    except asyncio.CancelledError:
+        outcome = RunOutcome("cancelled", outcome.added, Usage())
+    except Exception as error:
+        outcome = RunOutcome("failed", outcome.added, Usage(), error=error)
+    choice.flush()
+    return outcome, session_id
+
+
+def finish_reason(outcome: RunOutcome, *, calls: bool) -> str | None:
+    """OpenAI's word for the end, where a filtered or an empty answer is an answer; None: it is an error."""
+    if outcome.error is not None:
+        # A provider that refuses the question itself does so with a status.
+        error = outcome.error
+        ended = error.code if isinstance(error, ProviderError) and error.status_code is None else None
+        return {CONTENT_FILTER: "content_filter", EMPTY_ANSWER: "stop"}.get(ended or "")
+    if calls:
+        return "tool_calls"
+    return "length" if outcome.cut or outcome.status == "cancelled" else "stop"  # OpenAI has no word for a stopped one
+
+
+def _turn_request(request: RunRequest, approvals: RunApprovals, limits: Limits, adapt: Adapt) -> TurnRequest:
+    options, caller = request.options, request.caller
+
+    async def principal() -> str:
+        return caller.owner
+
+    return TurnRequest(
+        (*approvals.history(request.history), *request.new),
+        Caller(caller.core_key, principal, approvals.conversation, dict(caller.headers), request.files),
+        options.model,
+        approvals.decisions(),
+        replace(options.model_options, tool_choice=None if options.choice == "auto" else options.choice),
+        prompt=options.prompt,
+        own_tools=options.tools,
+        adapt=adapt,
+        mode=options.mode,
+        limits=limits,
+    )
+
+
+async def _suspend(
+    outcome: RunOutcome,
+    approvals: RunApprovals,
+    request: RunRequest,
+    run: Run,
+    choice: RunChoice,
+    store: Store,
+    own: set[str],
+) -> str | None:
+    """Hand out the caller's calls, or else ask a person about the others; the session in which that is answered.
+
+    Where there are both, the caller's come first: a program answers at once and sends nothing but its results, which
+    would be in the place of the person's decision. The others stay open, and the run that the results start asks about
+    them.
+    """
+    theirs = [item.call for item in outcome.pending if item.call.name in own]
+    if theirs:
+        choice.emit("tool_calls", tool_calls=[call.as_dict() for call in theirs])
+        return run.session_id
+    session_id = run.session_id or (await _new_session(request, outcome.added, store)).session_id
+    text, asked = await approvals.ask(outcome.pending, run.run_id, session_id)
+    choice.emit("approval", approvals=[_data(item) for item in asked], text=text)
+    return session_id
+
+
+def _data(asked: Approval) -> dict[str, Any]:
+    return {name: value for name, value in asdict(asked).items() if name != "owner"}
+
+
+async def _new_session(request: RunRequest, added: Sequence[Message], store: Store) -> Session:
+    owner, messages = request.caller.owner, [*request.history, *request.new, *added]
+    asked = [message for message in (*request.history, *request.new) if message.role is Role.USER]
+    session = await store.sessions.start(owner, session_title(asked[-1]) if asked else "")
+    await store.sessions.append(owner, session.session_id, messages, session.version)
+    return session
+
+
+def _named_after(run: Run, outcome: RunOutcome, own: set[str]) -> RunOutcome:
+    """The outcome with the caller's calls under ids that name the run: their results lead back to it."""
+    theirs = [item.call.id for item in outcome.pending if item.call.name in own]
+    names = {call_id: handed_out_id(run.run_id, number) for number, call_id in enumerate(theirs)}
+
+    def renamed(call: ToolCall) -> ToolCall:
+        return replace(call, id=names.get(call.id, call.id))
+
+    last = max((place for place, message in enumerate(outcome.added) if message.tool_calls), default=-1)
+    added = tuple(
+        replace(message, tool_calls=tuple(map(renamed, message.tool_calls))) if place == last else message
+        for place, message in enumerate(outcome.added)
+    )
+    return replace(
+        outcome, added=added, pending=tuple(replace(item, call=renamed(item.call)) for item in outcome.pending)
+    )

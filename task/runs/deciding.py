@@ -1,0 +1,170 @@
+"""A person's decision in words: which question it answers, and the run that goes on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from task.approvals.stored import ALWAYS
+from task.conversation.history import unanswered
+from task.conversation.messages import Attachment, Message, Role
+from task.conversation.replies import Verdict, codes_in, read_reply
+from task.errors import Conflict, NotFound
+from task.runs.request import RunCaller, RunOptions, RunRequest
+from task.store.records import Answer, Approval, Run, Session
+from task.store.store import Store
+
+ANSWERED = ("running", "finished", "limited", "suspended")  # runs that have, or will have, an answer to give again
+UNKNOWN = "There is no open question with the code {code}. Nothing has run."
+SEVERAL = "These codes belong to different questions. Answer one question at a time; nothing has run."
+CLOSED = "This question is closed: another message came after it, or it expired. Nothing has run."
+OTHERWISE = (
+    "This question was answered differently before, and the first answer counts. Ask again for what is wanted now."
+)
+BROKEN_OFF = (
+    "This question was answered before. What was approved may have run, but the answer broke off: say what next."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """Finds what the caller's words decide; `options` are those of the run that goes on."""
+
+    store: Store
+    caller: RunCaller
+    options: RunOptions
+
+    async def by_code(self, sent: Sequence[Message], *, alone: bool = False) -> RunRequest | None:
+        """The run of the question whose code the last message names; None: it names none.
+
+        `alone`: `sent` is all that is known of the conversation.
+
+        Raises:
+            NotFound: the caller has no such question.
+            Conflict: it is closed or was answered otherwise, or the codes are those of several questions.
+        """
+        words = words_of(sent[-1])
+        codes = codes_in(words)
+        if not codes:
+            return None
+        asked = [await self._coded(code) for code in codes]
+        if len({item.run_id for item in asked}) > 1:
+            raise Conflict(SEVERAL)
+        if alone and not _shown(sent, codes):
+            raise Conflict(CLOSED)
+        return await self._decide(asked[0].run_id or "", words, codes)
+
+    async def by_word(self, session_id: str, sent: Sequence[Message]) -> RunRequest | None:
+        """The run of the one question that is open in the session; None: the last message is no bare word, or another
+        message than that question stands before it.
+
+        Raises:
+            Conflict: several questions are open.
+        """
+        if codes_in(words_of(sent[-1])) != ():
+            return None
+        return await self._one(await self.store.approvals.list(self.caller.owner, session_id=session_id), sent)
+
+    async def after_run(self, run_id: str, sent: Sequence[Message]) -> RunRequest | None:
+        """The run of the one question that this run has asked; None where the last message decides nothing.
+
+        Raises: as `by_word`, and Conflict: it is closed or was answered otherwise.
+        """
+        if codes_in(words_of(sent[-1])) != ():
+            return None
+        return await self._one(await self.store.approvals.list(self.caller.owner, run_id=run_id, waiting=False), sent)
+
+    def resuming(self, session: Session, asked: Sequence[Approval], run_id: str) -> RunRequest:
+        """The run that goes on from the end of the session, where `run_id` stopped."""
+        history = session.messages
+        return RunRequest(
+            self.caller, self.options, (), history, session, files_of(history), tuple(asked), resumes=run_id
+        )
+
+    async def _coded(self, code: str) -> Approval:
+        found = await self.store.approvals.coded(self.caller.owner, code)
+        if found is None:
+            raise NotFound(UNKNOWN.format(code=code))
+        return found
+
+    async def _one(self, asked: Sequence[Approval], sent: Sequence[Message]) -> RunRequest | None:
+        codes = [item.code for item in asked]
+        if not asked or not _shown(sent, codes):
+            return None
+        if len(asked) > 1:
+            raise Conflict(f"Several questions are open here; say which one you mean, for example: approve {codes[0]}")
+        return await self._decide(asked[0].run_id or "", words_of(sent[-1]), codes)
+
+    async def _decide(self, run_id: str, words: str, named: Collection[str]) -> RunRequest:
+        asked = await self.store.approvals.list(self.caller.owner, run_id=run_id, waiting=False)
+        verdicts = read_reply(words, None, [item.code for item in asked])
+        pairs = list(zip(asked, verdicts or (), strict=True))
+        for item, verdict in pairs:
+            if item.code in named:
+                _check_open(item, verdict)
+        answered = [
+            await self._answered(item, verdict) if item.status == "waiting" else item for item, verdict in pairs
+        ]
+        return await self._go_on(run_id, answered)
+
+    async def _answered(self, item: Approval, verdict: Verdict) -> Approval:
+        try:
+            return await self.store.approvals.answer(self.caller.owner, item.approval_id, answer_of(verdict))
+        except Conflict:  # another door was faster
+            found = await self.store.approvals.get(self.caller.owner, item.approval_id)
+            _check_open(found, verdict)
+            return found
+
+    async def _go_on(self, run_id: str, asked: Sequence[Approval]) -> RunRequest:
+        owner, runs = self.caller.owner, self.store.runs
+        later = await runs.resumed_by(owner, run_id)
+        if later is None:
+            await runs.ended(owner, run_id)  # its calls are in the session from then on
+        session = await self.store.sessions.get(owner, asked[0].session_id or "")
+        if later is None:
+            if not {item.call_id for item in asked} & {call.id for call in unanswered(session.messages)}:
+                raise Conflict(CLOSED)
+            return self.resuming(session, asked, run_id)
+        run: Run = later
+        while run.status not in ANSWERED and (later := await runs.resumed_by(owner, run.run_id)):
+            run = later
+        if run.status in ANSWERED:
+            return RunRequest(self.caller, self.options, (), again=run.run_id)
+        # One that failed before it wrote anything goes on where it stopped: what was approved has run.
+        if session.messages[-1].role is Role.TOOL and not unanswered(session.messages):
+            return self.resuming(session, (), run.run_id)
+        raise Conflict(BROKEN_OFF)
+
+
+def words_of(message: Message) -> str:
+    """The user's text; nothing where the message has parts: a decision is text only."""
+    return message.content if message.role is Role.USER and isinstance(message.content, str) else ""
+
+
+def answer_of(verdict: Verdict) -> Answer:
+    if verdict.choice == "deny":
+        return Answer(False, verdict.reason)
+    return Answer(True, ALWAYS if verdict.choice == "always" else "")
+
+
+def files_of(messages: Sequence[Message]) -> tuple[Attachment, ...]:
+    """The files of the user's messages."""
+    return tuple(
+        item
+        for message in messages
+        if message.role is Role.USER and message.custom_content is not None
+        for item in message.custom_content.attachments
+    )
+
+
+def _check_open(item: Approval, verdict: Verdict) -> None:
+    if item.status == "expired":
+        raise Conflict(CLOSED)
+    if item.answer is not None and item.answer.allowed != (verdict.choice != "deny"):
+        raise Conflict(OTHERWISE)
+
+
+def _shown(sent: Sequence[Message], codes: Collection[str]) -> bool:
+    # A client may send the decision alone; with a conversation before it, that ends with the question.
+    answers = [message for message in sent[:-1] if message.role is Role.ASSISTANT]
+    return not answers or any(code and code in answers[-1].text() for code in codes)

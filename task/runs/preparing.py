@@ -1,0 +1,256 @@
+"""Turn what a caller sends into a run: a new one, one that goes on with results, or one that a decision resumes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from task.conversation.history import INTERRUPTED, NOT_APPROVED, PERHAPS_RUN, repaired, unanswered
+from task.conversation.messages import Message, Role, ToolCall, tool_message
+from task.errors import Conflict, InvalidRequest, NotFound
+from task.product import Product
+from task.runs.deciding import ANSWERED, Deciding, files_of
+from task.runs.request import RunCaller, RunOptions, RunRequest, run_of_call, session_title
+from task.runs.state import RunState
+from task.store.records import Answer, Approval, Run, Session
+from task.store.store import Store
+from task.tools.client_tools import NO_RESULT
+
+
+@dataclass(frozen=True, slots=True)
+class Preparing:
+    """Turns requests into runs."""
+
+    product: Product
+
+    async def prepare(
+        self, caller: RunCaller, sent: Sequence[Message], options: RunOptions, session_id: str | None
+    ) -> RunRequest:
+        """The run that the messages ask for, in the session where one is named.
+
+        There they may repeat what the session holds.
+
+        Raises:
+            NotFound: the caller has no such session, or there is no question of that code.
+            Conflict: the session has ended; or the decision is about a question that is closed, was answered
+                otherwise, or is one of several that are open.
+        """
+        store = await self.product.store.get()
+        if session_id is None:
+            decided = await Deciding(store, caller, options).by_code(sent, alone=True)
+            return decided or await self._alone(store, caller, sent, options)
+        session = await _open_session(store, caller, session_id)
+        decided = await _decided(store, caller, session, sent, options)
+        if decided is not None:
+            return decided
+        found = await store.sessions.resume(caller.owner, session_id, sent)
+        return await self._after(store, caller, found.session, found.new, options)
+
+    async def after_run(
+        self, caller: RunCaller, run: RunState, session: Session, new: Sequence[Message], options: RunOptions
+    ) -> RunRequest:
+        """The run that continues the conversation where that one ended; it branches off where others have followed.
+
+        Raises: as `prepare`.
+        """
+        store = await self.product.store.get()
+        deciding = Deciding(store, caller, options)
+        decided = await deciding.by_code(new) or await deciding.after_run(run.run.run_id, new)
+        decided = decided or await _given_before(store, caller, session, run, new, options)
+        if decided is not None:
+            return decided
+        if run.end is not None and session.length != run.end:
+            session = await store.sessions.branch(caller.owner, session.session_id, run.end)
+        if session.ended_at is not None:
+            raise Conflict(f"the session {session.session_id} has ended; start another one")
+        return await self._after(store, caller, session, new, options)
+
+    async def in_new_session(self, caller: RunCaller, sent: Sequence[Message], options: RunOptions) -> RunRequest:
+        """The run in a session that begins with it, or in the one whose question the last message answers.
+
+        Raises: as `prepare`.
+        """
+        request = await self.prepare(caller, sent, options, None)
+        if request.resumes is not None or request.again is not None:
+            return request
+        store = await self.product.store.get()
+        session = await store.sessions.start(caller.owner, session_title(sent[-1]))
+        return replace(request, new=(*request.history, *request.new), history=(), session=session)
+
+    async def resumed(self, caller: RunCaller, run_id: str) -> RunRequest | None:
+        """The run that continues a suspended one; None while one of its questions is open."""
+        store = await self.product.store.get()
+        asked = await store.approvals.list(caller.owner, run_id=run_id, waiting=False)
+        session_id = next((item.session_id for item in asked if item.session_id), None)
+        if session_id is None or any(item.status == "waiting" for item in asked):
+            return None
+        if later := await store.runs.resumed_by(caller.owner, run_id):
+            return RunRequest(caller, RunOptions("", ""), (), again=later.run_id)
+        await store.runs.ended(caller.owner, run_id)  # its calls are in the session from then on
+        session = await store.sessions.get(caller.owner, session_id)
+        waiting = {call.id for call in unanswered(session.messages)}
+        if not waiting or not waiting <= {item.call_id for item in asked}:
+            return None
+        options = await self._options(store, caller, run_id)
+        return Deciding(store, caller, options).resuming(session, asked, run_id)
+
+    async def _alone(self, store: Store, caller: RunCaller, sent: Sequence[Message], options: RunOptions) -> RunRequest:
+        history, new = _parted(_repaired(await _with_own_calls(store, caller.owner, sent), sent))
+        return RunRequest(caller, options, new, history, files=files_of([*history, *new]))
+
+    async def _after(
+        self, store: Store, caller: RunCaller, session: Session, new: Sequence[Message], options: RunOptions
+    ) -> RunRequest:
+        last = await _last_run(store, caller, session)
+        if _taken(session.messages, new):
+            if last is not None and last.status in ANSWERED:
+                return RunRequest(caller, options, (), again=last.run_id)
+            new = ()  # the run that took them has failed
+        waiting = await _waiting(store, caller, session, last)
+        given_up = _given_up(session.messages, new, waiting, {tool["name"] for tool in options.tools})
+        for message in given_up:
+            await _withdraw(store, caller, waiting, message)
+        if not session.title and not session.messages and new:
+            await store.sessions.rename(caller.owner, session.session_id, session_title(new[0]))
+        history = session.messages
+        return RunRequest(
+            caller, options, (*given_up, *new), history, session, files_of([*history, *new]), waiting.answered,
+            resumes=last.run_id if last is not None and waiting.answered else None,
+        )  # fmt: skip
+
+    async def _options(self, store: Store, caller: RunCaller, run_id: str) -> RunOptions:
+        async for event in store.runs.events_after(caller.owner, run_id):
+            if event.type == "started":
+                return replace(RunOptions.from_dict(event.data["request"]), choice=None)  # it is for the first run only
+        raise NotFound(f"there is no run {run_id!r}")
+
+
+async def _open_session(store: Store, caller: RunCaller, session_id: str) -> Session:
+    session = await store.sessions.get(caller.owner, session_id)
+    if session.ended_at is not None:
+        raise Conflict(f"the session {session_id} has ended; start another one")
+    return session
+
+
+async def _decided(
+    store: Store, caller: RunCaller, session: Session, sent: Sequence[Message], options: RunOptions
+) -> RunRequest | None:
+    deciding = Deciding(store, caller, options)
+    return await deciding.by_code(sent) or await deciding.by_word(session.session_id, sent)
+
+
+async def _last_run(store: Store, caller: RunCaller, session: Session) -> Run | None:
+    runs = (await store.runs.list(caller.owner, session.session_id, limit=1)).items
+    return runs[0] if runs else None
+
+
+async def _with_own_calls(store: Store, owner: str, sent: Sequence[Message]) -> list[Message]:
+    """The conversation of a caller who keeps it and was shown calls of its own tools only, completed by the runs that
+    these calls name."""
+    found: list[Message] = []
+    for message in sent:
+        run_id = next(filter(None, (run_of_call(call.id) for call in message.tool_calls)), None)
+        added = await _added(store, owner, run_id) if run_id is not None else ()
+        if added:
+            while found and found[-1].role is Role.ASSISTANT and not found[-1].tool_calls:
+                found.pop()  # some callers send the text before the calls as a message of its own
+        found.extend(added or (message,))
+    return found
+
+
+async def _added(store: Store, owner: str, run_id: str) -> Sequence[Message]:
+    try:
+        return (await store.runs.get(owner, run_id)).added
+    except NotFound:
+        return ()
+
+
+def _taken(history: Sequence[Message], new: Sequence[Message]) -> bool:
+    """Whether the session has all these results already: their client tries again."""
+    since = max((place for place, message in enumerate(history) if message.role is Role.USER), default=-1)
+    known = {message.tool_call_id for message in history[since + 1 :]} - {call.id for call in unanswered(history)}
+    return all(message.role is Role.TOOL and message.tool_call_id in known for message in new)
+
+
+async def _given_before(
+    store: Store, caller: RunCaller, session: Session, run: RunState, new: Sequence[Message], options: RunOptions
+) -> RunRequest | None:
+    """The run that went on from the end of that one with these same results."""
+    if not all(message.role is Role.TOOL for message in new):
+        return None
+    held = {message.tool_call_id: message.text() for message in session.messages[run.end or session.length :]}
+    if not all(held.get(message.tool_call_id) == message.text() for message in new):
+        return None
+    runs = (await store.runs.list(caller.owner, session.session_id)).items
+    later = [item for item in runs if item.started_at > run.run.started_at]
+    return RunRequest(caller, options, (), again=later[-1].run_id) if later and later[-1].status in ANSWERED else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """What a person was asked about the calls that have no result. `used`: a run has gone on with the answers."""
+
+    asked: tuple[Approval, ...] = ()
+    used: bool = False
+
+    @property
+    def answered(self) -> tuple[Approval, ...]:
+        return () if self.used else tuple(item for item in self.asked if item.status != "waiting")
+
+    def reason(self, call: ToolCall, theirs: Collection[str]) -> str:
+        """Why the call has no result."""
+        question = next((item for item in self.asked if item.call_id == call.id), None)
+        if question is None:
+            return NO_RESULT if call.name in theirs else INTERRUPTED
+        return PERHAPS_RUN if question.status == "allowed" else NOT_APPROVED
+
+
+async def _waiting(store: Store, caller: RunCaller, session: Session, last: Run | None) -> _Waiting:
+    calls = {call.id for call in unanswered(session.messages)}
+    if not calls or last is None:
+        return _Waiting()
+    # Only the run that made the calls has asked about them: ids of calls come again, and an earlier answer is none.
+    used = last.resumes is not None and last.status != "suspended"
+    asked = await store.approvals.list(caller.owner, run_id=last.resumes if used else last.run_id, waiting=False)
+    return _Waiting(tuple(item for item in asked if item.call_id in calls), used)
+
+
+def _given_up(
+    history: Sequence[Message], new: Sequence[Message], waiting: _Waiting, theirs: Collection[str]
+) -> list[Message]:
+    """Results for the calls that nobody waits for any more. Results of the caller's calls give up no call of ours:
+    somebody is asked about it then."""
+    runs_now = {item.call_id for item in waiting.answered}
+    results = {message.tool_call_id for message in new if message.role is Role.TOOL}
+    nothing_else = all(message.role is Role.TOOL for message in new)
+    return [
+        tool_message(call, waiting.reason(call, theirs), failed=True)
+        for call in unanswered(history)
+        if call.id not in runs_now | results and not (nothing_else and call.name not in theirs)
+    ]
+
+
+async def _withdraw(store: Store, caller: RunCaller, waiting: _Waiting, message: Message) -> None:
+    for item in waiting.asked:
+        if item.call_id == message.tool_call_id and item.status == "waiting":
+            await store.approvals.answer(caller.owner, item.approval_id, Answer(False, "another message came"))
+
+
+def _parted(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    start = len(messages)
+    while start and messages[start - 1].role is Role.TOOL:
+        start -= 1
+    start -= start == len(messages) and start > 0
+    if not messages or messages[-1].role is Role.ASSISTANT:
+        raise InvalidRequest("The last message is the result of a call that no message before it makes.")
+    return tuple(messages[:start]), tuple(messages[start:])
+
+
+def _repaired(messages: Sequence[Message], sent: Sequence[Message]) -> list[Message]:
+    # Calls that are not the caller's stay open when its results have come.
+    theirs = next((message.tool_calls for message in reversed(sent) if message.tool_calls), ())
+    ours = {call.id for call in unanswered(messages)} - {call.id for call in theirs}
+    if not ours:
+        return repaired(messages)
+    turn = next(place for place in range(len(messages) - 1, -1, -1) if messages[place].tool_calls)
+    return [*repaired(messages[:turn]), *repaired(messages[turn:], ours)]

@@ -1,0 +1,293 @@
+"""Runs: started, worked on in the background, followed as events, left and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from task.errors import NotFound, StoreUnavailable
+from task.loop import Limits, RunOutcome
+from task.product import Product
+from task.runs.answering import Adapt, answer, finish_reason
+from task.runs.choice import Emit, RunChoice
+from task.runs.request import RunRequest
+from task.runs.state import RunState, state_of, usage_data
+from task.runs.traces import TraceRecorder, TraceStart, trace_context
+from task.store.records import FINISHED, AlreadyStarted, Event, Run
+from task.store.runs import ENDING_SECONDS
+from task.store.store import Store
+from task.store.trace_records import Trace
+
+logger = logging.getLogger(__name__)
+
+CLOSING_SECONDS = 5.0
+
+
+Describe = Callable[[BaseException, str], Mapping[str, Any]]
+
+
+def described(error: BaseException, _: str) -> Mapping[str, Any]:
+    """The data of an `error` event where no door words it for its own world."""
+    return {"error": {"message": str(error)}}
+
+
+@dataclass(slots=True)
+class LiveRun:
+    """A run that somebody follows. `ended` is done when all of it is on disk."""
+
+    state: RunState
+    ended: asyncio.Future[None]
+    store: Store
+    trace: Trace | None = None
+    task: asyncio.Task[None] | None = None
+    listeners: int = 0
+    leaving: asyncio.TimerHandle | None = None
+
+    @property
+    def run(self) -> Run:
+        return self.state.run
+
+    def stop(self) -> None:
+        """End the answer. One that has ended is being stored, which nothing may interrupt."""
+        # Not at once: a task that is cancelled before its first step takes none, and its run would never end.
+        asyncio.get_running_loop().call_soon(self._cancel)
+
+    def _cancel(self) -> None:
+        if self.task is not None and not self.state.over:
+            self.task.cancel()
+
+
+class Runner:
+    """Starts runs and lets clients listen to them, leave, come back and stop them."""
+
+    def __init__(
+        self,
+        product: Product,
+        steps: int = Limits.steps,
+        detach_seconds: float = 0.0,
+        *,
+        adapt: Adapt = tuple,
+        describe: Describe = described,
+    ) -> None:
+        self._product, self._steps, self._detach_seconds = product, steps, detach_seconds
+        self._adapt, self._describe = adapt, describe
+        self._live: dict[str, LiveRun] = {}
+
+    async def start(self, request: RunRequest) -> Run:
+        """Start the run in the background, or find the one that was started before by the same request, or by another
+        answer to the question that it resumes.
+
+        Raises:
+            Conflict: the session is being answered, was changed, or has ended.
+            StoreUnavailable: the run cannot be kept.
+        """
+        owner, store = request.caller.owner, await self._product.store.get()
+        if request.again is not None:
+            return await store.runs.get(owner, request.again)
+        try:
+            run = await store.runs.start(
+                owner,
+                session=request.session,
+                messages=request.new,
+                trace_id=await store.traces.new_id(),
+                experiment=request.options.experiment,
+                resumes=request.resumes,
+                key=request.key,
+            )
+        except AlreadyStarted as earlier:
+            return await store.runs.get(owner, earlier.run_id)
+        state = RunState(run, request.options, run.session_id)
+        live = self._live[run.run_id] = LiveRun(state, asyncio.get_running_loop().create_future(), store)
+        live.task = asyncio.create_task(self._work(live, request))
+        live.task.add_done_callback(lambda task: self._over(live, task))
+        return run
+
+    async def follow(self, owner: str, run_id: str) -> LiveRun:
+        """A run: as it goes where this process makes it, else when it is over.
+
+        Raises:
+            NotFound: the owner has no such run, or nothing of it is known any more.
+        """
+        live = self._live.get(run_id)
+        if live is not None and live.run.owner == owner:
+            return live
+        store = await self._product.store.get()
+        events = [event async for event in store.runs.events_after(owner, run_id)]
+        run = await store.runs.get(owner, run_id)
+        state = state_of(run, events)
+        if state is None:
+            raise NotFound(f"nothing is known of the run {run_id!r}")
+        ended = asyncio.get_running_loop().create_future()
+        ended.set_result(None)
+        with suppress(NotFound):  # it may have been deleted
+            return LiveRun(state, ended, store, await store.traces.get(owner, run.trace_id or ""))
+        return LiveRun(state, ended, store)
+
+    @asynccontextmanager
+    async def listening(self, live: LiveRun) -> AsyncGenerator[None]:
+        """Keep the run alive while somebody listens.
+
+        When the last listener leaves, a run in a session continues for a while, and any other is cancelled.
+        """
+        live.listeners += 1
+        if live.leaving is not None:
+            live.leaving.cancel()
+            live.leaving = None
+        try:
+            yield
+        finally:
+            live.listeners -= 1
+            self.detach(live.run.run_id)
+
+    def detach(self, run_id: str) -> None:
+        """Nobody listens, or not yet: the run gets the time of one whose listener left."""
+        live = self._live.get(run_id)
+        if live is None or live.listeners > 0 or live.state.over:
+            return
+        if live.run.session_id is not None and self._detach_seconds > 0:
+            self._stop_in(live, self._detach_seconds)
+        else:
+            live.stop()
+
+    async def events(self, owner: str, run_id: str, after: int = 0) -> AsyncGenerator[Event]:
+        """The run's events after that number; the last one comes when the run is on disk."""
+        store = await self._product.store.get()
+        live = self._live.get(run_id)
+        if live is None or live.run.owner != owner:
+            async for event in store.runs.events_after(owner, run_id, after):
+                yield event
+            return
+        async with self.listening(live):
+            async for event in store.runs.events_after(owner, run_id, after):
+                if event.type == FINISHED:
+                    await asyncio.shield(live.ended)
+                yield event
+
+    async def stop(self, owner: str, run_id: str) -> Run:
+        """Ask for the end of a run, whichever process it runs in; what it has written stays.
+
+        Raises:
+            NotFound: the owner has no such run.
+        """
+        return await (await self._product.store.get()).runs.request_cancel(owner, run_id)
+
+    async def end_in(self, owner: str, session_id: str) -> None:
+        """End the session's run, in whichever process it is; what it has written is on disk when this returns."""
+        store = await self._product.store.get()
+        for run in (await store.runs.list(owner, session_id)).items:
+            if run.over:
+                continue
+            await store.runs.request_cancel(owner, run.run_id)
+            live = self._live.get(run.run_id)
+            if live is not None:
+                await asyncio.wait({live.ended}, timeout=ENDING_SECONDS)
+            else:
+                await store.runs.ended(owner, run.run_id)
+
+    async def close(self) -> None:
+        """End all runs; what they have written is kept."""
+        tasks = [live.task for live in self._live.values() if live.task is not None]
+        for live in self._live.values():
+            live.stop()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSING_SECONDS)
+
+    def _stop_in(self, live: LiveRun, seconds: float) -> None:
+        live.leaving = asyncio.get_running_loop().call_later(seconds, self._stop_unheard, live)
+
+    def _stop_unheard(self, live: LiveRun) -> None:
+        # Where somebody has listened at another process in the meantime, the run's time restarts.
+        seconds = self._detach_seconds - live.store.runs.seconds_since_listener(live.run.run_id)
+        if seconds > 0:
+            self._stop_in(live, seconds)
+        else:
+            live.stop()
+
+    async def _work(self, live: LiveRun, request: RunRequest) -> None:
+        run, store = live.run, live.store
+        assert run.trace_id is not None
+
+        def emit(kind: str, **data: Any) -> None:
+            live.state.apply(store.runs.append_event(run.run_id, kind, **data))
+
+        choice = RunChoice(emit)
+        observer = TraceRecorder(store.traces, _start(request, run), run.trace_id)
+        stopping = asyncio.create_task(self._stopped(live))
+        try:
+            options = request.options
+            emit(
+                "started", **live.state.ids, model=options.model, messages=len(request.history),
+                request=options.as_dict(),
+            )  # fmt: skip
+            outcome, session_id = await answer(
+                self._product, request, run, choice, observer, store, self._steps, self._adapt
+            )
+        finally:
+            stopping.cancel()
+        if live.leaving is not None:
+            live.leaving.cancel()
+        live.trace = _recorded(observer, outcome, run, session_id)
+        self._emit_end(live, request, outcome, session_id, emit)
+        try:
+            error = str(outcome.error) if outcome.error is not None else None
+            await store.runs.finish(run, outcome.status, added=outcome.added, error=error, session_id=session_id)
+        except StoreUnavailable as failure:
+            logger.warning("the run %s is not on disk yet: %s", run.run_id, failure)
+            live.state.fail(self._describe(failure, request.options.model))
+        self._live.pop(run.run_id)
+        live.ended.set_result(None)
+
+    def _emit_end(
+        self, live: LiveRun, request: RunRequest, outcome: RunOutcome, session_id: str | None, emit: Emit
+    ) -> None:
+        trace = live.trace
+        emit(
+            "usage",
+            **usage_data(outcome.usage),
+            cost=trace.cost if trace is not None else None,
+            duration_ms=trace.as_row()["duration_ms"] if trace is not None else None,
+        )
+        if outcome.error is not None:
+            emit("error", **self._describe(outcome.error, request.options.model))
+        emit(
+            FINISHED,
+            status=outcome.status,
+            limit=outcome.limit,
+            finish_reason=finish_reason(outcome, calls=bool(live.state.calls)),
+            **{**live.state.ids, "session_id": session_id},
+            messages=len(request.history) + len(request.new) + len(outcome.added),
+        )
+
+    async def _stopped(self, live: LiveRun) -> None:
+        await live.store.runs.cancel_requested(live.run.run_id)
+        live.stop()
+
+    def _over(self, live: LiveRun, task: asyncio.Task[None]) -> None:
+        if live.ended.done():
+            return
+        self._live.pop(live.run.run_id, None)
+        error = None if task.cancelled() else task.exception()
+        logger.error("the run %s broke off", live.run.run_id, exc_info=error)
+        live.state.status = "failed"
+        live.state.fail(self._describe(error or StoreUnavailable("The answer was broken off. Try again."), ""))
+        live.ended.set_result(None)
+
+
+def _recorded(observer: TraceRecorder, outcome: RunOutcome, run: Run, session_id: str | None) -> Trace:
+    if session_id is not None and session_id != run.session_id:
+        observer.in_session(session_id)
+    observer.end(outcome.status, outcome.error)
+    return observer.record()
+
+
+def _start(request: RunRequest, run: Run) -> TraceStart:
+    options = request.options
+    return TraceStart(
+        request.caller.owner, options.door, options.model, options.model_options, request.new,
+        history=len(request.history), session_id=run.session_id, run_id=run.run_id, experiment=options.experiment,
+        parent=trace_context(request.caller.headers), warnings=options.warnings,
+    )  # fmt: skip
