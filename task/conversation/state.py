@@ -26,14 +26,10 @@ class StateRejected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A call that waits for a person's decision, which is valid for what `digest` identifies only.
-
-    `code` answers it in words; older states have none.
-    """
+    """A call that waits for a person's decision, which is valid for what `digest` identifies only."""
 
     call_id: str
     digest: str
-    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +48,6 @@ class TurnState:
     expires: int = 0
     resumes: str = ""
     grants: tuple[Mapping[str, Any], ...] = ()
-
-    @property
-    def codes(self) -> tuple[str, ...]:
-        """The codes of the waiting calls."""
-        return tuple(waiting.code for waiting in self.pending)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from task.conversation.replies import CHECKED_TEXT, NOT_CHOSEN, Verdict, codes_in, new_code, read_reply
+from task.conversation.replies import CHECKED_TEXT, NOT_CHOSEN, Verdict, read_reply
 
-ONE, TWO, THREE = ("k7f3",), ("k7f3", "p2x9"), ("k7f3", "p2x9", "m4q5")
 YES, ALWAYS, NO, REST = Verdict("approve"), Verdict("always"), Verdict("deny"), Verdict("deny", NOT_CHOSEN)
 
 
@@ -25,7 +24,7 @@ def reason(text: str) -> Verdict:
         (" APPROVE!\n", YES),
         ("yes", YES),
         ("Yes, please", YES),
-        ("approve k7f3", YES),
+        ("approve 1", YES),
         ("always", ALWAYS),
         ("Always.", ALWAYS),
         ("allow", YES),
@@ -39,7 +38,7 @@ def reason(text: str) -> Verdict:
     ],
 )
 def test_the_words_of_a_decision_about_one_call(text: str, verdict: Verdict) -> None:
-    assert read_reply(text, None, k7f3) == (verdict,)
+    assert read_reply(text, None, 1) == (verdict,)
 
 
 @pytest.mark.parametrize(
@@ -47,21 +46,21 @@ def test_the_words_of_a_decision_about_one_call(text: str, verdict: Verdict) -> 
     [
         ("approve", (YES, YES, YES)),
         ("approve all", (YES, YES, YES)),
-        ("approve k7f3", (YES, REST, REST)),
-        ("approve k7f3 and m4q5", (YES, REST, YES)),
-        ("approve k7f3, p2x9, deny m4q5", (YES, YES, NO)),
-        ("approve k7f3, deny p2x9 because it deletes, always m4q5", (YES, reason("it deletes, always m4q5"), REST)),
-        ("approve k7f3; deny p2x9 because it deletes; always m4q5", (YES, reason("it deletes"), ALWAYS)),
-        ("deny p2x9 because\napprove k7f3", None),
-        ("deny p2x9 because it deletes\napprove k7f3", (YES, reason("it deletes"), REST)),
-        ("always k7f3 & p2x9 and approve m4q5", (ALWAYS, ALWAYS, YES)),
+        ("approve 1", (YES, REST, REST)),
+        ("approve 1 and 3", (YES, REST, YES)),
+        ("approve 1, 2, deny 3", (YES, YES, NO)),
+        ("approve 1, deny 2 because it deletes, always 3", (YES, reason("it deletes, always 3"), REST)),
+        ("approve 1; deny 2 because it deletes; always 3", (YES, reason("it deletes"), ALWAYS)),
+        ("deny 2 because\napprove 1", None),
+        ("deny 2 because it deletes\napprove 1", (YES, reason("it deletes"), REST)),
+        ("always 1 & 2 and approve 3", (ALWAYS, ALWAYS, YES)),
         ("deny", (NO, NO, NO)),
         ("Always allow all", (ALWAYS, ALWAYS, ALWAYS)),
-        ("allow k7f3, always allow p2x9", (YES, ALWAYS, REST)),
+        ("allow 1, always allow 2", (YES, ALWAYS, REST)),
     ],
 )
 def test_calls_are_answered_together_or_one_by_one(text: str, verdicts: tuple[Verdict, ...] | None) -> None:
-    assert read_reply(text, None, m4q5) == verdicts
+    assert read_reply(text, None, 3) == verdicts
 
 
 @pytest.mark.parametrize(
@@ -88,10 +87,10 @@ def test_calls_are_answered_together_or_one_by_one(text: str, verdicts: tuple[Ve
         "yes and no",
         "no idea",
         "always?",
-        "approve z9z9",
-        "approve a0a0",
-        "approve k7f3, deny k7f3",
-        "approve, deny p2x9",
+        "approve 4",
+        "approve 0",
+        "approve 1, deny 1",
+        "approve, deny 2",
         "> approve",
         '"approve"',
         "`approve`",
@@ -101,7 +100,7 @@ def test_calls_are_answered_together_or_one_by_one(text: str, verdicts: tuple[Ve
     ],
 )
 def test_any_other_text_decides_nothing(text: str) -> None:
-    assert read_reply(text, None, m4q5) is None
+    assert read_reply(text, None, 3) is None
 
 
 @pytest.mark.parametrize(
@@ -113,18 +112,16 @@ def test_any_other_text_decides_nothing(text: str) -> None:
         "a\u00adpprove",
         "ａｐｐｒｏｖｅ",
         "yeſ",
-        "approve\u00a0k7f3",
-        "approve k７f3",
-        "approve k\u0667f3",
-        "approve k7f3\u0301",
-        "approve \u212a7f3",  # the sign for Kelvin
+        "approve\u00a01",
+        "approve １",
+        "approve \u0661",
         "approve\u2028",
         "deny\u2028approve",
         "deny\u200b",
     ],
 )
 def test_look_alike_letters_and_invisible_characters_decide_nothing(text: str) -> None:
-    assert read_reply(text, None, TWO) is None
+    assert read_reply(text, None, 2) is None
 
 
 @pytest.mark.parametrize(
@@ -147,21 +144,21 @@ def test_look_alike_letters_and_invisible_characters_decide_nothing(text: str) -
     ],
 )
 def test_buttons_decide_by_their_numbers(value: Any, verdicts: tuple[Verdict, ...] | None) -> None:
-    assert read_reply("", value, TWO) == verdicts
+    assert read_reply("", value, 2) == verdicts
 
 
 def test_words_and_buttons_must_agree() -> None:
-    assert read_reply("approve", {"decision": 1}, ONE) == (YES,)
-    assert read_reply("deny because it is late", {"decision": 3}, ONE) == (reason("it is late"),)
-    assert read_reply(CHECKED_TEXT, {"decision": 4, "calls": ["1"]}, TWO) == (YES, REST)
-    assert read_reply("deny", {"decision": 1}, ONE) is None
-    assert read_reply("Wait, what does it do?", {"decision": 1}, ONE) is None
-    assert read_reply("approve", {"decision": 2}, ONE) is None
-    assert read_reply(CHECKED_TEXT, None, TWO) is None
+    assert read_reply("approve", {"decision": 1}, 1) == (YES,)
+    assert read_reply("deny because it is late", {"decision": 3}, 1) == (reason("it is late"),)
+    assert read_reply(CHECKED_TEXT, {"decision": 4, "calls": ["1"]}, 2) == (YES, REST)
+    assert read_reply("deny", {"decision": 1}, 1) is None
+    assert read_reply("Wait, what does it do?", {"decision": 1}, 1) is None
+    assert read_reply("approve", {"decision": 2}, 1) is None
+    assert read_reply(CHECKED_TEXT, None, 2) is None
 
 
 def test_a_reason_is_cut_to_a_sensible_length() -> None:
-    verdicts = read_reply("deny because " + "x" * 15_000, None, ONE)
+    verdicts = read_reply("deny because " + "x" * 50_000, None, 1)
     assert verdicts is not None
     assert [len(verdict.reason) for verdict in verdicts] == [1_000]
 
@@ -177,5 +174,5 @@ def test_a_reason_is_cut_to_a_sensible_length() -> None:
 )
 def test_a_long_message_is_read_at_once(text: str, decides: bool) -> None:
     started = process_time()
-    assert (read_reply(text, None, [new_code() for _ in range(200)]) is not None) is decides
+    assert (read_reply(text, None, 200) is not None) is decides
     assert process_time() - started < 5  # minutes, were each space a place to try again from
