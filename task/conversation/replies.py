@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -26,6 +27,7 @@ _WORDS: Mapping[str, Choice] = {
     "deny": "deny",
     "no": "deny",
 }
+_LETTERS, _DIGITS = "bcdfghjkmnpqrstvwxz", "23456789"  # none that looks like another
 # ASCII only: look-alike letters or invisible characters must not make a decision.
 _NUMBERS = r"\d{1,3}(?:\s*(?:,\s*and|,|and|&)\s*\d{1,3})*"
 _CLAUSE = re.compile(rf"({'|'.join(_WORDS)})(?:\s+(all|{_NUMBERS}))?(?![\w'])", re.ASCII | re.IGNORECASE)
@@ -34,6 +36,11 @@ _JOIN = re.compile(r"\s*(?:,\s*and|,|and|&)\s*", re.ASCII | re.IGNORECASE)
 _REASON = re.compile(r"\s*+(?:,?+\s*+because\b|[,:.-])\s*+([^\s.!].*)", re.ASCII | re.IGNORECASE | re.DOTALL)
 _END = re.compile(r"(?:\s*+,?+\s*+please)?+\s*+[.!]?+\s*+", re.ASCII | re.IGNORECASE)
 _SEGMENTS = re.compile(r"[\n;]")
+
+
+def new_code() -> str:
+    """A short code for a question, such as `k7f3`; there are 23,104, and none of them is a word."""
+    return "".join(secrets.choice(letters) for letters in (_LETTERS, _DIGITS) * 2)
 
 
 @dataclass(frozen=True, slots=True)
