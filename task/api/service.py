@@ -25,8 +25,8 @@ from task.errors import Conflict
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
 from task.product import Product
+from task.store.access import StoreAccess
 from task.store.records import Run
-from task.store.store import Store
 
 AGENT = "general-purpose-agent"
 TEMPERATURE, TOP_P = 0.7, 1.0
@@ -160,10 +160,11 @@ async def _caller(request: Request) -> ApiCaller:
     return request.scope[_CALLER]
 
 
-async def _store(request: Request) -> Store:
-    return await (await _service(request)).product.store.get()
+async def _store(request: Request) -> StoreAccess:
+    return (await _service(request)).product.store
 
 
 CurrentService = Annotated[Service, Depends(_service)]
 CurrentCaller = Annotated[ApiCaller, Depends(_caller)]
-CurrentStore = Annotated[Store, Depends(_store)]
+# Opened by the routes: a request is found malformed before the store is found unavailable.
+CurrentStore = Annotated[StoreAccess, Depends(_store)]

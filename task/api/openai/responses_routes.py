@@ -58,7 +58,7 @@ async def get_response(response_id: str, caller: CurrentCaller, store: CurrentSt
     """An earlier response, unless it was not to be stored; never as a stream."""
     if stream:
         raise InvalidRequest("A stored response is given whole; its run's events are at /runs/{id}/events.")
-    return response_body((await stored_response(store, caller.owner, response_id)).content())
+    return response_body((await stored_response(await store.get(), caller.owner, response_id)).content())
 
 
 @routes.get("/responses/{response_id}/input_items", response_model=ItemList, responses=failures(404))
@@ -71,14 +71,15 @@ async def list_input_items(
     after: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Any:
     """What the request of a response brought, the last item first unless `order` is `asc`."""
-    items = await input_items(store, await stored_response(store, caller.owner, response_id))
+    opened = await store.get()
+    items = await input_items(opened, await stored_response(opened, caller.owner, response_id))
     return page_of_items(items, order, limit, after)
 
 
 @routes.delete("/responses/{response_id}", response_model=ResponseDeleted, responses=failures(404, 409))
 async def delete_response(response_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
     """Remove a response with its trace; what later responses continue stays in their conversation."""
-    await delete_stored(store, caller.owner, response_id)
+    await delete_stored(await store.get(), caller.owner, response_id)
     return {"id": response_id, "object": "response", "deleted": True}
 
 
