@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import uvicorn
-from aidial_sdk import DIALApp
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from task.api.app import HttpApi, HttpOptions
 from task.app import GeneralPurposeAgentApplication
@@ -40,7 +40,7 @@ def set_up_logging(level: str) -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)  # a line for every request, and for every module loaded
 
 
-def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) -> DIALApp:
+def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) -> ASGIApp:
     """The application with all its doors; `/health` reports that the process lives, `/ready` that it can answer.
 
     It serves while what later requests need is still loading; `warmed_up` is called after that.
@@ -86,7 +86,7 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
 
     app.add_api_route("/ready", ready, methods=["GET"])
     app.mount("/", api.app)
-    return app
+    return api.guarded(app)
 
 
 def _http_options(settings: Settings) -> HttpOptions:
@@ -98,6 +98,8 @@ def _http_options(settings: Settings) -> HttpOptions:
         http.origins,
         http.body_bytes,
         settings.limits.max_upload_bytes,
+        settings.backend == "dial",
+        settings.dial_body_bytes,
         http.requests_per_minute,
         http.ui,
         http.steps,

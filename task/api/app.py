@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from starlette.types import ASGIApp
 
 from task.api.edge.failures import SCHEMA_REFERENCE, ErrorBody, add_failure_handlers
 from task.api.edge.guard import Guard, Rules
@@ -52,7 +53,8 @@ class HttpOptions:
     """What an operator sets of the HTTP door.
 
     `steps` limits the requests with tools of one run, `detach_seconds` how long a run continues without a listener;
-    `core_key` is the agent's own key at DIAL Core, for the modes in which callers have none.
+    `core_key` is the agent's own key at DIAL Core, for the modes in which callers have none; `behind_core` says that
+    Core authenticates the callers of the DIAL route, whose bodies are at most `dial_bytes` long.
     """
 
     mode: Mode
@@ -61,6 +63,8 @@ class HttpOptions:
     origins: Sequence[str]
     body_bytes: int
     upload_bytes: int
+    behind_core: bool
+    dial_bytes: int
     requests_per_minute: int
     ui: bool
     steps: int
@@ -69,14 +73,16 @@ class HttpOptions:
 
 
 class HttpApi:
-    """The HTTP door of a product: `app` answers requests, `close` ends its runs."""
+    """The HTTP door of a product: `app` answers requests, `guarded` is an application with the guard before all of its
+    routes, `close` ends the runs."""
 
     def __init__(self, product: Product, options: HttpOptions) -> None:
         shelf = FileShelf(product, options.upload_bytes)
         self.runner = Runner(product, options.steps, options.detach_seconds)
+        self._identity = Identity(options.mode, options.core_key, product, options.requests_per_minute)
         service = Service(
             product,
-            Identity(options.mode, options.core_key, product, options.requests_per_minute),
+            self._identity,
             self.runner,
             Answers(self.runner, options.heartbeat_seconds),
             Preparing(product),
@@ -84,8 +90,14 @@ class HttpApi:
             shelf,
             Decisions(product),
         )
-        rules = Rules(options.mode == "open", options.hosts, options.origins, options.body_bytes, options.upload_bytes)
-        self.app = Guard(_application(service, ui=options.ui), rules)
+        self._rules = Rules(
+            options.mode == "open", options.behind_core, options.hosts, options.origins,
+            options.body_bytes, options.upload_bytes, options.dial_bytes,
+        )  # fmt: skip
+        self.app = _application(service, ui=options.ui)
+
+    def guarded(self, app: ASGIApp) -> Guard:
+        return Guard(app, self._rules, self._identity)
 
     async def close(self) -> None:
         await self.runner.close()

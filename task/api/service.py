@@ -21,6 +21,7 @@ from task.api.platform.idempotency import recalled
 from task.api.platform.preparing import Preparing
 from task.api.platform.run_request import RunOptions, RunRequest
 from task.api.platform.runner import ActiveRun, Runner
+from task.conversation.inputs import CALLER
 from task.errors import Conflict
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
@@ -37,7 +38,6 @@ PASSED_ON = (
     "verbosity", "service_tier", "prompt_cache_key", "safety_identifier",
 )  # fmt: skip
 RETRIES = "x-stainless-retry-count"  # how often OpenAI's client libraries have sent a request before
-_CALLER = "task.api.caller"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class ApiRoute(APIRoute):
 
         async def handle_of_caller(request: Request) -> Response:
             service = await _service(request)
-            request.scope[_CALLER] = await service.identity.caller(request.headers)
+            request.scope[CALLER] = await service.identity.caller(request.headers)
             return await handle(request)
 
         return handle_of_caller
@@ -157,7 +157,7 @@ async def _service(request: Request) -> Service:
 
 
 async def _caller(request: Request) -> ApiCaller:
-    return request.scope[_CALLER]
+    return request.scope[CALLER]
 
 
 async def _store(request: Request) -> StoreAccess:

@@ -122,6 +122,7 @@ def _line(attachment: Attachment) -> str:
     return f"- {title} ({attachment.type or 'unknown type'}): {place}"
 
 
+CALLER = "task.caller"  # in an ASGI scope: the caller, where the guard has found out who it is
 # Headers that describe this request only, or that only this application may see.
 _OURS = ("x-upstream-", "x-forwarded-", "x-dial-override-name", "x-dial-deployment-id", "x-dial-application-")
 

@@ -105,6 +105,9 @@ class Settings(BaseSettings):
     backend: Literal["dial", "openai"] = setting(
         "dial", "How the agent reaches its model: through DIAL Core, or an OpenAI-compatible upstream."
     )
+    dial_body_bytes: int = setting(
+        32 * 2**20, "Largest request body at the DIAL route, which may hold attached pictures.", ge=1024
+    )
     fast_chunks: bool = setting(
         True, "Write answers with less work per chunk than the DIAL SDK's own route; off: the SDK's route."
     )

@@ -14,9 +14,8 @@ import pytest
 from task.conversation.state import TOOL_CALL_HISTORY_KEY
 from task.llm.base import Finish, TextDelta, Usage
 from task.llm.scripted import Reply, says, wants
-from task.settings import Settings
-from tests.support.agent import running_agent
 from tests.support.chat_reader import chat_reader
+from tests.support.http_api import http_api, key_of
 from tests.support.product import MODEL, product
 from tests.support.upstream import (
     Item,
@@ -29,7 +28,6 @@ from tests.support.upstream import (
     http_error,
     malformed_chunk,
     never_answering,
-    openai_upstream,
     parallel_calls,
     plain_error,
 )
@@ -101,20 +99,19 @@ async def test_another_persons_state_is_dropped(tmp_path: Path) -> None:
     assert "1175" not in json.dumps([m for m in p.upstream.requests[2].messages if m["role"] == "tool"])
 
 
-async def test_without_a_core_the_key_is_the_identity_and_tools_are_remembered(tmp_path: Path) -> None:
-    nobody = {"dial_endpoint": "http://127.0.0.1:9", "deployment_name": MODEL, "data_dir": tmp_path}
-    async with openai_upstream(SUM, says("It is 1175."), says("Yes."), says("Who?")) as upstream:
-        own_model = {"backend": "openai", "openai_base_url": upstream.url, "openai_api_key": "sk-test"}
-        async with (
-            running_agent(Settings.model_validate({**nobody, **own_model})) as url,
-            chat_reader(url, "key-of-mine") as mine,
-            chat_reader(url, "another-key") as theirs,
-        ):
-            await mine.ask("25*47?")
-            theirs.messages = list(mine.messages)
-            await mine.ask("Sure?")
-            await theirs.ask("Sure?")
-    roles = [[message["role"] for message in request.messages] for request in upstream.requests[2:]]
+async def test_without_a_core_the_keys_owner_is_the_identity_and_tools_are_remembered(tmp_path: Path) -> None:
+    ann, bob = await key_of("ann", tmp_path), await key_of("bob", tmp_path)
+    items = (SUM, says("It is 1175."), says("Yes."), says("Who?"))
+    async with (
+        http_api(*items, tmp_path=tmp_path, http={"mode": "keys"}) as api,
+        chat_reader(api.url, ann) as mine,
+        chat_reader(api.url, bob) as theirs,
+    ):
+        await mine.ask("25*47?")
+        theirs.messages = list(mine.messages)
+        await mine.ask("Sure?")
+        await theirs.ask("Sure?")
+    roles = [[message["role"] for message in request.messages] for request in api.upstream.requests[2:]]
     assert roles == [
         ["system", "user", "assistant", "tool", "assistant", "user"],
         ["system", "user", "assistant", "user"],

@@ -206,8 +206,6 @@ def add_failure_handlers(app: FastAPI) -> None:
 
     async def routing(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        if isinstance(error.__cause__, RecursionError):
-            return Failure(400, "The body is JSON that is nested too deeply.", "invalid_json").response()
         headers = dict(error.headers or {})
         if error.status_code == 405:
             headers["Allow"] = ", ".join(_methods(app, request))
