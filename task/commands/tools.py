@@ -69,19 +69,20 @@ def show(settings: Settings, as_json: bool) -> None:
 
 
 async def list_with_servers(settings: Settings) -> tuple[list[ListedTool], list[str]]:
-    """All tools, those of MCP servers too, and sentences about the servers that do not answer.
+    """All tools that are offered, those of MCP servers too, and sentences about the servers that do not answer.
 
     Raises:
-        SettingsError: a tool cannot be loaded, or two servers have one name.
+        SettingsError: a tool cannot be loaded, two servers have one name, or the policy cannot be meant.
     """
-    from task.product.parts import mcp_specs
+    from task.product.parts import mcp_specs, policy_of
     from task.tools.mcp.mcp_tool import MCPTool
     from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 
-    own = own_tools(settings)
+    own, policy = own_tools(settings), policy_of(settings)
     tools = [_listed(tool, INTERPRETER if isinstance(tool, PythonCodeInterpreterTool) else "agent") for tool in own]
     found = await discover_tools(settings, {tool.name for tool in own})
     tools += [_listed(tool, f"MCP {tool.client.name}") for tool in found.tools if isinstance(tool, MCPTool)]
+    tools = [tool for tool in tools if policy.offers(tool.name)]
     python = await interpreter_check(settings)
     sentences = [f"No Python: {python.found}."] if python.state != "ok" else []
     sentences += [f"{issue.summary}." for issue in found.issues]

@@ -67,6 +67,36 @@ async def test_a_caller_who_leaves_is_one_line_in_the_log(fast_chunks: str, tmp_
     assert "Traceback" not in written
 
 
+async def test_the_log_file_gets_what_standard_error_would_and_names_settings_without_effect(tmp_path: Path) -> None:
+    log, file = tmp_path / "agent.log", tmp_path / "lines.log"
+    file.write_text("an earlier run\n")
+    async with serving(log, AGENT_LOG_FILE=str(file), AGENT_CONSOLE__NAME="Desk", AGENT_LIMITS__STEPS="3"):
+        pass
+    lines = file.read_text(encoding="utf-8").splitlines()
+    idle = [line for line in lines if "without effect" in line]
+    waits = "settings without effect yet: AGENT_CONSOLE__NAME in the environment waits for the console"
+    assert (lines[0], idle) == ("an earlier run", [f"WARNING task.server {waits}"])
+    assert any("Uvicorn running on" in line for line in lines)
+    assert log.read_text(encoding="utf-8") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("AGENT_LOG_FILE", "/proc/nowhere/agent.log", "/proc/nowhere/agent.log cannot be written: No such file"),
+        ("AGENT_LOG_FILE", "/", "/ cannot be written: Is a directory"),
+        ("AGENT_TEPS__BASH__BLOCKED_COMMANDS", "curl | sh", "no command begins with 'curl | sh'"),
+    ],
+)
+def test_what_cannot_be_used_stops_the_start_with_one_line(name: str, value: str, reason: str, tmp_path: Path) -> None:
+    environment = {"AGENT_DATA_DIR": str(tmp_path), "AGENT_PORT": str(free_port()), name: value}
+    command = [sys.executable, "-m", "task", "serve"]
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"{name}: {reason}")
+    assert ended.stderr.count("\n") == 1
+
+
 async def test_an_answer_under_way_is_kept_when_the_agent_is_ended(tmp_path: Path) -> None:
     script = wants("calculator", expression="25*47"), hanging(says("Half", " a sentence"), chunks=2)
     async with openai_upstream(*script) as upstream, aiohttp.ClientSession() as caller:
