@@ -154,15 +154,6 @@ class StoredGrant:
     session_id: str | None = None
     expires_at: float | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "grant_id": self.grant_id,
-            "session_id": self.session_id,
-            "created_at": iso(self.created_at),
-            "expires_at": iso(self.expires_at) if self.expires_at is not None else None,
-            **self.data,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:

@@ -49,6 +49,10 @@ def _timestamp(value: object) -> object:
     return iso(value) if isinstance(value, int | float) else value
 
 
+def _milliseconds(value: object) -> object:
+    return round(value * 1000, 3) if isinstance(value, int | float) else value
+
+
 # A bound makes pydantic read the string as UTF-8: without one, half a surrogate pair would pass.
 Text = Annotated[str, Field(min_length=0)]
 # In brackets, because these are names of our types and not of places in a request.
@@ -58,6 +62,7 @@ Json = Annotated[dict[str, Any], AfterValidator(_sendable)]
 Tokens = Annotated[int, Field(ge=1, lt=2**31)]
 Seed = Annotated[int, Field(ge=-INTEGERS, lt=INTEGERS)]
 Timestamp = Annotated[str, BeforeValidator(_timestamp)]  # ISO 8601 from the store's seconds
+Milliseconds = Annotated[float, BeforeValidator(_milliseconds)]  # from seconds
 
 
 class CachedTokens(ResponseModel):

@@ -103,7 +103,7 @@ class ChunkBody(ResponseModel):
 
 def completion(active: ActiveRun) -> dict[str, Any]:
     """The `CompletionBody` of a run that has ended: OpenAI's, with the session, the run and its trace."""
-    result, trace = active.result, active.trace
+    result = active.result
     assert result is not None
     message: dict[str, Any] = {"role": "assistant", "content": active.text, "refusal": None}
     if result.calls:
@@ -118,7 +118,7 @@ def completion(active: ActiveRun) -> dict[str, Any]:
         "usage": usage_data(active.usage),
         "status": result.status,
         **active.ids,
-        "trace": trace.as_dict() if trace is not None else None,
+        "trace": active.trace,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Header, Path, Query, Request
@@ -67,7 +68,7 @@ async def chat(body: ChatRequest, request: Request, service: CurrentService, cal
         "status": active.result.status if active.result is not None else None,
         "session_id": active.session_id,
         "run_id": active.run.run_id,
-        "trace": active.trace.as_dict() if active.trace is not None else None,
+        "trace": active.trace,
     }
 
 
@@ -145,13 +146,13 @@ async def list_traces(
     """The caller's traces, the newest first; an operator's key reads everybody's."""
     which = TraceFilter(session_id, run_id, experiment, status, door, since, until)
     page = await (await store.get()).traces.list(_readable_by(caller), limit, cursor, which)
-    return {"traces": [trace.as_dict() for trace in page.items], "count": len(page.items), "cursor": page.cursor}
+    return {"traces": page.items, "count": len(page.items), "cursor": page.cursor}
 
 
 @routes.get("/traces/{trace_id}", response_model=TraceBody, responses=failures(404))
 async def get_trace(trace_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
     """What one run did."""
-    return (await (await store.get()).traces.get(_readable_by(caller), trace_id)).as_dict()
+    return await (await store.get()).traces.get(_readable_by(caller), trace_id)
 
 
 @routes.get("/traces/{trace_id}/calls/{position}", response_model=ResultBody, responses=failures(404))
@@ -250,7 +251,7 @@ async def answer_approval(
 async def list_grants(caller: CurrentCaller, store: CurrentStore, session_id: QueryText = None) -> Any:
     """What was allowed for longer than one call."""
     found = await (await store.get()).grants.list(caller.owner, session_id)
-    return {"grants": [grant.as_dict() for grant in found], "count": len(found)}
+    return {"grants": [{**grant.data, **asdict(grant)} for grant in found], "count": len(found)}
 
 
 @run_routes.delete("/grants/{grant_id}", status_code=204, response_class=Response, responses=failures(404))
