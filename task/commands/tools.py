@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from task.tools.mcp.hub import Discovered
     from task.tools.mcp.mcp_tool_model import MCPToolModel
 
-LISTING_SECONDS, INTERPRETER_SECONDS = 30, 3.0
+LISTING_SECONDS, SERVER_SECONDS = 30, 3.0  # somebody waits at the terminal
 INTERPRETER, CODE_TOOL = "python interpreter", "execute_code"
 START = "Start it, or correct PYINTERPRETER_MCP_URL; the agent finds it when it is back."
 CORRECT = "Correct AGENT_MCP_TOKEN or PYINTERPRETER_MCP_URL, or the names by which that server lets itself be called."
@@ -104,7 +104,7 @@ async def discover_tools(settings: Settings, taken: Collection[str]) -> Discover
     from task.product.parts import mcp_specs
     from task.tools.mcp.hub import MCPHub
 
-    hub = MCPHub(mcp_specs(settings))
+    hub = MCPHub(mcp_specs(settings), patience=SERVER_SECONDS)
     try:
         return await hub.discover(None, taken)
     finally:
@@ -150,12 +150,12 @@ async def _interpreter_tools(settings: Settings, url: str) -> list[MCPToolModel]
     from task.tools.mcp.mcp_client import MCPClient
 
     token, name = own_token(settings, url), "of the Python interpreter"
-    async with MCPClient(url, token=token, name=name, probe_seconds=INTERPRETER_SECONDS) as client:
+    async with MCPClient(url, token=token, name=name, probe_seconds=SERVER_SECONDS) as client:
         return await client.get_tools()
 
 
 async def _sandbox_tier(url: str) -> str | None:
-    parts, timeout = urlsplit(url), aiohttp.ClientTimeout(INTERPRETER_SECONDS)
+    parts, timeout = urlsplit(url), aiohttp.ClientTimeout(SERVER_SECONDS)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,

@@ -12,7 +12,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from task.errors import SettingsError
 from task.llm.scripted import says, wants
+from task.server import set_up_logging
 from tests.support.chat_reader import chat_reader
 from tests.support.ports import free_port
 from tests.support.stores import opened, sqlite_url
@@ -81,19 +83,20 @@ async def test_the_log_file_gets_what_standard_error_would_and_names_settings_wi
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "reason"),
-    [
-        ("AGENT_LOG_FILE", "/proc/nowhere/agent.log", "/proc/nowhere/agent.log cannot be written: No such file"),
-        ("AGENT_LOG_FILE", "/", "/ cannot be written: Is a directory"),
-        ("AGENT_TEPS__BASH__BLOCKED_COMMANDS", "curl | sh", "no command begins with 'curl | sh'"),
-    ],
+    ("path", "reason"), [("/proc/nowhere/agent.log", "No such file or directory"), ("/", "Is a directory")]
 )
-def test_what_cannot_be_used_stops_the_start_with_one_line(name: str, value: str, reason: str, tmp_path: Path) -> None:
-    environment = {"AGENT_DATA_DIR": str(tmp_path), "AGENT_PORT": str(free_port()), name: value}
+def test_a_log_file_that_cannot_be_written_is_one_line_with_the_fix(path: str, reason: str) -> None:
+    with pytest.raises(SettingsError, match=f"^AGENT_LOG_FILE: {path} cannot be written: {reason}. Name a file that"):
+        set_up_logging("INFO", Path(path))
+
+
+def test_a_list_of_commands_that_cannot_be_meant_stops_the_start(tmp_path: Path) -> None:
+    lists = {"AGENT_TEPS__BASH__BLOCKED_COMMANDS": "curl | sh"}
+    environment = {"AGENT_DATA_DIR": str(tmp_path), "AGENT_PORT": str(free_port()), **lists}
     command = [sys.executable, "-m", "task", "serve"]
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith(f"{name}: {reason}")
+    assert ended.stderr.startswith("AGENT_TEPS__BASH__BLOCKED_COMMANDS: no command begins with 'curl | sh'. List each")
     assert ended.stderr.count("\n") == 1
 
 
