@@ -36,6 +36,7 @@ class Interpreter:
         """Kernels are made from here on; at the end all of them are gone."""
         with runtime_folder(self.config.work_dir) as folder:
             self._pool = pool = Pool(self.config, self._launcher, folder)
+            await asyncio.to_thread(pool.clear_abandoned)
             self._sessions = sessions = Sessions(self.config, pool, Memory(self.config.data_dir / "sessions"))
             tasks = [asyncio.create_task(sessions.reap()), asyncio.create_task(_fill(pool))]
             try:
