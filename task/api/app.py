@@ -11,9 +11,10 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from starlette.types import ASGIApp
 
-from task.api.edge.failures import SCHEMA_REFERENCE, ErrorBody, add_failure_handlers
+from task.api.edge.failures import ErrorBody, add_failure_handlers
 from task.api.edge.guard import Guard, Rules
 from task.api.edge.identity import Identity, Mode
+from task.api.edge.schemas import SCHEMA_REFERENCE
 from task.api.openai import responses_routes
 from task.api.openai import routes as openai_routes
 from task.api.openai.completions import ChunkBody
@@ -35,16 +36,11 @@ ABOUT = (
     "The agent for every program that speaks OpenAI, for platforms that compare agents, and for the web page. Keys are "
     "sent as `Authorization: Bearer KEY`; in the mode `open` none is needed."
 )
-EVENT_STREAM = "text/event-stream"
 SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "apiKey": {"type": "apiKey", "in": "header", "name": "Api-Key"},
 }
-_EVENTS: dict[str, type[BaseModel]] = {
-    "/v1/chat/completions": ChunkBody,
-    "/v1/responses": ResponseEvent,
-    "/runs/{run_id}/events": RunEvent,
-}
+_NAMED: tuple[type[BaseModel], ...] = (ErrorBody, ChunkBody, ResponseEvent, RunEvent)  # no route has them as its model
 _NEVER_SENT = ("HTTPValidationError", "ValidationError")  # FastAPI's 422; ours is a 400
 
 
@@ -135,14 +131,9 @@ def _complete(document: dict[str, Any]) -> None:
     components["securitySchemes"] = SCHEMES
     for name in _NEVER_SENT:
         components["schemas"].pop(name, None)
-    named = (ErrorBody, *_EVENTS.values())
-    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "serialization") for model in named]
+    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "serialization") for model in _NAMED]
     _, schemas = models_json_schema(models, ref_template=SCHEMA_REFERENCE)
     components["schemas"] = schemas["$defs"] | components["schemas"]
-    for path, methods in document["paths"].items():
+    for methods in document["paths"].values():
         for operation in methods.values():
             operation["responses"].pop("422", None)
-            content = operation["responses"].get("200", {}).get("content", {})
-            if EVENT_STREAM in content:
-                # OpenAPI 3.1 cannot describe the events of a stream.
-                content[EVENT_STREAM] = {"x-event": {"$ref": SCHEMA_REFERENCE.format(model=_EVENTS[path].__name__)}}

@@ -47,6 +47,10 @@ class Page(Generic[T]):
     items: tuple[T, ...]
     cursor: str | None = None
 
+    @property
+    def count(self) -> int:
+        return len(self.items)
+
 
 @dataclass(frozen=True, slots=True)
 class Session:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from task.api.edge.rendering import JsonResponse
-from task.api.edge.schemas import ResponseModel
+from task.api.edge.schemas import SCHEMA_REFERENCE, ResponseModel
 from task.errors import AgentError, Conflict, InvalidRequest, NotFound, ProviderError, StoreUnavailable, new_reference
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,6 @@ _MEANINGS = {
     503: "The store, DIAL Core or the model cannot be used now.",
     504: "The model did not answer in time.",
 }
-SCHEMA_REFERENCE = "#/components/schemas/{model}"
 # By name: given as a model, FastAPI would build it again for every failure of every route.
 _ERROR_CONTENT = {"application/json": {"schema": {"$ref": SCHEMA_REFERENCE.format(model="ErrorBody")}}}
 RETRY_SECONDS = 5

@@ -9,10 +9,11 @@ from fastapi import Query, Request
 
 from task.api.edge.failures import failures
 from task.api.edge.identity import ApiCaller
+from task.api.edge.rendering import stream_of
 from task.api.openai.incoming import IncomingMessages
 from task.api.openai.responses_input import ResponseRequest, messages_of, options_of
 from task.api.openai.responses_output import content_of, response_body, response_events
-from task.api.openai.responses_schemas import ItemList, ResponseBody, ResponseDeleted
+from task.api.openai.responses_schemas import ItemList, ResponseBody, ResponseDeleted, ResponseEvent
 from task.api.openai.responses_stored import (
     DOOR,
     Order,
@@ -31,15 +32,13 @@ from task.errors import InvalidRequest
 from task.store.records import Session
 from task.store.store import Store
 
-STREAM = {"text/event-stream": {}}
-
 routes = router("OpenAI", "/v1")
 
 
 @routes.post(
     "/responses",
     response_model=ResponseBody,
-    responses={200: {"content": STREAM}, **failures(400, 404, 409, 413, 415)},
+    responses={**stream_of(ResponseEvent), **failures(404, 409, 413, 415)},
 )
 async def create_response(
     body: ResponseRequest, request: Request, service: CurrentService, caller: CurrentCaller

@@ -11,15 +11,15 @@ from fastapi import File as FormFile
 from starlette.responses import Response, StreamingResponse
 
 from task.api.edge.failures import failures
+from task.api.edge.rendering import stream_of
 from task.api.edge.schemas import ResponseModel
-from task.api.openai.completions import CompletionBody, completion, completion_chunks
+from task.api.openai.completions import ChunkBody, CompletionBody, completion, completion_chunks
 from task.api.openai.files import MAX_LISTED, UNKNOWN_TYPE, USER_DATA, FileBody, OpenFile, Purpose
 from task.api.openai.responses_stored import Order, page_of_items
 from task.api.openai.schemas import ChatCompletionRequest
 from task.api.service import AGENT, CurrentCaller, CurrentService, Service, router
 from task.errors import NotFound
 
-STREAM = {"text/event-stream": {}}
 BYTES = {UNKNOWN_TYPE: {}}
 
 
@@ -55,7 +55,7 @@ routes = router("OpenAI", "/v1")
 @routes.post(
     "/chat/completions",
     response_model=CompletionBody,
-    responses={200: {"content": STREAM}, **failures(400, 404, 409, 413, 415)},
+    responses={**stream_of(ChunkBody), **failures(404, 409, 413, 415)},
 )
 async def create_chat_completion(
     body: ChatCompletionRequest, request: Request, service: CurrentService, caller: CurrentCaller
@@ -85,7 +85,7 @@ async def get_model(model: str, service: CurrentService, caller: CurrentCaller) 
     return _model(model)
 
 
-@routes.post("/files", response_model=FileBody, responses=failures(400, 413, 415))
+@routes.post("/files", response_model=FileBody, responses=failures(413, 415))
 async def upload_file(
     service: CurrentService,
     caller: CurrentCaller,
@@ -98,7 +98,7 @@ async def upload_file(
     return await service.shelf.save(caller, file.filename or "file", content, kind, purpose)
 
 
-@routes.get("/files", response_model=FileList, responses=failures(400, 404))
+@routes.get("/files", response_model=FileList, responses=failures(404))
 async def list_files(
     service: CurrentService,
     caller: CurrentCaller,

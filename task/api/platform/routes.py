@@ -12,7 +12,8 @@ from starlette.responses import Response
 
 from task.api.edge.failures import failures
 from task.api.edge.identity import ApiCaller
-from task.api.edge.rendering import EventStream, sse
+from task.api.edge.rendering import EventStream, sse, stream_of
+from task.api.platform.events import RunEvent
 from task.api.platform.runner import Runner
 from task.api.platform.schemas import (
     AnsweredBody,
@@ -42,7 +43,6 @@ from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
 from task.blocking import run_to_completion
 from task.store.traces import TraceFilter
 
-EVENTS = {"text/event-stream": {}}
 CHAT_TOKENS = 2048
 CHAT_PROMPT = "You are a helpful assistant with access to web search and calculator tools."
 Limit = Annotated[int, Query(ge=1, le=1000)]
@@ -53,7 +53,7 @@ routes = router("Platform")
 run_routes = router("Runs")
 
 
-@routes.post("/chat", response_model=ChatBody, responses=failures(400, 404, 409, 413, 415))
+@routes.post("/chat", response_model=ChatBody, responses=failures(404, 409, 413, 415))
 async def chat(body: ChatRequest, request: Request, service: CurrentService, caller: CurrentCaller) -> Any:
     """Answer a conversation in a session, which is made where none is named."""
     received = await service.read(request, caller, body)
@@ -105,8 +105,7 @@ async def get_messages(session_id: str, caller: CurrentCaller, store: CurrentSto
 @routes.get("/sessions", response_model=SessionList, responses=failures())
 async def list_sessions(caller: CurrentCaller, store: CurrentStore, limit: Limit = 50, cursor: QueryText = None) -> Any:
     """The caller's sessions, the last used first."""
-    page = await (await store.get()).sessions.list(caller.owner, limit, cursor)
-    return {"sessions": page.items, "count": len(page.items), "cursor": page.cursor}
+    return await (await store.get()).sessions.list(caller.owner, limit, cursor)
 
 
 @routes.patch("/session/{session_id}", response_model=SessionRow, responses=failures(404, 413, 415))
@@ -145,8 +144,7 @@ async def list_traces(
 ) -> Any:
     """The caller's traces, the newest first; an operator's key reads everybody's."""
     which = TraceFilter(session_id, run_id, experiment, status, door, since, until)
-    page = await (await store.get()).traces.list(_readable_by(caller), limit, cursor, which)
-    return {"traces": page.items, "count": len(page.items), "cursor": page.cursor}
+    return await (await store.get()).traces.list(_readable_by(caller), limit, cursor, which)
 
 
 @routes.get("/traces/{trace_id}", response_model=TraceBody, responses=failures(404))
@@ -169,7 +167,7 @@ async def delete_trace(trace_id: str, caller: CurrentCaller, store: CurrentStore
     await (await store.get()).traces.delete(caller.owner, trace_id)
 
 
-@run_routes.post("/runs", status_code=202, response_model=RunBody, responses=failures(400, 404, 409, 413, 415))
+@run_routes.post("/runs", status_code=202, response_model=RunBody, responses=failures(404, 409, 413, 415))
 async def start_run(body: RunStart, request: Request, service: CurrentService, caller: CurrentCaller) -> Any:
     """Start an answer in a session and return at once; its events follow it."""
     received = await service.read(request, caller, body)
@@ -186,8 +184,7 @@ async def list_runs(
     cursor: QueryText = None,
 ) -> Any:
     """The caller's runs, the newest first."""
-    page = await (await store.get()).runs.list(caller.owner, session_id, limit, cursor)
-    return {"runs": page.items, "count": len(page.items), "cursor": page.cursor}
+    return await (await store.get()).runs.list(caller.owner, session_id, limit, cursor)
 
 
 @run_routes.get("/runs/{run_id}", response_model=RunBody, responses=failures(404))
@@ -196,7 +193,7 @@ async def get_run(run_id: str, caller: CurrentCaller, store: CurrentStore) -> An
     return await (await store.get()).runs.get(caller.owner, run_id)
 
 
-@run_routes.get("/runs/{run_id}/events", response_class=Response, responses={200: {"content": EVENTS}, **failures(404)})
+@run_routes.get("/runs/{run_id}/events", response_class=Response, responses={**stream_of(RunEvent), **failures(404)})
 async def listen(
     run_id: str,
     service: CurrentService,
@@ -233,7 +230,7 @@ async def list_approvals(
 
 
 @run_routes.post(
-    "/approvals/{approval_id}", response_model=AnsweredBody, responses=failures(400, 404, 409, 413, 415)
+    "/approvals/{approval_id}", response_model=AnsweredBody, responses=failures(404, 409, 413, 415)
 )  # fmt: skip
 async def answer_approval(
     approval_id: str, body: ApprovalAnswer, service: CurrentService, caller: CurrentCaller

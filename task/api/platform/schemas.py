@@ -171,10 +171,15 @@ class TraceBody(ResponseModel):
         return {"model": info.data["model"], **config}
 
 
-class TraceList(ResponseModel):
-    traces: list[TraceBody]
+class PageBody(ResponseModel):
+    """`cursor` is for the next page and null on the last one."""
+
     count: int
     cursor: str | None
+
+
+class TraceList(PageBody):
+    traces: list[TraceBody] = Field(validation_alias="items")
 
 
 class ResultBody(ResponseModel):
@@ -227,10 +232,8 @@ class SessionRow(ResponseModel):
     parent: str | None
 
 
-class SessionList(ResponseModel):
-    sessions: list[SessionRow]
-    count: int
-    cursor: str | None
+class SessionList(PageBody):
+    sessions: list[SessionRow] = Field(validation_alias="items")
 
 
 class MessageBody(ResponseModel):
@@ -260,10 +263,8 @@ class RunBody(ResponseModel):
     error: str | None
 
 
-class RunList(ResponseModel):
-    runs: list[RunBody]
-    count: int
-    cursor: str | None
+class RunList(PageBody):
+    runs: list[RunBody] = Field(validation_alias="items")
 
 
 class DecidedBody(ResponseModel):
