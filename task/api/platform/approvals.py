@@ -16,6 +16,7 @@ from task.api.platform.web_search import with_web_search
 from task.approvals.questions import question
 from task.approvals.rules import DENIED, EXPIRED, ApprovalRules
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall
+from task.conversation.replies import new_code
 from task.errors import ArgumentsError, Conflict, InvalidRequest
 from task.permissions.gate import PriorDecisions, digest
 from task.permissions.grants import Grant, Grants
@@ -131,10 +132,13 @@ class Suspension:
             return "", None
         made = None if run.session_id is not None else await self._session(request, added)
         session_id = run.session_id or (made.session_id if made else None)
-        text = question(self._waiting, self._permissions.rules.open_seconds)
+        codes = list[str]()
+        for _ in self._waiting:
+            codes.append(new_code(codes))
+        text = question(self._waiting, codes, self._permissions.rules.open_seconds)
         key = conversation_key(request.caller.owner, request.options.prompt, request.sent) if request.sent else ""
         put = {"session_id": session_id, "run_id": run.run_id, "question": text, "conversation": key}
-        approvals = [await self._ask(item, put) for item in self._waiting]
+        approvals = [await self._ask(item, code, put) for item, code in zip(self._waiting, codes, strict=True)]
         bodies = [ApprovalBody.model_validate(item, from_attributes=True).model_dump() for item in approvals]
         choice.emit("approval", approvals=bodies, text=text)
         return text, made.session_id if made else None
@@ -148,9 +152,9 @@ class Suspension:
         )
         return session
 
-    async def _ask(self, item: Pending, put: Mapping[str, Any]) -> Approval:
+    async def _ask(self, item: Pending, code: str, put: Mapping[str, Any]) -> Approval:
         permissions = self._permissions
-        card = {**item.card.as_dict(), "reason": item.reason, "grant_told": item.grant_description}
+        card = {**item.card.as_dict(), "reason": item.reason, "grant_told": item.grant_description, "code": code}
         return await permissions.store.approvals.ask(
             permissions.owner, call_id=item.call.id, tool=item.call.name, arguments=item.arguments, digest=item.digest,
             card=card, seconds=permissions.rules.open_seconds, **put,

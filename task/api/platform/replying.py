@@ -180,7 +180,7 @@ async def _decided(
     found = await store.approvals.list(caller.owner, run_id=waiting[-1].run_id, waiting=False)
     by_call = {item.call_id: item for item in found}
     asked = [by_call[call.id] for call in calls if call.id in by_call]
-    verdicts = read_reply(words_of(said), None, len(asked)) if len(asked) == len(calls) else None
+    verdicts = read_reply(words_of(said), None, _codes(asked)) if len(asked) == len(calls) else None
     if verdicts is None:
         return None
     answered = [
@@ -216,11 +216,15 @@ async def _again(
 
 def _repeats(asked: Sequence[Approval], said: Message) -> bool | None:
     # None: the words decide nothing, or some of the questions have expired.
-    verdicts = read_reply(words_of(said), None, len(asked))
+    verdicts = read_reply(words_of(said), None, _codes(asked))
     answers = [item.answer for item in asked if item.answer is not None]
     if verdicts is None or len(answers) < len(asked):  # it is as if nothing had been asked
         return None
     return [answer.allowed for answer in answers] == [verdict.choice != "deny" for verdict in verdicts]
+
+
+def _codes(asked: Sequence[Approval]) -> list[str]:
+    return [str(item.card.get("code", "")) for item in asked]
 
 
 def _answer(verdict: Verdict) -> Answer:
