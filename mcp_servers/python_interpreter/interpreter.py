@@ -59,10 +59,10 @@ class Interpreter:
         Raises:
             CallRefused: it cannot be run now.
         """
-        if missing := await self.sessions.missing(call.handle, call.inputs):
+        if missing := await self.sessions.missing(call.handle, call.owner, call.inputs):
             return {"missing": missing, "session": call.handle, "files_path": self.files_path(call.handle)}
         seconds = min(self.config.limits.seconds, call.seconds or math.inf)
-        ran = await self.sessions.execute(call.handle, code, seconds)
+        ran = await self.sessions.execute(call.handle, call.owner, code, seconds)
         shown = await report.keep_shown(ran, self.config.limits)
         content = report.structured(ran, shown, self.tier, self.config.limits)
         return {**content, "files_path": self.files_path(call.handle)}
