@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,17 @@ async def test_the_first_word_leaves_before_the_model_has_ended(tmp_path: Path) 
         answer = await p.reader.ask("Tell me a story about a robot")
     assert len(answer.content_times) >= 10
     assert answer.content_times[-1] - answer.content_times[0] > 0.3
+
+
+async def test_the_first_word_needs_no_further_one(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(20),
+        product(hanging(says("Once ", "upon"), chunks=2), tmp_path=tmp_path) as p,
+        aclosing(p.reader.watch("Tell me a story about a robot")) as watching,
+    ):
+        while not (shown := await anext(watching)).content:
+            pass
+    assert "Once upon".startswith(shown.content)
 
 
 async def test_usage_of_all_model_requests_is_reported(tmp_path: Path) -> None:
