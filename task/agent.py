@@ -78,7 +78,7 @@ class GeneralPurposeAgent:
         Raises:
             ProviderError: the model refused or failed; text that was written and the state stay.
         """
-        incoming, identify = request.incoming, self._principal_of(request.api_key)
+        incoming, identify = request.incoming, self._principal_of(request.api_key, request.owner)
         principal = await identify() if any(item.state for item in incoming) else ""
         turns = self._turns(incoming, principal)
         caller = _caller(request, turns, identify)
@@ -168,8 +168,10 @@ class GeneralPurposeAgent:
         [result] = await toolbox.call_all([tool_call], choice, caller)
         return result if isinstance(result, Message) else tool_message(tool_call, result.reason, failed=True)
 
-    def _principal_of(self, api_key: str) -> Callable[[], Awaitable[str]]:
+    def _principal_of(self, api_key: str, owner: str = "") -> Callable[[], Awaitable[str]]:
         async def principal() -> str:
+            if owner:
+                return f"http:{owner}"
             try:
                 return await self._product.files.principal(api_key)
             except ToolError as error:  # no Core, or one that does not answer: the key itself is the identity

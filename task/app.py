@@ -13,7 +13,7 @@ from aidial_sdk.exceptions import InvalidRequestError
 
 from task.agent import GeneralPurposeAgent
 from task.conversation.messages import user
-from task.dial.request import DialRequest, configuration_schema
+from task.dial.request import DialRequest, configuration_schema, identified
 from task.errors import InvalidRequest, ProviderError, new_reference
 from task.product import Product
 from task.runs.traces import TraceStart, recorded, trace_context
@@ -67,7 +67,9 @@ class GeneralPurposeAgentApplication(ChatCompletion):
 
     async def configuration(self, request: ConfigurationRequest) -> dict[str, Any]:
         """What a person may choose for a conversation, as DIAL's JSON schema, with conversation starters."""
-        return configuration_schema(await self.product.chat_models(request.api_key), self.product.model)
+        caller = identified(request)
+        key = caller.core_key if caller is not None else request.api_key
+        return configuration_schema(await self.product.chat_models(key), self.product.model)
 
     async def _create_tools(self) -> list[BaseTool]:
         return self.product.tools

@@ -7,19 +7,23 @@ import gc
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from logging.handlers import WatchedFileHandler
+from pathlib import Path
 from typing import Any
 
 import uvicorn
-from aidial_sdk import DIALApp
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from task.api.app import HttpApi, HttpOptions
 from task.app import GeneralPurposeAgentApplication
 from task.dial.fast_chunks import BearerAsApiKey, dial_app, sdk_version
-from task.product.parts import default_tools
-from task.settings import Settings
+from task.errors import SettingsError
+from task.product.parts import default_tools, policy_of
+from task.settings import PREFIX, Settings
 
 DEPLOYMENT = "general-purpose-agent"
+logger = logging.getLogger(__name__)
 
 
 class IgnoreLeavingCallers(logging.Filter):
@@ -31,16 +35,32 @@ class IgnoreLeavingCallers(logging.Filter):
         return not (cancelled and "CancelScope._on_task_done" in record.getMessage())
 
 
-def set_up_logging(level: str) -> None:
-    """One line per record on standard error, from every logger."""
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s %(message)s")
-    logging.getLogger("aidial_sdk").handlers.clear()  # its records reach the handler above as well
+def set_up_logging(level: str, file: Path | None = None) -> None:
+    """One line per record in `file`, else on standard error, from every logger; a file that is moved is made anew.
+
+    Raises:
+        SettingsError: the file cannot be written.
+    """
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s %(message)s", handlers=[_log_handler(file)])
+    for other in map(logging.getLogger, ("aidial_sdk", "uvicorn")):  # the SDK gives both handlers of their own
+        other.handlers.clear()
+        other.propagate = True
     logging.getLogger("asyncio").addFilter(IgnoreLeavingCallers())
     for noisy in ("httpx", "httpx2", "alembic"):
         logging.getLogger(noisy).setLevel(logging.WARNING)  # a line for every request, and for every module loaded
 
 
-def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) -> DIALApp:
+def _log_handler(file: Path | None) -> logging.Handler:
+    if file is None:
+        return logging.StreamHandler()
+    try:
+        return WatchedFileHandler(file, encoding="utf-8")
+    except OSError as error:
+        fix = "Name a file that you may write to, or remove it."
+        raise SettingsError(f"{PREFIX}LOG_FILE: {file} cannot be written: {error.strerror}. {fix}") from error
+
+
+def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) -> ASGIApp:
     """The application with all its doors; `/health` reports that the process lives, `/ready` that it can answer.
 
     It serves while what later requests need is still loading; `warmed_up` is called after that.
@@ -86,7 +106,7 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
 
     app.add_api_route("/ready", ready, methods=["GET"])
     app.mount("/", api.app)
-    return app
+    return api.guarded(app)
 
 
 def _http_options(settings: Settings) -> HttpOptions:
@@ -98,6 +118,8 @@ def _http_options(settings: Settings) -> HttpOptions:
         http.origins,
         http.body_bytes,
         settings.limits.max_upload_bytes,
+        settings.backend == "dial",
+        settings.dial_body_bytes,
         http.requests_per_minute,
         http.ui,
         http.steps,
@@ -117,10 +139,14 @@ def run(settings: Settings) -> None:
     """Serve until a signal ends it.
 
     Raises:
-        SettingsError: before the port is opened, when the settings' tools cannot be loaded.
+        SettingsError: before the port is opened, when the settings' tools or log file cannot be used, or its rules
+            cannot be meant.
     """
     default_tools(settings)
-    set_up_logging(settings.log_level)
+    policy_of(settings)
+    set_up_logging(settings.log_level, settings.log_file)
+    if settings.without_effect:
+        logger.warning("settings without effect yet: %s", "; ".join(settings.without_effect))
     uvicorn.run(
         create_app(settings, keep_what_is_loaded),
         host=settings.host,
@@ -128,6 +154,7 @@ def run(settings: Settings) -> None:
         http="httptools",
         loop="auto",
         log_level=settings.log_level.lower(),
+        log_config=None,
         access_log=False,
         timeout_graceful_shutdown=settings.shutdown_seconds,
     )

@@ -97,7 +97,8 @@ async def _tools(product: Product, request: TurnRequest, choice: ChoiceSink) -> 
     own = product.tools if request.tools is None else request.tools
     found = await product.mcp.discover(request.caller, named(own))
     found.show(choice)
-    offered = request.adapt([*own, *found.tools])
+    policy = product.approval_rules.policy
+    offered = request.adapt([tool for tool in (*own, *found.tools) if policy.offers(tool.name)])
     tools = [tool for tool in offered if tool.name not in request.own_names]  # the caller's names come first
     tools += map(ClientTool, request.own_tools)
     name = wanted["function"]["name"] if isinstance(wanted, Mapping) else None

@@ -36,6 +36,7 @@ class Interpreter:
         """Kernels are made from here on; at the end all of them are gone."""
         with runtime_folder(self.config.work_dir) as folder:
             self._pool = pool = Pool(self.config, self._launcher, folder)
+            await asyncio.to_thread(pool.clear_abandoned)
             self._sessions = sessions = Sessions(self.config, pool, Memory(self.config.data_dir / "sessions"))
             tasks = [asyncio.create_task(sessions.reap()), asyncio.create_task(_fill(pool))]
             try:
@@ -58,10 +59,10 @@ class Interpreter:
         Raises:
             CallRefused: it cannot be run now.
         """
-        if missing := await self.sessions.missing(call.handle, call.inputs):
+        if missing := await self.sessions.missing(call.handle, call.owner, call.inputs):
             return {"missing": missing, "session": call.handle, "files_path": self.files_path(call.handle)}
         seconds = min(self.config.limits.seconds, call.seconds or math.inf)
-        ran = await self.sessions.execute(call.handle, code, seconds)
+        ran = await self.sessions.execute(call.handle, call.owner, code, seconds)
         shown = await report.keep_shown(ran, self.config.limits)
         content = report.structured(ran, shown, self.tier, self.config.limits)
         return {**content, "files_path": self.files_path(call.handle)}

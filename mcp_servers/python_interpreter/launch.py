@@ -13,6 +13,7 @@ from pathlib import Path
 from mcp_servers import sandbox
 from mcp_servers.python_interpreter.config import Config
 from mcp_servers.python_interpreter.places import KernelFolders
+from mcp_servers.sandbox import leftovers
 from mcp_servers.sandbox.policy import TierName
 from mcp_servers.sandbox.tiers import Tier
 
@@ -83,22 +84,18 @@ async def end_everything(group: int, mark: int, uid: int | None) -> None:
     await asyncio.to_thread(_end_rest, mark, uid)
 
 
-async def end_user(uid: int) -> None:
-    """End what a server that was killed has left behind under the uid."""
-    await asyncio.to_thread(_end_user, uid)
-
-
-def _end_user(uid: int) -> None:
+def abandoned(uids: range) -> set[int]:
+    """Those of the uids that have processes, or files or objects in shared places; a killed server leaves them."""
     with os.scandir("/proc") as entries:
-        if any(entry.name.isdecimal() and _owner(entry) == uid for entry in entries):
-            sandbox.kill_uid(uid)
+        running = {_owner(entry) for entry in entries if entry.name.isdecimal()}
+    return {uid for uid in running | leftovers.owners() if uid in uids}
 
 
-def _owner(entry: os.DirEntry[str]) -> int | None:
+def _owner(entry: os.DirEntry[str]) -> int:
     try:
         return entry.stat().st_uid
     except OSError:  # it has just ended
-        return None
+        return -1
 
 
 def _end_rest(mark: int, uid: int | None) -> None:

@@ -20,12 +20,13 @@ LINKS = "links"
 
 @dataclass(frozen=True, slots=True)
 class CallMeta:
-    """`handle` names the session; it cannot be guessed without the server's token. `kept` is False if the caller
-    named no conversation: the session then serves this call only. `inputs` are the versions of the needed
-    files, `seconds` is the time that the caller has left.
+    """`handle` names the session; it cannot be guessed without the server's token. `owner` is for whom it is: the
+    caller's principal. `kept` is False if the caller named no conversation: the session then serves this call only.
+    `inputs` are the versions of the needed files, `seconds` is the time that the caller has left.
     """
 
     handle: str
+    owner: str
     kept: bool
     inputs: Mapping[str, str] = field(default_factory=dict[str, str])
     link_pictures: bool = False
@@ -35,9 +36,10 @@ class CallMeta:
 def call_meta(meta: Mapping[str, Any], legacy_session: str | None, identity: str, token: str) -> CallMeta:
     """The call's session: by what `meta` names, else the older protocol's session, else a new one."""
     conversation = str(meta.get(CONVERSATION) or legacy_session or "")
-    inputs, seconds = meta.get(INPUTS), meta.get(SECONDS)
+    inputs, seconds, principal = meta.get(INPUTS), meta.get(SECONDS), str(meta.get(PRINCIPAL) or "")
     return CallMeta(
-        handle_of(token, identity, str(meta.get(PRINCIPAL) or ""), conversation or secrets.token_hex(16)),
+        handle_of(token, identity, principal, conversation or secrets.token_hex(16)),
+        principal,
         bool(conversation),
         {str(name): str(version) for name, version in inputs.items()} if isinstance(inputs, Mapping) else {},
         meta.get(PICTURES) == LINKS,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
+
+from mcp_servers.sandbox import clear_uid
+from mcp_servers.sandbox.leftovers import empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,5 +56,13 @@ class KernelFolders:
             os.chown(target, self.uid, self.uid)
 
     def remove(self) -> None:
-        """Delete everything; only when no process of the kernel is left."""
-        shutil.rmtree(self.root, ignore_errors=True)
+        """Delete everything, and what the uid has left elsewhere; only when no process of the kernel is left.
+
+        Raises:
+            SandboxError, OSError: something could not be deleted, so that the uid must not be lent again.
+        """
+        if self.uid is not None:
+            clear_uid(self.uid, [str(folder) for folder in (self.work, self.home, self.run)])
+        if self.root.exists():
+            empty(str(self.root))
+            self.root.rmdir()

@@ -13,9 +13,10 @@ import zmq.asyncio
 
 from mcp_servers.python_interpreter.config import Config
 from mcp_servers.python_interpreter.kernels import Kernel, KernelFailed
-from mcp_servers.python_interpreter.launch import Launcher, end_user
+from mcp_servers.python_interpreter.launch import Launcher, abandoned
 from mcp_servers.python_interpreter.places import KernelFolders
-from mcp_servers.python_interpreter.uids import Uids
+from mcp_servers.python_interpreter.uids import FIRST_UID, UIDS, Uids
+from mcp_servers.sandbox import SandboxError, clear_uid
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,17 @@ class Pool:
     @property
     def spares(self) -> int:
         return self._spares.qsize()
+
+    def clear_abandoned(self) -> None:
+        """End and delete what killed servers have left under the user ids of kernels; it takes a while."""
+        if self._uids is None:
+            return
+        for uid in filter(self._uids.hold, abandoned(range(FIRST_UID, FIRST_UID + UIDS))):
+            try:
+                clear_uid(uid)
+                self._uids.give_back(uid)
+            except SandboxError as error:
+                logger.warning("user id %d is not lent: %s", uid, error)
 
     def fill_later(self) -> None:
         """The same, when the answer that is on its way has had its time."""
@@ -96,11 +108,17 @@ class Pool:
             await self.remove(kernel.place, kernel)
         await asyncio.gather(*self._removing, return_exceptions=True)
         self._context.destroy(linger=0)
+        if self._uids is not None:
+            self._uids.close()
 
     async def _removed(self, place: KernelFolders, kernel: Kernel | None) -> None:
-        if kernel is not None:
-            await kernel.kill()
-        await asyncio.to_thread(place.remove)
+        try:
+            if kernel is not None:
+                await kernel.kill()
+            await asyncio.to_thread(place.remove)
+        except (SandboxError, OSError):
+            logger.exception("a kernel could not be removed wholly; its user id is not lent again")
+            return
         if place.uid is not None and self._uids is not None:
             self._uids.give_back(place.uid)
 
@@ -115,9 +133,12 @@ class Pool:
 
     async def _start(self, place: KernelFolders) -> Kernel:
         try:
-            if place.uid is not None:
-                await end_user(place.uid)
+            if place.uid is not None and await asyncio.to_thread(abandoned, range(place.uid, place.uid + 1)):
+                await asyncio.to_thread(clear_uid, place.uid)
             return await self.restart(place)
+        except SandboxError as error:
+            await self.remove(place, None)
+            raise KernelFailed(str(error)) from error
         except BaseException:
             await self.remove(place, None)
             raise

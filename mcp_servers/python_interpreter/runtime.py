@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from mcp_servers.sandbox.leftovers import empty
 
 PREFIX = "dial-py-"
 LONGEST = 60  # a socket's path may have about 100 bytes, and ends in "/0123456789ab/run/k-1"
@@ -31,7 +32,7 @@ def runtime_folder(parent: Path | None) -> Generator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _delete(folder)
         if lock is not None:
             os.close(lock)
 
@@ -42,8 +43,14 @@ def _sweep(base: Path) -> None:
             continue
         lock = _locked(folder)
         if lock is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            _delete(folder)
             os.close(lock)
+
+
+def _delete(folder: Path) -> None:
+    with suppress(OSError):
+        empty(str(folder))
+        folder.rmdir()
 
 
 def _locked(folder: Path) -> int | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,6 +41,7 @@ class KernelSession:
     """One conversation's kernel and files. `lost` is why earlier variables are gone, until a call has reported it."""
 
     handle: str
+    owner: str
     place: KernelFolders
     kernel: Kernel | None
     generation: int
@@ -69,7 +71,7 @@ class Ran:
 
 
 class Sessions:
-    """All sessions of the server by handle."""
+    """All sessions of the server by handle. One owner has at most half of them."""
 
     def __init__(self, config: Config, pool: Pool, memory: Memory) -> None:
         self._limits: Limits = config.limits
@@ -77,7 +79,8 @@ class Sessions:
         self._memory = memory
         self._sessions: dict[str, KernelSession] = {}
         self._opening: dict[str, asyncio.Lock] = {}
-        self._coming = 0
+        self._coming = Counter[str]()
+        self._share = max(1, config.limits.sessions // 2)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def __len__(self) -> int:
@@ -86,14 +89,14 @@ class Sessions:
     def find(self, handle: str) -> KernelSession | None:
         return self._sessions.get(handle)
 
-    async def missing(self, handle: str, inputs: Mapping[str, str]) -> list[str]:
+    async def missing(self, handle: str, owner: str, inputs: Mapping[str, str]) -> list[str]:
         """The inputs, given with their versions, that the session does not have; opens it if there are inputs."""
         if not inputs:
             return []
-        session = await self._open(handle)
+        session = await self._open(handle, owner)
         return [name for name, version in inputs.items() if session.inputs.get(name) != version]
 
-    async def execute(self, handle: str, code: str, seconds: float) -> Ran:
+    async def execute(self, handle: str, owner: str, code: str, seconds: float) -> Ran:
         """Run the code in the session's kernel, after the calls that came before it, for at most `seconds`.
 
         A cancelled call interrupts the code; the session stays taken until the code has stopped.
@@ -102,7 +105,7 @@ class Sessions:
             CallRefused: the session has too many calls waiting, or no kernel can be had.
         """
         stop = asyncio.Event()
-        task = self._spawn(self._in_turn(handle, code, seconds, stop))
+        task = self._spawn(self._in_turn(handle, owner, code, seconds, stop))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -143,9 +146,9 @@ class Sessions:
         ended, self._sessions = list(self._sessions.values()), {}
         await asyncio.gather(*(self._pool.remove(session.place, session.kernel) for session in ended))
 
-    async def _in_turn(self, handle: str, code: str, seconds: float, stop: asyncio.Event) -> Ran:
+    async def _in_turn(self, handle: str, owner: str, code: str, seconds: float, stop: asyncio.Event) -> Ran:
         while True:
-            async with self._taken(handle) as session:
+            async with self._taken(handle, owner) as session:
                 if stop.is_set():
                     raise CallRefused("the call was cancelled before it ran")
                 if self._sessions.get(handle) is not session:
@@ -189,8 +192,8 @@ class Sessions:
         self._memory.keep(session.handle, Remembered(session.generation))
 
     @asynccontextmanager
-    async def _taken(self, handle: str) -> AsyncGenerator[KernelSession]:
-        session = await self._open(handle)
+    async def _taken(self, handle: str, owner: str) -> AsyncGenerator[KernelSession]:
+        session = await self._open(handle, owner)
         if session.waiting > self._limits.waiting_calls:
             raise CallRefused("too many calls of this conversation are waiting already; wait for their results")
         session.waiting += 1
@@ -202,19 +205,19 @@ class Sessions:
             session.used = time.monotonic()
             self._pool.fill_later()
 
-    async def _open(self, handle: str) -> KernelSession:
+    async def _open(self, handle: str, owner: str) -> KernelSession:
         async with self._opening.setdefault(handle, asyncio.Lock()):
             session = self._sessions.get(handle)
             if session is None:
-                self._coming += 1
+                self._coming[owner] += 1
                 try:
-                    await self._make_room()
-                    session = self._sessions[handle] = await self._made(handle)
+                    await self._make_room(owner)
+                    session = self._sessions[handle] = await self._made(handle, owner)
                 finally:
-                    self._coming -= 1
+                    self._coming[owner] -= 1
             return session
 
-    async def _made(self, handle: str) -> KernelSession:
+    async def _made(self, handle: str, owner: str) -> KernelSession:
         remembered = self._memory.of(handle)
         try:
             kernel = await self._pool.take()
@@ -223,15 +226,26 @@ class Sessions:
             raise CallRefused("Python could not be started. Try again later, or tell the user.") from failure
         generation = remembered.generation + 1 if remembered else 1
         self._memory.keep(handle, Remembered(generation))
-        return KernelSession(handle, kernel.place, kernel, generation, remembered.lost if remembered else "")
+        return KernelSession(handle, owner, kernel.place, kernel, generation, remembered.lost if remembered else "")
 
-    async def _make_room(self) -> None:
-        while len(self._sessions) + self._coming > self._limits.sessions:
-            idle = [session for session in self._sessions.values() if not session.waiting]
-            if not idle:
-                raise CallRefused("every Python session is busy; try again in a minute")
-            oldest = min(idle, key=lambda session: session.used)
-            await self._end(oldest, "the session was ended to make room for others")
+    async def _make_room(self, owner: str) -> None:
+        while self._held()[owner] > self._share:
+            await self._end_idle([session for session in self._sessions.values() if session.owner == owner])
+        while self._held().total() > self._limits.sessions:
+            await self._end_idle(self._sessions.values())
+
+    def _held(self) -> Counter[str]:
+        """How many sessions each owner has, those that are being opened included."""
+        return Counter(session.owner for session in self._sessions.values()) + self._coming
+
+    async def _end_idle(self, sessions: Iterable[KernelSession]) -> None:
+        """End a session that nothing runs in: of the owner with most of them, the one unused for the longest time."""
+        held = self._held()
+        idle = [session for session in sessions if not session.waiting]
+        if not idle:
+            raise CallRefused("every Python session is busy; try again in a minute")
+        oldest = min(idle, key=lambda session: (-held[session.owner], session.used))
+        await self._end(oldest, "the session was ended to make room for others")
 
     async def _end(self, session: KernelSession, reason: str) -> None:
         if self._sessions.get(session.handle) is not session:

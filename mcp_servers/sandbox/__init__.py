@@ -7,6 +7,7 @@ As a command (the product's other half uses it only so)::
     python -m mcp_servers.sandbox --self-test [--tier T] [--quick] [--json]   # the escape list; exit 1: one got out
     python -m mcp_servers.sandbox --kill MARK                            # end every process of a run
     python -m mcp_servers.sandbox --kill-uid UID                         # end every process of a run's own uid
+    python -m mcp_servers.sandbox --clear-uid UID FOLDER…                # the same, and delete what it has left
 
 As an interface for the servers beside it::
 
@@ -31,12 +32,12 @@ program: `die_with_parent` follows the thread.
 
 from __future__ import annotations
 
-from mcp_servers.sandbox.command import command, kill_uid, probe, python_paths
+from mcp_servers.sandbox.command import clear_uid, command, kill_uid, probe, python_paths
 from mcp_servers.sandbox.errors import SandboxError
 from mcp_servers.sandbox.marks import kill_marked, marked, new_mark
 from mcp_servers.sandbox.policy import Limits, Policy
 
 __all__ = [
     "Limits", "Policy", "SandboxError",
-    "command", "kill_marked", "kill_uid", "marked", "new_mark", "probe", "python_paths",
+    "clear_uid", "command", "kill_marked", "kill_uid", "marked", "new_mark", "probe", "python_paths",
 ]  # fmt: skip

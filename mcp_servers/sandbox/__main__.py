@@ -16,7 +16,7 @@ from mcp_servers.sandbox.policy import Policy, parse
 USAGE = """usage: python -m mcp_servers.sandbox --policy FILE|JSON -- PROGRAM [ARGUMENT …]
        python -m mcp_servers.sandbox --probe
        python -m mcp_servers.sandbox --self-test [--tier TIER] [--quick] [--json]
-       python -m mcp_servers.sandbox --kill MARK | --kill-uid UID"""
+       python -m mcp_servers.sandbox --kill MARK | --kill-uid UID | --clear-uid UID [FOLDER …]"""
 USAGE_EXIT = 2
 
 
@@ -33,7 +33,10 @@ def main(arguments: list[str]) -> int:
             case ["--kill", mark] if mark.isdigit():
                 return _kill(int(mark))
             case ["--kill-uid", uid] if uid.isdigit():
-                return _kill_uid(int(uid))
+                _end_uid(int(uid))
+                return 0
+            case ["--clear-uid", uid, *folders] if uid.isdigit():
+                return _clear_uid(int(uid), folders)
             case ["--self-test", *options]:
                 from mcp_servers.sandbox.self_test import main as self_test
 
@@ -81,13 +84,23 @@ def _kill(mark: int) -> int:
     return 0
 
 
-def _kill_uid(uid: int) -> int:
+def _end_uid(uid: int) -> None:
     from mcp_servers.sandbox.marks import end_all_of
     from mcp_servers.sandbox.policy import LOWEST_UID
 
     if uid < LOWEST_UID:
         raise SandboxError(f"uid {uid} is not one that runs have; they start at {LOWEST_UID}")
     end_all_of(uid)
+
+
+def _clear_uid(uid: int, folders: list[str]) -> int:
+    from mcp_servers.sandbox.leftovers import delete
+
+    _end_uid(uid)
+    try:
+        delete(folders)
+    except OSError as error:
+        raise SandboxError(f"not everything of uid {uid} could be deleted: {error}") from None
     return 0
 
 

@@ -47,6 +47,17 @@ def kill_uid(uid: int) -> None:
     _output("--kill-uid", str(uid))
 
 
+def clear_uid(uid: int, folders: Sequence[str] = ()) -> None:
+    """End every process of a uid that only runs use, and delete all that it has left; the caller must be root.
+
+    That is: the contents of the folders, its files in folders that every user may write to, System V objects, keys.
+
+    Raises:
+        SandboxError: something could not be ended or deleted.
+    """
+    _output("--clear-uid", str(uid), *folders)
+
+
 def python_paths(python: str) -> tuple[str, ...]:
     """The paths that a Python needs to be readable: its environment and the installation behind it."""
     import subprocess

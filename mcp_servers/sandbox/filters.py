@@ -14,9 +14,12 @@ STREAM, SEQPACKET, TYPE_MASK = 1, 5, 0xF
 FAST_OPEN = 0x20000000
 # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 NAMESPACES = 0x7E020000
+# The new process would be the launcher's sibling: dead, it counts until the one who started the launcher ends.
+CLONE_PARENT = 0x8000
 RLIMIT_LOCKS = 10
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 F_SETOWN, F_SETSIG, F_SETOWN_EX = 8, 10, 15
+FIOSETOWN, SIOCSPGRP = 0x8901, 0x8902
 
 # Doors to other processes, to the kernel's inside, to namespaces and mounts; memfd files are memory no limit counts.
 NEVER = """
@@ -28,8 +31,12 @@ pidfd_getfd pivot_root process_madvise process_mrelease process_vm_readv process
 quotactl_fd reboot request_key setdomainname sethostname setns settimeofday swapoff swapon syslog umount2 unshare
 userfaultfd vhangup
 """
-# System V and POSIX message queues, shared memory, file watches: shared by all where there is no namespace.
-SHARED = "inotify_add_watch ioprio_set mq_open mq_unlink msgget semget shmget"
+# Queues, shared memory and semaphores belong to all where there is no namespace, and their ids are easily guessed, so
+# every call is refused, not only those that look an object up; file watches and I/O priorities are shared too.
+SHARED = """
+inotify_add_watch ioprio_set mq_open mq_unlink msgctl msgget msgrcv msgsnd semctl semget semop semtimedop shmat shmctl
+shmdt shmget
+"""
 # Landlock knows no rule for them, so they would reach every file of the same owner; attributes every writable file.
 ATTRIBUTES = (
     "chmod chown fchmod fchmodat fchmodat2 fchown fchownat file_setattr futimesat lchown utime utimensat utimes"
@@ -88,7 +95,7 @@ class _Calls:
             *self.never(NEVER),
             # glibc falls back to clone, whose flags a filter can read; clone3 keeps them in memory.
             *self.never("clone3", code=errno.ENOSYS),
-            *_any_bit(self, "clone", 0, NAMESPACES),
+            *_any_bit(self, "clone", 0, NAMESPACES | CLONE_PARENT),
             *self.when("ioctl", is_(1, TIOCSTI)),
             *self.when("ioctl", is_(1, TIOCLINUX)),
             *self.when("setrlimit", is_(0, RLIMIT_LOCKS)),
@@ -123,6 +130,7 @@ def _no_signals(calls: _Calls, pid: int) -> list[Refusal]:
         *calls.never("tkill pidfd_send_signal"),
         *_each(calls.when(name, is_not(0, pid)) for name in ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")),
         *_each(calls.when("fcntl", is_(1, command)) for command in (F_SETOWN, F_SETSIG, F_SETOWN_EX)),
+        *_each(calls.when("ioctl", is_(1, command)) for command in (FIOSETOWN, SIOCSPGRP)),
     ]
 
 

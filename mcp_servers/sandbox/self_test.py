@@ -14,7 +14,7 @@ from mcp_servers.sandbox.launch import SAFE_TIERS
 from mcp_servers.sandbox.policy import TierName
 from mcp_servers.sandbox.tiers import Tier, find_tier
 
-TEST_UID = 70_100
+TEST_UID = 69_000  # not one of those that kernels have
 USAGE = "usage: --self-test [--tier bubblewrap|landlock] [--quick] [--json]"
 
 

@@ -9,10 +9,12 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from starlette.types import ASGIApp
 
-from task.api.edge.failures import SCHEMA_REFERENCE, ErrorBody, add_failure_handlers, failure_of
+from task.api.edge.failures import ErrorBody, add_failure_handlers, failure_of
 from task.api.edge.guard import Guard, Rules
 from task.api.edge.identity import Identity, Mode
+from task.api.edge.schemas import SCHEMA_REFERENCE
 from task.api.openai import responses_routes
 from task.api.openai import routes as openai_routes
 from task.api.openai.completions import ChunkBody
@@ -35,16 +37,11 @@ ABOUT = (
     "The agent for every program that speaks OpenAI, for platforms that compare agents, and for the web page. Keys are "
     "sent as `Authorization: Bearer KEY`; in the mode `open` none is needed."
 )
-EVENT_STREAM = "text/event-stream"
 SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "apiKey": {"type": "apiKey", "in": "header", "name": "Api-Key"},
 }
-_EVENTS: dict[str, type[BaseModel]] = {
-    "/v1/chat/completions": ChunkBody,
-    "/v1/responses": ResponseEvent,
-    "/runs/{run_id}/events": RunEvent,
-}
+_NAMED: tuple[type[BaseModel], ...] = (ErrorBody, ChunkBody, ResponseEvent, RunEvent)  # no route has them as its model
 _NEVER_SENT = ("HTTPValidationError", "ValidationError")  # FastAPI's 422; ours is a 400
 
 
@@ -53,7 +50,8 @@ class HttpOptions:
     """What an operator sets of the HTTP door.
 
     `steps` limits the requests with tools of one run, `detach_seconds` how long a run continues without a listener;
-    `core_key` is the agent's own key at DIAL Core, for the modes in which callers have none.
+    `core_key` is the agent's own key at DIAL Core, for the modes in which callers have none; `behind_core` says that
+    Core authenticates the callers of the DIAL route, whose bodies are at most `dial_bytes` long.
     """
 
     mode: Mode
@@ -62,6 +60,8 @@ class HttpOptions:
     origins: Sequence[str]
     body_bytes: int
     upload_bytes: int
+    behind_core: bool
+    dial_bytes: int
     requests_per_minute: int
     ui: bool
     steps: int
@@ -70,16 +70,18 @@ class HttpOptions:
 
 
 class HttpApi:
-    """The HTTP door of a product: `app` answers requests, `close` ends its runs."""
+    """The HTTP door of a product: `app` answers requests, `guarded` is an application with the guard before all of its
+    routes, `close` ends the runs."""
 
     def __init__(self, product: Product, options: HttpOptions) -> None:
         shelf = FileShelf(product, options.upload_bytes)
         self.runner = Runner(
             product, options.steps, options.detach_seconds, adapt=with_web_search, describe=_error_event
         )
+        self._identity = Identity(options.mode, options.core_key, product, options.requests_per_minute)
         service = Service(
             product,
-            Identity(options.mode, options.core_key, product, options.requests_per_minute),
+            self._identity,
             self.runner,
             Answers(self.runner, options.heartbeat_seconds),
             Preparing(product),
@@ -87,8 +89,14 @@ class HttpApi:
             shelf,
             Cards(product, with_web_search),
         )
-        rules = Rules(options.mode == "open", options.hosts, options.origins, options.body_bytes, options.upload_bytes)
-        self.app = Guard(_application(service, ui=options.ui), rules)
+        self._rules = Rules(
+            options.mode == "open", options.behind_core, options.hosts, options.origins,
+            options.body_bytes, options.upload_bytes, options.dial_bytes,
+        )  # fmt: skip
+        self.app = _application(service, ui=options.ui)
+
+    def guarded(self, app: ASGIApp) -> Guard:
+        return Guard(app, self._rules, self._identity)
 
     async def close(self) -> None:
         await self.runner.close()
@@ -130,14 +138,9 @@ def _complete(document: dict[str, Any]) -> None:
     components["securitySchemes"] = SCHEMES
     for name in _NEVER_SENT:
         components["schemas"].pop(name, None)
-    named = (ErrorBody, *_EVENTS.values())
-    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "serialization") for model in named]
+    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "serialization") for model in _NAMED]
     _, schemas = models_json_schema(models, ref_template=SCHEMA_REFERENCE)
     components["schemas"] = schemas["$defs"] | components["schemas"]
-    for path, methods in document["paths"].items():
+    for methods in document["paths"].values():
         for operation in methods.values():
             operation["responses"].pop("422", None)
-            content = operation["responses"].get("200", {}).get("content", {})
-            if EVENT_STREAM in content:
-                # OpenAPI 3.1 cannot describe the events of a stream.
-                content[EVENT_STREAM] = {"x-event": {"$ref": SCHEMA_REFERENCE.format(model=_EVENTS[path].__name__)}}

@@ -19,6 +19,7 @@ from task.api.openai.files import FileShelf
 from task.api.openai.incoming import IncomingMessages, MessageReader
 from task.api.openai.schemas import AnswerRequest, ChatCompletionRequest, OpenRequest
 from task.api.platform.answers import Answers
+from task.conversation.inputs import CALLER
 from task.conversation.messages import Message
 from task.errors import InvalidRequest
 from task.llm.base import ModelOptions
@@ -28,8 +29,8 @@ from task.runs.cards import Cards
 from task.runs.preparing import Preparing
 from task.runs.request import RunOptions, RunRequest
 from task.runs.runner import LiveRun, Runner
+from task.store.access import StoreAccess
 from task.store.records import RequestKey, Run
-from task.store.store import Store
 
 AGENT = "general-purpose-agent"
 TEMPERATURE, TOP_P = 0.7, 1.0
@@ -159,7 +160,7 @@ class ApiRoute(APIRoute):
 
         async def handle_of_caller(request: Request) -> Response:
             service = await _service(request)
-            request.scope[_CALLER] = await service.identity.caller(request.headers)
+            request.scope[CALLER] = await service.identity.caller(request.headers)
             return await handle(request)
 
         return handle_of_caller
@@ -174,13 +175,14 @@ async def _service(request: Request) -> Service:
 
 
 async def _caller(request: Request) -> ApiCaller:
-    return request.scope[_CALLER]
+    return request.scope[CALLER]
 
 
-async def _store(request: Request) -> Store:
-    return await (await _service(request)).product.store.get()
+async def _store(request: Request) -> StoreAccess:
+    return (await _service(request)).product.store
 
 
 CurrentService = Annotated[Service, Depends(_service)]
 CurrentCaller = Annotated[ApiCaller, Depends(_caller)]
-CurrentStore = Annotated[Store, Depends(_store)]
+# Opened by the routes: a request is found malformed before the store is found unavailable.
+CurrentStore = Annotated[StoreAccess, Depends(_store)]

@@ -12,24 +12,29 @@ from task.tools.toolbox import Pending
 TITLE_CHARS = 80
 
 
-def question(pending: Sequence[Pending], seconds: float) -> str:
-    """The cards of all waiting calls as Markdown, and how to answer within `seconds`."""
+def question(pending: Sequence[Pending], codes: Sequence[str], seconds: float) -> str:
+    """The cards of all waiting calls as Markdown, and how to answer by their codes within `seconds`."""
     if len(pending) == 1:
-        return f"**May I do this?**\n\n{_card(pending[0])}\n{_how_to_answer(pending[0], seconds)}"
-    cards = [f"#### {number}. {words(item.title)}\n\n{_card(item)}" for number, item in enumerate(pending, 1)]
-    return "\n".join([f"**May I do these {len(pending)} things?**\n", *cards, _how_to_answer_many(seconds)])
+        return f"**May I do this?**\n\n{_card(pending[0])}\n{_how_to_answer(pending[0], codes[0], seconds)}"
+    cards = [_headed(item, code) for item, code in zip(pending, codes, strict=True)]
+    return "\n".join([f"**May I do these {len(pending)} things?**\n", *cards, _how_to_answer_many(codes, seconds)])
 
 
-def form_schema(titles: Sequence[str]) -> dict[str, Any]:
+def form_schema(titles: Sequence[str], codes: Sequence[str]) -> dict[str, Any]:
     """The buttons, with a box to check for each call where there are several; typing a reply stays possible."""
     if len(titles) == 1:
-        buttons = [_button(1, "Approve", "approve"), _always("Always allow"), _button(3, "Deny", "deny")]
+        [code] = codes
+        buttons = [
+            _button(1, "Approve", f"approve {code}"),
+            _always("Always allow", f"always {code}"),
+            _button(3, "Deny", f"deny {code}"),
+        ]
         return {"type": "object", "properties": {DECISION: _buttons("May I do this?", buttons)}}
-    names = [f"{number}. {visible(title)[:TITLE_CHARS]}" for number, title in enumerate(titles, 1)]
+    names = [f"{code} · {visible(title)[:TITLE_CHARS]}" for title, code in zip(titles, codes, strict=True)]
     buttons = [
         _button(CHECKED, "Approve the checked ones", CHECKED_TEXT),
         _button(1, "Approve all", "approve"),
-        _always("Always allow all"),
+        _always("Always allow all", "always"),
         _button(3, "Deny all", "deny"),
     ]
     checks = {
@@ -51,17 +56,26 @@ def _card(item: Pending) -> str:
     return f"{item.card.markdown()}{because}"
 
 
-def _how_to_answer(item: Pending, seconds: float) -> str:
+def _headed(item: Pending, code: str) -> str:
+    # The code comes first, where no title can pretend to be it.
     return (
-        f"Reply **approve** (this once), **always** (also later in this conversation: "
-        f"{words(item.grant_description)}), or **deny because …**. Any other reply means no. {_open_for(seconds)}"
+        f"#### {code} · {words(item.title)}\n\n{_card(item)}\n*Always* would cover {words(item.grant_description)}.\n"
     )
 
 
-def _how_to_answer_many(seconds: float) -> str:
+def _how_to_answer(item: Pending, code: str, seconds: float) -> str:
     return (
-        "Reply **approve**, **always** or **deny because …** for all of them, or one by one: "
-        "**approve 1, always 2, deny 3 because …**. What you do not approve does not run. " + _open_for(seconds)
+        f"Reply **approve {code}** (this once), **always {code}** (also later in this conversation: "
+        f"{words(item.grant_description)}) or **deny {code} because …**. Any other reply means no. {_open_for(seconds)}"
+    )
+
+
+def _how_to_answer_many(codes: Sequence[str], seconds: float) -> str:
+    choices = ("approve", "always", "deny")[-len(codes) :]
+    each = ", ".join(f"{choice} {code}" for choice, code in zip(choices, codes, strict=False))
+    return (
+        f"Reply **approve {', '.join(codes[:-1])} and {codes[-1]}** (this once), **always** or **deny** with the same "
+        f"codes, or decide one by one: **{each} because …**. What you do not approve does not run. {_open_for(seconds)}"
     )
 
 
@@ -79,8 +93,8 @@ def _button(number: int, title: str, text: str) -> dict[str, Any]:
     return {"const": number, "title": title, "dial:widgetOptions": {"populateText": text, "submit": True}}
 
 
-def _always(title: str) -> dict[str, Any]:
-    button = _button(2, title, "always")
+def _always(title: str, text: str) -> dict[str, Any]:
+    button = _button(2, title, text)
     sure = "From now on this runs in this conversation without a question. /permissions takes it back."
     button["dial:widgetOptions"]["confirmationMessage"] = sure
     return button

@@ -29,6 +29,7 @@ SQLITE = "sqlite:///"
 AGENT = "general-purpose-agent"
 SANDBOX = (sys.executable, "-m", "mcp_servers.sandbox")
 START = "Start it with `make run`."
+CORRECT = "Correct the setting it names."
 NO_SANDBOX = (
     "Install bubblewrap, or use a kernel with Landlock (Linux 5.13 or newer). `dial-agent doctor --sandbox` shows more."
 )
@@ -151,10 +152,13 @@ def _state_secret(settings: Settings) -> Check:
 
 
 def _tools(settings: Settings) -> Check:
+    from task.product.parts import policy_of
+
     try:
-        return Check("tools", "ok", ", ".join(tool.name for tool in own_tools(settings)))
+        policy = policy_of(settings)
+        return Check("tools", "ok", ", ".join(tool.name for tool in own_tools(settings) if policy.offers(tool.name)))
     except SettingsError as error:
-        return Check("tools", "bad", str(error), "Correct AGENT_TOOL_PATHS.")
+        return Check("tools", "bad", str(error), CORRECT)
 
 
 def _missing_store(url: str) -> Check | None:

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from task.commands.checks import SANDBOX, Check, machine_checks, sandbox_check, service_checks, store_check
+from task.commands.checks import CORRECT, SANDBOX, Check, machine_checks, sandbox_check, service_checks, store_check
 from task.commands.prompt_checks import prompt_checks, rules_check
 from task.commands.tools import interpreter_check
 from task.errors import SettingsError
-from task.settings import load_settings
+from task.settings import Settings, load_settings
 
 MARKS = {"ok": ("✓", "green"), "note": ("!", "yellow"), "bad": ("✗", "red")}
 TIMEOUT = aiohttp.ClientTimeout(total=5, sock_connect=2)
@@ -51,11 +51,11 @@ async def _all_checks(config: Path | None) -> list[Check]:
     try:
         settings = load_settings(config)
     except SettingsError as error:
-        return [Check("settings", "bad", str(error), "Correct the setting it names.")]
+        return [Check("settings", "bad", str(error), CORRECT)]
     async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
         services = await service_checks(settings, session)
     return [
-        Check("settings", "ok", "every name and value is known"),
+        _settings_check(settings),
         *machine_checks(settings),
         await store_check(settings),
         rules_check(settings),
@@ -64,3 +64,10 @@ async def _all_checks(config: Path | None) -> list[Check]:
         await interpreter_check(settings),
         *services,
     ]
+
+
+def _settings_check(settings: Settings) -> Check:
+    if idle := settings.without_effect:
+        found = f"every name and value is known; without effect yet: {'; '.join(idle)}"
+        return Check("settings", "note", found, "Do not rely on them, or remove them.")
+    return Check("settings", "ok", "every name and value is known")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from task.commands.checks import Check
+from task.commands.checks import CORRECT, Check, own_tools
 from task.commands.tools import discover_tools
 from task.context.dcm_manager import context_prompt
 from task.conversation.pruning import text_tokens
 from task.errors import SettingsError
 from task.llm.window import schema_tokens
-from task.permissions.policy import dead_rules
+from task.permissions.facts import names_of
+from task.permissions.policy import DEFAULT_RULES, Policy, dead_commands, dead_rules
 from task.product.parts import context_manager, default_tools, mcp_specs, policy_of
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
@@ -21,6 +22,7 @@ from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import fit
 from task.tools.toolbox import named
 
+COMPANIONS_TOOLS = ("execute_code", "duckduckgo_web_search", "fetch_page")  # of the servers that `up` starts
 HEAVY_TOOL, HEAVY_TOOLS, HEAVY_PROMPT = 1500, 8000, 8000  # tokens
 
 
@@ -36,26 +38,43 @@ async def prompt_checks(settings: Settings) -> list[Check]:
 
 
 def rules_check(settings: Settings) -> Check:
-    """Rules that can never decide: another one always comes first, or no tool has such a name."""
-    policy = policy_of(settings)
-    own = len(settings.permissions.rules)
-    dead = [found for found in dead_rules(policy.rules, _known_tools(settings)) if found.number <= own]
-    if dead:
-        rules = (f"rule {found.number} ({found.rule.describe()}) never decides: {found.reason}" for found in dead)
-        return Check(
-            "permission rules", "note", "; ".join(rules), "Remove it, or move it up in AGENT_PERMISSIONS__RULES."
-        )
+    """Rules that can never decide, and entries of the lists of tools and commands that fit nothing."""
+    try:
+        policy = policy_of(settings)
+    except SettingsError as error:
+        return Check("permission rules", "bad", str(error), CORRECT)
+    known, own = _known_tools(settings), len(settings.permissions.rules)
+    dead = [
+        f"rule {found.number} ({found.rule.describe()}) never decides: {found.reason}"
+        for found in dead_rules(policy.rules, known)
+        if found.number <= own
+    ]
+    if dead := [*dead, *_dead_entries(settings, policy, known)]:
+        fix = "Correct or remove it; a rule that another one hides can also move up in AGENT_PERMISSIONS__RULES."
+        return Check("permission rules", "note", "; ".join(dead), fix)
     if any(rule.action == "allow" and rule.trusted for rule in policy.rules):
         text = f"{own} of your own; some allow calls even when text from outside is in the conversation (trusted)"
         return Check("permission rules", "note", text, "Trust only what cannot do harm.")
-    return Check("permission rules", "ok", f"{own} of your own, {len(policy.rules) - own} of the product's")
+    builtin = len(DEFAULT_RULES) if settings.permissions.default_rules else 0
+    return Check("permission rules", "ok", f"{own} of your own, {builtin} of the product's")
+
+
+def _dead_entries(settings: Settings, policy: Policy, known: Sequence[str] | None) -> list[str]:
+    lists = {"permissions.tools": settings.permissions.tools, "teps.allowed_tools": settings.teps.allowed_tools}
+    named = [(key, name) for key, names in lists.items() for name in names or ()]
+    dead = [f"{text} is in teps.bash.allowed_commands, but a rule denies it" for text in dead_commands(policy)]
+    if policy.only is not None and not policy.only:
+        dead.append(f"no tool is left by {' and '.join(key for key, names in lists.items() if names is not None)}")
+    if known is None:
+        return dead
+    return dead + [f"{key}: no tool is called {name}" for key, name in named if names_of(name).isdisjoint(known)]
 
 
 def _known_tools(settings: Settings) -> list[str] | None:
     if settings.mcp_servers or settings.ddg_mcp_url:
         return None  # their tools have names of their own
     try:
-        return [tool.name for tool in default_tools(settings)]
+        return [*(tool.name for tool in own_tools(settings)), *COMPANIONS_TOOLS]
     except SettingsError:  # the row of the tools reports it
         return None
 
@@ -79,11 +98,11 @@ def _context(settings: Settings) -> tuple[Check, str]:
 
 async def _tools_and_issues(settings: Settings) -> tuple[list[BaseTool], Sequence[Issue]]:
     try:
-        own = default_tools(settings)
+        own, policy = default_tools(settings), policy_of(settings)
         found = await discover_tools(settings, named(own))
     except SettingsError:  # the row of the tools reports it
         return [], ()
-    return [*own, *found.tools], found.issues
+    return [tool for tool in (*own, *found.tools) if policy.offers(tool.name)], found.issues
 
 
 def _servers(specs: Sequence[ServerSpec], issues: Sequence[Issue]) -> list[Check]:

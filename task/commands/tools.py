@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from task.tools.mcp.hub import Discovered
     from task.tools.mcp.mcp_tool_model import MCPToolModel
 
-LISTING_SECONDS, INTERPRETER_SECONDS = 30, 3.0
+LISTING_SECONDS, SERVER_SECONDS = 30, 3.0  # somebody waits at the terminal
 INTERPRETER, CODE_TOOL = "python interpreter", "execute_code"
 START = "Start it, or correct PYINTERPRETER_MCP_URL; the agent finds it when it is back."
 CORRECT = "Correct AGENT_MCP_TOKEN or PYINTERPRETER_MCP_URL, or the names by which that server lets itself be called."
@@ -69,19 +69,20 @@ def show(settings: Settings, as_json: bool) -> None:
 
 
 async def list_with_servers(settings: Settings) -> tuple[list[ListedTool], list[str]]:
-    """All tools, those of MCP servers too, and sentences about the servers that do not answer.
+    """All tools that are offered, those of MCP servers too, and sentences about the servers that do not answer.
 
     Raises:
-        SettingsError: a tool cannot be loaded, or two servers have one name.
+        SettingsError: a tool cannot be loaded, two servers have one name, or the policy cannot be meant.
     """
-    from task.product.parts import mcp_specs
+    from task.product.parts import mcp_specs, policy_of
     from task.tools.mcp.mcp_tool import MCPTool
     from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 
-    own = own_tools(settings)
+    own, policy = own_tools(settings), policy_of(settings)
     tools = [_listed(tool, INTERPRETER if isinstance(tool, PythonCodeInterpreterTool) else "agent") for tool in own]
     found = await discover_tools(settings, {tool.name for tool in own})
     tools += [_listed(tool, f"MCP {tool.client.name}") for tool in found.tools if isinstance(tool, MCPTool)]
+    tools = [tool for tool in tools if policy.offers(tool.name)]
     python = await interpreter_check(settings)
     sentences = [f"No Python: {python.found}."] if python.state != "ok" else []
     sentences += [f"{issue.summary}." for issue in found.issues]
@@ -103,7 +104,7 @@ async def discover_tools(settings: Settings, taken: Collection[str]) -> Discover
     from task.product.parts import mcp_specs
     from task.tools.mcp.hub import MCPHub
 
-    hub = MCPHub(mcp_specs(settings))
+    hub = MCPHub(mcp_specs(settings), patience=SERVER_SECONDS)
     try:
         return await hub.discover(None, taken)
     finally:
@@ -149,12 +150,12 @@ async def _interpreter_tools(settings: Settings, url: str) -> list[MCPToolModel]
     from task.tools.mcp.mcp_client import MCPClient
 
     token, name = own_token(settings, url), "of the Python interpreter"
-    async with MCPClient(url, token=token, name=name, probe_seconds=INTERPRETER_SECONDS) as client:
+    async with MCPClient(url, token=token, name=name, probe_seconds=SERVER_SECONDS) as client:
         return await client.get_tools()
 
 
 async def _sandbox_tier(url: str) -> str | None:
-    parts, timeout = urlsplit(url), aiohttp.ClientTimeout(INTERPRETER_SECONDS)
+    parts, timeout = urlsplit(url), aiohttp.ClientTimeout(SERVER_SECONDS)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,

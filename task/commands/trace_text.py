@@ -73,7 +73,10 @@ def difference(parted: Parting, one: str, other: str) -> str:
 
 def json_line(trace: Trace) -> str:
     """The trace in its documented shape, with the owner, as one line of JSON."""
-    return orjson.dumps({**trace.as_dict(), "owner": trace.owner}).decode() + "\n"
+    from task.api.platform.schemas import TraceBody
+
+    shape = TraceBody.model_validate(trace, from_attributes=True).model_dump()
+    return orjson.dumps({**shape, "owner": trace.owner}).decode() + "\n"
 
 
 def _row(trace: Trace) -> tuple[str, ...]:

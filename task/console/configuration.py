@@ -38,7 +38,7 @@ class ConfigurationManager:
                 "name": console.name,
                 "version": console.version,
                 "log_level": self.settings.log_level,
-                "log_file": _text(console.log_file),
+                "log_file": _text(self.settings.log_file),
                 "debug_mode": console.debug_mode,
                 "default_persona": context.persona,
             },
@@ -87,10 +87,10 @@ class ConfigurationManager:
 
     def get_message_history_settings(self) -> dict[str, Any]:
         """The configuration that `MessageManager` takes."""
-        return self.settings.history.model_dump()
+        return self.settings.history.model_dump(exclude_none=True)
 
     def get_ui_settings(self) -> dict[str, Any]:
-        return self.settings.console.model_dump(exclude={"name", "version", "log_file", "state_file"})
+        return self.settings.console.model_dump(exclude={"name", "version", "state_file"})
 
     def _dcm_settings(self) -> dict[str, Any]:
         context = self.settings.context

@@ -45,9 +45,8 @@ def repaired(messages: Sequence[Message], pending: Collection[str] = ()) -> list
 
 
 def _paired(message: Message, answers: Sequence[Message], pending: Collection[str]) -> list[Message]:
-    if [call.id for call in message.tool_calls] == [answer.tool_call_id for answer in answers] and len(
-        {call.id for call in message.tool_calls}
-    ) == len(answers):
+    ids = [call.id for call in message.tool_calls]
+    if ids == [answer.tool_call_id for answer in answers] and len(set(ids)) == len(ids):
         return [message, *answers]
     waiting: defaultdict[str | None, deque[Message]] = defaultdict(deque)
     for answer in answers:

@@ -8,7 +8,7 @@ from typing import Any
 
 from task.conversation.history import NOT_APPROVED, PERHAPS_RUN, closed, repaired, with_turn
 from task.conversation.messages import Attachment, CustomContent, Message, Role
-from task.conversation.replies import Verdict, read_reply
+from task.conversation.replies import Verdict, codes_in, read_reply
 from task.conversation.state import TurnState
 
 
@@ -33,16 +33,24 @@ _NO_TURN = TurnState()  # shared: most messages of a long conversation have no s
 Turns = Mapping[int, TurnState]
 
 
-def decision_of(item: Incoming, count: int) -> tuple[Verdict, ...] | None:
-    """The decision about `count` waiting calls that a message consists of; None: it is not one, or not the user's.
+def decision_of(item: Incoming, codes: Sequence[str]) -> tuple[Verdict, ...] | None:
+    """The decision about the waiting calls with these codes that a message consists of.
 
-    A message with files is never a decision: they would belong to a question.
+    None: it is not one, or not the user's.
     """
+    return read_reply(item.text(), item.form_value, codes) if _may_decide(item) else None
+
+
+def codes_of(item: Incoming) -> tuple[str, ...]:
+    """The codes that a message names, if it is a decision in words."""
+    return (codes_in(item.text()) or ()) if _may_decide(item) else ()
+
+
+def _may_decide(item: Incoming) -> bool:
+    # A message with files is never a decision: they would belong to a question.
     if item.role is not Role.USER or item.plain is not None or item.attachments:
-        return None
-    if isinstance(item.content, list) and any(part.get("type") != "text" for part in item.content):
-        return None
-    return read_reply(item.text(), item.form_value, count)
+        return False
+    return not isinstance(item.content, list) or all(part.get("type") == "text" for part in item.content)
 
 
 def conversation(incoming: Sequence[Incoming], turns: Turns, *, resuming: bool = False) -> list[Message]:
@@ -53,7 +61,8 @@ def conversation(incoming: Sequence[Incoming], turns: Turns, *, resuming: bool =
     unanswered.
 
     A turn that resumed a suspended one replaces both: the question to the user, which the model never wrote, and the
-    decision are left out.
+    decision are left out. So are a decision that named codes of other questions, and its answer, which asks the same
+    question again.
     """
     messages, past = list[Message](), _Past(turns, incoming)
     for position, item in enumerate(incoming[:-1] if resuming else incoming):
@@ -76,7 +85,7 @@ class _Past:
 
     def add(self, messages: list[Message], position: int) -> None:
         turn = self._turns.get(position, _NO_TURN)
-        if turn.resumes and turn.resumes == self.turn.turn and position == self._position + 2:
+        if self.turn.turn and self.turn.turn in (turn.resumes, turn.turn) and position == self._position + 2:
             del messages[self.start :]
         self.turn, self.start, self._position = turn, len(messages), position
         if turn.turn:
@@ -88,7 +97,7 @@ class _Past:
 
     def _result(self, turn: TurnState, position: int) -> str:
         reply = self._incoming[position + 1] if position + 1 < len(self._incoming) else None
-        verdicts = decision_of(reply, len(turn.pending)) if reply is not None else None
+        verdicts = decision_of(reply, turn.codes) if reply is not None else None
         approved = any(verdict.choice != "deny" for verdict in verdicts or ())
         return PERHAPS_RUN if approved else NOT_APPROVED
 
@@ -122,6 +131,7 @@ def _line(attachment: Attachment) -> str:
     return f"- {title} ({attachment.type or 'unknown type'}): {place}"
 
 
+CALLER = "task.caller"  # in an ASGI scope: the caller, where the guard has found out who it is
 # Headers that describe this request only, or that only this application may see.
 _OURS = ("x-upstream-", "x-forwarded-", "x-dial-override-name", "x-dial-deployment-id", "x-dial-application-")
 

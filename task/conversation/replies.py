@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -16,6 +16,7 @@ CHECKED_TEXT = "approve the checked ones"
 BUTTONS: Mapping[int, Choice] = {1: "approve", 2: "always", 3: "deny", CHECKED: "approve"}
 NOT_CHOSEN = "the user did not approve it"
 REASON_CHARS = 1_000
+DECISION_CHARS = 20_000  # a longer text is no decision
 
 # The words of the question, of its buttons, and a plain yes or no. "OK" or "sure" may only mean "I see".
 _WORDS: Mapping[str, Choice] = {
@@ -28,19 +29,27 @@ _WORDS: Mapping[str, Choice] = {
     "no": "deny",
 }
 _LETTERS, _DIGITS = "bcdfghjkmnpqrstvwxz", "23456789"  # none that looks like another
-# ASCII only: look-alike letters or invisible characters must not make a decision.
-_NUMBERS = r"\d{1,3}(?:\s*(?:,\s*and|,|and|&)\s*\d{1,3})*"
-_CLAUSE = re.compile(rf"({'|'.join(_WORDS)})(?:\s+(all|{_NUMBERS}))?(?![\w'])", re.ASCII | re.IGNORECASE)
-_JOIN = re.compile(r"\s*(?:,\s*and|,|and|&)\s*", re.ASCII | re.IGNORECASE)
-# Possessive (`++`, `?+`): otherwise a long row of spaces would be tried at each of its positions.
+# ASCII only: look-alike letters or invisible characters must not make a decision. Possessive (`++`, `?+`) where spaces
+# may follow each other: otherwise a long row of them would be tried at each of its positions.
+_CODE = r"[a-z]\d[a-z]\d"
+_AND = r"\s*+(?:,(?:\s*+and\b)?|\band\b|&)\s*+"
+_CLAUSE = re.compile(rf"({'|'.join(_WORDS)})(?:\s+(all|{_CODE}(?:{_AND}{_CODE})*))?(?![\w'])", re.ASCII | re.IGNORECASE)
+_NAMED = re.compile(_CODE, re.ASCII)
+_JOIN = re.compile(_AND, re.ASCII | re.IGNORECASE)
 _REASON = re.compile(r"\s*+(?:,?+\s*+because\b|[,:.-])\s*+([^\s.!].*)", re.ASCII | re.IGNORECASE | re.DOTALL)
 _END = re.compile(r"(?:\s*+,?+\s*+please)?+\s*+[.!]?+\s*+", re.ASCII | re.IGNORECASE)
 _SEGMENTS = re.compile(r"[\n;]")
+_EVERY = ""  # in place of a code: the clause is about every call
 
 
-def new_code() -> str:
-    """A short code for a question, such as `k7f3`; there are 23,104, and none of them is a word."""
-    return "".join(secrets.choice(letters) for letters in (_LETTERS, _DIGITS) * 2)
+def new_code(taken: Collection[str] = ()) -> str:
+    """A short code for a question, such as `k7f3`, which is not among `taken`.
+
+    There are 23,104 of them, and none is a word.
+    """
+    while (code := "".join(secrets.choice(letters) for letters in (_LETTERS, _DIGITS) * 2)) in taken:
+        continue
+    return code
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +60,13 @@ class Verdict:
     reason: str = ""
 
 
-_Clause = tuple[tuple[int, ...], Verdict]  # the numbers of the calls (none: all), and the verdict about them
+def read_reply(text: str, form_value: Any, codes: Sequence[str]) -> tuple[Verdict, ...] | None:
+    """One verdict for each waiting call, in the order of their `codes`; None: this decides nothing about them.
 
-
-def read_reply(text: str, form_value: Any, count: int) -> tuple[Verdict, ...] | None:
-    """One verdict for each of the `count` waiting calls, in their order; None: this is not a decision.
-
-    Calls that the reply does not name are denied. If words and buttons contradict each other, nothing is decided.
+    Words without a code are about every call. Calls that the reply does not name are denied. A code that is not among
+    `codes` makes the whole reply void, and so do words and buttons that contradict each other.
     """
-    from_text, from_form = _of_text(text, count), _of_form(form_value, count)
+    from_text, from_form = _of_text(text, codes), _of_form(form_value, len(codes))
     if from_form is None:
         return from_text
     if text.strip().lower() in ("", CHECKED_TEXT):
@@ -68,9 +75,21 @@ def read_reply(text: str, form_value: Any, count: int) -> tuple[Verdict, ...] | 
     return from_text if same else None
 
 
+def codes_in(text: str) -> tuple[str, ...] | None:
+    """The codes that a decision in words names, in their order; none where it is about every call.
+
+    None: the text is not a decision.
+    """
+    found = _decision(text)
+    return None if found is None else tuple(code for code in found if code != _EVERY)
+
+
 def is_reply(text: str) -> bool:
-    """Whether the text has the words of a decision, however many calls it is about."""
-    return bool(_clauses(text))
+    """Whether the text has the words of a decision, whatever it is about."""
+    return _decision(text) is not None
+
+
+_Clause = tuple[tuple[str, ...], Verdict]  # the codes of the calls (none: every call), and the verdict about them
 
 
 def _of_form(value: Any, count: int) -> tuple[Verdict, ...] | None:
@@ -85,54 +104,47 @@ def _of_form(value: Any, count: int) -> tuple[Verdict, ...] | None:
         return (Verdict(choice),) * count
     checked = fields.get(CALLS)
     numbers = {str(item) for item in cast("list[Any]", checked)} if isinstance(checked, list) else set[str]()
-    return _complete({number: Verdict(choice) for number in range(1, count + 1) if str(number) in numbers}, count)
+    rest = Verdict("deny", NOT_CHOSEN)
+    return tuple(Verdict(choice) if str(number) in numbers else rest for number in range(1, count + 1))
 
 
-def _of_text(text: str, count: int) -> tuple[Verdict, ...] | None:
-    found: dict[int, Verdict] = {}
-    for numbers, verdict in _clauses(text):
-        for number in numbers or range(1, count + 1):
-            known = found.setdefault(number, verdict)
-            if not 1 <= number <= count or (known is not verdict and known != verdict):
-                return None
-    return _complete(found, count) if found else None
+def _of_text(text: str, codes: Sequence[str]) -> tuple[Verdict, ...] | None:
+    found = _decision(text)
+    if not found or not codes or not found.keys() <= {_EVERY, *codes}:
+        return None
+    rest = found.get(_EVERY, Verdict("deny", NOT_CHOSEN))
+    return tuple(found.get(code, rest) for code in codes)
 
 
-def _clauses(text: str) -> set[_Clause]:
-    found: set[_Clause] = set()
+def _decision(text: str) -> Mapping[str, Verdict] | None:
+    # The verdicts by codes; None also where two of them contradict each other.
     text = text.strip(" \t\r\n")
-    if _CLAUSE.match(text) is None:  # most messages, some of them long
-        return found
+    if len(text) > DECISION_CHARS or _CLAUSE.match(text) is None:  # most messages, some of them long
+        return None
+    found: dict[str, Verdict] = {}
     for segment in _SEGMENTS.split(text):
-        clauses = _clauses_of_line(segment.strip(" \t\r"))
+        clauses = _clauses(segment.strip(" \t\r"))
         if clauses is None:
-            return set()
-        found.update(clauses)
-    return found
+            return None
+        for codes, verdict in clauses:
+            if any(found.setdefault(code, verdict) != verdict for code in codes or (_EVERY,)):
+                return None
+    return found if _EVERY not in found or len(set(found.values())) == 1 else None
 
 
-def _clauses_of_line(segment: str) -> list[_Clause] | None:
+def _clauses(segment: str) -> list[_Clause] | None:
     clauses: list[_Clause] = []
     position = 0
-    while position < len(segment) or not clauses:
-        clause = _CLAUSE.match(segment, position)
-        if clause is None:
-            return None
-        choice = _WORDS[clause[1].lower()]
-        numbers = tuple(int(number) for number in re.findall(r"[0-9]+", clause[2] or ""))
-        position = clause.end()
+    while clause := _CLAUSE.match(segment, position):
+        choice, position = _WORDS[clause[1].lower()], clause.end()
+        codes = tuple(_NAMED.findall((clause[2] or "").lower()))
         if _END.fullmatch(segment, position):
-            return [*clauses, (numbers, Verdict(choice))]
+            return [*clauses, (codes, Verdict(choice))]
         join = _JOIN.match(segment, position)
         if join and _CLAUSE.match(segment, join.end()):
-            clauses.append((numbers, Verdict(choice)))
+            clauses.append((codes, Verdict(choice)))
             position = join.end()
             continue
         reason = _REASON.fullmatch(segment, position) if choice == "deny" else None
-        return [*clauses, (numbers, Verdict(choice, reason[1].strip()[:REASON_CHARS]))] if reason else None
-    return clauses
-
-
-def _complete(found: Mapping[int, Verdict], count: int) -> tuple[Verdict, ...]:
-    rest = Verdict("deny", NOT_CHOSEN)
-    return tuple(found.get(number, rest) for number in range(1, count + 1))
+        return [*clauses, (codes, Verdict(choice, reason[1].strip()[:REASON_CHARS]))] if reason else None
+    return None

@@ -26,10 +26,14 @@ class StateRejected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A call that waits for a person's decision, which is valid for what `digest` identifies only."""
+    """A call that waits for a person's decision, which is valid for what `digest` identifies only.
+
+    `code` answers it in words; older states have none.
+    """
 
     call_id: str
     digest: str
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,11 @@ class TurnState:
     expires: int = 0
     resumes: str = ""
     grants: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of the waiting calls."""
+        return tuple(waiting.code for waiting in self.pending)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from uuid import uuid4
 from task.approvals.questions import form_schema, question
 from task.approvals.rules import DENIED, EXPIRED, ApprovalRules
 from task.conversation.history import closed, unanswered
-from task.conversation.inputs import Incoming, decision_of
+from task.conversation.inputs import Incoming, codes_of, decision_of
 from task.conversation.messages import Message, Role
-from task.conversation.replies import Verdict
+from task.conversation.replies import Verdict, new_code
 from task.conversation.sinks import ChoiceSink, StageProcessor
 from task.conversation.state import TurnState, Waiting, waits
 from task.permissions.gate import PriorDecisions
@@ -29,6 +29,11 @@ FOREIGN = (
     "This approval cannot be accepted: the question was changed, was put to somebody else, or comes from before the "
     "agent was set up again. Nothing has run."
 )
+NOT_OPEN = (
+    "There is no open question here with the code {code}: it was answered before, it has expired, another message came "
+    "after it, or it belongs to another chat. Nothing has run."
+)
+STILL_OPEN = "The last question is still open."
 ASK_AGAIN = "Ask me again if you still want it done."
 TOO_LATE = "Error: the user's approval came after the question had expired, so this call did not run."
 USED_BEFORE = (
@@ -95,7 +100,9 @@ class DialApprovals:
         before = turns.get(len(incoming) - 2)
         self.resumed = _resumption(incoming, before)
         self._rules, self._incoming, self._whose = rules, incoming, whose
+        self._before = before if before is not None and before.turn else None
         self._foreign = _decides_foreign(incoming, before)
+        self._codes = list[str]()  # of the question that this request puts
         latest = turns[max(turns)] if turns else TurnState()
         self._references = latest.references
         self._grants = _grants(latest, rules.clock)
@@ -110,6 +117,8 @@ class DialApprovals:
             return DirectAnswer(text, self.state((), ()), revoking_form(self._grants.lasting()))
         if self._foreign:
             return DirectAnswer(f"{FOREIGN} {ASK_AGAIN}")
+        if self.resumed is None and (code := self._unknown_code()):
+            return self._not_open(code)
         if self.resumed is None or not self.resumed.approves:
             return None
         turn = self.resumed.turn
@@ -140,25 +149,37 @@ class DialApprovals:
             stage = StageProcessor.open_stage(choice, f"{item.title}{WAITING}")
             stage.append_content(f"## Request arguments:\n\n{fenced(shortened(item.card.command))}\n")
             StageProcessor.close_stage_safely(stage)
-        form = form_schema([item.title for item in pending])
-        return DirectAnswer(question(pending, self._rules.open_seconds), form=form)
+        for _ in pending:
+            self._codes.append(new_code(self._codes))
+        form = form_schema([item.title for item in pending], self._codes)
+        return DirectAnswer(question(pending, self._codes, self._rules.open_seconds), form=form)
 
     def state(
         self, history: Sequence[Message], pending: Sequence[Pending], references: Mapping[str, str] | None = None
     ) -> TurnState | None:
-        """The state to save for the turn; None where nothing is new."""
+        """The state to save for the turn, whose waiting calls were asked about; None where nothing is new."""
         granted = self._grants.lasting()
         if not history and granted == self._granted:
             return None
         return TurnState(
             tuple(history),
-            tuple(Waiting(item.call.id, item.digest) for item in pending),
+            tuple(Waiting(item.call.id, item.digest, code) for item, code in zip(pending, self._codes, strict=True)),
             references if references is not None else self._references,
             uuid4().hex if pending else "",
             int(self._rules.clock() + self._rules.open_seconds) if pending else 0,
             self.resumed.turn.turn if self.resumed is not None else "",
             tuple(grant.as_dict() for grant in granted),
         )
+
+    def _unknown_code(self) -> str | None:
+        known = self._before.codes if self._before is not None else ()
+        return next((code for code in codes_of(self._incoming[-1]) if code not in known), None)
+
+    def _not_open(self, code: str) -> DirectAnswer:
+        text = NOT_OPEN.format(code=code)
+        if self._before is None or self._before.expires <= self._rules.clock():
+            return DirectAnswer(f"{text} {ASK_AGAIN}")
+        return DirectAnswer(f"{text} {STILL_OPEN}", self._before)
 
     def _closing(self, result: str) -> TurnState | None:
         turn = self.resumed.turn if self.resumed is not None else TurnState()
@@ -175,7 +196,7 @@ def _grants(turn: TurnState, clock: Callable[[], float]) -> Grants:
 def _resumption(incoming: Sequence[Incoming], turn: TurnState | None) -> _Resumption | None:
     if turn is None or not turn.turn:
         return None
-    verdicts = decision_of(incoming[-1], len(turn.pending))
+    verdicts = decision_of(incoming[-1], turn.codes)
     return _Resumption(turn, verdicts) if verdicts is not None else None
 
 
@@ -183,7 +204,7 @@ def _decides_foreign(incoming: Sequence[Incoming], turn: TurnState | None) -> bo
     if turn is not None or len(incoming) < 2:
         return False
     count = waits(incoming[-2].state)
-    return bool(count) and decision_of(incoming[-1], count) is not None
+    return bool(count) and (decision_of(incoming[-1], [""] * count) is not None or bool(codes_of(incoming[-1])))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from aidial_sdk.chat_completion import CustomContent as DialCustomContent
 from aidial_sdk.chat_completion import Message as DialMessage
 from aidial_sdk.chat_completion import Request
 from aidial_sdk.chat_completion import Role as DialRole
+from aidial_sdk.deployment.from_request_mixin import FromRequestDeploymentMixin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from task.conversation.inputs import Incoming, forwarded
+from task.conversation.inputs import CALLER, Incoming, forwarded
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
 from task.errors import InvalidRequest
 from task.llm.base import ModelOptions
@@ -76,12 +77,25 @@ def configuration_schema(models: Sequence[str], default_model: str) -> dict[str,
     }
 
 
+class IdentifiedCaller(Protocol):
+    """A caller whom the guard has identified, because DIAL Core does not: `core_key` is for DIAL Core."""
+
+    @property
+    def owner(self) -> str: ...
+    @property
+    def core_key(self) -> str: ...
+
+
+def identified(request: FromRequestDeploymentMixin) -> IdentifiedCaller | None:
+    return request.original_request.scope.get(CALLER)
+
+
 @dataclass(frozen=True, slots=True)
 class DialRequest:
     """A DIAL request, parsed and checked once.
 
     `options` are what it says about sampling, `headers` those that travel on; `conversation_id` is the client's own,
-    or empty.
+    or empty. `owner` is the caller where the guard has identified it; the bucket of `api_key` is, where DIAL Core does.
     """
 
     incoming: Sequence[Incoming]
@@ -90,6 +104,7 @@ class DialRequest:
     api_key: str
     conversation_id: str
     headers: Mapping[str, str]
+    owner: str = ""
 
     @classmethod
     def parse(cls, request: Request) -> DialRequest:
@@ -110,7 +125,9 @@ class DialRequest:
         conversation_id, headers = request.conversation_id or "", forwarded(request.headers)
         if conversation_id:
             headers["X-CONVERSATION-ID"] = conversation_id
-        return cls(incoming, configuration, options, request.api_key, conversation_id, headers)
+        caller = identified(request)
+        key, owner = (caller.core_key, caller.owner) if caller is not None else (request.api_key, "")
+        return cls(incoming, configuration, options, key, conversation_id, headers, owner)
 
 
 def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None = None) -> list[Incoming]:

@@ -31,13 +31,14 @@ async def _unknown() -> int | None:
 
 @dataclass(slots=True)
 class ContextWindow:
-    """Keeps one run's requests to one model within `limit` tokens (None: unknown).
+    """Keeps one run's requests to one model within `limit` tokens (None: unknown) and `messages` messages (None: any).
 
     What exceeds the limit is pruned and replaced by a note about what was left out; the conversation itself stays
     complete. If the limit is unknown or the estimate was wrong, it is derived from the provider's refusal.
     """
 
     limit: Callable[[], Awaitable[int | None]] = _unknown
+    messages: int | None = None
     _known: bool = field(init=False, default=False)
     _tokens: int | None = field(init=False, default=None)
     _source: Sequence[Message] = field(init=False, default=())
@@ -49,11 +50,9 @@ class ContextWindow:
         """The messages as they can be sent; the same list if nothing is too long."""
         if not self._known:
             if self._tokens_of(messages) + schema_tokens(tools) < SMALL:
-                return messages
+                return self._within(messages, Budget(self.messages))
             self._tokens, self._known = await self.limit(), True
-        if self._tokens is None:
-            return messages
-        return self._within(messages, Budget(tokens=max(self._tokens - schema_tokens(tools), 1)))
+        return self._within(messages, self._room(tools))
 
     def shorter(
         self, messages: list[Message], tools: Sequence[ToolSchema], refusal: ProviderError
@@ -63,11 +62,14 @@ class ContextWindow:
             return None
         total = sum(map(message_tokens, messages)) + schema_tokens(tools)
         self._tokens, self._known = int(total * _share(refusal.text)), True
-        result = self._within(messages, Budget(tokens=max(self._tokens - schema_tokens(tools), 1)))
+        result = self._within(messages, self._room(tools))
         return result if sum(map(message_tokens, result)) < sum(map(message_tokens, messages)) else None
 
+    def _room(self, tools: Sequence[ToolSchema]) -> Budget:
+        return Budget(self.messages, None if self._tokens is None else max(self._tokens - schema_tokens(tools), 1))
+
     def _within(self, messages: list[Message], room: Budget) -> list[Message]:
-        if room.allows(len(messages), self._tokens_of(messages)):
+        if room.allows(len(messages), 0 if room.tokens is None else self._tokens_of(messages)):
             return messages
         if _begins_with(messages, self._source):
             grown = [*self._result, *messages[len(self._source) :]]
@@ -99,7 +101,7 @@ def schema_tokens(tools: Sequence[ToolSchema]) -> int:
 
 
 def _pruned(messages: Sequence[Message], room: Budget) -> list[Message]:
-    part = cut(messages, room.share(CUT_TO).without(0, NOTE_TOKENS))
+    part = cut(messages, room.share(CUT_TO).without(1, NOTE_TOKENS))
     logger.info("%d of %d messages were left out of a model's request", len(part.dropped), len(messages))
     kept = part.with_note(summary(part.dropped, NOTE_TOKENS)) if part.dropped else part.kept
     return shortened(kept, room)

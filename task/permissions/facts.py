@@ -18,6 +18,14 @@ _COMMANDS = frozenset({"command", "cmd", "shell", "bash", "command_line", "comma
 _AMOUNTS = re.compile(r"amount|price|total|sum|quantity|fee|budget|balance|payment|salary|credit", re.IGNORECASE)
 _REMOTE = re.compile(r"(?:[\w.-]+@)?([\w-]+(?:\.[\w-]+)+)(?::.*|/.*)?")
 _LONGEST_PATH = 4_096
+# A tool's name, and the one under which a front door documents it.
+_DOCUMENTED = {"duckduckgo_web_search": "web_search"}
+_OWN = {documented: own for own, documented in _DOCUMENTED.items()}
+
+
+def names_of(tool: str) -> frozenset[str]:
+    """All names of the tool with this name: what a rule says of one of them holds for the others."""
+    return frozenset({tool, _DOCUMENTED.get(tool, tool), _OWN.get(tool, tool)})
 
 
 class CallFacts:

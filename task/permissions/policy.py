@@ -11,9 +11,9 @@ from hashlib import sha256
 from typing import Literal
 
 from task.permissions.decisions import Effect
-from task.permissions.facts import CallFacts
+from task.permissions.facts import CallFacts, names_of
 from task.permissions.programs import coverable, program_of
-from task.permissions.shell import Command
+from task.permissions.shell import Command, parsed
 
 Action = Literal["allow", "deny", "ask"]
 
@@ -38,7 +38,7 @@ class Rule:
     trusted: bool = False
 
     def fits(self, facts: CallFacts) -> bool:
-        if self.tool != "*" and not fnmatchcase(facts.tool, self.tool):
+        if self.tool != "*" and not any(fnmatchcase(name, self.tool) for name in names_of(facts.tool)):
             return False
         if self.effects is not None and not self._effects_fit(facts.effects):
             return False
@@ -72,12 +72,19 @@ class Rule:
     def _command_fits(self, facts: CallFacts) -> bool:
         if not self.command:
             return True
-        allows = self.action == "allow"
-        beginnings = [beginning.split() for beginning in self.command]
-        fitting = [any(_begins(command, words, exactly=allows) for words in beginnings) for command in facts.commands]
-        if not allows:
-            return any(fitting)
-        return bool(fitting) and all(fitting) and coverable(facts.script)
+        if self.action == "allow":
+            return _covered(facts, self.command) and coverable(facts.script)
+        return any(_begins_with_one(command, self.command, exactly=False) for command in facts.commands)
+
+
+def _covered(facts: CallFacts, beginnings: Iterable[str]) -> bool:
+    found = facts.commands
+    known = bool(found) and facts.script.exact
+    return known and all(_begins_with_one(command, beginnings, exactly=True) for command in found)
+
+
+def _begins_with_one(command: Command, beginnings: Iterable[str], *, exactly: bool) -> bool:
+    return any(_begins(command, beginning.split(), exactly=exactly) for beginning in beginnings)
 
 
 def _begins(command: Command, words: Sequence[str], *, exactly: bool) -> bool:
@@ -89,16 +96,23 @@ def _begins(command: Command, words: Sequence[str], *, exactly: bool) -> bool:
 class Policy:
     """Deny wins over everything; then the first rule that fits decides; if none does, a person is asked.
 
-    `only`: no other tools may be called at all.
+    `only`: no other tools may be called at all. `commands`: how commands may begin at all, word by word.
     """
 
     rules: tuple[Rule, ...]
     only: frozenset[str] | None = None
+    commands: tuple[str, ...] | None = None
+
+    def offers(self, tool: str) -> bool:
+        """Whether the tool may be called at all."""
+        return self.only is None or not self.only.isdisjoint(names_of(tool))
 
     def denied(self, facts: CallFacts) -> str:
         """Why the call must not run; empty if nothing forbids it."""
-        if self.only is not None and facts.tool not in self.only:
+        if not self.offers(facts.tool):
             return f"{facts.tool} is not among the allowed tools"
+        if self.commands is not None and facts.command and not _covered(facts, self.commands):
+            return f"a command in it is not known or not among the allowed commands ({', '.join(self.commands)})"
         rule = next((rule for rule in self._denials if rule.fits(facts)), None)
         return f"a rule forbids it ({rule.describe()})" if rule is not None else ""
 
@@ -113,7 +127,8 @@ class Policy:
         ]
         only = sorted(self.only) if self.only is not None else None
         # The empty text keeps the digests of approvals that earlier versions stored.
-        return sha256(json.dumps([rules, "", only], sort_keys=True).encode()).hexdigest()
+        commands = "" if self.commands is None else self.commands
+        return sha256(json.dumps([rules, commands, only], sort_keys=True).encode()).hexdigest()
 
     @cached_property
     def _denials(self) -> tuple[Rule, ...]:
@@ -122,6 +137,13 @@ class Policy:
     @cached_property
     def _others(self) -> tuple[Rule, ...]:
         return tuple(rule for rule in self.rules if rule.action != "deny")
+
+
+def is_beginning(text: str) -> bool:
+    """Whether a command, as the reader of commands finds it, can begin like this; false for `a | b` and `"a"`."""
+    script = parsed(text)
+    whole = script.understood and not script.writes and not script.sets
+    return whole and [command.words for command in script.commands] == [tuple(text.split())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +163,16 @@ def dead_rules(rules: Sequence[Rule], tools: Iterable[str] | None = None) -> lis
         hiding = next((other for other in _before(rules, place) if _covers(other, rule)), None)
         if hiding is not None:
             dead.append(DeadRule(place + 1, rule, f"the rule '{hiding.describe()}' decides first"))
-        elif known is not None and not any(fnmatchcase(tool, rule.tool) for tool in known):
+        elif known is not None and not any(fnmatchcase(name, rule.tool) for tool in known for name in names_of(tool)):
             dead.append(DeadRule(place + 1, rule, f"no tool is called {rule.tool}"))
     return dead
+
+
+def dead_commands(policy: Policy) -> list[str]:
+    """The allowed beginnings of commands that a rule denies, whatever follows."""
+    denied = [text for rule in policy.rules if rule == Rule("deny", command=rule.command) for text in rule.command]
+    allowed = [(text, Command(tuple(text.split()))) for text in policy.commands or ()]
+    return [text for text, command in allowed if _begins_with_one(command, denied, exactly=False)]
 
 
 def _before(rules: Sequence[Rule], place: int) -> list[Rule]:

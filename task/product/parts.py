@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from urllib.parse import quote, urlsplit
 
@@ -16,7 +16,7 @@ from task.embedding.client import Embedder, EmbedderOptions, default_folder
 from task.errors import DCMInitError, SettingsError
 from task.llm.base import ChatModel
 from task.permissions.decisions import Effect
-from task.permissions.policy import DEFAULT_RULES, Policy, Rule
+from task.permissions.policy import DEFAULT_RULES, Policy, Rule, is_beginning
 from task.settings import McpServerSettings, Settings, process_environment
 from task.settings.sections import RuleSettings
 from task.tools.base import BaseTool
@@ -170,7 +170,11 @@ def _mcp_server(server: McpServerSettings, dial_endpoint: str) -> ServerSpec:
 
 
 def approval_rules_of(settings: Settings) -> ApprovalRules:
-    """The policy of the settings, and how long questions and grants last."""
+    """The policy of the settings, and how long questions and grants last.
+
+    Raises:
+        SettingsError: the policy cannot be meant.
+    """
     chosen = settings.permissions
     return ApprovalRules(
         policy_of(settings), open_seconds=chosen.open_minutes * 60, grant_seconds=chosen.grant_hours * 3600
@@ -178,11 +182,27 @@ def approval_rules_of(settings: Settings) -> ApprovalRules:
 
 
 def policy_of(settings: Settings) -> Policy:
-    """The rules of the settings, then the product's own."""
-    chosen = settings.permissions
+    """The rules of the settings, then the product's own, within the settings' lists of tools and commands.
+
+    Raises:
+        SettingsError: no command begins like one of the settings says.
+    """
+    chosen, bash = settings.permissions, settings.teps.bash
     rules = [rule_of(rule) for rule in chosen.rules]
     rules += DEFAULT_RULES if chosen.default_rules else ()
-    return Policy(tuple(rules), only=frozenset(chosen.tools) if chosen.tools is not None else None)
+    rules += [Rule("deny", command=tuple(bash.blocked_commands))] if bash.blocked_commands else ()
+    _check_beginnings("AGENT_PERMISSIONS__RULES", [text for rule in chosen.rules for text in rule.command])
+    _check_beginnings("AGENT_TEPS__BASH__BLOCKED_COMMANDS", bash.blocked_commands)
+    _check_beginnings("AGENT_TEPS__BASH__ALLOWED_COMMANDS", bash.allowed_commands or ())
+    lists = [frozenset(names) for names in (chosen.tools, settings.teps.allowed_tools) if names is not None]
+    commands = None if bash.allowed_commands is None else tuple(bash.allowed_commands)
+    return Policy(tuple(rules), frozenset.intersection(*lists) if lists else None, commands)
+
+
+def _check_beginnings(name: str, beginnings: Iterable[str]) -> None:
+    if wrong := next((text for text in beginnings if not is_beginning(text)), None):
+        fix = "List each command on its own, without quotes, pipes, variables and redirections."
+        raise SettingsError(f"{name}: no command begins with {wrong[:80]!r}. {fix}")
 
 
 def rule_of(rule: RuleSettings) -> Rule:

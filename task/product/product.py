@@ -113,7 +113,8 @@ class Product:
         """Make what a wrong setting would break; call it inside the event loop.
 
         Raises:
-            SettingsError: the profile is unknown, or the secret of the hidden state can neither be read nor made.
+            SettingsError: the profile is unknown, the policy cannot be meant, or the secret of the hidden state can
+            neither be read nor made.
         """
         _ = self.backend, self.seal, self.mcp, self.approval_rules
 
@@ -161,9 +162,9 @@ class Product:
         return default_tools(self._settings, self.session, self.files, self.backend.chat_model)
 
     async def offered_tools(self) -> list[BaseTool]:
-        """The agent's own tools, and those of the servers that answer without a caller's key."""
+        """The agent's own tools, and those of the servers that answer without a caller's key, as the policy allows."""
         found = await self.mcp.discover(None, named(self.tools))
-        return [*self.tools, *found.tools]
+        return [tool for tool in (*self.tools, *found.tools) if self.approval_rules.policy.offers(tool.name)]
 
     async def prompt(self) -> str:
         """The system prompt of a conversation whose door gives none."""
@@ -185,14 +186,15 @@ class Product:
 
     def window(self, model: str, api_key: str) -> ContextWindow:
         """The room that the model has for a conversation."""
-        chosen = self._settings.history.max_tokens
+        history = self._settings.history
+        chosen = history.max_tokens
 
         async def limit() -> int | None:
             if chosen is not None or not self.backend.listed:
                 return chosen
             return await self.listings.request_tokens(model, api_key)
 
-        return ContextWindow(limit)
+        return ContextWindow(limit, history.max_length)
 
     async def chat_models(self, api_key: str) -> list[str]:
         """The chat models that Core lists for the caller, without the one that makes pictures."""

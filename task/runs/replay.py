@@ -65,7 +65,7 @@ def parting(one: Trace, other: Trace) -> Parting | None:
     """Where the runs part, ids, times and durations aside; None when they are the same."""
     for place, (mine, theirs) in enumerate(zip_longest(one.turns, other.turns)):
         if mine is None or theirs is None:
-            return Parting(place, "end", mine and mine.as_dict(), theirs and theirs.as_dict())
+            return Parting(place, "end", mine and _compared(mine), theirs and _compared(theirs))
         for what, value in _compared(mine).items():
             if value != (other_value := _compared(theirs)[what]):
                 return Parting(place, what, value, other_value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -23,6 +24,8 @@ from task.store.trace_records import Price, Trace, TracedCall, TracedDecision, T
 
 if TYPE_CHECKING:
     from task.store.traces import Traces
+
+logger = logging.getLogger(__name__)
 
 CHECKPOINT_SECONDS = 1.0
 
@@ -178,6 +181,9 @@ class TraceRecorder(TraceObserver):
 
     def _checkpoint(self) -> None:
         self._timer = None
+        if not self._traces.writer.has_room:
+            self.changed()  # a later state replaces this one
+            return
         self._traces.put(self.trace(), stored=self._stored)
         self._stored = True
 
@@ -189,6 +195,9 @@ async def recorded(access: StoreAccess, start: TraceStart) -> AsyncGenerator[Loo
     The trace is written soon after the block is left; the block neither waits for it nor fails with the database.
     """
     store = await access.get_if_available()
+    if store is not None and not store.writer.has_room:
+        logger.error("a request of the door %s is not recorded: too much waits to be written", start.door)
+        store = None
     if store is None:
         yield SilentObserver()
         return

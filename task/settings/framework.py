@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
-from task.settings.values import AsJson, Folder, Section, Texts, setting
+from task.settings.values import AsJson, Beginnings, Folder, Section, Texts, setting
+
+CONSOLE, WORKSPACE = "the console", "the workspace tools"  # what settings wait for
 
 
 def _heading_pattern(text: str) -> str:
@@ -53,47 +55,57 @@ class HistorySettings(Section):
     max_tokens: int | None = setting(
         None, "Tokens of a model request; empty: what DIAL Core lists for it. See [History](history.md).", ge=100
     )
-    max_length: int = setting(100, "Messages that `MessageManager` keeps.", ge=1)
-    pruning_strategy: Literal["remove_oldest", "summarize"] = setting(
-        "remove_oldest", "What `MessageManager` does with older messages."
+    max_length: int | None = setting(
+        None, "Messages of a model request; empty: any number, and 100 in `MessageManager`.", ge=1
     )
-    prioritize_system_messages: bool = setting(True, "Keep system messages when older messages go (`MessageManager`).")
-    summary_tokens: int = setting(800, "Tokens of a summary (`summarize`).", ge=50)
+    pruning_strategy: Literal["remove_oldest", "summarize"] = setting(
+        "remove_oldest", "What `MessageManager` does with older messages.", waits_for=CONSOLE
+    )
+    prioritize_system_messages: bool = setting(
+        True, "Keep system messages when older messages go (`MessageManager`).", waits_for=CONSOLE
+    )
+    summary_tokens: int = setting(800, "Tokens of a summary (`summarize`).", ge=50, waits_for=CONSOLE)
     default_initial_messages: Annotated[list[dict[str, Any]], AsJson] = setting(
-        [], "Messages that `MessageManager` starts with: a list of `role` and `content`."
+        [], "Messages that `MessageManager` starts with: a list of `role` and `content`.", waits_for=CONSOLE
     )
 
 
 class ShellSettings(Section):
-    """The framework's tool `bash`."""
+    """Commands, whichever tool runs them; see [Permissions](permissions.md#lists-of-tools-and-commands)."""
 
-    allowed_commands: Texts | None = setting(None, "Commands that may run; empty: all not blocked.")
-    blocked_commands: Texts = setting([], "Commands that never run.")
-    working_directory: Folder | None = setting(None, "Where commands run; empty: the working directory.")
+    allowed_commands: Beginnings | None = setting(
+        None, "How commands that may run begin, word by word; not set: all not blocked."
+    )
+    blocked_commands: Beginnings = setting([], "How commands that never run begin.")
+    working_directory: Folder | None = setting(
+        None, "Where commands run; empty: the working directory.", waits_for=WORKSPACE
+    )
 
 
 class FileReadSettings(Section):
     """The framework's tool `file_read`."""
 
-    allowed_extensions: Texts | None = setting(None, "Endings of files to read; empty: all.")
-    max_file_size: int = setting(10 * 2**20, "Largest file to read, in bytes.", ge=1)
+    allowed_extensions: Texts | None = setting(None, "Endings of files to read; empty: all.", waits_for=WORKSPACE)
+    max_file_size: int = setting(10 * 2**20, "Largest file to read, in bytes.", ge=1, waits_for=WORKSPACE)
 
 
 class FileWriteSettings(Section):
     """The framework's tool `file_write`."""
 
-    allowed_extensions: Texts | None = setting(None, "Endings of files to write; empty: all.")
-    max_file_size: int = setting(10 * 2**20, "Largest file to write, in bytes.", ge=1)
+    allowed_extensions: Texts | None = setting(None, "Endings of files to write; empty: all.", waits_for=WORKSPACE)
+    max_file_size: int = setting(10 * 2**20, "Largest file to write, in bytes.", ge=1, waits_for=WORKSPACE)
 
 
 class TepsSettings(Section):
-    """The framework's Tool Execution & Permission Service; the other front doors go by `permissions`."""
+    """The framework's Tool Execution & Permission Service; its lists narrow what `permissions` allows."""
 
-    permission_required: bool = setting(True, "Ask before a call that the rules do not allow.")
-    allowed_tools: Texts | None = setting(None, "Tools that may be called; empty: all.")
-    secure_mode: bool = setting(True, "Confine tools to the working directory.")
-    remember_confirmations: bool = setting(True, "Let a confirmation be given for the session.")
-    confirmation_seconds: float = setting(60, "Patience with an answer; then it is a no.", gt=0)
+    permission_required: bool = setting(True, "Ask before a call that the rules do not allow.", waits_for=CONSOLE)
+    allowed_tools: Texts | None = setting(
+        None, "Names of the tools that are offered and may be called; with `permissions.tools`: those in both."
+    )
+    secure_mode: bool = setting(True, "Confine tools to the working directory.", waits_for=WORKSPACE)
+    remember_confirmations: bool = setting(True, "Let a confirmation be given for the session.", waits_for=CONSOLE)
+    confirmation_seconds: float = setting(60, "Patience with an answer; then it is a no.", gt=0, waits_for=CONSOLE)
     bash: ShellSettings = ShellSettings()
     file_read: FileReadSettings = FileReadSettings()
     file_write: FileWriteSettings = FileWriteSettings()
@@ -102,15 +114,14 @@ class TepsSettings(Section):
 class ConsoleSettings(Section):
     """How the framework's console looks."""
 
-    name: str = setting("Framework Core Application", "The name in the welcome line.")
-    version: str = setting("", "The version beside the name.")
-    log_file: Folder | None = setting(None, "File for the log; empty: standard error.")
-    state_file: Folder | None = setting(None, "File that keeps the conversation; empty: none.")
-    color_enabled: bool = setting(True, "Show colours.")
-    debug_mode: bool = setting(False, "Show the requests to the model and to the tools.")
-    show_timestamps: bool = setting(False, "Show when each message was written.")
-    prompt_symbol: str = setting("> ", "What stands before the user's input.")
-    assistant_prefix: str = setting("Assistant: ", "What stands before answers.")
-    system_prefix: str = setting("System: ", "What stands before messages of the application.")
-    error_prefix: str = setting("Error: ", "What stands before errors.")
-    tool_prefix: str = setting("Tool: ", "What stands before tools' results.")
+    name: str = setting("Framework Core Application", "The name in the welcome line.", waits_for=CONSOLE)
+    version: str = setting("", "The version beside the name.", waits_for=CONSOLE)
+    state_file: Folder | None = setting(None, "File that keeps the conversation; empty: none.", waits_for=CONSOLE)
+    color_enabled: bool = setting(True, "Show colours.", waits_for=CONSOLE)
+    debug_mode: bool = setting(False, "Show the requests to the model and to the tools.", waits_for=CONSOLE)
+    show_timestamps: bool = setting(False, "Show when each message was written.", waits_for=CONSOLE)
+    prompt_symbol: str = setting("> ", "What stands before the user's input.", waits_for=CONSOLE)
+    assistant_prefix: str = setting("Assistant: ", "What stands before answers.", waits_for=CONSOLE)
+    system_prefix: str = setting("System: ", "What stands before messages of the application.", waits_for=CONSOLE)
+    error_prefix: str = setting("Error: ", "What stands before errors.", waits_for=CONSOLE)
+    tool_prefix: str = setting("Tool: ", "What stands before tools' results.", waits_for=CONSOLE)

@@ -7,7 +7,19 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from task.settings.values import AsJson, Folder, Listed, Paths, Port, Section, ServerUrl, TextMap, Texts, setting
+from task.settings.values import (
+    AsJson,
+    Beginning,
+    Folder,
+    Listed,
+    Paths,
+    Port,
+    Section,
+    ServerUrl,
+    TextMap,
+    Texts,
+    setting,
+)
 
 
 class LimitSettings(Section):
@@ -194,8 +206,7 @@ def _commands(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-Command = Annotated[str, Field(pattern=r"\S")]
-Commands = Annotated[tuple[Command, ...], BeforeValidator(_commands)]
+Commands = Annotated[tuple[Beginning, ...], BeforeValidator(_commands)]
 
 
 class RuleSettings(Section):
@@ -227,7 +238,7 @@ class PermissionSettings(Section):
         [], "Rules before the product's own, as a list of mappings; see [Permissions](permissions.md#rules)."
     )
     default_rules: bool = setting(True, "Add the product's own rules after these; off: what no rule fits is asked.")
-    tools: Texts | None = setting(None, "Names of the tools that may be called at all; empty: all.")
+    tools: Texts | None = setting(None, "Names of the tools that are offered and may be called; not set: all.")
     link_hosts: Texts = setting([], "Hosts (globs) to which links and pictures in answers may lead in any case.")
     open_minutes: float = setting(60, "Minutes for which an approval can be given.", gt=0, le=1440)
     grant_hours: float = setting(24, 'Hours for which "always" holds in a conversation.', gt=0)

@@ -42,6 +42,21 @@ class Setting:
     def secret(self) -> bool:
         return SecretStr in (self.field.annotation, *get_args(self.field.annotation))
 
+    @property
+    def waits_for(self) -> str:
+        """What has to exist before the setting has an effect; empty where it has one."""
+        extra = self.field.json_schema_extra
+        return str(extra.get("waits_for", "")) if isinstance(extra, dict) else ""
+
+    def given_in(self, settings: BaseModel) -> bool:
+        """Whether a source has a value for it."""
+        inner: Any = settings
+        for name in self.path:
+            if name not in inner.model_fields_set:
+                return False
+            inner = getattr(inner, name)
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class Sources:
@@ -121,6 +136,13 @@ def build(model: type[T], sources: Sources, prefix: str, extra: Mapping[str, Any
         return model(**merged)
     except ValidationError as error:
         raise SettingsError(_explained(error, known, sources)) from error
+
+
+def without_effect(settings: BaseModel, sources: Sources, prefix: str) -> Iterator[str]:
+    """The settings that a source gives and that have no effect yet, each with that source and what it waits for."""
+    for setting in settings_of(type(settings), prefix):
+        if setting.waits_for and setting.given_in(settings):
+            yield f"{sources.where(setting)} waits for {setting.waits_for}"
 
 
 class _VariablesSource(EnvSettingsSource):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import SecretStr
+from pydantic import PrivateAttr, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from task.settings.aliases import translated
@@ -27,7 +27,7 @@ from task.settings.sections import (
     RagSettings,
     StoreSettings,
 )
-from task.settings.sources import CONFIG_VARIABLE, Sources, build, read_dotenv
+from task.settings.sources import CONFIG_VARIABLE, Sources, build, read_dotenv, without_effect
 from task.settings.values import Folder, HttpUrl, LogLevel, Port, Texts, setting
 
 PREFIX = "AGENT_"
@@ -98,12 +98,16 @@ class Settings(BaseSettings):
         validate_default=True,
     )
     log_level: LogLevel = setting("INFO", "Least severe log lines shown: DEBUG, INFO, WARNING or ERROR.")
+    log_file: Folder | None = setting(None, "File to which the agent's log is appended; empty: standard error.")
     heartbeat_seconds: float = setting(15, "Seconds of silence after which a stream gets a heartbeat.", gt=0)
     shutdown_seconds: int = setting(
         10, "Seconds that answers under way get when the agent is stopped; `dial-agent up` gives them 3.", ge=0
     )
     backend: Literal["dial", "openai"] = setting(
         "dial", "How the agent reaches its model: through DIAL Core, or an OpenAI-compatible upstream."
+    )
+    dial_body_bytes: int = setting(
+        32 * 2**20, "Largest request body at the DIAL route, which may hold attached pictures.", ge=1024
     )
     fast_chunks: bool = setting(
         True, "Write answers with less work per chunk than the DIAL SDK's own route; off: the SDK's route."
@@ -140,6 +144,12 @@ class Settings(BaseSettings):
     permissions: PermissionSettings = PermissionSettings()
     teps: TepsSettings = TepsSettings()
     console: ConsoleSettings = ConsoleSettings()
+    _without_effect: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The settings that a source gives and that have no effect yet, each with that source and the reason."""
+        return self._without_effect
 
     @property
     def store_options(self) -> dict[str, Any]:
@@ -190,7 +200,9 @@ def load_settings(
     sources = Sources(given or {}, environment, dotenv, translation.content, name, translation.spelled)
     content, hidden = expanded(translation.content, {**dotenv, **environment}, sources.spelling, name)
     sources = replace(sources, document=content, expanded=hidden)
-    return build(Settings, sources, PREFIX, _home(environment))
+    settings = build(Settings, sources, PREFIX, _home(environment))
+    settings._without_effect = tuple(without_effect(settings, sources, PREFIX))
+    return settings
 
 
 def process_environment() -> dict[str, str]:

@@ -16,9 +16,17 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def setting(default: Any, description: str, **constraints: Any) -> Any:
-    """A field with its default and its line in the settings page; `constraints` are those of pydantic's `Field`."""
-    return Field(default, description=description, **constraints)
+def setting(default: Any, description: str, *, waits_for: str = "", **constraints: Any) -> Any:
+    """A field with its default and its line in the settings page; `constraints` are those of pydantic's `Field`.
+
+    `waits_for` names what has to exist before the setting has an effect.
+    """
+    return Field(
+        default,
+        description=description,
+        json_schema_extra={"waits_for": waits_for} if waits_for else None,
+        **constraints,
+    )
 
 
 def _http_url(text: str) -> str:
@@ -67,6 +75,8 @@ Listed = BeforeValidator(_list)  # text with commas, or JSON
 AsJson = BeforeValidator(_json)
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 Texts = Annotated[list[str], Listed]
+Beginning = Annotated[str, Field(pattern=r"\S")]  # how commands begin
+Beginnings = Annotated[list[Beginning], Listed]
 Paths = Annotated[list[Path], Listed]
 TextMap = Annotated[dict[str, str], BeforeValidator(_mapping)]
 Folder = Annotated[Path, AfterValidator(Path.expanduser)]

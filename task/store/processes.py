@@ -1,4 +1,4 @@
-"""Which processes share the store, and what to do about the runs and traces that a dead one left unfinished."""
+"""Which processes share the store, their common clock, and what becomes of what a dead one left unfinished."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, extract, func, insert, select, update
 
 from task.conversation.messages import assistant
 from task.llm.base import ModelOptions, Usage
@@ -26,6 +26,27 @@ STARTED, TEXT = "started", "text"
 INTERRUPTED = "interrupted"
 ERROR = "the process that answered ended in the middle"
 _processes = tables.processes
+_NOW = select(extract("epoch", func.clock_timestamp()))
+
+
+@dataclass(slots=True)
+class DatabaseClock:
+    """The time at the database's server, by which all processes agree however much their own clocks (`own`) differ.
+
+    The processes that share an SQLite file share a machine and thus a clock.
+    """
+
+    database: Database
+    own: Callable[[], float]
+    _ahead: float = 0.0
+
+    def __call__(self) -> float:
+        return self.own() + self._ahead
+
+    async def set(self) -> None:
+        if not self.database.is_sqlite:
+            [row] = await self.database.rows(_NOW)
+            self._ahead = float(row[0]) - self.own()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +54,15 @@ class Processes:
     """This process among those that share the store. A process that has not been seen for 30 s is dead."""
 
     database: Database
-    clock: Callable[[], float]
+    clock: DatabaseClock
     own_id: str = field(default_factory=lambda: new_id("proc", 16))
 
     async def enter(self) -> None:
         await self.database.execute(insert(_processes), self._row())
 
     async def beat(self) -> None:
-        """Renew this process's lease."""
+        """Set the clock, and renew this process's lease."""
+        await self.clock.set()
         row = self._row()
         seen = update(_processes).where(_processes.c.id == self.own_id).values(seen_at=row["seen_at"])
 
@@ -55,6 +77,7 @@ class Processes:
 
     async def living(self) -> set[str]:
         """The ids of the processes that live, this one among them."""
+        await self.clock.set()  # this machine's own clock may have been put forward since
         rows, since = await self.database.rows(select(_processes)), self.clock() - LEASE_SECONDS
         return {self.own_id, *(row.id for row in rows if row.seen_at >= since and not _known_dead(row.place))}
 

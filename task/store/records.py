@@ -48,6 +48,10 @@ class Page(Generic[T]):
     items: tuple[T, ...]
     cursor: str | None = None
 
+    @property
+    def count(self) -> int:
+        return len(self.items)
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -172,15 +176,6 @@ class StoredGrant:
     created_at: float
     session_id: str | None = None
     expires_at: float | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "grant_id": self.grant_id,
-            "session_id": self.session_id,
-            "created_at": iso(self.created_at),
-            "expires_at": iso(self.expires_at) if self.expires_at is not None else None,
-            **self.data,
-        }
 
 
 @dataclass(frozen=True, slots=True)

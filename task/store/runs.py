@@ -47,11 +47,11 @@ _ADD_EVENTS = insert(_events).from_select(
 class _EventLog:
     """The events of a run of this process, in memory on their way to the store and to listeners."""
 
-    def __init__(self, run_id: str, queue: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, run_id: str, writer: Writer) -> None:
         self.run_id = run_id
         self.cancel_requested = asyncio.Event()
         self.listened_at = 0.0  # in another process
-        self._queue = queue  # gets the events of every tenth of a second as one row of the table
+        self._writer = writer
         self._events: list[Event] = []
         self._queued = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -62,7 +62,7 @@ class _EventLog:
         event = Event(len(self._events) + 1, kind, data)
         self._events.append(event)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(SAVE_SECONDS, self._save)
+            self._save_soon()
         if self._listening:
             self._wake()
         return event
@@ -85,12 +85,23 @@ class _EventLog:
             self._listening.append(more)
             await more
 
+    def _save_soon(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(SAVE_SECONDS, self._save_if_there_is_room)
+
+    def _save_if_there_is_room(self) -> None:
+        # Without it the events wait here, for a larger row.
+        if self._writer.has_room:
+            self._save()
+        else:
+            self._save_soon()
+
     def _save(self) -> None:
         self._timer = None
         new = self._events[self._queued :]
         self._queued = len(self._events)
         data = packed([event.as_dict() for event in new])
-        self._queue({"run_id": self.run_id, "first": new[0].number, "last": self._queued, "data": data})
+        row = {"run_id": self.run_id, "first": new[0].number, "last": self._queued, "data": data}
+        self._writer.put(lambda connection: connection.execute(_ADD_EVENTS, row))
 
     def _wake(self) -> None:
         listening, self._listening = self._listening, []
@@ -125,7 +136,9 @@ class Runs:
             AlreadyStarted: the request has started a run, or the other run is continued already.
             Conflict: another run answers in this session, the session was changed since, or it has ended.
             NotFound: the session is gone.
+            StoreUnavailable: the run cannot be stored now.
         """
+        self._writer.admit()
         now, session_id = self._clock(), session.session_id if session else None
         run = Run(new_id("run", 16), owner, "running", now, session_id, trace_id, experiment, resumes=resumes)
         if session is not None:
@@ -146,7 +159,7 @@ class Runs:
         except (asyncio.CancelledError, StoreUnavailable):
             self._writer.put(partial(_cancel, run.run_id, now))  # it may be on disk all the same
             raise
-        self._live[run.run_id] = _EventLog(run.run_id, self._queue)
+        self._live[run.run_id] = _EventLog(run.run_id, self._writer)
         return run
 
     def append_event(self, run_id: str, kind: str, /, **data: Any) -> Event:
@@ -285,9 +298,6 @@ class Runs:
             live.listened_at = (row.heard_at if row is not None else None) or 0.0
             if row is None or row.cancel_asked:
                 live.cancel_requested.set()
-
-    def _queue(self, row: dict[str, Any]) -> None:
-        self._writer.put(lambda connection: connection.execute(_ADD_EVENTS, row))
 
     def _row(self, run: Run) -> dict[str, Any]:
         return {

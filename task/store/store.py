@@ -16,7 +16,7 @@ from task.store import tables
 from task.store.approvals import Approvals, StoredGrants
 from task.store.database import PATIENCE, Database, open_database
 from task.store.keys import Keys, RateLimits
-from task.store.processes import BEAT_SECONDS, Processes
+from task.store.processes import BEAT_SECONDS, DatabaseClock, Processes
 from task.store.runs import Runs
 from task.store.schema import migrate
 from task.store.sessions import Sessions, remove
@@ -96,7 +96,8 @@ async def open_store(
 ) -> Store:
     """The store at `url` (`sqlite:///folder/file.db`, `postgresql://…`), its schema brought up to date.
 
-    What dead processes left unfinished is marked as interrupted. `chores` are off for commands that look once.
+    What dead processes left unfinished is marked as interrupted. `clock` is this machine's; where processes may have
+    different ones the database's counts. `chores` are off for commands that look once.
     `patience` is how many seconds a busy database is waited for; `finished` is called with every complete trace.
 
     Raises:
@@ -116,10 +117,12 @@ async def _open(
     database: Database,
     prices: Mapping[str, Price],
     retention: Retention,
-    clock: Callable[[], float],
+    own_clock: Callable[[], float],
     chores: bool,
     finished: Callable[[Trace], None],
 ) -> Store:
+    clock = DatabaseClock(database, own_clock)
+    await clock.set()
     processes = Processes(database, clock)
     await processes.enter()
     await processes.interrupt_orphans()

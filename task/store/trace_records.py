@@ -1,4 +1,4 @@
-"""What a run did and what it cost, as frozen data and in the documented shape."""
+"""What a run did and what it cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from task.conversation.messages import Message, Role
 from task.llm.base import ModelOptions, Usage
-from task.store.records import iso
 
 CUT = 200  # characters of a result in the documented list of calls
 PRICED_TOKENS = 1_000_000
@@ -47,18 +46,6 @@ class TracedTurn:
             message.tool_call_id if result else None, message.name if result else None, seconds, usage,
         )  # fmt: skip
 
-    def as_dict(self) -> dict[str, Any]:
-        shape: dict[str, Any] = {"role": self.role, "content": self.content, "timestamp": iso(self.at)}
-        if self.role == "assistant":
-            shape["tool_calls"] = [dict(call) for call in self.tool_calls] or None
-        if self.tool_call_id is not None:
-            shape |= {"name": self.name, "tool_call_id": self.tool_call_id}
-        if self.seconds is not None:
-            shape["duration_ms"] = _milliseconds(self.seconds)
-        if self.usage is not None:
-            shape["usage"] = asdict(self.usage)
-        return {**shape, "size": self.size}
-
 
 @dataclass(frozen=True, slots=True)
 class TracedCall:
@@ -72,20 +59,6 @@ class TracedCall:
     at: float
     seconds: float
     failed: bool = False
-
-    def as_dict(self, trace_id: str, position: int) -> dict[str, Any]:
-        cut = self.result if len(self.result) <= CUT else f"{self.result[:CUT]}..."
-        return {
-            "id": self.call_id,
-            "name": self.name,
-            "arguments": dict(self.arguments),
-            "result": cut,
-            "full_result_length": self.result_length,
-            "full_result": f"/traces/{trace_id}/calls/{position}",
-            "duration_ms": _milliseconds(self.seconds),
-            "timestamp": iso(self.at),
-            "failed": self.failed,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +75,6 @@ class TracedDecision:
     reason: str = ""
     by: str = ""
     card: Mapping[str, Any] | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "call_id": self.call_id,
-            "tool": self.tool,
-            "verdict": self.verdict,
-            "reason": self.reason,
-            "by": self.by,
-            "card": dict(self.card) if self.card is not None else None,
-            "timestamp": iso(self.at),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,40 +115,12 @@ class Trace:
     def total_tokens(self) -> int:
         return sum(usage.prompt_tokens + usage.completion_tokens for usage in self.usage.values())
 
-    def as_dict(self) -> dict[str, Any]:
-        """The documented shape, and what we add to it."""
-        return {
-            **self.as_row(),
-            "turns": [turn.as_dict() for turn in self.turns],
-            "tool_calls": [call.as_dict(self.trace_id, number) for number, call in enumerate(self.tool_calls)],
-            "config": {"model": self.model, **self.config},
-            "usage": {model: asdict(usage) for model, usage in self.usage.items()},
-            "limits": list(self.limits),
-            "warnings": list(self.warnings),
-            "decisions": [decision.as_dict() for decision in self.decisions],
-            "history": self.history,
-            "asked": self.asked,
-            "content": self.content,
-        }
+    @property
+    def duration_ms(self) -> float | None:
+        return None if self.completed_at is None else round((self.completed_at - self.started_at) * 1000, 3)
 
     def as_row(self) -> dict[str, Any]:
-        """The trace in a short listing."""
-        seconds = None if self.completed_at is None else self.completed_at - self.started_at
-        return {
-            "trace_id": self.trace_id,
-            "started_at": iso(self.started_at),
-            "completed_at": iso(self.completed_at) if self.completed_at is not None else None,
-            "duration_ms": _milliseconds(seconds) if seconds is not None else None,
-            "status": self.status,
-            "model": self.model,
-            "door": self.door,
-            "session_id": self.session_id,
-            "run_id": self.run_id,
-            "experiment": self.experiment,
-            "total_tokens": self.total_tokens,
-            "cost": self.cost,
-            "error": self.error,
-        }
+        return {"duration_ms": self.duration_ms}
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +151,3 @@ def config_of(options: ModelOptions) -> dict[str, Any]:
     extra = config.pop("extra")
     documented = {name: config.pop(name) for name in ("temperature", "top_p", "max_tokens")}
     return {**documented, **{name: value for name, value in config.items() if value is not None}, **extra}
-
-
-def _milliseconds(seconds: float) -> float:
-    return round(seconds * 1000, 3)

@@ -20,14 +20,17 @@ Work = Callable[[Connection], object]
 
 AT_ONCE = 200
 GATHER_SECONDS = 0.1  # unless flushed, writes wait for each other: a transaction costs more than what it writes
-MOST_QUEUED = 20_000
+MOST_QUEUED = 20_000  # above it nothing new begins, and what is under way queues only its end
 RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
 FLUSH_SECONDS = 30.0
 CLOSED = "The store is closed. Try again in a moment."
 
 
 class Writer:
-    """Does queued writes in their order. While the database cannot be used they stay queued and are retried."""
+    """Does queued writes in their order. While the database cannot be used they stay queued and are retried.
+
+    None is dropped: whoever can write later, or begins something new, looks first whether there is room.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -38,10 +41,27 @@ class Writer:
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(lambda _: self._resolve(StoreUnavailable(CLOSED)))
 
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    @property
+    def has_room(self) -> bool:
+        return self.waiting < MOST_QUEUED
+
+    def admit(self) -> None:
+        """Called before something new begins.
+
+        Raises:
+            StoreUnavailable: too much waits to be written.
+        """
+        if not self.has_room:
+            raise StoreUnavailable("The store is behind: too much waits to be written. Try again in a moment.")
+
     def put(self, work: Work) -> None:
         """Queue `work`; it may be called twice when its transaction was lost."""
-        if len(self._queue) >= MOST_QUEUED:
-            logger.error("the store has been unavailable for long: a write was dropped")
+        if self._task.done():
+            logger.error("a write of the store was lost: it came after the store was closed")
             return
         self._queue.append(work)
         self._given += 1

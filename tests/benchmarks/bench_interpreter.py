@@ -82,7 +82,7 @@ async def memory(*options: str) -> float:
 async def twenty_at_once(running: RunningInterpreter) -> tuple[int, float]:
     async with running.client(seconds=120) as client:
         started = time.perf_counter()
-        results = await asyncio.gather(*(Talk(client, f"at once {n}").run(WORK) for n in range(AT_ONCE)))
+        results = await asyncio.gather(*(Talk(client, f"at once {n}", f"person {n}").run(WORK) for n in range(AT_ONCE)))
     return sum(result["result"] == "499500" for result in results), time.perf_counter() - started
 
 

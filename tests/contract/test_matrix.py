@@ -1,8 +1,8 @@
 """One contract for all front doors and backends: every cell of the matrix gives the same trace of a conversation.
 
-A trace is what the model was asked, what the person saw, and what the chat kept; ids, times, durations and the places
-of files are taken out of it, nothing else. Of `/v1` and `/chat` is compared what they share with DIAL: the answer, the
-calls, every request to the model with its tools, and the questions put to a person.
+A trace is what the model was asked, what the person saw, and what the chat kept; ids, codes, times, durations and the
+places of files are taken out of it, nothing else. Of `/v1` and `/chat` is compared what they share with DIAL: the
+answer, the calls, every request to the model with its tools, and the questions put to a person.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from task.conversation.state import PENDING_KEY, TOOL_CALL_HISTORY_KEY
 from task.llm.scripted import Reply
 from task.prompts import SYSTEM_PROMPT
 from tests.support.chat_reader import Answer
+from tests.support.codes import codes_shown
 from tests.support.core import API_KEY
 from tests.support.http_api import Api
 from tests.support.product import Product, product
@@ -66,6 +67,15 @@ def replies(conversation: Conversation, places: dict[str, str]) -> list[Callable
     return [partial(answer, data) for turn in conversation.turns for data in turn.model]
 
 
+def said(turn: Turn, places: dict[str, str]) -> str:
+    """What the person says; `CODE_1` in it is the first code of the last question."""
+    return reduce(lambda text, name: text.replace(name, places[name]), places, turn.user)
+
+
+def codes_of(turn: Turn, answer: str) -> dict[str, str]:
+    return {f"CODE_{number}": code for number, code in enumerate(codes_shown(answer) if turn.waits else (), 1)}
+
+
 async def talked(turn: Turn, running: Product, places: dict[str, str]) -> dict[str, Any]:
     attachments: list[dict[str, Any]] = []
     for item in turn.attachments:
@@ -73,8 +83,9 @@ async def talked(turn: Turn, running: Product, places: dict[str, str]) -> dict[s
         attachments.append(await running.reader.upload(item["title"], content, item["type"]))
         places[item["title"].replace(".", "_")] = attachments[-1]["url"]
     before = len(running.upstream.requests)
-    answer = await running.reader.ask(turn.user, *attachments)
+    answer = await running.reader.ask(said(turn, places), *attachments)
     assert answer.error is None, answer.error
+    places |= codes_of(turn, answer.content)
     return normalised(trace_of(answer, running.upstream.requests[before:]), places)
 
 
@@ -129,7 +140,7 @@ async def through_http(conversation: Conversation, path: str, folder: Path) -> T
 
 
 async def talked_over_http(turn: Turn, api: Api, path: str, session_id: str, places: dict[str, str]) -> dict[str, Any]:
-    content: Any = turn.user
+    content: Any = said(turn, places)
     if turn.attachments:
         files = [await stored(item, api, places) for item in turn.attachments]
         content = [{"type": "text", "text": turn.user}, *files]
@@ -140,8 +151,10 @@ async def talked_over_http(turn: Turn, api: Api, path: str, session_id: str, pla
     body, requests = reply.json, api.upstream.requests[before:]
     messages = (await api.get(f"/session/{session_id}/messages")).json["messages"]
     waiting = (await api.get(f"/approvals?session_id={session_id}")).json["approvals"]
+    answer = body["response"] if path == "/chat" else body["choices"][0]["message"]["content"]
+    places |= codes_of(turn, answer)
     trace = {
-        "answer": body["response"] if path == "/chat" else body["choices"][0]["message"]["content"],
+        "answer": answer,
         "calls": calls_of(messages),
         "asked": [request.messages for request in requests],
         "offered": [request.tools for request in requests],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Generator
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 
 from task.commands.checks import Check
 from task.commands.prompt_checks import prompt_checks
-from task.commands.tools import interpreter_check, list_with_servers
+from task.commands.tools import discover_tools, interpreter_check, list_with_servers
 from task.settings import Settings, load_settings
+from task.tools.mcp.hub import MCPHub, ServerSpec
 from tests.support.interpreter import TOKEN, RunningInterpreter, running_interpreter
 from tests.support.mcp_processes import ServerProcess, foreign_interpreter, mcp_peer
 from tests.support.mcp_server import running_mcp_server, small_server
@@ -159,6 +161,23 @@ async def test_tools_are_listed_with_their_sources_and_the_servers_that_do_not_a
         "The tools of library depend on each caller's own key.",
         "`dial-agent up` adds Python and web search, with servers of its own.",
     ]
+
+
+async def test_a_person_at_the_terminal_waits_less_for_a_silent_server_than_a_request_does() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+        hub = MCPHub([ServerSpec("silent", url)])
+        request = asyncio.create_task(hub.discover())
+        listed = Settings.model_validate({"mcp_servers": [{"name": "silent", "url": url}]})
+        found = await asyncio.wait_for(discover_tools(listed, ()), 30)
+        assert not request.done()
+        request.cancel()
+        await hub.close()
+    assert [issue.server for issue in found.issues] == ["silent"]
 
 
 async def test_the_command_prints_the_table_and_the_sentences(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -187,6 +189,47 @@ async def test_a_database_that_cannot_be_used_is_a_503_with_the_time_to_retry(tm
         replies = [await api.complete("?"), await api.get("/traces"), await api.post("/session/start")]
     assert [reply.status for reply in replies] == [503] * 3
     assert all(reply.headers["Retry-After"] for reply in replies)
+
+
+async def test_while_the_database_cannot_be_used_a_malformed_request_is_still_a_400(tmp_path: Path) -> None:
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "store.db").write_bytes(b"this is no database" * 100)
+    queries = (
+        "sessions?limit=0", "traces?since=yesterday", "traces/trace_1/calls/-1", "runs?limit=x",
+        "runs/run_1/events?after=-1",
+        "approvals?waiting=perhaps", f"grants?session_id={'x' * 201}", "v1/responses/resp_1?stream=perhaps",
+        "v1/responses/resp_1/input_items?limit=0",
+    )  # fmt: skip
+    bodies = {
+        ("POST", "/session/start"): {"title": 1},
+        ("POST", "/session/end"): {},
+        ("PATCH", "/session/sess_1"): {"title": None},
+        ("POST", "/session/sess_1/branch"): {"keep": -1},
+        ("POST", "/approvals/appr_1"): {"decision": "perhaps"},
+        ("POST", "/runs"): {"messages": []},
+        ("POST", "/v1/responses"): {"input": []},
+    }
+    async with http_api(tmp_path=tmp_path) as api:
+        replies = [await api.get(f"/{query}") for query in queries]
+        replies += [await api.call(*place, body) for place, body in bodies.items()]
+        assert (await api.get("/sessions")).status == 503
+    assert [reply.status for reply in replies] == [400] * len(replies)
+
+
+async def test_data_that_do_not_fit_their_model_leave_its_name_and_no_content_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with http_api(says("ok"), tmp_path=tmp_path) as api:
+        run = (await api.post("/chat", {"messages": [said("?")]})).json["run_id"]
+        with closing(sqlite3.connect(tmp_path / "agent" / "store.db")) as database, database:
+            database.execute("UPDATE runs SET status = 'a secret'")
+        replies = [await api.get(f"/runs/{run}"), await api.get("/runs")]
+    assert [(reply.status, reply.error["code"]) for reply in replies] == [(500, "internal_error")] * 2
+    for reply, model in zip(replies, ("RunBody", "RunList"), strict=True):
+        [line] = [line.getMessage() for line in caplog.records if reply.error["reference"] in line.getMessage()]
+        assert model in line
+        assert "status" in line
+    assert "a secret" not in caplog.text
 
 
 async def test_without_a_core_or_its_key_files_are_refused_with_the_setting_to_change(tmp_path: Path) -> None:

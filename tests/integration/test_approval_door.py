@@ -19,6 +19,7 @@ from task.approvals.rules import CoreClaims
 from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.chat_reader import chat_reader
+from tests.support.codes import codes_shown
 from tests.support.core_peers import dialling
 from tests.support.note_product import notes, noting
 from tests.support.product import DEPLOYMENT, MODEL, Product
@@ -60,11 +61,13 @@ async def test_a_program_reads_the_same_question_and_answers_it(tmp_path: Path, 
         async with dialling(p.core) as client:
             question: Any = {"role": "user", "content": "Note 1"}
             asked = await completed(client, [question], stream=stream)
-            assert asked["content"] == seen.content
-            assert asked["custom_content"]["form_schema"] == seen.form_schema
+            [code], [code_seen] = codes_shown(asked["content"]), codes_shown(seen.content)
+            assert asked["content"].replace(code, code_seen) == seen.content
+            form = json.dumps(asked["custom_content"]["form_schema"])
+            assert json.loads(form.replace(code, code_seen)) == seen.form_schema
             kept = {"role": "assistant", "content": asked["content"]}
             kept["custom_content"] = {"state": asked["custom_content"]["state"]}
-            reply = {"role": "user", "content": "deny because it is enough"}
+            reply = {"role": "user", "content": f"deny {code} because it is enough"}
             answer = await completed(client, [question, kept, reply], stream=stream)
     assert answer["content"] == "Result: 2"
     assert notes(tmp_path) == []

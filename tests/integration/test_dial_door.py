@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,8 @@ import pytest
 from task.conversation.state import TOOL_CALL_HISTORY_KEY
 from task.llm.base import Finish, TextDelta, Usage
 from task.llm.scripted import Reply, says, wants
-from task.settings import Settings
-from tests.support.agent import running_agent
 from tests.support.chat_reader import chat_reader
+from tests.support.http_api import http_api, key_of
 from tests.support.product import MODEL, product
 from tests.support.upstream import (
     Item,
@@ -29,7 +29,6 @@ from tests.support.upstream import (
     http_error,
     malformed_chunk,
     never_answering,
-    openai_upstream,
     parallel_calls,
     plain_error,
 )
@@ -101,20 +100,19 @@ async def test_another_persons_state_is_dropped(tmp_path: Path) -> None:
     assert "1175" not in json.dumps([m for m in p.upstream.requests[2].messages if m["role"] == "tool"])
 
 
-async def test_without_a_core_the_key_is_the_identity_and_tools_are_remembered(tmp_path: Path) -> None:
-    nobody = {"dial_endpoint": "http://127.0.0.1:9", "deployment_name": MODEL, "data_dir": tmp_path}
-    async with openai_upstream(SUM, says("It is 1175."), says("Yes."), says("Who?")) as upstream:
-        own_model = {"backend": "openai", "openai_base_url": upstream.url, "openai_api_key": "sk-test"}
-        async with (
-            running_agent(Settings.model_validate({**nobody, **own_model})) as url,
-            chat_reader(url, "key-of-mine") as mine,
-            chat_reader(url, "another-key") as theirs,
-        ):
-            await mine.ask("25*47?")
-            theirs.messages = list(mine.messages)
-            await mine.ask("Sure?")
-            await theirs.ask("Sure?")
-    roles = [[message["role"] for message in request.messages] for request in upstream.requests[2:]]
+async def test_without_a_core_the_keys_owner_is_the_identity_and_tools_are_remembered(tmp_path: Path) -> None:
+    ann, bob = await key_of("ann", tmp_path), await key_of("bob", tmp_path)
+    items = (SUM, says("It is 1175."), says("Yes."), says("Who?"))
+    async with (
+        http_api(*items, tmp_path=tmp_path, http={"mode": "keys"}) as api,
+        chat_reader(api.url, ann) as mine,
+        chat_reader(api.url, bob) as theirs,
+    ):
+        await mine.ask("25*47?")
+        theirs.messages = list(mine.messages)
+        await mine.ask("Sure?")
+        await theirs.ask("Sure?")
+    roles = [[message["role"] for message in request.messages] for request in api.upstream.requests[2:]]
     assert roles == [
         ["system", "user", "assistant", "tool", "assistant", "user"],
         ["system", "user", "assistant", "user"],
@@ -127,6 +125,17 @@ async def test_the_first_word_leaves_before_the_model_has_ended(tmp_path: Path) 
         answer = await p.reader.ask("Tell me a story about a robot")
     assert len(answer.content_times) >= 10
     assert answer.content_times[-1] - answer.content_times[0] > 0.3
+
+
+async def test_the_first_word_needs_no_further_one(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(20),
+        product(hanging(says("Once ", "upon"), chunks=2), tmp_path=tmp_path) as p,
+        aclosing(p.reader.watch("Tell me a story about a robot")) as watching,
+    ):
+        while not (shown := await anext(watching)).content:
+            pass
+    assert "Once upon".startswith(shown.content)
 
 
 async def test_usage_of_all_model_requests_is_reported(tmp_path: Path) -> None:

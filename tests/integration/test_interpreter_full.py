@@ -33,7 +33,7 @@ async def test_a_session_lives_through_everything_in_each_tier(tier: str, tmp_pa
 async def test_twenty_conversations_at_once_are_answered_and_kept_apart(tmp_path: Path) -> None:
     with running_interpreter(tmp_path) as server:
         async with server.client(seconds=300) as client:
-            talks = [Talk(client, f"conversation {number}") for number in range(20)]
+            talks = [Talk(client, f"conversation {number}", f"person {number}") for number in range(20)]
             first = await asyncio.gather(*(talk.run(f"mine = {n}; {CHART}") for n, talk in enumerate(talks)))
             second = await asyncio.gather(*(talk.run("mine") for talk in talks))
     assert [result["result"] for result in first] == ["'drawn'"] * 20

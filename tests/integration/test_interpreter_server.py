@@ -342,10 +342,27 @@ async def test_sessions_that_come_at_once_are_no_more_than_allowed(tmp_path: Pat
     with running_interpreter(tmp_path, "--spares", "0", "--bare", "--sessions", "1") as server:
         async with server.client() as client:
             results = await asyncio.gather(
-                *(Talk(client, name).call("execute_code", code="import time; time.sleep(0.5)") for name in "abcd")
+                *(Talk(client, name, name).call("execute_code", code="import time; time.sleep(0.5)") for name in "abcd")
             )
             assert await sessions(server) == 1
     assert "every Python session is busy" in "".join(result.text for result in results)
+
+
+async def test_one_person_has_at_most_half_of_the_sessions_and_ends_nobody_elses(tmp_path: Path) -> None:
+    with running_interpreter(tmp_path, "--spares", "0", "--bare", "--sessions", "2") as server:
+        async with server.client() as client:
+            other = Talk(client, "theirs", "other")
+            await other.run("kept = 1")
+            at_once = await asyncio.gather(
+                *(
+                    Talk(client, name, "greedy").call("execute_code", code="import time; time.sleep(0.5)")
+                    for name in "abc"
+                )
+            )
+            assert "every Python session is busy" in "".join(result.text for result in at_once)
+            assert (await Talk(client, "d", "greedy").run("2"))["result"] == "2"
+            assert (await other.run("kept"))["result"] == "1"
+            assert await sessions(server) == 2
 
 
 async def sessions(server: RunningInterpreter) -> int:

@@ -9,6 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mcp_servers.python_interpreter.uids import NAME
+from mcp_servers.sandbox.leftovers import SHARED_FOLDERS
 from tests.support.escapes import IS_ROOT
 from tests.support.interpreter import Talk, running_interpreter
 from tests.support.open_python import open_python
@@ -30,6 +32,27 @@ REFUSED = {"PermissionError", "ProcessLookupError", "FileNotFoundError"}
 FORKS = "import os\nfor _ in range(2000):\n    if os.fork() == 0:\n        import time; time.sleep(60)"
 POOL = "import multiprocessing as m\nm.get_context('fork').Pool(2).map(abs, [-1, -2])"
 
+# Whatever of this the tier refuses is not left either.
+LEAVE = """
+import contextlib, ctypes, os
+for folder in ("/dev/shm", "/tmp", "/var/tmp", "."):
+    with contextlib.suppress(OSError):
+        os.makedirs(f"{folder}/left-by-{os.getuid()}/a/b")
+        open(f"{folder}/left-by-{os.getuid()}/a/b/c", "w").close()
+        os.chmod(f"{folder}/left-by-{os.getuid()}/a", 0)
+        open(f"{folder}/left-{os.getuid()}", "w").close()
+ctypes.CDLL(None).shmget(0, 4096, 0o1600), ctypes.CDLL(None).msgget(0, 0o1600), ctypes.CDLL(None).semget(0, 1, 0o1600)
+os.getuid()
+"""
+LOCK = """
+import fcntl, os
+try:
+    fcntl.flock(os.open({name!r}, os.O_RDONLY), fcntl.LOCK_EX)
+except OSError:
+    pass
+"""
+UIDS_FILE = f"/run/{NAME}"
+
 
 @pytest.fixture(scope="module")
 def python() -> Generator[Path]:
@@ -41,6 +64,14 @@ def processes_of(uid: int) -> list[int]:
     """The processes of this machine that live under the uid; those that wait to be reaped are dead."""
     found = (process for process in psutil.process_iter(["uids", "status"]) if process.info["uids"])
     return [p.pid for p in found if p.info["uids"].real == uid and p.info["status"] != psutil.STATUS_ZOMBIE]
+
+
+def left_by(uid: int) -> list[object]:
+    """What the uid still owns: processes, files where everyone may write, System V objects."""
+    files = [path for folder in SHARED_FOLDERS for path in Path(folder).glob("*") if path.lstat().st_uid == uid]
+    lists = [Path(f"/proc/sysvipc/{kind}").read_text() for kind in ("shm", "msg", "sem")]
+    rows = [line.split() for text in lists for line in text.splitlines()]
+    return [*processes_of(uid), *files, *(row for row in rows if str(uid) in row)]
 
 
 @pytest.mark.parametrize("tier", ["landlock", "bubblewrap"])
@@ -82,18 +113,49 @@ async def test_a_fork_bomb_hits_the_limit_of_its_own_uid_and_ends_with_its_sessi
 
 
 @pytest.mark.root
-async def test_a_server_that_was_killed_leaves_no_process_that_the_next_one_meets(python: Path, tmp_path: Path) -> None:
+async def test_a_server_that_was_killed_leaves_nothing_that_a_later_kernel_meets(python: Path, tmp_path: Path) -> None:
     options = ("--bare", "--spares", "0", "--tier", "landlock", "--python", str(python))
-    orphan = "import os, subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True); os.getuid()"
+    orphan = (
+        "import os, subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "name = f'/dev/shm/left-{os.getuid()}'; open(name, 'w').close(); (os.getuid(), name)"
+    )
     with running_interpreter(tmp_path, *options) as first:
         async with first.client() as client:
-            uid = int((await Talk(client, "before").run(orphan))["result"])
+            uid, left = eval((await Talk(client, "before").run(orphan))["result"])
         first.process.kill()
         first.process.wait(10)
+        assert Path(left).exists()
     with running_interpreter(tmp_path, *options) as second:
         async with second.client() as client:
-            again = await Talk(client, "after").run("import os; os.getuid()")
-            seen = await Talk(client, "after").run("import os; len(os.listdir('.'))")
-    assert int(again["result"]) == uid
-    assert seen["result"] == "0"
+            again = await Talk(client, "after").run("import os; os.getuid(), len(os.listdir('.'))")
+    own, seen = eval(again["result"])
+    assert (own != uid, seen) == (True, 0)
     assert processes_of(uid) == []
+    assert not Path(left).exists()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("options", [("--tier", "landlock"), ("--tier", "bubblewrap"), ("--unsafe",)])
+async def test_nothing_of_a_session_is_left_when_it_ends_and_its_uid_is_not_lent_next(
+    options: tuple[str, ...], python: Path, tmp_path: Path
+) -> None:
+    with running_interpreter(tmp_path, "--bare", "--spares", "0", *options, "--python", str(python)) as server:
+        async with server.client() as client:
+            first, second = Talk(client, "first"), Talk(client, "second")
+            uid = int((await first.run(LEAVE))["result"])
+            await first.call("clear_session")
+            assert int((await second.run("import os; os.getuid()"))["result"]) != uid
+    assert left_by(uid) == []
+
+
+@pytest.mark.root
+async def test_a_kernel_is_started_whatever_names_another_one_has_taken(python: Path, tmp_path: Path) -> None:
+    squat = (
+        "import os, socket\nheld = [socket.socket(socket.AF_UNIX) for _ in range(100)]\n"
+        "for number, taken in enumerate(held):\n    taken.bind(f'\\0dial-agent-kernel-{70001 + number}')"
+    )
+    options = ("--bare", "--spares", "0", "--tier", "landlock", "--python", str(python))
+    with running_interpreter(tmp_path, *options) as server:
+        async with server.client() as client:
+            assert (await Talk(client, "squatter").run(squat + "\n" + LOCK.format(name=UIDS_FILE)))["error"] is None
+            assert (await Talk(client, "other").run("6 * 7"))["result"] == "42"

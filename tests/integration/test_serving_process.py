@@ -12,7 +12,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from task.errors import SettingsError
 from task.llm.scripted import says, wants
+from task.server import set_up_logging
 from tests.support.chat_reader import chat_reader
 from tests.support.ports import free_port
 from tests.support.stores import opened, sqlite_url
@@ -65,6 +67,37 @@ async def test_a_caller_who_leaves_is_one_line_in_the_log(fast_chunks: str, tmp_
     written = log.read_text(encoding="utf-8")
     assert written.count("Client disconnected") == 1
     assert "Traceback" not in written
+
+
+async def test_the_log_file_gets_what_standard_error_would_and_names_settings_without_effect(tmp_path: Path) -> None:
+    log, file = tmp_path / "agent.log", tmp_path / "lines.log"
+    file.write_text("an earlier run\n")
+    async with serving(log, AGENT_LOG_FILE=str(file), AGENT_CONSOLE__NAME="Desk", AGENT_LIMITS__STEPS="3"):
+        pass
+    lines = file.read_text(encoding="utf-8").splitlines()
+    idle = [line for line in lines if "without effect" in line]
+    waits = "settings without effect yet: AGENT_CONSOLE__NAME in the environment waits for the console"
+    assert (lines[0], idle) == ("an earlier run", [f"WARNING task.server {waits}"])
+    assert any("Uvicorn running on" in line for line in lines)
+    assert log.read_text(encoding="utf-8") == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"), [("/proc/nowhere/agent.log", "No such file or directory"), ("/", "Is a directory")]
+)
+def test_a_log_file_that_cannot_be_written_is_one_line_with_the_fix(path: str, reason: str) -> None:
+    with pytest.raises(SettingsError, match=f"^AGENT_LOG_FILE: {path} cannot be written: {reason}. Name a file that"):
+        set_up_logging("INFO", Path(path))
+
+
+def test_a_list_of_commands_that_cannot_be_meant_stops_the_start(tmp_path: Path) -> None:
+    lists = {"AGENT_TEPS__BASH__BLOCKED_COMMANDS": "curl | sh"}
+    environment = {"AGENT_DATA_DIR": str(tmp_path), "AGENT_PORT": str(free_port()), **lists}
+    command = [sys.executable, "-m", "task", "serve"]
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("AGENT_TEPS__BASH__BLOCKED_COMMANDS: no command begins with 'curl | sh'. List each")
+    assert ended.stderr.count("\n") == 1
 
 
 async def test_an_answer_under_way_is_kept_when_the_agent_is_ended(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from pathlib import Path
 
@@ -40,6 +41,30 @@ async def server() -> AsyncGenerator[PostgresServer]:
 async def pair(server: PostgresServer) -> AsyncGenerator[tuple[Store, Store]]:
     async with opened(server.url) as one, opened(server.url, patience=2) as other:
         yield one, other
+
+
+async def test_clocks_that_differ_by_a_minute_interrupt_no_run_and_move_no_limit(server: PostgresServer) -> None:
+    behind, ahead = (partial(_skewed, seconds) for seconds in (-30, 30))
+    async with opened(server.url, behind, chores=False) as one, opened(server.url, ahead, chores=False) as other:
+        run, late = await one.runs.start(OWNER), await other.runs.start(OWNER)
+        for store in (one, other):
+            await store.processes.beat()
+            assert await store.processes.interrupt_orphans() == 0
+        assert [(await one.runs.get(OWNER, item.run_id)).status for item in (run, late)] == ["running"] * 2
+        assert abs(late.started_at - run.started_at) < 20
+        async with aclosing(one.runs.events_after(OWNER, late.run_id)) as events:
+            other.runs.append_event(late.run_id, "text", text="a word")
+            await anext(events)  # a listener at the process whose clock is behind
+            await other.runs.poll_requests()
+            assert other.runs.seconds_since_listener(late.run_id) < 20
+        left = [await store.limits.take("ann", 4) for store in (one, other, one, other, one)]
+        assert [seconds is None for seconds in left] == [True] * 4 + [False]
+        for store, item in ((one, run), (other, late)):
+            await store.runs.finish(item.run_id, "finished")
+
+
+def _skewed(seconds: float) -> float:
+    return time.time() + seconds
 
 
 async def test_sessions_and_events_of_one_process_are_the_others_too(pair: tuple[Store, Store]) -> None:

@@ -34,9 +34,18 @@ class Outcome:
         return [f"{way}: {name}" for way, all_ in self.tried.items() for name, state in all_.items() if state != "held"]
 
 
-def self_test(*options: str, ordinary: bool = False, container: bool = False) -> Outcome:
-    """The self-test as this user, or as an ordinary one; `container`: under a container's default profile (as root)."""
+def self_test(
+    *options: str, ordinary: bool = False, container: bool = False, landlock_abi: int | None = None
+) -> Outcome:
+    """The self-test as this user, or as an ordinary one.
+
+    `container`: under a container's default profile (as root). `landlock_abi`: with no more of Landlock than an older
+    kernel has.
+    """
     with readable_copy() as folder:
+        if landlock_abi is not None:
+            with open(f"{folder}/mcp_servers/sandbox/landlock.py", "a") as module:
+                module.write(f"\n\ndef abi() -> int:\n    return {landlock_abi}\n")
         command = [sys.executable, "-I", "-S", f"{folder}/mcp_servers/sandbox/__main__.py", "--self-test", "--json"]
         uid = ORDINARY_UID if ordinary and IS_ROOT else None
         command[0] = python_for(uid)

@@ -67,7 +67,7 @@ COMMANDS = (
         "preloaded library",
         "printf 'void __attribute__((constructor)) f(void){}' > l.c; LD_PRELOAD=CANARY cat link/secret",
     ),
-    _sh("background process", "(setsid sh -c 'touch CANARY; cat link/secret' &) ; wait"),
+    _sh("background process", "(setsid sh -c 'touch CANARY; cat link/secret' &) | cat"),
     _sh("hard link", "ln link/secret own && cat own"),
     _sh("copy", "dd if=link/secret of=copied; cat copied"),
 )

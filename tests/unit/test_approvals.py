@@ -3,62 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from task.conversation.history import NOT_APPROVED, PERHAPS_RUN
 from task.conversation.messages import Role
-from task.llm.scripted import Reply, ScriptedModel, says, wants
+from task.llm.scripted import says, wants
 from task.permissions.decisions import Effect
 from task.permissions.policy import DEFAULT_POLICY, Rule
-from task.permissions.taint import Origin
 from tests.support.choices import RecordingChoice
-from tests.support.in_process import Agents, Chat, agents
-from tests.support.tools import MadeTool, answering
+from tests.support.codes import codes_shown
+from tests.support.in_process import Chat
+from tests.support.note_scene import scene
+from tests.support.tools import answering
 
-WRITES = frozenset({Effect.WRITE})
-TEXT: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
 ASK_TWO = wants("write", text="a") & wants("look") & wants("write", text="b")
-
-
-class Notebook(MadeTool):
-    """A tool whose results are nobody else's words."""
-
-    @property
-    def origin(self) -> Origin:
-        return Origin.OWN
-
-
-@dataclass
-class Scene:
-    """A chat whose model plays a script; `written` is what the tool that writes was called with."""
-
-    model: ScriptedModel
-    agents: Agents
-    chat: Chat
-    written: list[str]
-
-    def sent_texts(self, number: int = -1) -> list[str]:
-        """What the model read in a request, without the system prompt."""
-        return [message.text() for message in self.model.requests[number][1:]]
-
-
-@asynccontextmanager
-async def scene(*replies: Reply, **options: Any) -> AsyncGenerator[Scene]:
-    written: list[str] = []
-
-    async def write(text: str = "") -> str:
-        written.append(text)
-        return f"wrote {text}"
-
-    model = ScriptedModel(*replies)
-    tools = (Notebook("write", write, TEXT, WRITES), answering("look", "seen", tool_effects=frozenset({Effect.READ})))
-    async with agents(model, *tools, **options) as running:
-        yield Scene(model, running, Chat(running), written)
 
 
 def stages(choice: RecordingChoice) -> list[tuple[str, str | None]]:
@@ -75,13 +36,18 @@ async def test_a_risky_call_waits_while_its_sibling_runs_and_the_person_is_asked
     assert before == "I will note it."
     assert "**Command:**" in card
     assert "Risk" in card
-    assert "Reply **approve** (this once), **always**" in card
+    [code] = codes_shown(card)
+    assert f"Reply **approve {code}** (this once), **always {code}**" in card
     assert "every call of write" in card
     assert "I ask because no rule allows it." in card
     assert "open for 60 minutes" in card
     assert asked.form_schema is not None
-    titles = [button["title"] for button in asked.form_schema["properties"]["decision"]["oneOf"]]
-    assert titles == ["Approve", "Always allow", "Deny"]
+    buttons = asked.form_schema["properties"]["decision"]["oneOf"]
+    assert [(button["title"], button["dial:widgetOptions"]["populateText"]) for button in buttons] == [
+        ("Approve", f"approve {code}"),
+        ("Always allow", f"always {code}"),
+        ("Deny", f"deny {code}"),
+    ]
     assert asked.usage is not None
 
 
@@ -124,7 +90,8 @@ async def test_what_a_model_writes_into_a_call_cannot_act_as_markdown_or_hide() 
 async def test_several_calls_are_asked_together_and_answered_one_by_one_in_call_order() -> None:
     async with scene(ASK_TWO, says("Done.")) as s:
         asked = await s.chat.say("Note a and b")
-        await s.chat.say("approve 2; deny 1 because it is old")
+        one, two = codes_shown(asked.content)
+        await s.chat.say(f"approve {two}; deny {one} because it is old")
     assert s.written == ["b"]
     assert s.sent_texts(1)[1:] == [
         "",
@@ -133,11 +100,12 @@ async def test_several_calls_are_asked_together_and_answered_one_by_one_in_call_
         "wrote b",
     ]
     assert "May I do these 2 things?" in asked.content
-    assert "#### 1. write: a" in asked.content
+    assert f"#### {one} · write: a" in asked.content
+    assert f"or decide one by one: **always {one}, deny {two} because …**" in asked.content
     assert asked.form_schema is not None
     assert asked.form_schema["definitions"]["calls"] == {
         "enum": ["1", "2"],
-        "enumNames": ["1. write: a", "2. write: b"],
+        "enumNames": [f"{one} · write: a", f"{two} · write: b"],
     }
 
 

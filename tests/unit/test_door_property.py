@@ -21,9 +21,10 @@ from tests.support.upstream_rules import fault_of
 
 IN_TEST, PARTS, IN_PART = 500, 10, 1_000
 TEXT: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
+# `{0}` and so on stand for codes of the last questions.
 REPLIES = (
-    "approve", "yes", "Approve 1", "approve 1, deny 2 because it is old", "deny", "no, use b", "always", "always 2",
-    "аpprove", "What will it do?", "/permissions", "/permissions revoke all", "approve 7", "",
+    "approve", "yes", "Approve {0}", "approve {0}, deny {1} because it is old", "deny", "no, use b", "always",
+    "always {1}", "аpprove", "What will it do?", "/permissions", "/permissions revoke all", "approve {2}", "",
 )  # fmt: skip
 FORMS: tuple[Any, ...] = ({"decision": 1}, {"decision": 2}, {"decision": 3}, {"decision": 4, "calls": ["1"]}, {}, 7)
 
@@ -75,20 +76,20 @@ class Person:
         action = dice.choice(("reply", "reply", "reply", "ask", "edit", "again", "leave", "late", "other", "forget"))
         self.chat.key = "bob" if action == "other" else "ann"
         if action == "edit" and messages:
-            self.chat.edit(2 * dice.randrange(len(messages) // 2), dice.choice(REPLIES))
+            self.chat.edit(2 * dice.randrange(len(messages) // 2), self._words())
             await self.chat.answer()
         elif action == "again" and messages:
             messages.pop()
             await self.chat.answer()
         elif action == "leave":
             steps = dice.randrange(1, 60)
-            await self.chat.leave(dice.choice(("Go on", *REPLIES)), lambda step: step >= steps)
+            await self.chat.leave(dice.choice(("Go on", self._words())), lambda step: step >= steps)
         elif action == "forget" and len(messages) > 2:
             at = 2 * dice.randrange(len(messages) // 2)
             del messages[at : at + 2]
             return
         elif action == "reply" and waiting:
-            await self._reply(waiting)
+            await self.chat.say(self._words(), dice.choice((None, None, *FORMS)))
         else:
             if action == "late":
                 await self.chat.agents.clock.advance(4_000)
@@ -96,9 +97,9 @@ class Person:
         self._asked.setdefault(state_of(messages[-1]).get("turn", ""), self.chat.key)
         self._nothing_unasked(self._ran.total() - before, too_late=action == "late")
 
-    async def _reply(self, waiting: int) -> None:
-        form = self._dice.choice((None, None, *FORMS))
-        await self.chat.say(self._dice.choice(REPLIES), form)
+    def _words(self) -> str:
+        codes = [code for message in self.chat.messages for code in codes_of(message)]
+        return self._dice.choice(REPLIES).format(*[*codes[-3:], "a1a1", "a2a2", "a3a3"])
 
     def _nothing_unasked(self, ran: int, *, too_late: bool) -> None:
         if not ran:
@@ -108,7 +109,8 @@ class Person:
         granted = any("write" in str(state_of(message).get("grants")) for message in self.chat.messages)
         if granted:
             return
-        verdicts = read_reply(reply["content"], reply.get("custom_content", {}).get("form_value"), waits(state))
+        form_value = reply.get("custom_content", {}).get("form_value")
+        verdicts = read_reply(reply["content"], form_value, codes_of(question))
         approved = sum(verdict.choice != "deny" for verdict in verdicts or ())
         always = any(verdict.choice == "always" for verdict in verdicts or ())
         assert not too_late, "an approval ran something after its time"
@@ -121,6 +123,10 @@ class Person:
 
 def state_of(message: dict[str, Any]) -> dict[str, Any]:
     return message.get("custom_content", {}).get("state") or {}
+
+
+def codes_of(message: dict[str, Any]) -> list[str]:
+    return [item["code"] for item in state_of(message).get("pending", ())]
 
 
 def tools(ran: Counter[str]) -> list[BaseTool]:

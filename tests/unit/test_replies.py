@@ -7,8 +7,17 @@ from typing import Any
 
 import pytest
 
-from task.conversation.replies import CHECKED_TEXT, NOT_CHOSEN, Verdict, read_reply
+from task.conversation.replies import (
+    CHECKED_TEXT,
+    DECISION_CHARS,
+    NOT_CHOSEN,
+    Verdict,
+    codes_in,
+    new_code,
+    read_reply,
+)
 
+ONE, TWO, THREE = ("k7f3",), ("k7f3", "p2x9"), ("k7f3", "p2x9", "m4q5")
 YES, ALWAYS, NO, REST = Verdict("approve"), Verdict("always"), Verdict("deny"), Verdict("deny", NOT_CHOSEN)
 
 
@@ -24,7 +33,13 @@ def reason(text: str) -> Verdict:
         (" APPROVE!\n", YES),
         ("yes", YES),
         ("Yes, please", YES),
-        ("approve 1", YES),
+        ("approve k7f3", YES),
+        ("Approve K7F3, please.", YES),
+        ("always k7f3", ALWAYS),
+        ("Always allow k7f3!", ALWAYS),
+        ("deny k7f3", NO),
+        ("deny k7f3 because it is the wrong file", reason("it is the wrong file")),
+        ("no k7f3: use the other folder", reason("use the other folder")),
         ("always", ALWAYS),
         ("Always.", ALWAYS),
         ("allow", YES),
@@ -38,7 +53,7 @@ def reason(text: str) -> Verdict:
     ],
 )
 def test_the_words_of_a_decision_about_one_call(text: str, verdict: Verdict) -> None:
-    assert read_reply(text, None, 1) == (verdict,)
+    assert read_reply(text, None, ONE) == (verdict,)
 
 
 @pytest.mark.parametrize(
@@ -46,21 +61,24 @@ def test_the_words_of_a_decision_about_one_call(text: str, verdict: Verdict) -> 
     [
         ("approve", (YES, YES, YES)),
         ("approve all", (YES, YES, YES)),
-        ("approve 1", (YES, REST, REST)),
-        ("approve 1 and 3", (YES, REST, YES)),
-        ("approve 1, 2, deny 3", (YES, YES, NO)),
-        ("approve 1, deny 2 because it deletes, always 3", (YES, reason("it deletes, always 3"), REST)),
-        ("approve 1; deny 2 because it deletes; always 3", (YES, reason("it deletes"), ALWAYS)),
-        ("deny 2 because\napprove 1", None),
-        ("deny 2 because it deletes\napprove 1", (YES, reason("it deletes"), REST)),
-        ("always 1 & 2 and approve 3", (ALWAYS, ALWAYS, YES)),
+        ("approve k7f3", (YES, REST, REST)),
+        ("approve k7f3 and m4q5", (YES, REST, YES)),
+        ("approve m4q5,k7f3,and p2x9", (YES, YES, YES)),
+        ("approve k7f3 and p2x9, deny m4q5 because it is old", (YES, YES, reason("it is old"))),
+        ("approve all, approve k7f3", (YES, YES, YES)),
+        ("approve k7f3, p2x9, deny m4q5", (YES, YES, NO)),
+        ("approve k7f3, deny p2x9 because it deletes, always m4q5", (YES, reason("it deletes, always m4q5"), REST)),
+        ("approve k7f3; deny p2x9 because it deletes; always m4q5", (YES, reason("it deletes"), ALWAYS)),
+        ("deny p2x9 because\napprove k7f3", None),
+        ("deny p2x9 because it deletes\napprove k7f3", (YES, reason("it deletes"), REST)),
+        ("always k7f3 & p2x9 and approve m4q5", (ALWAYS, ALWAYS, YES)),
         ("deny", (NO, NO, NO)),
         ("Always allow all", (ALWAYS, ALWAYS, ALWAYS)),
-        ("allow 1, always allow 2", (YES, ALWAYS, REST)),
+        ("allow k7f3, always allow p2x9", (YES, ALWAYS, REST)),
     ],
 )
 def test_calls_are_answered_together_or_one_by_one(text: str, verdicts: tuple[Verdict, ...] | None) -> None:
-    assert read_reply(text, None, 3) == verdicts
+    assert read_reply(text, None, THREE) == verdicts
 
 
 @pytest.mark.parametrize(
@@ -87,10 +105,22 @@ def test_calls_are_answered_together_or_one_by_one(text: str, verdicts: tuple[Ve
         "yes and no",
         "no idea",
         "always?",
-        "approve 4",
-        "approve 0",
-        "approve 1, deny 1",
-        "approve, deny 2",
+        "approve z9z9",
+        "approve k7f3 and z9z9",
+        "approve k7f3; deny z9z9 because it is not mine",
+        "approve 1",
+        "approve 1 and 2",
+        "approve k7f3m4",
+        "approve k7f3andp2x9",
+        "k7f3",
+        "k7f3 approve",
+        "approve k7f3 and tell me the weather",
+        "Is it right to approve k7f3?",
+        "> approve k7f3",
+        "`approve k7f3`",
+        '"approve k7f3"',
+        "approve k7f3, deny k7f3",
+        "approve, deny p2x9",
         "> approve",
         '"approve"',
         "`approve`",
@@ -100,7 +130,7 @@ def test_calls_are_answered_together_or_one_by_one(text: str, verdicts: tuple[Ve
     ],
 )
 def test_any_other_text_decides_nothing(text: str) -> None:
-    assert read_reply(text, None, 3) is None
+    assert read_reply(text, None, THREE) is None
 
 
 @pytest.mark.parametrize(
@@ -112,16 +142,18 @@ def test_any_other_text_decides_nothing(text: str) -> None:
         "a\u00adpprove",
         "ａｐｐｒｏｖｅ",
         "yeſ",
-        "approve\u00a01",
-        "approve １",
-        "approve \u0661",
+        "approve\u00a0k7f3",
+        "approve k７f3",
+        "approve k\u0667f3",
+        "approve k7f3\u0301",
+        "approve \u212a7f3",  # the sign for Kelvin
         "approve\u2028",
         "deny\u2028approve",
         "deny\u200b",
     ],
 )
 def test_look_alike_letters_and_invisible_characters_decide_nothing(text: str) -> None:
-    assert read_reply(text, None, 2) is None
+    assert read_reply(text, None, TWO) is None
 
 
 @pytest.mark.parametrize(
@@ -144,35 +176,84 @@ def test_look_alike_letters_and_invisible_characters_decide_nothing(text: str) -
     ],
 )
 def test_buttons_decide_by_their_numbers(value: Any, verdicts: tuple[Verdict, ...] | None) -> None:
-    assert read_reply("", value, 2) == verdicts
+    assert read_reply("", value, TWO) == verdicts
 
 
 def test_words_and_buttons_must_agree() -> None:
-    assert read_reply("approve", {"decision": 1}, 1) == (YES,)
-    assert read_reply("deny because it is late", {"decision": 3}, 1) == (reason("it is late"),)
-    assert read_reply(CHECKED_TEXT, {"decision": 4, "calls": ["1"]}, 2) == (YES, REST)
-    assert read_reply("deny", {"decision": 1}, 1) is None
-    assert read_reply("Wait, what does it do?", {"decision": 1}, 1) is None
-    assert read_reply("approve", {"decision": 2}, 1) is None
-    assert read_reply(CHECKED_TEXT, None, 2) is None
+    assert read_reply("approve", {"decision": 1}, ONE) == (YES,)
+    assert read_reply("deny because it is late", {"decision": 3}, ONE) == (reason("it is late"),)
+    assert read_reply(CHECKED_TEXT, {"decision": 4, "calls": ["1"]}, TWO) == (YES, REST)
+    assert read_reply("deny", {"decision": 1}, ONE) is None
+    assert read_reply("Wait, what does it do?", {"decision": 1}, ONE) is None
+    assert read_reply("approve", {"decision": 2}, ONE) is None
+    assert read_reply(CHECKED_TEXT, None, TWO) is None
 
 
 def test_a_reason_is_cut_to_a_sensible_length() -> None:
-    verdicts = read_reply("deny because " + "x" * 50_000, None, 1)
+    verdicts = read_reply("deny because " + "x" * 15_000, None, ONE)
     assert verdicts is not None
     assert [len(verdict.reason) for verdict in verdicts] == [1_000]
 
 
 @pytest.mark.parametrize(
-    ("text", "decides"),
+    ("text", "codes"),
     [
-        (f"no{' ' * 200_000}\0", False),
-        (f"yes 1{' ' * 200_000}\0", False),
-        (f"deny{' ' * 200_000}because", False),
-        ("yes\n" * 200_000, True),
+        ("approve", ()),
+        ("deny all because k7f3 is old", ()),
+        ("approve K7F3", ("k7f3",)),
+        ("deny p2x9; approve k7f3 and p3x3, please.", ("p2x9", "k7f3", "p3x3")),
+        ("deny p2x9; approve k7f3 and p3x3", ("p2x9", "k7f3", "p3x3")),
+        ("approve k7f3, approve all, approve k7f3", ("k7f3",)),
+        ("approve k7f3, deny k7f3", None),
+        ("always, approve k7f3", None),
+        ("What is k7f3?", None),
+        ("", None),
     ],
 )
-def test_a_long_message_is_read_at_once(text: str, decides: bool) -> None:
+def test_the_codes_that_a_decision_names(text: str, codes: tuple[str, ...] | None) -> None:
+    assert codes_in(text) == codes
+
+
+def test_a_question_without_a_code_is_answered_by_words_and_buttons_only() -> None:
+    of_older_states = ("", "")
+    assert read_reply("approve", None, of_older_states) == (YES, YES)
+    assert read_reply("", {"decision": 4, "calls": ["2"]}, of_older_states) == (REST, YES)
+    assert read_reply("approve k7f3", None, of_older_states) is None
+    assert read_reply("approve", None, ()) is None
+
+
+def test_a_new_code_is_read_back_and_differs_from_those_in_use() -> None:
+    codes = list[str]()
+    for _ in range(2_000):
+        codes.append(new_code(codes))
+    assert len(set(codes)) == len(codes)
+    assert codes_in(f"approve {', '.join(codes)}") == tuple(codes)
+
+
+LONG_ROWS = (
+    ("no", " ", "\0"),
+    ("approve k7f3", " ", "\0"),
+    ("deny", " ", "because"),
+    ("deny k7f3,", " ", "and"),
+    ("approve k7f3", ", k7f3", "x"),
+    ("approve k7f3", " and k7f3", "\0"),
+    ("yes", ", yes", "\0"),
+    ("", "yes\n", "\0"),
+    ("", "deny k7f3 because x\n", "\0"),
+)
+
+
+@pytest.mark.parametrize(("head", "repeated", "end"), LONG_ROWS)
+def test_a_long_message_is_read_at_once(head: str, repeated: str, end: str) -> None:
+    longest = head + repeated * ((DECISION_CHARS - len(head) - len(end)) // len(repeated)) + end
+    codes = [new_code() for _ in range(200)]
     started = process_time()
-    assert (read_reply(text, None, 200) is not None) is decides
+    for text in (longest, head + repeated * 200_000 + end):
+        for _ in range(20):
+            assert read_reply(text, None, codes) is None
     assert process_time() - started < 5  # minutes, were each space a place to try again from
+
+
+def test_a_text_that_is_too_long_for_a_decision_is_none() -> None:
+    assert read_reply("yes\n" * 5_000, None, ONE) == (YES,)
+    assert read_reply("yes\n" * 5_001, None, ONE) is None

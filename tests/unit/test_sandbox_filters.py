@@ -67,6 +67,14 @@ def test_beside_landlock_only_unix_streams_are_left_of_the_network() -> None:
     assert verdict(filter_, known["connect"]) == ERRNO | errno.EPERM
 
 
+@pytest.mark.parametrize("gaps", [Gaps(own_uid=True, landlock_abi=7), Gaps(own_uid=False, landlock_abi=1)])
+def test_beside_landlock_no_call_reaches_objects_that_all_processes_share(gaps: Gaps) -> None:
+    filter_, known = landlock_filter(gaps, pid=5), numbers("x86_64")
+    shared = {name for name in known if name.startswith(("shm", "msg", "sem", "mq_"))}
+    assert len(shared) == 14
+    assert {verdict(filter_, known[name], 1, 2, 3) for name in shared} == {ERRNO | errno.EPERM}
+
+
 def test_in_bubblewrap_the_network_is_its_own_but_the_machines_host_is_out_of_reach() -> None:
     filter_, known = bubblewrap_filter(), numbers("x86_64")
     assert verdict(filter_, known["connect"]) == ALLOW
@@ -80,6 +88,8 @@ def test_on_kernels_whose_landlock_knows_no_signals_only_oneself_can_be_signalle
     assert verdict(old, known["kill"], 500, 9) == ALLOW
     assert verdict(old, known["kill"], 501, 9) == ERRNO | errno.EPERM
     assert verdict(old, known["truncate"]) == ERRNO | errno.EPERM
+    assert {verdict(old, known["ioctl"], 3, request) for request in (0x8901, 0x8902)} == {ERRNO | errno.EPERM}
+    assert verdict(old, known["ioctl"], 3, 0x5451) == ALLOW
     newer = landlock_filter(Gaps(own_uid=False, landlock_abi=6), pid=500)
     assert verdict(newer, known["kill"], 501, 9) == ALLOW
     assert verdict(landlock_filter(Gaps(own_uid=True, landlock_abi=2), pid=500), known["kill"], 501, 9) == ALLOW

@@ -94,6 +94,7 @@ def test_every_documented_key_arrives_in_the_tree(tmp_path: Path) -> None:
     assert (found.log_level, found.console.name, found.console.version) == ("DEBUG", "Team Assistant", "1.2.0")
     assert (found.limits.tool_seconds, found.teps.confirmation_seconds) == (30, 90)
     assert found.teps.bash.allowed_commands == ["ls", "git"]
+    assert found.log_file == Path("logs/team.log")
     assert (found.history.max_length, found.history.pruning_strategy) == (50, "summarize")
     assert (found.console.prompt_symbol, found.console.color_enabled, found.console.debug_mode) == ("$ ", False, True)
     assert (found.context.definition_path, found.context.persona) == (Path("config/FRAMEWORK_CONTEXT.md"), "critic")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from task.api.platform.schemas import TraceBody
 from task.conversation.messages import assistant, user
 from task.errors import InvalidRequest, NotFound, ProviderError, ToolError
 from task.llm.base import ModelOptions, Usage
@@ -18,7 +19,7 @@ from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred,
 from task.permissions.icerc import ICERC
 from task.runs.replay import parting, replayed
 from task.store.store import Store
-from task.store.trace_records import Price, cost_of
+from task.store.trace_records import Price, Trace, cost_of
 from task.store.traces import TraceFilter
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 from tests.support.tools import MadeTool, answering
@@ -37,11 +38,15 @@ async def store(tmp_path: Path) -> AsyncGenerator[Store]:
         yield store
 
 
+def rendered(trace: Trace) -> dict[str, Any]:
+    return TraceBody.model_validate(trace, from_attributes=True).model_dump()
+
+
 async def test_a_trace_has_the_documented_shape(store: Store) -> None:
     options = ModelOptions(temperature=0.7, top_p=1.0, max_tokens=1000)
     session = (await store.sessions.start(OWNER)).session_id
     trace = await traced(store, *COUNTS, options=options, session_id=session, experiment="b")
-    shape = trace.as_dict()
+    shape = rendered(trace)
     [call] = shape["tool_calls"]
     assert [turn["role"] for turn in shape["turns"]] == ["user", "assistant", "tool", "assistant"]
     assert shape["turns"][1]["tool_calls"] == [
@@ -61,13 +66,13 @@ async def test_a_trace_has_the_documented_shape(store: Store) -> None:
 async def test_a_long_result_is_cut_in_the_list_of_calls_and_whole_by_reference(store: Store) -> None:
     text = "x" * 30_000
     trace = await traced(store, wants("look"), says("done"), tools=[answering("look", text)])
-    shape = trace.as_dict()["tool_calls"][0]
+    shape = rendered(trace)["tool_calls"][0]
     assert shape["result"] == "x" * 200 + "..."
     assert shape["full_result_length"] == 30_000
     assert shape["full_result"] == f"/traces/{trace.trace_id}/calls/0"
     assert await store.traces.result(OWNER, trace.trace_id, 0) == text
     [listed] = (await store.traces.list(OWNER)).items
-    assert listed.as_dict()["tool_calls"][0] == shape
+    assert rendered(listed)["tool_calls"][0] == shape
     with pytest.raises(NotFound, match="has no call 1"):
         await store.traces.result(OWNER, trace.trace_id, 1)
 

@@ -1,19 +1,133 @@
-"""The store and its writer can be closed at any time."""
+"""The store's writer loses nothing, whatever waits to be written, and can be closed at any time."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Event
 
 import pytest
 from sqlalchemy import Connection
 
+from task.conversation.messages import user
 from task.errors import StoreUnavailable
+from task.llm.base import ModelOptions
+from task.loop import SilentObserver
+from task.runs.traces import TraceRecorder, TraceStart, recorded
 from task.store.access import StoreAccess
 from task.store.database import open_database
+from task.store.runs import _LiveRun
 from task.store.store import open_store
-from task.store.writer import Writer
+from task.store.writer import MOST_QUEUED, Writer
+from tests.support.stores import OWNER, opened, sqlite_url
+
+
+@asynccontextmanager
+async def held_up(writer: Writer) -> AsyncGenerator[None]:
+    """The writer cannot write inside the block."""
+    starting, may_end = Event(), Event()
+
+    def slow(_: Connection) -> None:
+        starting.set()
+        assert may_end.wait(20)
+
+    writer.put(slow)
+    assert await asyncio.to_thread(starting.wait, 10)
+    try:
+        yield
+    finally:
+        may_end.set()
+
+
+async def test_everything_queued_while_the_database_hangs_is_written_when_it_is_back(tmp_path: Path) -> None:
+    database = open_database(f"sqlite:///{tmp_path}/store.db")
+    writer, written = Writer(database), list[int]()
+    many = MOST_QUEUED + 5
+    async with held_up(writer):
+        for number in range(many):
+            writer.put(lambda _, number=number: written.append(number))
+    async with asyncio.timeout(40):
+        await writer.flush()
+    await writer.close()
+    await database.close()
+    assert written == list(range(many))
+
+
+async def test_nothing_new_starts_while_too_much_waits_to_be_written(tmp_path: Path) -> None:
+    async with opened(sqlite_url(tmp_path)) as store:
+        async with held_up(store.writer):
+            fill(store.writer)
+            async with asyncio.timeout(5):
+                with pytest.raises(StoreUnavailable, match="waits to be written"):
+                    await store.runs.start(OWNER)
+        await store.flush()
+        run = await store.runs.start(OWNER)
+        await store.runs.finish(run.run_id, "finished")
+
+
+async def test_a_run_holds_its_events_back_while_too_much_waits_and_loses_none(tmp_path: Path) -> None:
+    async with opened(sqlite_url(tmp_path)) as store:
+        run = await store.runs.start(OWNER)
+        async with held_up(store.writer):
+            fill(store.writer)
+            waiting = store.writer.waiting
+            for number in range(3):
+                store.runs.append_event(run.run_id, "text", text=f"{number} ")
+                await due(store.runs._live[run.run_id])
+            assert store.writer.waiting == waiting
+        await store.runs.finish(run.run_id, "finished")
+        events = [event.data["text"] async for event in store.runs.events_after(OWNER, run.run_id)]
+    assert events == ["0 ", "1 ", "2 "]
+
+
+async def due(live: _LiveRun) -> None:
+    timer = live._timer
+    async with asyncio.timeout(10):
+        while live._timer is timer:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_trace_is_saved_less_often_while_too_much_waits_and_is_complete_at_its_end(tmp_path: Path) -> None:
+    async with opened(sqlite_url(tmp_path)) as store:
+        start = TraceStart(OWNER, "chat", "m", ModelOptions(), (user("hi"),))
+        async with held_up(store.writer):
+            fill(store.writer)
+            waiting, recorder = store.writer.waiting, TraceRecorder(store.traces, start)
+            recorder._checkpoint()
+            assert store.writer.waiting == waiting
+            recorder.end("finished")
+            trace = recorder.record()
+        await store.flush()
+        assert (await store.traces.get(OWNER, trace.trace_id)).status == "finished"
+
+
+async def test_a_request_that_can_do_without_the_store_is_not_recorded_while_too_much_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    access = StoreAccess(sqlite_url(tmp_path))
+    store = await access.get()
+    async with held_up(store.writer):
+        fill(store.writer)
+        waiting = store.writer.waiting
+        async with recorded(access, TraceStart("", "dial", "m", ModelOptions(), (user("hi"),))) as observer:
+            assert isinstance(observer, SilentObserver)
+        assert store.writer.waiting == waiting
+    await access.close()
+    assert "is not recorded" in caplog.text
+
+
+async def test_a_write_after_the_end_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(sqlite_url(tmp_path)) as store:
+        pass
+    store.writer.put(lambda _: None)
+    assert "lost" in caplog.text
+
+
+def fill(writer: Writer) -> None:
+    while writer.has_room:
+        writer.put(lambda _: None)
 
 
 async def test_closing_in_the_middle_of_a_write_finishes_what_was_queued_since(tmp_path: Path) -> None:

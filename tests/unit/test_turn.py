@@ -58,7 +58,8 @@ async def content_for(picture: Attachment, *, sees: bool) -> Any:
 
 async def test_pictures_are_parts_for_a_model_that_sees() -> None:
     parts = await content_for(PICTURE, sees=True)
-    assert parts[0]["text"].startswith("What is this?")
+    listed = "What is this?\n\nAttached files:\n- cat.png (image/png): files/b/cat.png"
+    assert parts[0] == {"type": "text", "text": listed}
     assert parts[-1] == {"type": "image_url", "image_url": {"url": "files/b/cat.png"}}
 
 

@@ -96,6 +96,24 @@ async def test_later_steps_add_to_the_same_beginning() -> None:
     assert len(first) < len(long_conversation())
 
 
+async def test_a_request_has_at_most_so_many_messages_and_later_steps_add_to_the_same_beginning() -> None:
+    messages, model = long_conversation(), ScriptedModel(wants("look"), wants("look", n=2), says("Yes."))
+    await run(model, messages, ContextWindow(messages=20))
+    first, second, third = model.requests
+    assert len(third) <= 20
+    assert (second[: len(first)], third[: len(second)]) == (first, second)
+    assert [message.text() for message in (first[0], first[1], first[-1])] == ["S", "question 0", "now"]
+    assert first[2].text().startswith(HEADER)
+    assert all(fault_of({"messages": [message.as_dict() for message in sent]}) is None for sent in model.requests)
+
+
+async def test_the_number_of_messages_is_limited_in_short_conversations_too() -> None:
+    messages = [message for n in range(30) for message in (user(f"q{n}"), assistant(f"a{n}"))]
+    fitted = await ContextWindow(messages=10).fitted([*messages, user("now")], [])
+    assert 5 <= len(fitted) <= 10
+    assert fitted[-1].text() == "now"
+
+
 @pytest.mark.parametrize(
     ("text", "at_most"),
     [

@@ -6,19 +6,21 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from mcp_servers.sandbox.escapes.bystanders import neighbour, python_for, shared_memory, shared_segment
+from mcp_servers.sandbox.escapes.bystanders import neighbour, python_for, shared_memory
 from mcp_servers.sandbox.escapes.catalogue import QUICK
 from mcp_servers.sandbox.escapes.listeners import Listeners
+from mcp_servers.sandbox.escapes.objects import Objects
 from mcp_servers.sandbox.escapes.traces import Canaries, Condition, harm_to
 from mcp_servers.sandbox.escapes.world import World
 from mcp_servers.sandbox.policy import MIB
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MEMORY = 768 * MIB
+LEFTOVERS = {"leave_file": "/tmp", "leave_lasting_file": "/var/tmp", "leave_posix_queue": "/dev/mqueue"}  # noqa: S108
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Arena:
     canaries: Canaries
     read_only: Canaries
     listeners: Listeners
+    objects: Objects
     neighbour: Condition
 
     def traces(self) -> dict[str, str]:
@@ -40,7 +43,10 @@ class Arena:
         messages = {name: "its message arrived" for name in self.listeners.received().split("|") if name}
         with open(os.path.join(os.path.dirname(self.world.neighbour_file), "received")) as file:
             harm = harm_to(self.world.neighbour_pid, self.neighbour, file.read())
-        return {**self.canaries.changed(), **self.read_only.changed(), **messages, **harm}
+        left = {name: f"left {path}" for name, path in self.world.leftovers.items() if os.path.lexists(path)}
+        return {
+            **self.canaries.changed(), **self.read_only.changed(), **self.objects.changed(), **messages, **harm, **left,
+        }  # fmt: skip
 
 
 @contextmanager
@@ -62,6 +68,10 @@ def arena(uid: int | None, owner: int | None) -> Generator[Arena]:
         file = _owned_file(_folder(folder, "neighbour", 0o700, owner), secret, owner)
         script = os.path.join(os.path.dirname(program), "neighbour.py")
         pid, address = stack.enter_context(neighbour(os.path.dirname(file), python, script, secret, owner))
+        objects = Objects.make(secret, owner)
+        stack.callback(objects.remove)
+        leftovers = {name: f"{place}/escape-{secrets.token_hex(8)}" for name, place in LEFTOVERS.items()}
+        stack.callback(_remove, leftovers.values())
         descriptor = os.open(canaries.folder, os.O_RDONLY)
         stack.callback(os.close, descriptor)
         world = World(
@@ -72,18 +82,29 @@ def arena(uid: int | None, owner: int | None) -> Generator[Arena]:
             neighbour_address=address,
             neighbour_file=file,
             shared_memory=stack.enter_context(shared_memory(secret, owner)),
-            shared_segment=stack.enter_context(shared_segment(secret)),
+            objects=objects.ids,
+            keys=objects.keys,
+            leftovers=leftovers,
             tcp_port=listeners.tcp.getsockname()[1],
             tcp6_port=listeners.tcp6.getsockname()[1] if listeners.tcp6 else 1,
             udp_port=listeners.udp.getsockname()[1],
             stream_socket=f"{folder}/service.sock",
             datagram_socket=f"{folder}/datagram.sock",
+            sequence_socket=f"{folder}/sequence.sock",
             abstract_socket=listeners.abstract.getsockname().decode().replace("\0", "@"),
             memory_limit=MEMORY,
         )
-        for name in ("service.sock", "datagram.sock"):
+        for name in ("service.sock", "datagram.sock", "sequence.sock"):
             os.chmod(f"{folder}/{name}", 0o666)  # noqa: S103
-        yield Arena(world, secret, python, program, descriptor, canaries, read_only, listeners, Condition.of(pid))
+        yield Arena(
+            world, secret, python, program, descriptor, canaries, read_only, listeners, objects, Condition.of(pid)
+        )
+
+
+def _remove(paths: Iterable[str]) -> None:
+    for path in paths:
+        with suppress(OSError):
+            os.unlink(path)
 
 
 def _folder(parent: str, name: str, mode: int = 0o777, uid: int | None = None) -> str:

@@ -1,8 +1,7 @@
-"""What is outside the sandbox while the escape list runs: a neighbour process and its private memory."""
+"""What is outside the sandbox while the escape list runs: a neighbour process and a file in shared memory."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import secrets
 import subprocess
@@ -10,9 +9,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from mcp_servers.sandbox.escapes.processes import SIGNALS
-
-SEGMENT_BYTES, IPC_CREATE, IPC_REMOVE = 4096, 0o1000, 0
+from mcp_servers.sandbox.escapes.signals import SIGNALS
 
 
 @contextmanager
@@ -76,22 +73,3 @@ def shared_memory(secret: str, uid: int | None) -> Generator[str]:
         yield path
     finally:
         os.unlink(path)
-
-
-@contextmanager
-def shared_segment(secret: str) -> Generator[int]:
-    """System V shared memory that everyone may read; its key."""
-    library = ctypes.CDLL(None, use_errno=True)
-    library.shmat.restype = ctypes.c_void_p
-    key = secrets.randbelow(2**30) + 1
-    segment = library.shmget(key, ctypes.c_size_t(SEGMENT_BYTES), IPC_CREATE | 0o666)
-    if segment < 0:
-        yield key
-        return
-    address = library.shmat(segment, None, 0)
-    ctypes.memmove(address, secret.encode(), len(secret))
-    library.shmdt(ctypes.c_void_p(address))
-    try:
-        yield key
-    finally:
-        library.shmctl(segment, IPC_REMOVE, None)

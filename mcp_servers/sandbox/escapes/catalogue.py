@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mcp_servers.sandbox.escapes import exhaustion, files, kernel, network, processes
+from mcp_servers.sandbox.escapes import (
+    exhaustion,
+    files,
+    ipc,
+    kernel,
+    network,
+    processes,
+    reading,
+    signals,
+)
 from mcp_servers.sandbox.escapes.world import World
 
 Attack = Callable[[World], str]
 
-QUICK: dict[str, Attack] = {
-    attack.__name__: attack
-    for group in (files.ATTACKS, processes.ATTACKS, network.ATTACKS, kernel.ATTACKS)
-    for attack in group
-}
+GROUPS = (reading, files, processes, signals, network, kernel, ipc)
+QUICK: dict[str, Attack] = {attack.__name__: attack for group in GROUPS for attack in group.ATTACKS}
 ENDLESS: dict[str, Attack] = {attack.__name__: attack for attack in exhaustion.ATTACKS}
 
 

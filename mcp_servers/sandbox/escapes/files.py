@@ -1,107 +1,16 @@
-"""Attacks on files outside: read, write, replace, link, and change what belongs to a file."""
+"""Attacks that change files outside: write, replace, link, and change what belongs to a file."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
-import threading
-import time
-from contextlib import suppress
 
 from mcp_servers.sandbox.escapes.world import GOT_IT, World
+from mcp_servers.sandbox.libc import system_call
+from mcp_servers.sandbox.system_calls import machine, numbers
 
-RACE_ROUNDS = 1500
-
-
-def read_by_path(world: World) -> str:
-    """read a file by its absolute path"""
-    return _text(world.canary("read_by_path"))
-
-
-def read_by_parent(world: World) -> str:
-    """read a file through `..`"""
-    return _text(os.path.relpath(world.canary("read_by_parent"), world.inside))
-
-
-def read_by_prepared_link(world: World) -> str:
-    """read through a symbolic link that lay in the folder"""
-    return _text(f"{world.inside}/prepared_link/read_by_prepared_link")
-
-
-def read_by_new_link(world: World) -> str:
-    """read through a symbolic link of one's own"""
-    os.symlink(world.canary("read_by_new_link"), "new_link")
-    return _text("new_link")
-
-
-def read_by_hard_link(world: World) -> str:
-    """make a hard link to a file and read it"""
-    os.link(world.canary("read_by_hard_link"), "hard_link")
-    return _text("hard_link")
-
-
-def read_by_root_of_proc(world: World) -> str:
-    """read through /proc/self/root"""
-    return _text(f"/proc/self/root{world.canary('read_by_root_of_proc')}")
-
-
-def read_by_root_of_neighbour(world: World) -> str:
-    """read through the root of a neighbour in /proc"""
-    return _text(f"/proc/{world.neighbour_pid}/root{world.canary('read_by_root_of_neighbour')}")
-
-
-def read_by_inherited_descriptor(world: World) -> str:
-    """read through a folder that the parent had open"""
-    for descriptor in range(3, 64):
-        with suppress(OSError):
-            name = os.path.basename(world.canary("read_by_inherited_descriptor"))
-            file = os.open(name, os.O_RDONLY, dir_fd=descriptor)
-            return os.read(file, 1000).decode()
-    return ""
-
-
-def read_in_a_race(world: World) -> str:
-    """swap a file for a link while it is being opened"""
-    open("raced", "w").close()
-    stop = threading.Event()
-
-    def swap() -> None:
-        while not stop.is_set():
-            os.symlink(world.canary("read_in_a_race"), "swap")
-            os.replace("swap", "raced")
-            open("swap", "w").close()
-            os.replace("swap", "raced")
-
-    thread = threading.Thread(target=swap)
-    thread.start()
-    said = ""
-    for _ in range(RACE_ROUNDS):
-        with suppress(OSError):
-            said = said or _text("raced")
-        time.sleep(0)  # lets the other thread swap
-    stop.set()
-    thread.join()
-    return said
-
-
-def read_neighbours_file(world: World) -> str:
-    """read a file of a neighbour"""
-    return _text(world.neighbour_file)
-
-
-def read_shared_memory(world: World) -> str:
-    """read a neighbour's file in /dev/shm"""
-    return _text(world.shared_memory)
-
-
-def read_password_hashes(world: World) -> str:
-    """read /etc/shadow"""
-    return GOT_IT if _text("/etc/shadow") else ""
-
-
-def list_folder(world: World) -> str:
-    """list a folder outside"""
-    return GOT_IT if "list_folder" in os.listdir(world.outside) else ""
+HERE, EXCHANGE = -100, 2
 
 
 def write_to_file(world: World) -> str:
@@ -174,7 +83,8 @@ def rename_over(world: World) -> str:
 def rename_in(world: World) -> str:
     """move a file from outside into the folder"""
     os.rename(world.canary("rename_in"), "moved_in")
-    return _text("moved_in")
+    with open("moved_in") as file:
+        return file.read()
 
 
 def delete_file(world: World) -> str:
@@ -224,9 +134,60 @@ def change_mode_by_descriptor(world: World) -> str:
     return ""
 
 
-def _text(path: str) -> str:
-    with open(path, errors="replace") as file:
-        return file.read(4000)
+def append_to_file(world: World) -> str:
+    """append to a file outside"""
+    with open(world.canary("append_to_file"), "a") as file:
+        file.write("escaped")
+    return ""
+
+
+def truncate_by_opening(world: World) -> str:
+    """empty a file by opening it"""
+    os.close(os.open(world.canary("truncate_by_opening"), os.O_RDONLY | os.O_TRUNC))
+    return ""
+
+
+def write_by_working_folder(world: World) -> str:
+    """change to the folder outside, and write to a bare name"""
+    os.chdir(world.outside)
+    return _write("write_by_working_folder")
+
+
+def create_without_a_name(world: World) -> str:
+    """make a file without a name outside, then give it one"""
+    descriptor = os.open(world.outside, os.O_TMPFILE | os.O_WRONLY)
+    os.link(f"/proc/self/fd/{descriptor}", world.canary("create_without_a_name.new"), src_dir_fd=descriptor)
+    return ""
+
+
+def create_by_prepared_link(world: World) -> str:
+    """make a file through a link that lay in the folder"""
+    return _write(f"{world.inside}/prepared_link/create_by_prepared_link.new")
+
+
+def exchange_files(world: World) -> str:
+    """exchange a file of one's own with one outside"""
+    open("exchanged", "w").close()
+    there = world.canary("exchange_files").encode()
+    system_call(numbers(machine())["renameat2"], HERE, b"exchanged", HERE, there, EXCHANGE)
+    return ""
+
+
+def lock_file(world: World) -> str:
+    """lock a file outside, which its users wait for"""
+    with open(world.canary("lock_file")) as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return GOT_IT
+
+
+def leave_file(world: World) -> str:
+    """leave a file in the folder for everyone's temporary files"""
+    return _write(world.leftovers["leave_file"])
+
+
+def leave_lasting_file(world: World) -> str:
+    """leave a file in the folder for temporary files that outlive a restart"""
+    return _write(world.leftovers["leave_lasting_file"])
 
 
 def _write(path: str) -> str:
@@ -236,10 +197,9 @@ def _write(path: str) -> str:
 
 
 ATTACKS = (
-    read_by_path, read_by_parent, read_by_prepared_link, read_by_new_link, read_by_hard_link, read_by_root_of_proc,
-    read_by_root_of_neighbour, read_by_inherited_descriptor, read_in_a_race, read_neighbours_file, read_shared_memory,
-    read_password_hashes, list_folder, write_to_file, write_by_prepared_link, create_file, create_folder, create_fifo,
-    create_link, create_socket, create_device, hard_link_out, rename_out, rename_over, rename_in, delete_file,
-    truncate_by_path, change_mode, change_times, change_attribute, write_to_read_only, create_in_read_only,
-    change_mode_by_descriptor,
+    write_to_file, append_to_file, write_by_prepared_link, write_by_working_folder, create_file, create_folder,
+    create_fifo, create_link, create_socket, create_device, create_without_a_name, create_by_prepared_link,
+    hard_link_out, rename_out, rename_over, rename_in, exchange_files, delete_file, truncate_by_path,
+    truncate_by_opening, change_mode, change_times, change_attribute, lock_file, write_to_read_only,
+    create_in_read_only, change_mode_by_descriptor, leave_file, leave_lasting_file,
 )  # fmt: skip

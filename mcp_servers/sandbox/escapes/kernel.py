@@ -15,6 +15,8 @@ from mcp_servers.sandbox.libc import system_call
 from mcp_servers.sandbox.system_calls import machine, numbers
 
 NEW_USER, NEW_NET, SIGCHLD = 0x10000000, 0x40000000, 17
+NEW_MOUNTS, NEW_PROCESSES, NEW_IPC = 0x20000, 0x20000000, 0x8000000
+MANY_FILES = 300
 KEYRING_OF_USER = -4
 GIB = 1 << 30
 MACHINE_DEVICES = ("vda", "sda", "nvme0n1", "dm-0", "mem", "kmsg")
@@ -40,6 +42,21 @@ def user_namespace_by_clone3(world: World) -> str:
 def network_namespace(world: World) -> str:
     """make a network namespace"""
     return _call("unshare", NEW_NET)
+
+
+def mount_namespace(world: World) -> str:
+    """make a mount namespace in a user namespace"""
+    return _call("unshare", NEW_USER | NEW_MOUNTS)
+
+
+def process_namespace(world: World) -> str:
+    """make a process namespace in a user namespace"""
+    return _call("unshare", NEW_USER | NEW_PROCESSES)
+
+
+def ipc_namespace(world: World) -> str:
+    """make an IPC namespace in a user namespace"""
+    return _call("unshare", NEW_USER | NEW_IPC)
 
 
 def mount_file_system(world: World) -> str:
@@ -137,13 +154,31 @@ def hold_capabilities(world: World) -> str:
     return GOT_IT if any(int(mask, 16) for mask in held) else ""
 
 
-def read_shared_segment(world: World) -> str:
-    """read System V shared memory"""
-    segment = _result("shmget", world.shared_segment, ctypes.c_size_t(0), 0)
-    library = ctypes.CDLL(None, use_errno=True)
-    library.shmat.restype = ctypes.c_void_p
-    address = library.shmat(segment, None, 0o10000)
-    return ctypes.string_at(address, 32).decode(errors="replace")
+def become_another_user(world: World) -> str:
+    """become a user that one is not"""
+    os.setresuid(12_345, 12_345, 12_345)
+    return GOT_IT
+
+
+def rename_machine(world: World) -> str:
+    """change the machine's name"""
+    return _call("sethostname", b"escaped", ctypes.c_size_t(7))
+
+
+def read_kernel_log(world: World) -> str:
+    """read the kernel's log"""
+    room = ctypes.create_string_buffer(4096)
+    return GOT_IT if _result("syslog", 3, room, 4096) > 0 else ""
+
+
+def segment_descriptors(world: World) -> str:
+    """change the processor's segment table"""
+    return _call("modify_ldt", 0, ctypes.create_string_buffer(64), ctypes.c_ulong(64))
+
+
+def hidden_memory(world: World) -> str:
+    """make memory that not even the kernel reads"""
+    return _call("memfd_secret", 0)
 
 
 def type_into_terminal(world: World) -> str:
@@ -170,6 +205,21 @@ def much_memory(world: World) -> str:
     return GOT_IT
 
 
+def much_mapped_memory(world: World) -> str:
+    """map more shared memory than allowed"""
+    import mmap
+
+    mmap.mmap(-1, world.memory_limit + GIB).close()
+    return GOT_IT
+
+
+def many_files(world: World) -> str:
+    """open more files than allowed"""
+    for _ in range(MANY_FILES):
+        os.dup(0)
+    return GOT_IT
+
+
 def memory_in_files(world: World) -> str:
     """keep memory in anonymous files, where no limit counts it"""
     handles = [os.memfd_create("escape") for _ in range(4)]
@@ -188,6 +238,11 @@ def huge_file(world: World) -> str:
 def raise_limits(world: World) -> str:
     """lift one's own limits"""
     return limit_oneself(resource.RLIMIT_AS, resource.RLIM_INFINITY)
+
+
+def raise_file_size(world: World) -> str:
+    """lift the limit on the size of files"""
+    return limit_oneself(resource.RLIMIT_FSIZE, resource.RLIM_INFINITY)
 
 
 def dump_core(world: World) -> str:
@@ -218,9 +273,10 @@ def _child(clone: Callable[[], int]) -> str:
 
 
 ATTACKS = (
-    user_namespace, user_namespace_by_clone, user_namespace_by_clone3, network_namespace, mount_file_system,
-    mount_by_new_calls, change_root, open_by_handle, change_kernel_setting,
-    press_kernel_key, open_the_machine, store_a_key, read_keys, ring_of_calls, load_bpf, count_events,
-    handle_page_faults, load_module, become_root, hold_capabilities, read_shared_segment, type_into_terminal,
-    much_memory, memory_in_files, huge_file, raise_limits, dump_core,
+    user_namespace, user_namespace_by_clone, user_namespace_by_clone3, network_namespace, mount_namespace,
+    process_namespace, ipc_namespace, mount_file_system, mount_by_new_calls, change_root, open_by_handle,
+    change_kernel_setting, press_kernel_key, open_the_machine, store_a_key, read_keys, ring_of_calls, load_bpf,
+    count_events, handle_page_faults, load_module, become_root, become_another_user, hold_capabilities, rename_machine,
+    read_kernel_log, segment_descriptors, hidden_memory, type_into_terminal, much_memory, much_mapped_memory,
+    many_files, memory_in_files, huge_file, raise_limits, raise_file_size, dump_core,
 )  # fmt: skip

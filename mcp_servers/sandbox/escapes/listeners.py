@@ -20,6 +20,7 @@ class Listeners:
     stream: socket.socket
     abstract: socket.socket
     datagram: socket.socket
+    sequence: socket.socket
 
     @staticmethod
     def open(folder: str) -> Listeners:
@@ -34,6 +35,7 @@ class Listeners:
             stream=_bound(socket.AF_UNIX, socket.SOCK_STREAM, f"{folder}/service.sock"),
             abstract=_bound(socket.AF_UNIX, socket.SOCK_STREAM, ""),
             datagram=_bound(socket.AF_UNIX, socket.SOCK_DGRAM, f"{folder}/datagram.sock"),
+            sequence=_bound(socket.AF_UNIX, socket.SOCK_SEQPACKET, f"{folder}/sequence.sock"),
         )
 
     def close(self) -> None:
@@ -54,7 +56,7 @@ class Listeners:
         return "".join(texts)
 
     def _streams(self) -> list[socket.socket]:
-        return [self.tcp, self.stream, self.abstract, *([self.tcp6] if self.tcp6 else [])]
+        return [self.tcp, self.stream, self.abstract, self.sequence, *([self.tcp6] if self.tcp6 else [])]
 
     def _datagrams(self) -> list[socket.socket]:
         return [self.udp, self.datagram]
@@ -68,7 +70,7 @@ def _bound(family: int, kind: int, address: tuple[str, int] | str) -> socket.soc
     except OSError:
         listener.close()
         raise
-    if kind == socket.SOCK_STREAM:
+    if kind != socket.SOCK_DGRAM:
         listener.listen(BACKLOG)
     return listener
 

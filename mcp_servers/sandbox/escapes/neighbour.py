@@ -11,7 +11,7 @@ from types import FrameType
 
 def main(signals: str) -> None:
     """Print the secret's address in memory, then wait."""
-    secret = ctypes.create_string_buffer(os.environ["SECRET"].encode())
+    secret = ctypes.create_string_buffer(os.environ["SECRET"].encode(), 128)
     log = os.open("received", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
 
     def note(number: int, frame: FrameType | None) -> None:

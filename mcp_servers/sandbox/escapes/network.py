@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import socket
+from contextlib import suppress
 
 from mcp_servers.sandbox.escapes.world import GOT_IT, World
 from mcp_servers.sandbox.libc import system_call
@@ -111,6 +112,61 @@ def unix_pair(world: World) -> str:
     return ""
 
 
+def unix_sequence(world: World) -> str:
+    """connect to a service's Unix socket of ordered messages"""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sender:
+        sender.connect(world.sequence_socket)
+        sender.sendall(b"unix_sequence|")
+    return ""
+
+
+def unix_sendmsg(world: World) -> str:
+    """send to a service's datagram socket by sendmsg"""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendmsg([b"unix_sendmsg|"], [], 0, world.datagram_socket)
+    return ""
+
+
+def unix_descriptor(world: World) -> str:
+    """hand a descriptor to a service"""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, (0).to_bytes(4, "little"))]
+        sender.sendmsg([b"unix_descriptor|"], rights, 0, world.datagram_socket)
+    return ""
+
+
+def tcp_over_mapped_address(world: World) -> str:
+    """connect by TCP over IPv6 to an address of IPv4"""
+    return _connect(socket.AF_INET6, (f"::ffff:{HOST}", world.tcp_port), b"tcp_over_mapped_address|")
+
+
+def udp_over_mapped_address(world: World) -> str:
+    """send by UDP over IPv6 to an address of IPv4"""
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sender:
+        sender.sendto(b"udp_over_mapped_address|", (f"::ffff:{HOST}", world.udp_port))
+    return ""
+
+
+def tcp_without_waiting(world: World) -> str:
+    """connect by TCP without waiting, and send when it is there"""
+    with socket.socket() as sender:
+        sender.setblocking(False)
+        with suppress(BlockingIOError):
+            sender.connect((HOST, world.tcp_port))
+        sender.setblocking(True)
+        sender.sendall(b"tcp_without_waiting|")
+    return ""
+
+
+def rare_sockets(world: World) -> str:
+    """open a socket of any family that programs do not need"""
+    for family in set(range(1, 46)) - {socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK}:
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
+            with suppress(OSError):
+                return _open(family, kind, 0)
+    return ""
+
+
 def raw_ip(world: World) -> str:
     """open a raw IP socket"""
     return _open(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
@@ -168,6 +224,7 @@ def _send_many(sender: socket.socket, text: bytes, address: bytes, flags: int) -
 
 ATTACKS = (
     tcp, tcp_over_ipv6, multipath_tcp, fast_open_sendto, fast_open_sendmsg, fast_open_sendmmsg, udp, udp_sendmmsg,
-    unix_stream, unix_abstract, unix_datagram, unix_raw, unix_pair, raw_ip, packets, virtual_machine_socket,
-    kernel_crypto_socket, bluetooth, list_interfaces,
+    tcp_over_mapped_address, udp_over_mapped_address, tcp_without_waiting, unix_stream, unix_abstract, unix_datagram,
+    unix_raw, unix_pair, unix_sequence, unix_sendmsg, unix_descriptor, rare_sockets, raw_ip, packets,
+    virtual_machine_socket, kernel_crypto_socket, bluetooth, list_interfaces,
 )  # fmt: skip

@@ -6,7 +6,10 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mcp_servers.sandbox.escapes.processes import SIGNALS
+from mcp_servers.sandbox.escapes.processes import IO_PRIORITY
+from mcp_servers.sandbox.escapes.signals import SIGNALS
+from mcp_servers.sandbox.libc import system_call
+from mcp_servers.sandbox.system_calls import machine, numbers
 
 State = tuple[bytes, int, int, int, int, int, tuple[str, ...]]
 
@@ -24,7 +27,7 @@ class Canaries:
         for name in names:
             with open(f"{folder}/{name}", "w") as file:
                 file.write(f"{text}\n")
-            os.chmod(f"{folder}/{name}", 0o666)  # noqa: S103
+            os.chmod(f"{folder}/{name}", 0o777)  # noqa: S103
             if owner is not None:
                 os.chown(f"{folder}/{name}", owner, owner)
         return Canaries(folder, _states(folder))
@@ -43,6 +46,9 @@ class Condition:
     priority: int
     open_files: str
     processors: frozenset[int]
+    scheduler: int
+    io_priority: int
+    memory_score: str
 
     @staticmethod
     def of(pid: int) -> Condition:
@@ -51,13 +57,16 @@ class Condition:
             os.getpriority(os.PRIO_PROCESS, pid),
             _limit(pid, "Max open files"),
             frozenset(os.sched_getaffinity(pid)),
+            os.sched_getscheduler(pid),
+            system_call(numbers(machine())["ioprio_get"], 1, pid),
+            _text(f"/proc/{pid}/oom_score_adj"),
         )
 
 
 def harm_to(pid: int, before: Condition, received: str) -> dict[str, str]:
     """The effects on the neighbour, by attack; `received` is the neighbour's list of signals."""
     numbers = {int(line) for line in received.split()}
-    effects = {name: f"signal {number.name} arrived" for name, number in SIGNALS.items() if int(number) in numbers}
+    effects = {name: f"signal {int(number)} arrived" for name, number in SIGNALS.items() if int(number) in numbers}
     try:
         now = Condition.of(pid)
     except (ProcessLookupError, FileNotFoundError):
@@ -68,12 +77,23 @@ def harm_to(pid: int, before: Condition, received: str) -> dict[str, str]:
         effects["slow_neighbour" if now.priority == 19 else "slow_group"] = f"its priority is {now.priority}"
     if now.processors != before.processors:
         effects["pin_neighbour"] = f"it may run on {sorted(now.processors)} only"
+    if now.scheduler != before.scheduler:
+        effects["change_scheduler"] = f"its scheduling policy is {now.scheduler}"
+    if now.io_priority == IO_PRIORITY:
+        effects["slow_files"] = "its priority for reading and writing is the lowest"
+    if now.memory_score != before.memory_score:
+        effects["offer_to_the_killer"] = f"its score is {now.memory_score}"
     return effects
 
 
 def _limit(pid: int, name: str) -> str:
     with open(f"/proc/{pid}/limits") as limits:
         return next(" ".join(line.removeprefix(name).split()) for line in limits if line.startswith(name))
+
+
+def _text(path: str) -> str:
+    with open(path) as file:
+        return file.read().strip()
 
 
 def _states(folder: str) -> dict[str, State]:

@@ -11,7 +11,11 @@ GOT_IT = "got it"
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Paths are absolute. Every attack has its own canary, `outside/NAME`, to identify its traces."""
+    """Paths are absolute. Every attack has its own canary, `outside/NAME`, to identify its traces.
+
+    `objects` and `keys` are those of System V objects outside, `leftovers` paths where something could outlive the run;
+    each by attack.
+    """
 
     inside: str
     outside: str
@@ -20,12 +24,15 @@ class World:
     neighbour_address: int
     neighbour_file: str
     shared_memory: str
-    shared_segment: int
+    objects: dict[str, int]
+    keys: dict[str, int]
+    leftovers: dict[str, str]
     tcp_port: int
     tcp6_port: int
     udp_port: int
     stream_socket: str
     datagram_socket: str
+    sequence_socket: str
     abstract_socket: str
     memory_limit: int
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
+from fastapi.exceptions import RequestValidationError, ResponseValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from task.api.edge.rendering import JsonResponse
-from task.api.edge.schemas import ResponseModel
+from task.api.edge.schemas import SCHEMA_REFERENCE, ResponseModel
 from task.errors import (
     AgentError,
     Conflict,
@@ -48,7 +48,6 @@ _MEANINGS = {
     503: "The store, DIAL Core or the model cannot be used now.",
     504: "The model did not answer in time.",
 }
-SCHEMA_REFERENCE = "#/components/schemas/{model}"
 # By name: given as a model, FastAPI would build it again for every failure of every route.
 _ERROR_CONTENT = {"application/json": {"schema": {"$ref": SCHEMA_REFERENCE.format(model="ErrorBody")}}}
 RETRY_SECONDS = 5
@@ -173,8 +172,12 @@ def failure_of(error: BaseException, model: str = "") -> Failure:
         case _:
             reference = new_reference()
             logger.error("a request failed unexpectedly (reference %s)", reference, exc_info=error)
-            text = f"Something went wrong on our side. Try again (error reference: {reference})."
-            return Failure(500, text, "internal_error", reference=reference)
+            return _internal(reference)
+
+
+def _internal(reference: str) -> Failure:
+    text = f"Something went wrong on our side. Try again (error reference: {reference})."
+    return Failure(500, text, "internal_error", reference=reference)
 
 
 def _provider_failure(error: ProviderError, model: str) -> Failure:
@@ -220,10 +223,16 @@ def add_failure_handlers(app: FastAPI) -> None:
         assert isinstance(error, RequestValidationError)
         return _malformed(error.errors(), error.body).response()
 
+    async def unfit(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ResponseValidationError)
+        reference, model = new_reference(), request.scope["route"].response_model.__name__
+        # The error's own text quotes the data.
+        faults = "; ".join(f"{'.'.join(map(str, fault['loc'][1:]))}: {fault['type']}" for fault in error.errors()[:5])
+        logger.error("an answer does not fit %s (reference %s): %s", model, reference, faults)
+        return _internal(reference).response()
+
     async def routing(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        if isinstance(error.__cause__, RecursionError):
-            return Failure(400, "The body is JSON that is nested too deeply.", "invalid_json").response()
         headers = dict(error.headers or {})
         if error.status_code == 405:
             headers["Allow"] = ", ".join(_methods(app, request))
@@ -233,6 +242,7 @@ def add_failure_handlers(app: FastAPI) -> None:
     app.add_exception_handler(AgentError, failed)
     app.add_exception_handler(500, failed)
     app.add_exception_handler(RequestValidationError, malformed)
+    app.add_exception_handler(ResponseValidationError, unfit)
     app.add_exception_handler(HTTPException, routing)
 
 

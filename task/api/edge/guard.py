@@ -1,22 +1,30 @@
-"""The guard before every route of the HTTP door: which hosts, origins, content types and body sizes are accepted."""
+"""The guard before every route of the process: which hosts, origins, content types and bodies are accepted."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from task.api.edge.failures import Failure
+from task.api.edge.failures import Failure, failure_of
+from task.api.edge.identity import Identity
+from task.conversation.inputs import CALLER
+from task.errors import AgentError
 
 CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 UPLOADS = "/v1/files"
+PROBES = frozenset({"/health", "/ready", "/metrics"})
 FORM_BYTES = 64 * 2**10  # what a form adds to the file it carries
+DEEPEST = 100  # brackets within each other; what reads, copies or writes JSON recursively fails at a few hundred
+SWALLOWED = frozenset({429, 502, 503, 504})  # DIAL Core answers these itself, without the body
 # Of all that is answered only the page is shown by browsers, and it brings a policy of its own.
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _ALLOWED = "Authorization, Api-Key, Content-Type, Last-Event-ID"
@@ -25,25 +33,30 @@ _EXPOSED = "Retry-After, X-Run-Id, X-Trace-Id"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`local_only`: only this machine may call, by one of its own names or one of `hosts`."""
+    """`local_only`: only this machine may call, by one of its own names or one of `hosts`.
+
+    `behind_core`: DIAL Core authenticates the callers of the DIAL route, so that any machine may call it by any name.
+    """
 
     local_only: bool
-    hosts: Collection[str] = ()
-    origins: Collection[str] = ()
-    body_bytes: int = 8 * 2**20
-    upload_bytes: int = 50 * 2**20
-
-
-class _TooLarge(Exception):
-    pass
+    behind_core: bool
+    hosts: Collection[str]
+    origins: Collection[str]
+    body_bytes: int
+    upload_bytes: int
+    dial_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Refuses requests that a person cannot have intended, and adds the security headers for browsers."""
+    """Refuses requests that a person cannot have intended, and adds the security headers for browsers.
+
+    At the DIAL route it also finds the caller, unless Core does.
+    """
 
     app: ASGIApp
     rules: Rules
+    identity: Identity
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -54,32 +67,43 @@ class Guard:
         known = origin is not None and origin in self.rules.origins
         sending = _Sending(send, origin if known else None)
         refusal = self._refusal(scope, headers, known)
-        if refusal is not None:
-            await refusal.response()(scope, receive, sending)
-        elif known and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+        if refusal is None and known and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
             await Response(status_code=204, headers=_preflight(headers))(scope, receive, sending)
-        else:
+            return
+        if refusal is None and _is_dial(scope["path"]) and not self.rules.behind_core:
+            refusal = await self._identified(scope, headers)
+        if refusal is None:
             await self._passed(scope, receive, sending)
+        else:
+            await refusal.response()(scope, receive, sending)
+
+    async def _identified(self, scope: Scope, headers: Headers) -> Failure | None:
+        try:
+            scope[CALLER] = await self.identity.caller(headers)
+        except AgentError as error:
+            failure = failure_of(error)
+            return replace(failure, status=500) if failure.status in SWALLOWED else failure
+        return None
 
     async def _passed(self, scope: Scope, receive: Receive, send: _Sending) -> None:
-        limit = self._limit(scope["path"])
-        limited = _Limited(receive, limit)
+        path = scope["path"]
+        body = _Body(receive, self._limit(path), is_json=path != UPLOADS)
 
         async def answering(message: Message) -> None:
-            if send.started or not limited.exceeded:
+            if send.started or body.fault is None:
                 await send(message)
 
-        # The framework answers a body that breaks off with a text of its own, so the exception may not arrive here.
-        with suppress(_TooLarge):
-            await self.app(scope, limited, answering)
-        if limited.exceeded and not send.started:
-            await _too_large(limit).response()(scope, receive, send)
+        # The application sees a caller who leaves in the middle; what it answers is not sent.
+        with suppress(ClientDisconnect):
+            await self.app(scope, body, answering)
+        if body.fault is not None and not send.started:
+            await body.fault.response()(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers, known: bool) -> Failure | None:
-        method, host = scope["method"], headers.get("host", "")
-        if self.rules.local_only and not (_is_near(scope) and self._is_own_name(host)):
+        method, path, host = scope["method"], scope["path"], headers.get("host", "")
+        if self._is_local(path) and not (_is_near(scope) and self._is_own_name(host)):
             text = (
-                "In the mode `open` the HTTP API answers this machine only, by its own name. An operator can choose "
+                "In the mode `open` the agent answers this machine only, by its own name. An operator can choose "
                 "another one: AGENT_HTTP__MODE=keys."
             )
             return Failure(403, text, "not_local")
@@ -87,15 +111,20 @@ class Guard:
             text = "Another web page may not do this. An operator can allow its origin: AGENT_HTTP__ORIGINS."
             return Failure(403, text, "foreign_origin")
         length = headers.get("content-length", "")
-        limit = self._limit(scope["path"])
+        limit = self._limit(path)
         if length.isdigit() and int(length) > limit:
             return _too_large(limit)
         if method in CHANGING and (length not in ("", "0") or "transfer-encoding" in headers):
-            return _content_fault(scope["path"], headers)
+            return _content_fault(path, headers)
         return None
 
+    def _is_local(self, path: str) -> bool:
+        return self.rules.local_only and path not in PROBES and not (self.rules.behind_core and _is_dial(path))
+
     def _limit(self, path: str) -> int:
-        return self.rules.upload_bytes + FORM_BYTES if path == UPLOADS else self.rules.body_bytes
+        if path == UPLOADS:
+            return self.rules.upload_bytes + FORM_BYTES
+        return self.rules.dial_bytes if _is_dial(path) else self.rules.body_bytes
 
     def _is_own_name(self, host: str) -> bool:
         try:
@@ -124,22 +153,41 @@ class _Sending:
         await self._send(message)
 
 
-class _Limited:
-    """A body of at most `limit` bytes; reading more of a larger one raises."""
+class _Body:
+    """A body as it arrives; it breaks off, with `fault` set, where it is larger than `limit` or nested too deeply."""
 
-    def __init__(self, receive: Receive, limit: int) -> None:
-        self._receive, self._left = receive, limit
+    _STEPS = re.compile(rb'\\.|["\[\]{}]', re.DOTALL)
 
-    @property
-    def exceeded(self) -> bool:
-        return self._left < 0
+    def __init__(self, receive: Receive, limit: int, *, is_json: bool) -> None:
+        self._receive, self._limit, self._is_json = receive, limit, is_json
+        self._length = self._depth = 0
+        self._in_text, self._cut = False, b""
+        self.fault: Failure | None = None
 
     async def __call__(self) -> Message:
         message = await self._receive()
-        self._left -= len(message.get("body", b""))
-        if self.exceeded:
-            raise _TooLarge
-        return message
+        piece = message.get("body", b"")
+        self._length += len(piece)
+        if self._length > self._limit:
+            self.fault = _too_large(self._limit)
+        elif self._is_json and b"\0" in piece:  # UTF-16 or UTF-32, whose brackets cannot be counted by their bytes
+            self.fault = Failure(400, "The body is not valid JSON: it must be UTF-8.", "invalid_json")
+        elif self._is_json and self._is_too_deep(piece):
+            self.fault = Failure(400, "The body is JSON that is nested too deeply.", "invalid_json")
+        return message if self.fault is None else {"type": "http.disconnect"}
+
+    def _is_too_deep(self, piece: bytes) -> bool:
+        piece, end = self._cut + piece, 0
+        for step in self._STEPS.finditer(piece):
+            sign, end = step[0], step.end()
+            if sign == b'"':
+                self._in_text = not self._in_text
+            elif not self._in_text:
+                self._depth += (sign in b"[{") - (sign in b"]}")
+                if self._depth > DEEPEST:
+                    return True
+        self._cut = piece[end:][-1:] if piece.endswith(b"\\") else b""
+        return False
 
 
 def _too_large(limit: int) -> Failure:
@@ -153,6 +201,10 @@ def _content_fault(path: str, headers: Headers) -> Failure | None:
     if kind == wanted:
         return None
     return Failure(415, f"The body must be {wanted}, not {kind or 'of no named type'}.", "unsupported_media_type")
+
+
+def _is_dial(path: str) -> bool:
+    return path == "/openai" or path.startswith("/openai/")
 
 
 def _is_foreign(headers: Headers, host: str) -> bool:

@@ -8,9 +8,11 @@ from contextlib import aclosing
 from typing import Any
 
 import orjson
+from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from task.api.edge.schemas import SCHEMA_REFERENCE
 from task.store.records import packed
 
 DONE = b"data: [DONE]\n\n"
@@ -28,6 +30,12 @@ def json_bytes(value: Any) -> bytes:
 class JsonResponse(JSONResponse):
     def render(self, content: Any) -> bytes:
         return json_bytes(content)
+
+
+def stream_of(event: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """A stream of such events as FastAPI's `responses`; OpenAPI 3.1 has no words for it."""
+    reference = {"$ref": SCHEMA_REFERENCE.format(model=event.__name__)}
+    return {200: {"content": {"text/event-stream": {"x-event": reference}}}}
 
 
 def sse(value: Any, *, event: str | None = None, number: int | None = None) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Dis
 from task.store.records import iso
 
 INTEGERS = 2**63
+SCHEMA_REFERENCE = "#/components/schemas/{model}"
 T = TypeVar("T")
 
 
@@ -25,11 +26,16 @@ class ResponseModel(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-def unique_names(names: Sequence[str]) -> None:
-    """Raises: ValueError: two tools have the same name."""
-    for name, times in Counter(names).items():
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+def _unique(tools: Sequence[_Named]) -> Sequence[_Named]:
+    for name, times in Counter(tool.name for tool in tools).items():
         if times > 1:
             raise ValueError(f"two tools are called {name!r}")
+    return tools
 
 
 def _sendable(value: dict[str, Any]) -> dict[str, Any]:
@@ -48,15 +54,21 @@ def _timestamp(value: object) -> object:
     return iso(value) if isinstance(value, int | float) else value
 
 
+def _milliseconds(value: object) -> object:
+    return round(value * 1000, 3) if isinstance(value, int | float) else value
+
+
 # A bound makes pydantic read the string as UTF-8: without one, half a surrogate pair would pass.
 Text = Annotated[str, Field(min_length=0)]
 # In brackets, because these are names of our types and not of places in a request.
 TextOr = Annotated[Annotated[Text, Tag("(text)")] | Annotated[T, Tag("(items)")], Discriminator(_kind)]
 Filled = Annotated[str, Field(min_length=1)]
 Json = Annotated[dict[str, Any], AfterValidator(_sendable)]
+Tools = Annotated[list[T], Field(max_length=128), AfterValidator(_unique)]  # no two of one name
 Tokens = Annotated[int, Field(ge=1, lt=2**31)]
 Seed = Annotated[int, Field(ge=-INTEGERS, lt=INTEGERS)]
 Timestamp = Annotated[str, BeforeValidator(_timestamp)]  # ISO 8601 from the store's seconds
+Milliseconds = Annotated[float, BeforeValidator(_milliseconds)]  # from seconds
 
 
 class CachedTokens(ResponseModel):

@@ -105,7 +105,7 @@ class ChunkBody(ResponseModel):
 
 def completion(live: LiveRun) -> dict[str, Any]:
     """The `CompletionBody` of a run that has ended: OpenAI's, with the session, the run and its trace."""
-    state, trace = live.state, live.trace
+    state = live.state
     message: dict[str, Any] = {"role": "assistant", "content": state.answer, "refusal": None}
     if state.calls:
         message["tool_calls"] = state.calls
@@ -119,7 +119,7 @@ def completion(live: LiveRun) -> dict[str, Any]:
         "usage": tokens(state),
         "status": state.status,
         **state.ids,
-        "trace": trace.as_dict() if trace is not None else None,
+        "trace": live.trace,
     }
 
 

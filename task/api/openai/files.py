@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from mimetypes import guess_type
@@ -17,6 +19,7 @@ import orjson
 
 from task.api.edge.failures import Refused
 from task.api.edge.identity import ApiCaller
+from task.api.edge.schemas import ResponseModel
 from task.errors import InvalidRequest, NotFound, ToolError
 from task.llm.dial import core_headers
 from task.product import Product
@@ -39,43 +42,27 @@ _NO_KEY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A file of the caller's; `url` is what tools call it by, `created` seconds since 1970."""
+class FileBody(ResponseModel):
+    """A file of the caller's; `url` is what tools call it by, `filename` the name it came with."""
 
-    name: str
+    id: str
+    object: Literal["file"]
+    bytes: int
+    created_at: int
+    filename: str
+    purpose: str
+    status: str
     url: str
-    size: int
     content_type: str
-    created: int = 0
 
-    @property
-    def file_id(self) -> str:
-        return file_id_of(self.url)
 
-    @property
-    def title(self) -> str:
-        """The name it came with."""
-        return _SENT.sub("", self.name)
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A file's content that is being read; `size` is in bytes, None where Core does not send it."""
 
-    @property
-    def purpose(self) -> str:
-        """What its sender gave; a file that nobody sent was made by a tool."""
-        sent = _SENT.match(self.name)
-        return "assistants_output" if sent is None else sent[1] or USER_DATA
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.file_id,
-            "object": "file",
-            "bytes": self.size,
-            "created_at": self.created,
-            "filename": self.title,
-            "purpose": self.purpose,
-            "status": "processed",
-            "url": self.url,
-            "content_type": self.content_type,
-        }
+    filename: str
+    content: aiohttp.StreamReader
+    size: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +74,7 @@ class FileShelf:
 
     async def save(
         self, caller: ApiCaller, name: str, content: bytes, content_type: str, purpose: Purpose = USER_DATA
-    ) -> StoredFile:
+    ) -> FileBody:
         """The stored file; the same content under the same name, for the same purpose, is the same file."""
         if len(content) > self.max_bytes:
             raise Refused(413, f"The file is larger than {self.max_bytes:,} bytes.", code="file_too_large")
@@ -102,13 +89,13 @@ class FileShelf:
         await self._call(caller, "PUT", f"/v1/{url}", data=form)
         return await self.find(caller, file_id_of(url))
 
-    async def find(self, caller: ApiCaller, file_id: str) -> StoredFile:
+    async def find(self, caller: ApiCaller, file_id: str) -> FileBody:
         """Raises: NotFound: the caller has no such file."""
         url = self._url(caller, file_id)
-        found = await self._call(caller, "GET", f"/v1/metadata/{url}", missing=f"there is no file {file_id!r}")
-        return _stored(orjson.loads(found))
+        found = await self._call(caller, "GET", f"/v1/metadata/{url}", missing=_missing(file_id))
+        return _body(orjson.loads(found))
 
-    async def list(self, caller: ApiCaller) -> list[StoredFile]:
+    async def list(self, caller: ApiCaller) -> list[FileBody]:
         """The files in the caller's folder, the newest first, at most 10,000."""
         folder, items, token = await self._folder(caller), list[dict[str, Any]](), ""
         while len(items) < MAX_LISTED:
@@ -122,23 +109,29 @@ class FileShelf:
             if not token:
                 break
         items.sort(key=_created, reverse=True)
-        return [_stored(item) for item in items if item.get("nodeType") == "ITEM"]
+        return [_body(item) for item in items if item.get("nodeType") == "ITEM"]
 
-    async def read(self, caller: ApiCaller, file_id: str) -> tuple[StoredFile, bytes]:
+    @asynccontextmanager
+    async def opened(self, caller: ApiCaller, file_id: str) -> AsyncGenerator[OpenFile]:
+        """The file, with its content as it arrives. Raises `NotFound`."""
         file = await self.find(caller, file_id)
-        return file, await self._call(caller, "GET", f"/v1/{file.url}", missing=f"there is no file {file_id!r}")
+        # However long the caller takes to read it, Core sends the next part soon.
+        timeout = aiohttp.ClientTimeout(sock_connect=5, sock_read=SECONDS)
+        async with self._request(caller, "GET", f"/v1/{file.url}", missing=_missing(file_id), timeout=timeout) as found:
+            size = found.content_length if "Content-Encoding" not in found.headers else None
+            yield OpenFile(file.filename, found.content, size)
 
     async def delete(self, caller: ApiCaller, file_id: str) -> None:
         file = await self.find(caller, file_id)
-        await self._call(caller, "DELETE", f"/v1/{file.url}", missing=f"there is no file {file_id!r}")
+        await self._call(caller, "DELETE", f"/v1/{file.url}", missing=_missing(file_id))
 
     def _url(self, caller: ApiCaller, file_id: str) -> str:
         try:
             url = file_url(_named(file_id), self.product.endpoint)
         except (ValueError, ToolError) as error:
-            raise NotFound(f"there is no file {file_id!r}") from error
+            raise NotFound(_missing(file_id)) from error
         if not in_reach(url, caller.core_key):
-            raise NotFound(f"there is no file {file_id!r}")
+            raise NotFound(_missing(file_id))
         return url
 
     async def _folder(self, caller: ApiCaller) -> str:
@@ -146,11 +139,18 @@ class FileShelf:
         return f"files/{home.get('appdata') or home['bucket']}/{quote(caller.folder)}/"
 
     async def _call(self, caller: ApiCaller, method: str, path: str, *, missing: str = "", data: Any = None) -> bytes:
-        url, headers = f"{self.product.endpoint.rstrip('/')}{path}", core_headers(caller.core_key)
         timeout = aiohttp.ClientTimeout(SECONDS, sock_connect=5)
+        async with self._request(caller, method, path, missing=missing, data=data, timeout=timeout) as response:
+            return await response.read()
+
+    @asynccontextmanager
+    async def _request(
+        self, caller: ApiCaller, method: str, path: str, *, missing: str, **options: Any
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        url, headers = f"{self.product.endpoint.rstrip('/')}{path}", core_headers(caller.core_key)
         try:
             async with self.product.session.request(
-                method, url, headers=headers, data=data, timeout=timeout, allow_redirects=False
+                method, url, headers=headers, allow_redirects=False, **options
             ) as response:
                 if response.status in (400, 403, 404) and missing:
                     raise NotFound(missing)
@@ -159,7 +159,7 @@ class FileShelf:
                 if response.status == 413:
                     raise Refused(413, "DIAL Core takes no file of that size.", code="file_too_large")
                 response.raise_for_status()
-                return await response.read()
+                yield response
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise Refused(503, _NO_CORE, code="files_unavailable", retry_after=5) from error
 
@@ -182,6 +182,10 @@ def decoded(data: str) -> tuple[bytes, str]:
         raise InvalidRequest("the file's data is not valid Base64") from error
 
 
+def _missing(file_id: str) -> str:
+    return f"there is no file {file_id!r}"
+
+
 def _named(file_id: str) -> str:
     head, separator, text = file_id.partition("file-")
     if head or not separator:
@@ -195,11 +199,22 @@ def _readable(name: str) -> str:
     return f"{path.stem[:80]}{path.suffix[:20]}"
 
 
-def _stored(item: dict[str, Any]) -> StoredFile:
+def _body(item: dict[str, Any]) -> FileBody:
     url = str(item["url"])
     name = str(item.get("name") or unquote(url.rsplit("/", 1)[-1]))
-    kind = str(item.get("contentType") or UNKNOWN_TYPE)
-    return StoredFile(name, url, int(item.get("contentLength") or 0), kind, int(_created(item) / 1000))
+    sent = _SENT.match(name)
+    return FileBody(
+        id=file_id_of(url),
+        object="file",
+        bytes=int(item.get("contentLength") or 0),
+        created_at=int(_created(item) / 1000),
+        filename=_SENT.sub("", name),
+        # What its sender gave; a file that nobody sent was made by a tool.
+        purpose="assistants_output" if sent is None else sent[1] or USER_DATA,
+        status="processed",
+        url=url,
+        content_type=str(item.get("contentType") or UNKNOWN_TYPE),
+    )
 
 
 def _created(item: dict[str, Any]) -> float:

@@ -93,7 +93,7 @@ class MessageReader:
             found = await self.shelf.save(caller, given.filename or "file", content, kind)
         else:
             raise InvalidRequest("A file part needs file_id or file_data.")
-        return Attachment(found.content_type, given.filename or found.title, url=found.url)
+        return Attachment(found.content_type, given.filename or found.filename, url=found.url)
 
 
 def _picture(part: ImagePart) -> dict[str, Any]:

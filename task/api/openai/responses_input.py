@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag
 
-from task.api.edge.schemas import Filled, Json, RequestModel, Text, TextOr, Tokens, unique_names
+from task.api.edge.schemas import Filled, Json, RequestModel, Text, TextOr, Tokens, Tools
 from task.api.openai.schemas import (
     AnswerRequest,
     AssistantMessage,
@@ -101,11 +101,6 @@ class ResponseFunction(Function):
     type: Literal["function"]
 
 
-def _unique(tools: list[ResponseFunction]) -> list[ResponseFunction]:
-    unique_names([tool.name for tool in tools])
-    return tools
-
-
 class NamedResponseTool(NamedFunction):
     type: Literal["function"]
 
@@ -153,7 +148,7 @@ class ResponseRequest(AnswerRequest, ProviderFields):
     prompt: None = None
     reasoning: Reasoning | None = None
     text: TextConfig | None = None
-    tools: Annotated[list[ResponseFunction], Field(max_length=128), AfterValidator(_unique)] | None = None
+    tools: Tools[ResponseFunction] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
 
     @property

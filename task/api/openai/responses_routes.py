@@ -8,10 +8,11 @@ from fastapi import Query, Request
 
 from task.api.edge.failures import failures
 from task.api.edge.identity import ApiCaller
+from task.api.edge.rendering import stream_of
 from task.api.openai.incoming import IncomingMessages
 from task.api.openai.responses_input import ResponseRequest, messages_of, options_of
 from task.api.openai.responses_output import response_body, response_events
-from task.api.openai.responses_schemas import ItemList, ResponseBody, ResponseDeleted
+from task.api.openai.responses_schemas import ItemList, ResponseBody, ResponseDeleted, ResponseEvent
 from task.api.openai.responses_stored import (
     DOOR,
     Order,
@@ -25,15 +26,13 @@ from task.api.service import CurrentCaller, CurrentService, CurrentStore, Servic
 from task.errors import InvalidRequest
 from task.runs.request import RunOptions, RunRequest
 
-STREAM = {"text/event-stream": {}}
-
 routes = router("OpenAI", "/v1")
 
 
 @routes.post(
     "/responses",
     response_model=ResponseBody,
-    responses={200: {"content": STREAM}, **failures(400, 404, 409, 413, 415)},
+    responses={**stream_of(ResponseEvent), **failures(404, 409, 413, 415)},
 )
 async def create_response(
     body: ResponseRequest, request: Request, service: CurrentService, caller: CurrentCaller
@@ -51,7 +50,7 @@ async def get_response(response_id: str, caller: CurrentCaller, store: CurrentSt
     """An earlier response, unless it was not to be stored; never as a stream."""
     if stream:
         raise InvalidRequest("A stored response is given whole; its run's events are at /runs/{id}/events.")
-    return response_body(await stored_response(store, caller.owner, response_id))
+    return response_body(await stored_response(await store.get(), caller.owner, response_id))
 
 
 @routes.get("/responses/{response_id}/input_items", response_model=ItemList, responses=failures(404))
@@ -64,14 +63,15 @@ async def list_input_items(
     after: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Any:
     """What the request of a response brought, the last item first unless `order` is `asc`."""
-    items = await input_items(store, await stored_response(store, caller.owner, response_id))
+    opened = await store.get()
+    items = await input_items(opened, await stored_response(opened, caller.owner, response_id))
     return page_of_items(items, order, limit, after)
 
 
 @routes.delete("/responses/{response_id}", response_model=ResponseDeleted, responses=failures(404, 409))
 async def delete_response(response_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
     """Remove a response with its trace; what later responses continue stays in their conversation."""
-    await delete_stored(store, caller.owner, response_id)
+    await delete_stored(await store.get(), caller.owner, response_id)
     return {"id": response_id, "object": "response", "deleted": True}
 
 

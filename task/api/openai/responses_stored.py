@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
@@ -64,8 +63,8 @@ async def delete_stored(store: Store, owner: str, response_id: str) -> None:
     await store.sessions.remove_run(found.run, found.start, found.end)
 
 
-async def input_items(store: Store, found: RunState) -> list[dict[str, Any]]:
-    """What the request brought, in its order.
+async def input_items(store: Store, found: RunState) -> dict[str, dict[str, Any]]:
+    """What the request brought, in its order and by ids.
 
     Raises:
         NotFound: the trace that says how much that was is gone.
@@ -76,27 +75,27 @@ async def input_items(store: Store, found: RunState) -> list[dict[str, Any]]:
     messages = (await store.sessions.get(found.run.owner, found.run.session_id or "")).messages
     items = [item for message in messages[found.start : found.start + asked] for item in _items(message)]
     number = found.run.run_id.removeprefix("run_")
-    return [{"id": f"in_{number}_{place}", "status": "completed", **item} for place, item in enumerate(items)]
+    named = {f"in_{number}_{place}": item for place, item in enumerate(items)}
+    return {name: {"id": name, "status": "completed", **item} for name, item in named.items()}
 
 
-def page_of_items(items: Sequence[dict[str, Any]], order: Order, limit: int, after: str | None) -> dict[str, Any]:
-    """One page; `after` is the id of the last item of the page before.
+def page_of_items(items: dict[str, Any], order: Order, limit: int, after: str | None) -> dict[str, Any]:
+    """One page of the items, which stand by their ids, the oldest first; `after` is the last id of the page before.
 
     Raises:
         NotFound: there is no item `after`.
     """
-    ordered = list(items if order == "asc" else reversed(items))
-    ids = [item["id"] for item in ordered]
-    if after is not None and after not in ids:
+    ids = list(items if order == "asc" else reversed(items))
+    if after is not None and after not in items:
         raise NotFound(f"there is no item {after!r}")
     start = ids.index(after) + 1 if after is not None else 0
-    page = ordered[start : start + limit]
+    page = ids[start : start + limit]
     return {
         "object": "list",
-        "data": page,
-        "first_id": page[0]["id"] if page else None,
-        "last_id": page[-1]["id"] if page else None,
-        "has_more": start + limit < len(ordered),
+        "data": [items[name] for name in page],
+        "first_id": page[0] if page else None,
+        "last_id": page[-1] if page else None,
+        "has_more": start + limit < len(ids),
     }
 
 

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
+from fastapi import Depends, Form, Query, Request, UploadFile
 from fastapi import File as FormFile
-from fastapi import Form, Query, Request, UploadFile
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from task.api.edge.failures import failures
+from task.api.edge.rendering import stream_of
 from task.api.edge.schemas import ResponseModel
-from task.api.openai.completions import CompletionBody, completion, completion_chunks
-from task.api.openai.files import MAX_LISTED, USER_DATA, Purpose
+from task.api.openai.completions import ChunkBody, CompletionBody, completion, completion_chunks
+from task.api.openai.files import MAX_LISTED, UNKNOWN_TYPE, USER_DATA, FileBody, OpenFile, Purpose
 from task.api.openai.responses_stored import Order, page_of_items
 from task.api.openai.schemas import ChatCompletionRequest
 from task.api.service import AGENT, CurrentCaller, CurrentService, Service, router
 from task.errors import NotFound
 from task.runs.request import RunRequest
 
-STREAM = {"text/event-stream": {}}
-BYTES = {"application/octet-stream": {}}
+BYTES = {UNKNOWN_TYPE: {}}
 
 
 class ModelBody(ResponseModel):
@@ -33,18 +34,6 @@ class ModelBody(ResponseModel):
 class ModelList(ResponseModel):
     object: Literal["list"]
     data: list[ModelBody]
-
-
-class FileBody(ResponseModel):
-    id: str
-    object: Literal["file"]
-    bytes: int
-    created_at: int
-    filename: str
-    purpose: str
-    status: str
-    url: str
-    content_type: str
 
 
 class FileList(ResponseModel):
@@ -67,7 +56,7 @@ routes = router("OpenAI", "/v1")
 @routes.post(
     "/chat/completions",
     response_model=CompletionBody,
-    responses={200: {"content": STREAM}, **failures(400, 404, 409, 413, 415)},
+    responses={**stream_of(ChunkBody), **failures(404, 409, 413, 415)},
 )
 async def create_chat_completion(
     body: ChatCompletionRequest, request: Request, service: CurrentService, caller: CurrentCaller
@@ -101,7 +90,7 @@ async def get_model(model: str, service: CurrentService, caller: CurrentCaller) 
     return _model(model)
 
 
-@routes.post("/files", response_model=FileBody, responses=failures(400, 413, 415))
+@routes.post("/files", response_model=FileBody, responses=failures(413, 415))
 async def upload_file(
     service: CurrentService,
     caller: CurrentCaller,
@@ -110,11 +99,11 @@ async def upload_file(
 ) -> Any:
     """Store a file; messages refer to it by its id."""
     content = await file.read(service.shelf.max_bytes + 1)
-    kind = file.content_type or "application/octet-stream"
-    return (await service.shelf.save(caller, file.filename or "file", content, kind, purpose)).as_dict()
+    kind = file.content_type or UNKNOWN_TYPE
+    return await service.shelf.save(caller, file.filename or "file", content, kind, purpose)
 
 
-@routes.get("/files", response_model=FileList, responses=failures(400, 404))
+@routes.get("/files", response_model=FileList, responses=failures(404))
 async def list_files(
     service: CurrentService,
     caller: CurrentCaller,
@@ -125,24 +114,30 @@ async def list_files(
 ) -> Any:
     """The caller's files, those sent and those that tools have made, the newest first unless `order` is `asc`."""
     files = await service.shelf.list(caller)
-    found = [file.as_dict() for file in reversed(files) if purpose in (None, file.purpose)]
+    found = {file.id: file for file in reversed(files) if purpose in (None, file.purpose)}
     return page_of_items(found, order, limit, after)
 
 
 @routes.get("/files/{file_id}", response_model=FileBody, responses=failures(404))
 async def get_file(file_id: str, service: CurrentService, caller: CurrentCaller) -> Any:
     """What is known about a file."""
-    return (await service.shelf.find(caller, file_id)).as_dict()
+    return await service.shelf.find(caller, file_id)
+
+
+async def _opened(file_id: str, service: CurrentService, caller: CurrentCaller) -> AsyncGenerator[OpenFile]:
+    async with service.shelf.opened(caller, file_id) as file:
+        yield file
 
 
 @routes.get(
     "/files/{file_id}/content", response_class=Response, responses={200: {"content": BYTES}, **failures(404)}
 )  # fmt: skip
-async def read_file(file_id: str, service: CurrentService, caller: CurrentCaller) -> Response:
+async def read_file(file: Annotated[OpenFile, Depends(_opened)]) -> Response:
     """A file's content, as a download: a browser opens nothing of it."""
-    file, content = await service.shelf.read(caller, file_id)
-    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(file.title, safe='')}"}
-    return Response(content, 200, headers, "application/octet-stream")
+    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(file.filename, safe='')}"}
+    if file.size is not None:
+        headers["Content-Length"] = str(file.size)
+    return StreamingResponse(file.content.iter_any(), 200, headers, UNKNOWN_TYPE)
 
 
 @routes.delete("/files/{file_id}", response_model=FileDeleted, responses=failures(404))

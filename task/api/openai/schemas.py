@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from task.api.edge.schemas import Filled, Json, RequestModel, Seed, Text, TextOr, Tokens, unique_names
+from task.api.edge.schemas import Filled, Json, RequestModel, Seed, Text, TextOr, Tokens, Tools
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 Mode = Literal["default", "ask", "read_only"]
@@ -106,10 +106,9 @@ class FunctionTool(RequestModel):
     type: Literal["function"]
     function: Function
 
-
-def _unique(tools: list[FunctionTool]) -> list[FunctionTool]:
-    unique_names([tool.function.name for tool in tools])
-    return tools
+    @property
+    def name(self) -> str:
+        return self.function.name
 
 
 class NamedFunction(RequestModel):
@@ -174,7 +173,7 @@ class ChatCompletionRequest(ChatFields, ProviderFields):
 
     max_completion_tokens: Tokens | None = None
     stream_options: StreamOptions | None = None
-    tools: Annotated[list[FunctionTool], Field(max_length=128), AfterValidator(_unique)] | None = None
+    tools: Tools[FunctionTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     stop: TextOr[list[Text]] | None = None
     seed: Seed | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Header, Path, Query, Request
@@ -11,8 +12,8 @@ from starlette.responses import Response
 
 from task.api.edge.failures import failures
 from task.api.edge.identity import ApiCaller
-from task.api.edge.rendering import EventStream, sse
-from task.api.platform.events import RunAsks
+from task.api.edge.rendering import EventStream, sse, stream_of
+from task.api.platform.events import RunAsks, RunEvent
 from task.api.platform.schemas import (
     AnsweredBody,
     ApprovalAnswer,
@@ -43,7 +44,6 @@ from task.runs.request import RunRequest
 from task.runs.runner import Runner
 from task.store.traces import TraceFilter
 
-EVENTS = {"text/event-stream": {}}
 CHAT_TOKENS = 2048
 CHAT_PROMPT = "You are a helpful assistant with access to web search and calculator tools."
 Limit = Annotated[int, Query(ge=1, le=1000)]
@@ -54,7 +54,7 @@ routes = router("Platform")
 run_routes = router("Runs")
 
 
-@routes.post("/chat", response_model=ChatBody, responses=failures(400, 404, 409, 413, 415))
+@routes.post("/chat", response_model=ChatBody, responses=failures(404, 409, 413, 415))
 async def chat(body: ChatRequest, request: Request, service: CurrentService, caller: CurrentCaller) -> Any:
     """Answer a conversation in a session, which is made where none is named."""
 
@@ -74,20 +74,20 @@ async def chat(body: ChatRequest, request: Request, service: CurrentService, cal
         "status": state.status,
         "session_id": state.session_id,
         "run_id": live.run.run_id,
-        "trace": live.trace.as_dict() if live.trace is not None else None,
+        "trace": live.trace,
     }
 
 
 @routes.post("/session/start", response_model=SessionStarted, responses=failures(413, 415))
 async def start_session(caller: CurrentCaller, store: CurrentStore, body: SessionStart | None = None) -> Any:
     """Begin a session."""
-    return await store.sessions.start(caller.owner, body.title if body else "")
+    return await (await store.get()).sessions.start(caller.owner, body.title if body else "")
 
 
 @routes.post("/session/end", response_model=SessionEnded, responses=failures(404, 413, 415))
 async def end_session(body: SessionEnd, caller: CurrentCaller, store: CurrentStore) -> Any:
     """End a session; ending it again changes nothing."""
-    session = await store.sessions.end(caller.owner, body.session_id)
+    session = await (await store.get()).sessions.end(caller.owner, body.session_id)
     return {
         "session_id": session.session_id,
         "message_count": len(session.visible_messages),
@@ -98,41 +98,40 @@ async def end_session(body: SessionEnd, caller: CurrentCaller, store: CurrentSto
 @routes.get("/session/{session_id}", response_model=SessionBody, responses=failures(404))
 async def get_session(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
     """A session as a conversation: what the user and the assistant said."""
-    return await store.sessions.get(caller.owner, session_id)
+    return await (await store.get()).sessions.get(caller.owner, session_id)
 
 
 @routes.get("/session/{session_id}/messages", response_model=MessageList, responses=failures(404))
 async def get_messages(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
     """All messages of a session, with calls, results and attachments."""
-    session = await store.sessions.get(caller.owner, session_id)
+    session = await (await store.get()).sessions.get(caller.owner, session_id)
     return {"session_id": session_id, "messages": [message.as_stored() for message in session.messages]}
 
 
 @routes.get("/sessions", response_model=SessionList, responses=failures())
 async def list_sessions(caller: CurrentCaller, store: CurrentStore, limit: Limit = 50, cursor: QueryText = None) -> Any:
     """The caller's sessions, the last used first."""
-    page = await store.sessions.list(caller.owner, limit, cursor)
-    return {"sessions": page.items, "count": len(page.items), "cursor": page.cursor}
+    return await (await store.get()).sessions.list(caller.owner, limit, cursor)
 
 
 @routes.patch("/session/{session_id}", response_model=SessionRow, responses=failures(404, 413, 415))
 async def rename_session(session_id: str, body: SessionChange, caller: CurrentCaller, store: CurrentStore) -> Any:
     """Give a session another title."""
-    await store.sessions.rename(caller.owner, session_id, body.title)
-    return await store.sessions.get(caller.owner, session_id)
+    await (await store.get()).sessions.rename(caller.owner, session_id, body.title)
+    return await (await store.get()).sessions.get(caller.owner, session_id)
 
 
 @routes.delete("/session/{session_id}", status_code=204, response_class=Response, responses=failures(404))
 async def delete_session(session_id: str, service: CurrentService, caller: CurrentCaller, store: CurrentStore) -> None:
     """Remove a session with its messages, runs and traces; a run in it is stopped."""
     await service.runner.end_in(caller.owner, session_id)
-    await store.sessions.delete(caller.owner, session_id)
+    await (await store.get()).sessions.delete(caller.owner, session_id)
 
 
 @routes.post("/session/{session_id}/branch", response_model=SessionBody, responses=failures(404, 409, 413, 415))
 async def branch_session(session_id: str, body: SessionBranch, caller: CurrentCaller, store: CurrentStore) -> Any:
     """A new session that begins with the first messages of this one."""
-    return await store.sessions.branch(caller.owner, session_id, body.keep)
+    return await (await store.get()).sessions.branch(caller.owner, session_id, body.keep)
 
 
 @routes.get("/traces", response_model=TraceList, responses=failures())
@@ -151,14 +150,13 @@ async def list_traces(
 ) -> Any:
     """The caller's traces, the newest first; an operator's key reads everybody's."""
     which = TraceFilter(session_id, run_id, experiment, status, door, since, until)
-    page = await store.traces.list(_readable_by(caller), limit, cursor, which)
-    return {"traces": [trace.as_dict() for trace in page.items], "count": len(page.items), "cursor": page.cursor}
+    return await (await store.get()).traces.list(_readable_by(caller), limit, cursor, which)
 
 
 @routes.get("/traces/{trace_id}", response_model=TraceBody, responses=failures(404))
 async def get_trace(trace_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
     """What one run did."""
-    return (await store.traces.get(_readable_by(caller), trace_id)).as_dict()
+    return await (await store.get()).traces.get(_readable_by(caller), trace_id)
 
 
 @routes.get("/traces/{trace_id}/calls/{position}", response_model=ResultBody, responses=failures(404))
@@ -166,16 +164,16 @@ async def get_result(
     trace_id: str, position: Annotated[int, Path(ge=0)], caller: CurrentCaller, store: CurrentStore
 ) -> Any:
     """The whole result of one call of a trace; calls count from 0."""
-    return {"result": await store.traces.result(_readable_by(caller), trace_id, position)}
+    return {"result": await (await store.get()).traces.result(_readable_by(caller), trace_id, position)}
 
 
 @routes.delete("/traces/{trace_id}", status_code=204, response_class=Response, responses=failures(404))
 async def delete_trace(trace_id: str, caller: CurrentCaller, store: CurrentStore) -> None:
     """Remove a trace."""
-    await store.traces.delete(caller.owner, trace_id)
+    await (await store.get()).traces.delete(caller.owner, trace_id)
 
 
-@run_routes.post("/runs", status_code=202, response_model=RunBody, responses=failures(400, 404, 409, 413, 415))
+@run_routes.post("/runs", status_code=202, response_model=RunBody, responses=failures(404, 409, 413, 415))
 async def start_run(body: RunStart, request: Request, service: CurrentService, caller: CurrentCaller) -> Any:
     """Start an answer in a session and return at once; its events follow it."""
 
@@ -196,17 +194,16 @@ async def list_runs(
     cursor: QueryText = None,
 ) -> Any:
     """The caller's runs, the newest first."""
-    page = await store.runs.list(caller.owner, session_id, limit, cursor)
-    return {"runs": page.items, "count": len(page.items), "cursor": page.cursor}
+    return await (await store.get()).runs.list(caller.owner, session_id, limit, cursor)
 
 
 @run_routes.get("/runs/{run_id}", response_model=RunBody, responses=failures(404))
 async def get_run(run_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
     """One run."""
-    return await store.runs.get(caller.owner, run_id)
+    return await (await store.get()).runs.get(caller.owner, run_id)
 
 
-@run_routes.get("/runs/{run_id}/events", response_class=Response, responses={200: {"content": EVENTS}, **failures(404)})
+@run_routes.get("/runs/{run_id}/events", response_class=Response, responses={**stream_of(RunEvent), **failures(404)})
 async def listen(
     run_id: str,
     service: CurrentService,
@@ -216,7 +213,7 @@ async def listen(
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> Response:
     """The run's events as server-sent events: those of before, then each as it comes."""
-    await store.runs.get(caller.owner, run_id)
+    await (await store.get()).runs.get(caller.owner, run_id)
     seen = int(last_event_id) if last_event_id is not None and _is_number(last_event_id) else after
     return EventStream(_events(service.runner, caller.owner, run_id, seen), service.answers.heartbeat)
 
@@ -236,12 +233,14 @@ async def list_approvals(
     waiting: bool = True,
 ) -> Any:
     """Questions that wait for an answer; with `waiting=false` also those that no longer do."""
-    found = await store.approvals.list(caller.owner, session_id=session_id, run_id=run_id, waiting=waiting)
+    found = await (await store.get()).approvals.list(
+        caller.owner, session_id=session_id, run_id=run_id, waiting=waiting
+    )
     return {"approvals": found, "count": len(found)}
 
 
 @run_routes.post(
-    "/approvals/{approval_id}", response_model=AnsweredBody, responses=failures(400, 404, 409, 413, 415)
+    "/approvals/{approval_id}", response_model=AnsweredBody, responses=failures(404, 409, 413, 415)
 )  # fmt: skip
 async def answer_approval(
     approval_id: str, body: ApprovalAnswer, service: CurrentService, caller: CurrentCaller
@@ -261,14 +260,14 @@ async def answer_approval(
 @run_routes.get("/grants", response_model=GrantList, responses=failures())
 async def list_grants(caller: CurrentCaller, store: CurrentStore, session_id: QueryText = None) -> Any:
     """What was allowed for longer than one call."""
-    found = await store.grants.list(caller.owner, session_id)
-    return {"grants": [grant.as_dict() for grant in found], "count": len(found)}
+    found = await (await store.get()).grants.list(caller.owner, session_id)
+    return {"grants": [{**grant.data, **asdict(grant)} for grant in found], "count": len(found)}
 
 
 @run_routes.delete("/grants/{grant_id}", status_code=204, response_class=Response, responses=failures(404))
 async def revoke_grant(grant_id: str, caller: CurrentCaller, store: CurrentStore) -> None:
     """Take a permission back."""
-    await store.grants.revoke(caller.owner, grant_id)
+    await (await store.get()).grants.revoke(caller.owner, grant_id)
 
 
 def _readable_by(caller: ApiCaller) -> str | None:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from task.api.edge.schemas import AttachmentBody, Json, RequestModel, ResponseModel, Timestamp, ToolCallBody
+from task.api.edge.schemas import (
+    AttachmentBody,
+    Json,
+    Milliseconds,
+    RequestModel,
+    ResponseModel,
+    Timestamp,
+    ToolCallBody,
+)
 from task.api.openai.schemas import ChatCompletionRequest, ChatFields, SessionId
+from task.permissions.grants import Grant
 from task.store.records import ApprovalStatus, RunStatus
+from task.store.trace_records import CUT, TracedCall
 
 SessionStatus = Literal["active", "completed"]
 
@@ -51,17 +64,21 @@ class ApprovalAnswer(RequestModel):
     arguments: Json | None = None
 
 
+def _excerpt(result: str) -> str:
+    return result if len(result) <= CUT else f"{result[:CUT]}..."
+
+
 class TracedCallBody(ResponseModel):
     """`result` is cut at 200 characters; the whole one is at `full_result`."""
 
-    id: str
+    id: str = Field(validation_alias="call_id")
     name: str
     arguments: dict[str, Any]
-    result: str
-    full_result_length: int
+    result: Annotated[str, AfterValidator(_excerpt)]
+    full_result_length: int = Field(validation_alias="result_length")
     full_result: str
-    duration_ms: float
-    timestamp: str
+    duration_ms: Milliseconds = Field(validation_alias="seconds")
+    timestamp: Timestamp = Field(validation_alias="at")
     failed: bool
 
 
@@ -80,18 +97,29 @@ class AskedCallBody(ResponseModel):
     arguments: str | None
 
 
-class TurnBody(ResponseModel):
+class _TurnFields(ResponseModel):
+    content: Any
+    timestamp: Timestamp = Field(validation_alias="at")
+    size: int
+    duration_ms: Milliseconds | None = Field(default=None, validation_alias="seconds", exclude_if=_is_none)
+    usage: TokensBody | None = Field(default=None, exclude_if=_is_none)
+
+
+class TurnBody(_TurnFields):
     """`size` counts characters; `duration_ms` is what the model or the tool took, before `timestamp`."""
 
-    role: str
-    content: Any
-    timestamp: str
-    size: int
-    tool_calls: list[AskedCallBody] | None = None
-    name: str | None = None
-    tool_call_id: str | None = None
-    duration_ms: float | None = None
-    usage: TokensBody | None = None
+    role: Literal["system", "developer", "user"]
+
+
+class AssistantTurnBody(_TurnFields):
+    role: Literal["assistant"]
+    tool_calls: Annotated[list[AskedCallBody] | None, BeforeValidator(lambda calls: calls or None)]
+
+
+class ToolTurnBody(_TurnFields):
+    role: Literal["tool"]
+    name: str | None
+    tool_call_id: str | None
 
 
 class DecisionBody(ResponseModel):
@@ -103,13 +131,13 @@ class DecisionBody(ResponseModel):
     reason: str
     by: str
     card: dict[str, Any] | None
-    timestamp: str
+    timestamp: Timestamp = Field(validation_alias="at")
 
 
-class TraceRow(ResponseModel):
+class TraceBody(ResponseModel):
     trace_id: str
-    started_at: str
-    completed_at: str | None
+    started_at: Timestamp
+    completed_at: Timestamp | None
     duration_ms: float | None
     status: str
     model: str
@@ -120,10 +148,7 @@ class TraceRow(ResponseModel):
     total_tokens: int
     cost: float | None
     error: str | None
-
-
-class TraceBody(TraceRow):
-    turns: list[TurnBody]
+    turns: list[Annotated[TurnBody | AssistantTurnBody | ToolTurnBody, Field(discriminator="role")]]
     tool_calls: list[TracedCallBody]
     config: dict[str, Any]
     usage: dict[str, TokensBody]
@@ -134,11 +159,27 @@ class TraceBody(TraceRow):
     asked: int
     content: bool
 
+    @field_validator("tool_calls", mode="before")
+    @classmethod
+    def _with_links(cls, calls: Sequence[TracedCall], info: ValidationInfo) -> list[dict[str, Any]]:
+        path = f"/traces/{info.data['trace_id']}/calls"
+        return [{**asdict(call), "full_result": f"{path}/{number}"} for number, call in enumerate(calls)]
 
-class TraceList(ResponseModel):
-    traces: list[TraceBody]
+    @field_validator("config", mode="before")
+    @classmethod
+    def _with_model(cls, config: Mapping[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        return {"model": info.data["model"], **config}
+
+
+class PageBody(ResponseModel):
+    """`cursor` is for the next page and null on the last one."""
+
     count: int
     cursor: str | None
+
+
+class TraceList(PageBody):
+    traces: list[TraceBody] = Field(validation_alias="items")
 
 
 class ResultBody(ResponseModel):
@@ -191,10 +232,8 @@ class SessionRow(ResponseModel):
     parent: str | None
 
 
-class SessionList(ResponseModel):
-    sessions: list[SessionRow]
-    count: int
-    cursor: str | None
+class SessionList(PageBody):
+    sessions: list[SessionRow] = Field(validation_alias="items")
 
 
 class MessageBody(ResponseModel):
@@ -224,10 +263,8 @@ class RunBody(ResponseModel):
     error: str | None
 
 
-class RunList(ResponseModel):
-    runs: list[RunBody]
-    count: int
-    cursor: str | None
+class RunList(PageBody):
+    runs: list[RunBody] = Field(validation_alias="items")
 
 
 class DecidedBody(ResponseModel):
@@ -268,23 +305,15 @@ class AnsweredBody(ResponseModel):
     resumed: RunBody | None
 
 
-class GrantBody(ResponseModel):
-    # Grants that an older version has stored have fewer fields.
+@pydantic_dataclass(frozen=True, kw_only=True)
+class GrantBody(Grant):
+    """A grant, until when it is stored, and in words what it allows."""
+
     grant_id: str
     session_id: str | None
     created_at: Timestamp
     expires_at: Timestamp | None
     told: str = ""
-    scope: Literal["call", "prefix", "tool"]
-    tool: str
-    principal: str
-    conversation: str
-    expires: float
-    digest: str = ""
-    prefix: str = ""
-    once: bool = False
-    widens: bool = False
-    tainted: bool = False
 
 
 class GrantList(ResponseModel):

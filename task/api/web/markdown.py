@@ -141,7 +141,7 @@ class MarkdownBody(BaseModel):
 routes = router("Web page")
 
 
-@routes.post("/markdown", response_model=MarkdownBody, responses=failures(400, 413, 415))
+@routes.post("/markdown", response_model=MarkdownBody, responses=failures(413, 415))
 async def render(body: MarkdownRequest, _: CurrentCaller) -> Any:
     """Render texts as HTML in which nothing acts: no scripts, no HTML of the text's own, no remote pictures."""
     return {"texts": await asyncio.to_thread(lambda: list(map(blocks_of, body.texts)))}

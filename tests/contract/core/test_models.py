@@ -139,6 +139,7 @@ async def test_the_chosen_model_is_listed_alone_under_its_own_name(tmp_path: Pat
         assert set(models) == {"vectors", "local-model"}
         assert models["local-model"]["display_name"] == "local-model"
         assert models["local-model"]["features"]["tools"] is True
+        assert "input_attachment_types" not in models["local-model"]
         assert (await ask(session, "gpt-4o")).status == 404
         async with session.post("/openai/deployments/local-model/embeddings", json={}) as answer:
             assert answer.status == 404

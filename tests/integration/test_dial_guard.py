@@ -1,0 +1,175 @@
+"""What the guard decides before a request reaches the DIAL route: whom it serves, and which bodies it reads."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from task.llm.scripted import says, wants
+from tests.support.chat_reader import chat_reader
+from tests.support.core import local_core
+from tests.support.http_api import Api, Reply, http_api, key_of, said
+from tests.support.product import Product, product
+
+AGENT = "/openai/deployments/general-purpose-agent"
+CHAT = f"{AGENT}/chat/completions"
+BY_HEADER = {"X-DIAL-DEPLOYMENT-ID": "general-purpose-agent"}
+ROUTES = [
+    (method, f"{folder}/{name}")
+    for folder in (AGENT, "/openai/v1")
+    for method, name in (("POST", "chat/completions"), ("POST", "rate"), ("GET", "configuration"))
+]
+HELLO: dict[str, Any] = {"messages": [said("Hi")]}
+FOREIGN = {"Host": "agent.example"}
+JSON = {"Content-Type": "application/json"}
+LIMIT = 2**18
+
+
+async def ask(api: Api, key: str, **body: Any) -> Reply:
+    return await api.post(CHAT, {**HELLO, **body}, headers={"Api-Key": key})
+
+
+async def tried(api: Api, method: str, path: str, headers: Mapping[str, str]) -> Reply:
+    body = HELLO if method == "POST" else None
+    return await api.call(method, path, body, headers={**headers, **BY_HEADER})
+
+
+async def sent_to(p: Product, path: str = CHAT, **options: Any) -> Reply:
+    """A request that reaches the agent past Core."""
+    async with aiohttp.ClientSession() as session:
+        return await Api(p.agent_url, p.upstream, session).call(options.pop("method", "POST"), path, **options)
+
+
+async def pieces(count: int) -> AsyncGenerator[bytes]:
+    """A body without a declared length."""
+    for _ in range(count):
+        yield b"x" * 2**16
+
+
+def nested(depth: int) -> bytes:
+    return b'{"messages": ' + b"[" * depth + b"]" * depth + b"}"
+
+
+@pytest.mark.parametrize("headers", [{}, {"Api-Key": "anything"}, {"Authorization": "Bearer anything"}])
+async def test_with_a_model_of_the_operators_own_the_dial_route_serves_owners_of_keys_only(
+    headers: Mapping[str, str], tmp_path: Path
+) -> None:
+    async with http_api(tmp_path=tmp_path, http={"mode": "keys"}) as api:
+        replies = [await tried(api, *route, headers) for route in ROUTES]
+    assert [(reply.status, reply.error["type"]) for reply in replies] == [(401, "authentication_error")] * len(ROUTES)
+    assert api.upstream.requests == []
+
+
+async def test_with_a_model_of_the_operators_own_the_mode_dial_asks_core_whose_key_it_is(tmp_path: Path) -> None:
+    config = {"keys": {"key-one": {"project": "ONE", "role": "default"}}, "roles": {"default": {"limits": {}}}}
+    async with (
+        local_core(config, tmp_path) as core,
+        http_api(says("Hello."), tmp_path=tmp_path, http={"mode": "dial"}, dial_endpoint=core.url) as api,
+    ):
+        statuses = [(await ask(api, key)).status for key in ("key-one", "anything")]
+    assert statuses == [200, 401]
+
+
+async def test_with_a_model_of_the_operators_own_the_mode_open_serves_this_machine_only(tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path) as api:
+        replies = [await tried(api, *route, {"Api-Key": "k", **FOREIGN}) for route in ROUTES]
+    assert [(reply.status, reply.error["code"]) for reply in replies] == [(403, "not_local")] * len(ROUTES)
+    assert api.upstream.requests == []
+
+
+async def test_an_owner_reaches_files_of_its_own_by_the_agents_key_and_no_others(tmp_path: Path) -> None:
+    config = {"keys": {"agents-key": {"project": "ONE", "role": "default"}}, "roles": {"default": {"limits": {}}}}
+    ann = await key_of("ann", tmp_path)
+    async with local_core(config, tmp_path) as core, chat_reader(core.url, "agents-key") as agent:
+        own, others = [
+            (await agent.upload(f"http/{name}/a.txt", f"text of {name}".encode(), "text/plain"))["url"]
+            for name in ("ann", "bob")
+        ]
+        reading = [wants("file_content_extraction_tool", file_url=url) for url in (own, others)]
+        settings: dict[str, Any] = {"dial_endpoint": core.url, "dial_api_key": "agents-key", "http": {"mode": "keys"}}
+        async with http_api(*reading, says("Done."), tmp_path=tmp_path, **settings) as api:
+            assert (await ask(api, ann)).status == 200
+    [first, second] = [m["content"] for m in api.upstream.requests[2].messages if m["role"] == "tool"]
+    assert "text of ann" in first
+    assert "text of bob" not in second
+    assert "There is no" in second
+
+
+async def test_too_many_requests_are_a_500_because_core_swallows_a_429(tmp_path: Path) -> None:
+    ann = await key_of("ann", tmp_path)
+    async with http_api(says("Hello."), tmp_path=tmp_path, http={"mode": "keys", "requests_per_minute": 1}) as api:
+        replies = [await ask(api, ann) for _ in range(2)]
+    assert [reply.status for reply in replies] == [200, 500]
+    assert replies[1].error["code"] == "rate_limit_exceeded"
+
+
+async def test_behind_core_any_machine_calls_the_dial_route_by_any_name(tmp_path: Path) -> None:
+    async with product(says("Hello."), tmp_path=tmp_path) as p:
+        headers = {"Api-Key": "key-one", **FOREIGN}
+        replies = [
+            await sent_to(p, body=HELLO, headers=headers),
+            await sent_to(p, f"{AGENT}/configuration", method="GET", headers=headers),
+        ]
+        api = await sent_to(p, "/v1/models", method="GET", headers=headers)
+    assert [reply.status for reply in (*replies, api)] == [200, 200, 403]
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+@pytest.mark.parametrize("mode", ["open", "keys"])
+async def test_health_and_readiness_are_reported_under_any_name(path: str, mode: str, tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path, http={"mode": mode}) as api:
+        assert (await api.get(path, headers=FOREIGN)).status == 200
+
+
+BAD_HEADS: list[tuple[dict[str, Any], int, str]] = [
+    ({"json": HELLO, "headers": {"Origin": "https://evil.example"}}, 403, "foreign_origin"),
+    ({"json": HELLO, "headers": {"Sec-Fetch-Site": "cross-site"}}, 403, "foreign_origin"),
+    ({"data": b"{}", "headers": {"Content-Type": "text/plain"}}, 415, "unsupported_media_type"),
+    ({"data": b"x" * (LIMIT + 1), "headers": JSON}, 413, "body_too_large"),
+]
+DEEP = [
+    pytest.param(nested(100_000), id="far"),
+    pytest.param(nested(100), id="a-little"),
+    pytest.param(b'{"messages": ' + b"[" * 100_000, id="cut"),
+    pytest.param(b'{"a\\\\": "' + b"x" * 2**17 + b'", "b": ' + b'{"c": ' * 101, id="after-a-long-text"),
+    pytest.param(nested(5000).decode().encode("utf-16"), id="utf-16"),
+]
+
+
+async def test_behind_core_bad_requests_are_refused_by_their_head_whatever_their_key(tmp_path: Path) -> None:
+    paths = [path for method, path in ROUTES if method == "POST"]
+    async with product(tmp_path=tmp_path, dial_body_bytes=LIMIT) as p:
+        for options, *expected in BAD_HEADS:
+            for headers in (options["headers"], {**options["headers"], "Api-Key": "key-one"}):
+                replies = [await sent_to(p, path, **{**options, "headers": {**headers, **BY_HEADER}}) for path in paths]
+                assert [[reply.status, reply.error["code"]] for reply in replies] == [expected] * len(paths)
+    assert p.upstream.requests == []
+
+
+@pytest.mark.parametrize("body", DEEP)
+async def test_json_that_is_nested_too_deeply_is_refused_while_it_is_read(body: bytes, tmp_path: Path) -> None:
+    async with product(tmp_path=tmp_path) as p:
+        replies = [
+            await sent_to(p, path, data=body, headers={"Api-Key": "key-one", **JSON, **BY_HEADER})
+            for method, path in ROUTES
+            if method == "POST"
+        ]
+    assert {(reply.status, reply.error["code"]) for reply in replies} == {(400, "invalid_json")}
+
+
+@pytest.mark.parametrize("path", [path for method, path in ROUTES if method == "POST"])
+async def test_a_body_of_unknown_length_is_refused_once_it_is_too_large(path: str, tmp_path: Path) -> None:
+    async with product(tmp_path=tmp_path, dial_body_bytes=LIMIT) as p:
+        reply = await sent_to(p, path, data=pieces(8), headers={"Api-Key": "k", **JSON, **BY_HEADER})
+    assert (reply.status, reply.error["code"]) == (413, "body_too_large")
+
+
+async def test_brackets_in_a_text_are_no_nesting(tmp_path: Path) -> None:
+    text = '[{"' * 100_000 + "\\" * 3
+    async with product(says("Hello."), tmp_path=tmp_path) as p:
+        reply = await sent_to(p, body={"messages": [said(text)]}, headers={"Api-Key": "key-one"})
+    assert (reply.status, p.upstream.requests[0].messages[-1]["content"]) == (200, text)

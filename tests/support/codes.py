@@ -1,0 +1,14 @@
+"""The codes of a question as a person reads them."""
+
+from __future__ import annotations
+
+import re
+
+from task.conversation.replies import codes_in
+
+
+def codes_shown(question: str) -> tuple[str, ...]:
+    """The codes in the last lines of a question, in the order of its calls."""
+    reply = re.search(r"Reply \*\*(approve [^*]+)\*\*", question)
+    assert reply is not None, question
+    return codes_in(reply[1]) or ()
