@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from task.permissions.icerc import visible, words
 from task.tools.toolbox import Pending
 
 TITLE_CHARS = 80
+_OPENING = "**May I do th"
+_CODED = re.compile(r"approve [a-z][2-9][a-z][2-9]")
 
 
 def question(pending: Sequence[Pending], codes: Sequence[str], seconds: float) -> str:
@@ -18,6 +21,12 @@ def question(pending: Sequence[Pending], codes: Sequence[str], seconds: float) -
         return f"**May I do this?**\n\n{_card(pending[0])}\n{_how_to_answer(pending[0], codes[0], seconds)}"
     cards = [_headed(item, code) for item, code in zip(pending, codes, strict=True)]
     return "\n".join([f"**May I do these {len(pending)} things?**\n", *cards, _how_to_answer_many(codes, seconds)])
+
+
+def without_question(text: str) -> str:
+    """What the model wrote itself in an answer that ends with a question."""
+    own, opening, rest = text.partition(_OPENING)
+    return own.rstrip() if opening and _CODED.search(rest) else text
 
 
 def form_schema(titles: Sequence[str], codes: Sequence[str]) -> dict[str, Any]:

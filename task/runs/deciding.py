@@ -54,25 +54,24 @@ class Deciding:
             raise Conflict(CLOSED)
         return await self._decide(asked[0].run_id or "", words, codes)
 
-    async def by_word(self, session_id: str, sent: Sequence[Message]) -> RunRequest | None:
-        """The run of the one question that is open in the session; None: the last message is no bare word, or another
-        message than that question stands before it.
+    async def in_session(self, session_id: str, said: Message) -> RunRequest | None:
+        """The run of the one question that is open in the session; None: the message is no bare word, or none is open.
 
         Raises:
             Conflict: several questions are open.
         """
-        if codes_in(words_of(sent[-1])) != ():
+        if not is_bare(said):
             return None
-        return await self._one(await self.store.approvals.list(self.caller.owner, session_id=session_id), sent)
+        return await self._one(await self.store.approvals.list(self.caller.owner, session_id=session_id), said)
 
-    async def after_run(self, run_id: str, sent: Sequence[Message]) -> RunRequest | None:
-        """The run of the one question that this run has asked; None where the last message decides nothing.
+    async def after_run(self, run_id: str, said: Message) -> RunRequest | None:
+        """The run of the one question that this run has asked; None: the message is no bare word, or it asked none.
 
-        Raises: as `by_word`, and Conflict: it is closed or was answered otherwise.
+        Raises: as `in_session`, and Conflict: it is closed or was answered otherwise.
         """
-        if codes_in(words_of(sent[-1])) != ():
+        if not is_bare(said):
             return None
-        return await self._one(await self.store.approvals.list(self.caller.owner, run_id=run_id, waiting=False), sent)
+        return await self._one(await self.store.approvals.list(self.caller.owner, run_id=run_id, waiting=False), said)
 
     def resuming(self, session: Session, asked: Sequence[Approval], run_id: str) -> RunRequest:
         """The run that goes on from the end of the session, where `run_id` stopped."""
@@ -87,13 +86,13 @@ class Deciding:
             raise NotFound(UNKNOWN.format(code=code))
         return found
 
-    async def _one(self, asked: Sequence[Approval], sent: Sequence[Message]) -> RunRequest | None:
-        codes = [item.code for item in asked]
-        if not asked or not _shown(sent, codes):
+    async def _one(self, asked: Sequence[Approval], said: Message) -> RunRequest | None:
+        if not asked:
             return None
+        code = asked[0].code
         if len(asked) > 1:
-            raise Conflict(f"Several questions are open here; say which one you mean, for example: approve {codes[0]}")
-        return await self._decide(asked[0].run_id or "", words_of(sent[-1]), codes)
+            raise Conflict(f"Several questions are open here. Say which one you mean, for example: approve {code}")
+        return await self._decide(asked[0].run_id or "", words_of(said), (code,))
 
     async def _decide(self, run_id: str, words: str, named: Collection[str]) -> RunRequest:
         asked = await self.store.approvals.list(self.caller.owner, run_id=run_id, waiting=False)
@@ -139,6 +138,11 @@ class Deciding:
 def words_of(message: Message) -> str:
     """The user's text; nothing where the message has parts: a decision is text only."""
     return message.content if message.role is Role.USER and isinstance(message.content, str) else ""
+
+
+def is_bare(said: Message) -> bool:
+    """Whether the message is a decision in plain words, without a code."""
+    return codes_in(words_of(said)) == ()
 
 
 def answer_of(verdict: Verdict) -> Answer:

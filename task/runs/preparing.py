@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from task.approvals.questions import without_question
 from task.conversation.history import INTERRUPTED, NOT_APPROVED, PERHAPS_RUN, repaired, unanswered
-from task.conversation.messages import Message, Role, ToolCall, tool_message
+from task.conversation.messages import Message, Role, ToolCall, assistant, tool_message
+from task.conversation.replies import codes_in
 from task.errors import Conflict, InvalidRequest, NotFound
 from task.product import Product
-from task.runs.deciding import ANSWERED, Deciding, files_of
+from task.runs.deciding import ANSWERED, Deciding, files_of, is_bare, words_of
 from task.runs.request import RunCaller, RunOptions, RunRequest, run_of_call, session_title
 from task.runs.state import RunState
+from task.store.merge import merged
 from task.store.records import Answer, Approval, Run, Session
 from task.store.store import Store
 from task.tools.client_tools import NO_RESULT
@@ -43,7 +47,7 @@ class Preparing:
         decided = await _decided(store, caller, session, sent, options)
         if decided is not None:
             return decided
-        found = await store.sessions.resume(caller.owner, session_id, sent)
+        found = await store.sessions.resume(caller.owner, session_id, _without_questions(sent))
         return await self._after(store, caller, found.session, found.new, options)
 
     async def after_run(
@@ -55,7 +59,9 @@ class Preparing:
         """
         store = await self.product.store.get()
         deciding = Deciding(store, caller, options)
-        decided = await deciding.by_code(new) or await deciding.after_run(run.run.run_id, new)
+        decided = await deciding.by_code(new)
+        if decided is None and len(new) == 1:
+            decided = await deciding.after_run(run.run.run_id, new[0])
         decided = decided or await _given_before(store, caller, session, run, new, options)
         if decided is not None:
             return decided
@@ -95,6 +101,10 @@ class Preparing:
         return Deciding(store, caller, options).resuming(session, asked, run_id)
 
     async def _alone(self, store: Store, caller: RunCaller, sent: Sequence[Message], options: RunOptions) -> RunRequest:
+        run = await _run_of_results(store, caller.owner, sent)
+        if run is not None and run.session_id is not None:
+            session = await _open_session(store, caller, run.session_id)
+            return await self._after(store, caller, session, _parted(sent)[1], options)
         history, new = _parted(_repaired(await _with_own_calls(store, caller.owner, sent), sent))
         return RunRequest(caller, options, new, history, files=files_of([*history, *new]))
 
@@ -136,7 +146,37 @@ async def _decided(
     store: Store, caller: RunCaller, session: Session, sent: Sequence[Message], options: RunOptions
 ) -> RunRequest | None:
     deciding = Deciding(store, caller, options)
-    return await deciding.by_code(sent) or await deciding.by_word(session.session_id, sent)
+    if decided := await deciding.by_code(sent):
+        return decided
+    # What is said after another history is about something else.
+    fits = len(sent) == 1 or (is_bare(sent[-1]) and _is_all(session, _without_questions(sent)[:-1]))
+    return await deciding.in_session(session.session_id, sent[-1]) if fits else None
+
+
+def _is_all(session: Session, sent: Sequence[Message]) -> bool:
+    fit = merged(session.messages, sent)
+    return not (fit.new or fit.branched)
+
+
+def _without_questions(sent: Sequence[Message]) -> list[Message]:
+    """The conversation as the session holds it: an answer that a decision resumed is one with what came before it."""
+    found: list[Message] = []
+    asked, before = False, ""
+    for message in sent[:-1]:
+        if message.role is not Role.ASSISTANT:
+            if not (asked and codes_in(words_of(message)) is not None):
+                found += [assistant(before)] if before else []
+                found.append(message)
+                before = ""
+            asked = False
+            continue
+        text = message.text()
+        own = without_question(text)
+        asked, before = own != text, f"{before} {own}".strip()
+        if not asked:
+            found.append(replace(message, content=before or message.content))
+            before = ""
+    return [*found, *([assistant(before)] if before else []), *sent[-1:]]
 
 
 async def _last_run(store: Store, caller: RunCaller, session: Session) -> Run | None:
@@ -156,6 +196,14 @@ async def _with_own_calls(store: Store, owner: str, sent: Sequence[Message]) -> 
                 found.pop()  # some callers send the text before the calls as a message of its own
         found.extend(added or (message,))
     return found
+
+
+async def _run_of_results(store: Store, owner: str, sent: Sequence[Message]) -> Run | None:
+    """The run that has handed out the call whose result comes last."""
+    run_id = run_of_call(sent[-1].tool_call_id or "")
+    with suppress(NotFound):
+        return await store.runs.get(owner, run_id) if run_id is not None else None
+    return None
 
 
 async def _added(store: Store, owner: str, run_id: str) -> Sequence[Message]:

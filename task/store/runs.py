@@ -184,14 +184,15 @@ class Runs:
             StoreUnavailable: they are not on disk yet; the writer retries.
         """
         run_id, live, now = run.run_id, self._live.pop(run.run_id), self._clock()
+        in_session = session_id or run.session_id
         live.end()
 
         suspended = status == "suspended"
 
         def work(connection: Connection) -> None:
             running = update(_runs).where(_runs.c.id == run_id, _runs.c.status == "running")
-            kept = packed([message.as_stored() for message in added]) if session_id is None and suspended else None
-            ended = running.values(status=status, ended_at=now, error=error, session_id=session_id, added=kept)
+            kept = packed([message.as_stored() for message in added]) if in_session is None and suspended else None
+            ended = running.values(status=status, ended_at=now, error=error, session_id=in_session, added=kept)
             if connection.execute(ended).rowcount and run.session_id is not None and added:
                 add_messages(connection, run.session_id, added, now)
 

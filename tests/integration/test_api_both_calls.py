@@ -33,7 +33,7 @@ async def test_the_callers_calls_are_handed_out_and_then_the_question_is_put(
         ended, early = client.finish_reason, await waiting(api)
         second = await client.result("Ann is 42")
         asked = [(len(api.upstream.requests), client.finish_reason), [item["tool"] for item in await waiting(api)]]
-        third = await client.send(said("approve"))
+        third = await client.decide("approve")
         contents = results(api)
     assert (first["content"].strip(), ended, early) == ("Let me see.", "tool_calls", [])
     assert second["content"].startswith("**May I do this?**")
@@ -154,12 +154,14 @@ async def test_results_sent_again_while_the_question_after_them_is_open_get_the_
     async with agent(BOTH, says("Done."), tmp_path=tmp_path) as api:
         client = Client(api, stream=stream)
         await client.send(said("note it"))
+        client.key = "these results"
         asked = await client.result("Ann is 42")
         client.history.pop()
         again = await client.again()
+        client.key = None
         open_ones = await waiting(api)
         client.history.append(again)
-        done = await client.send(said("approve"))
+        done = await client.decide("approve")
         contents = results(api)
     assert again == asked
     assert len(open_ones) == 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from task.llm.scripted import says, wants
-from tests.support.api_client import Client, agent, results, waiting
+from tests.support.api_client import Client, agent, coded, results, waiting
 from tests.support.http_api import Api, Reply, said
 from tests.support.upstream import dripping, http_error
 
@@ -35,33 +35,29 @@ async def posted(api: Api, path: str, messages: list[dict[str, Any]]) -> tuple[R
 
 
 @pytest.mark.parametrize("path", ["/chat", "/runs", "/v1/responses", "/v1/chat/completions"])
-async def test_a_word_after_the_whole_history_decides_and_the_next_history_holds_what_was_done(
-    tmp_path: Path, path: str
-) -> None:
+async def test_a_code_decides_after_the_whole_history_at_every_endpoint(tmp_path: Path, path: str) -> None:
     async with agent(ASKS, says("Done."), says("Milk."), tmp_path=tmp_path) as api:
         history = [said("note it")]
-        for word in ("approve", "What did you note?", ""):
-            _, answer = await posted(api, path, history)
-            history += [said(answer, "assistant"), said(word)]
+        _, question = await posted(api, path, history)
+        history += [said(question, "assistant"), said(coded("approve", question))]
+        _, answer = await posted(api, path, history)
         last = api.upstream.requests[-1].messages
         known, seen_by_model = results(api), [item["content"] for item in last if item["role"] in ("user", "assistant")]
-    assert [item["content"] for item in history[3::2]] == ["Done.", "Milk."]
+    assert answer == "Done."
     assert known == ["noted: milk"]
-    assert seen_by_model == ["note it", "I would. ", "Done.", "What did you note?"]
+    assert seen_by_model == ["note it", "I would. "]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("in_session", [False, True])
-async def test_all_that_one_turn_was_allowed_is_known_to_the_next(
-    tmp_path: Path, in_session: bool, stream: bool
-) -> None:
+async def test_all_that_one_turn_was_allowed_is_known_to_the_next_in_a_session(tmp_path: Path, stream: bool) -> None:
     more = BREAD & wants("calculator", expression="1+1")
     looks = wants("lookup", name="Ann")
     async with agent(ASKS, more, looks, says("Done."), says("Both."), tmp_path=tmp_path) as api:
-        session_id = (await api.post("/session/start")).json["session_id"] if in_session else None
+        session_id = (await api.post("/session/start")).json["session_id"]
         client = Client(api, stream=stream, session_id=session_id, whole=True)
-        for text in ("note it", "approve", "approve"):
-            answer = await client.send(said(text))
+        await client.send(said("note it"))
+        await client.decide("approve")
+        answer = await client.decide("approve")
         called = [call["function"]["name"] for call in answer["tool_calls"]]
         await client.result("Ann is 42")
         await client.send(said("What did you do?"))
@@ -75,13 +71,13 @@ async def test_all_that_one_turn_was_allowed_is_known_to_the_next(
 
 async def test_a_second_question_that_nobody_answered_leaves_what_the_first_allowed(tmp_path: Path) -> None:
     async with agent(ASKS, BREAD, says("Sure."), tmp_path=tmp_path) as api:
-        client = Client(api)
-        for text in ("note it", "approve", "What is new?"):
-            await client.send(said(text))
-        sent = api.upstream.requests[-1].messages[1:]
-    assert [item["role"] for item in sent] == ["user", "assistant", "tool", "assistant", "user"]
-    assert sent[3]["content"].startswith("And this.\n\n**May I do this?**")
-    assert results(api) == ["noted: milk"]
+        client = Client(api, session_id=(await api.post("/session/start")).json["session_id"], whole=True)
+        await client.send(said("note it"))
+        await client.decide("approve")
+        await client.send(said("What is new?"))
+        milk, bread = results(api)
+    assert milk == "noted: milk"
+    assert "did not approve it" in bread
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -93,12 +89,12 @@ async def test_the_same_approval_sent_twice_is_answered_twice_and_carried_out_on
         session_id = (await api.post("/session/start")).json["session_id"] if in_session else None
         client = Client(api, stream=stream, session_id=session_id, whole=True)
         await client.send(said("note it"))
-        asked = await client.send(said("approve"))
+        asked = await client.decide("approve")
         client.history.pop()
         again = await client.again()
         open_ones = [item["arguments"] for item in await waiting(api)]
         client.history.append(again)
-        done = await client.send(said("approve"))
+        done = await client.decide("approve")
         client.history.pop()
         twice = [await client.again() for _ in range(2)]
         requests = len(api.upstream.requests)
@@ -114,7 +110,7 @@ async def test_an_approval_sent_again_while_it_is_carried_out_gets_the_same_answ
     async with agent(ASKS, slow, tmp_path=tmp_path) as api:
         client = Client(api)
         await client.send(said("note it"))
-        client.history.append(said("approve"))
+        client.history.append(said(coded("approve", client.history[-1]["content"])))
         first = asyncio.ensure_future(client.post())
         await api.upstream.received(2)
         second = await client.post()
@@ -128,7 +124,7 @@ async def test_the_same_approval_hands_out_the_callers_calls_again(tmp_path: Pat
     async with agent(ASKS, wants("lookup", name="Ann"), says("Done."), tmp_path=tmp_path) as api:
         client = Client(api)
         await client.send(said("note it"))
-        first = await client.send(said("approve"))
+        first = await client.decide("approve")
         client.history.pop()
         again = await client.again()
         client.history.append(again)
@@ -142,7 +138,7 @@ async def test_an_approval_whose_answer_failed_continues_when_it_is_sent_again(t
     async with agent(ASKS, http_error(401), says("Done."), tmp_path=tmp_path) as api:
         client = Client(api)
         await client.send(said("note it"))
-        client.history.append(said("approve"))
+        client.history.append(said(coded("approve", client.history[-1]["content"])))
         failed = await client.post()
         done = await client.again()
         known = results(api)
@@ -155,29 +151,12 @@ async def test_another_answer_to_a_question_that_was_answered_is_refused_with_a_
     async with agent(ASKS, says("Done."), tmp_path=tmp_path) as api:
         client = Client(api)
         await client.send(said("note it"))
-        await client.send(said("approve"))
-        client.history[-2:] = [said("deny because I changed my mind")]
+        denial = coded("deny because I changed my mind", client.history[-1]["content"])
+        await client.decide("approve")
+        client.history[-2:] = [said(denial)]
         other = await client.post()
     assert (other.status, other.error["code"]) == (409, "conflict")
     assert "the first answer counts" in other.error["message"]
-
-
-async def test_a_word_that_openais_client_sends_again_answers_no_question_that_it_has_not_read(tmp_path: Path) -> None:
-    retried = {"x-stainless-retry-count": "1"}
-    async with agent(ASKS, BREAD, says("Done."), tmp_path=tmp_path) as api:
-        session = {"session_id": (await api.post("/session/start")).json["session_id"]}
-        await api.complete("note it", **session)
-        body = {"messages": [said("approve")], **session}
-        first = (await api.post("/v1/chat/completions", body, headers=retried)).json  # a retry after a lost answer
-        again = (await api.post("/v1/chat/completions", body, headers=retried)).json
-        open_ones = [item["arguments"] for item in await waiting(api)]
-        last = (await api.post("/v1/chat/completions", body)).json
-        twice = (await api.post("/v1/chat/completions", body, headers=retried)).json
-    assert first["choices"][0]["message"]["content"].startswith("And this.\n\n**May I do this?**")
-    assert again == first
-    assert open_ones == [{"text": "bread"}]
-    assert last["choices"][0]["message"]["content"] == "Done."
-    assert twice == last
 
 
 async def test_a_word_sent_again_after_the_same_response_is_answered_by_the_same_response(tmp_path: Path) -> None:
@@ -191,19 +170,6 @@ async def test_a_word_sent_again_after_the_same_response_is_answered_by_the_same
     assert other.status == 409
 
 
-async def test_another_word_that_is_sent_again_answers_the_question_before_it(tmp_path: Path) -> None:
-    async with agent(ASKS, BREAD, says("Then not."), tmp_path=tmp_path) as api:
-        session = {"session_id": (await api.post("/session/start")).json["session_id"]}
-        await api.complete("note it", **session)
-        await api.complete("approve", **session)
-        body = {"messages": [said("deny")], **session}
-        retried = {"x-stainless-retry-count": "1"}  # a retry after a lost answer
-        answers = [(await api.post("/v1/chat/completions", body, headers=retried)).json for _ in range(2)]
-        milk, bread = results(api)
-    assert [answer["choices"][0]["message"]["content"] for answer in answers] == ["Then not."] * 2
-    assert (milk, bread) == ("noted: milk", "Error: This call was not allowed: the user denied it.")
-
-
 @pytest.mark.parametrize("in_session", [False, True])
 async def test_a_word_decides_what_no_card_has_decided_before(tmp_path: Path, in_session: bool) -> None:
     three = [wants("write_note", text=text) for text in ("milk", "bread", "salt")]
@@ -213,7 +179,8 @@ async def test_a_word_decides_what_no_card_has_decided_before(tmp_path: Path, in
         await client.send(said("note them"))
         first = (await waiting(api))[0]
         await api.post(f"/approvals/{first['approval_id']}", {"decision": "deny"})
-        done = await client.send(said("approve 1 and 3"))
+        codes = {item["arguments"]["text"]: item["code"] for item in await waiting(api)}
+        done = await client.send(said(f"approve {codes['salt']}"))
         milk, bread, salt = results(api)
         open_ones = await waiting(api)
     assert (done["content"], salt, open_ones) == ("Done.", "noted: salt", [])
@@ -221,24 +188,13 @@ async def test_a_word_decides_what_no_card_has_decided_before(tmp_path: Path, in
     assert "the user did not approve it" in bread
 
 
-async def test_a_request_that_openais_client_sends_again_puts_its_question_once(tmp_path: Path) -> None:
-    async with agent(ASKS, ASKS, says("Done."), tmp_path=tmp_path) as api:
-        body, retried = {"messages": [said("note it")]}, {"x-stainless-retry-count": "1"}
-        asked = (await api.post("/v1/chat/completions", body)).json
-        again = (await api.post("/v1/chat/completions", body, headers=retried)).json
-        questions = len(await waiting(api))
-        fresh = (await api.post("/v1/chat/completions", body)).json
-    assert again == asked
-    assert questions == 1
-    assert fresh["run_id"] != asked["run_id"]
-
-
 async def test_of_two_alike_questions_the_same_approval_sent_twice_decides_one(tmp_path: Path) -> None:
     async with agent(ASKS, ASKS, says("Done."), tmp_path=tmp_path) as api:
         client = Client(api)
         client.history = [said("note it")]
         await client.again()
-        client.history += [await client.again(), said("approve")]
+        question = await client.again()
+        client.history += [question, said(coded("approve", question["content"]))]
         done, again = await client.again(), await client.again()
         open_ones = len(await waiting(api))
     assert (done["content"], again, open_ones) == ("Done.", done, 1)
@@ -248,24 +204,25 @@ async def test_what_was_approved_runs_although_the_caller_wants_no_further_calls
     async with agent(ASKS, says("Done."), tmp_path=tmp_path) as api:
         client = Client(api)
         await client.send(said("note it"))
-        body = {"messages": [*client.history, said("approve")], "tool_choice": "none"}
+        body = {
+            "messages": [*client.history, said(coded("approve", client.history[-1]["content"]))],
+            "tool_choice": "none",
+        }
         done = (await api.post("/v1/chat/completions", body)).json
         known, seen_by_model = results(api), api.upstream.requests[-1].body["tool_choice"]
     assert (done["choices"][0]["message"]["content"], known) == ("Done.", ["noted: milk"])
     assert seen_by_model == "none"
 
 
-@pytest.mark.parametrize("respaced", [False, True])
-async def test_an_approval_is_of_the_call_that_was_read_and_no_other_that_looks_alike(
-    tmp_path: Path, respaced: bool
-) -> None:
+async def test_a_code_is_of_the_call_that_was_read_and_no_other_that_looks_alike(tmp_path: Path) -> None:
     calls = [wants("write_note", text=text) for text in ("salt and oil", "saltand oil")]
     async with agent(*calls, says("Done."), tmp_path=tmp_path) as api:
         client = Client(api)
         client.history = [said("note it")]
         read = (await client.again())["content"]
         await client.again()
-        client.history += [said(" ".join(read.split()) if respaced else read, "assistant"), said("approve")]
+        respaced = " ".join(read.split())
+        client.history += [said(respaced, "assistant"), said(coded("approve", read))]
         await client.again()
         known, open_ones = results(api), len(await waiting(api))
-    assert (known, open_ones) == (([], 2) if respaced else (["noted: salt and oil"], 1))
+    assert (known, open_ones) == (["noted: salt and oil"], 1)

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from task.llm.scripted import Reply, says, wants
+from tests.support.api_client import coded
 from tests.support.core import served
 from tests.support.http_api import Api, http_api, said
 from tests.support.upstream import Received, dripping, error_in_stream, hanging, http_error, never_answering
@@ -300,7 +301,7 @@ async def test_the_session_of_a_suspended_run_is_named_and_knows_the_run_and_its
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_knows_no_sessions_approves_by_word_with_its_whole_history(
+async def test_a_client_that_knows_no_sessions_approves_by_code_with_its_whole_history(
     tmp_path: Path, stream: bool
 ) -> None:
     asks, more = says("I would. ") & WRITES, says("And this.") & wants("write_note", text="bread")
@@ -308,8 +309,8 @@ async def test_a_client_that_knows_no_sessions_approves_by_word_with_its_whole_h
         mine = await exchange(api, [said("Be brief", "system")], "note it", stream=stream)
         await exchange(api, [], "note it", stream=stream)  # the same question in another conversation
         await exchange(api, [], "please note it", stream=stream)
-        mine = await exchange(api, mine, "approve", stream=stream)
-        mine = await exchange(api, mine, "approve", stream=stream)
+        mine = await exchange(api, mine, coded("approve", mine[-1]["content"]), stream=stream)
+        mine = await exchange(api, mine, coded("approve", mine[-1]["content"]), stream=stream)
         waiting = (await api.get("/approvals")).json["approvals"]
         sent = [request.messages for request in api.upstream.requests[3:]]
     assert "**May I do this?**" in mine[2]["content"]

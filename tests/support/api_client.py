@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 
 from task.llm import scripted
 from task.llm.base import ToolCallDelta
-from tests.support.http_api import Api, Reply, http_api
+from tests.support.http_api import Api, Reply, http_api, said
 
 NOTES = str(Path(__file__).parent.parent / "contract" / "matrix" / "notes.py")
 LOOKUP: dict[str, Any] = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object"}}}
@@ -33,6 +34,7 @@ class Client:
         self.whole = session_id is None if whole is None else whole
         self.history: list[dict[str, Any]] = []
         self.finish_reason: str | None = None
+        self.key: str | None = None  # what the next requests are called
 
     async def send(self, *messages: dict[str, Any]) -> dict[str, Any]:
         """Send the messages and keep the assistant's answer in the history."""
@@ -51,7 +53,12 @@ class Client:
         session = {"session_id": self.session_id} if self.session_id is not None else {}
         sent = self.history if self.whole else messages
         body = {"tools": [LOOKUP], "stream": self.stream, "messages": sent, **session}
-        return await self.api.post("/v1/chat/completions", body)
+        headers = {"Idempotency-Key": self.key} if self.key is not None else {}
+        return await self.api.post("/v1/chat/completions", body, headers=headers)
+
+    async def decide(self, word: str) -> dict[str, Any]:
+        """The answer to a decision about the question that the agent has just put."""
+        return await self.send(said(coded(word, self.history[-1]["content"])))
 
     async def result(self, content: str) -> dict[str, Any]:
         """The answer to the result of the one call that the agent handed out."""
@@ -73,6 +80,14 @@ class Client:
         ]
         text = "".join(delta.get("content") or "" for delta in deltas)
         return {"role": "assistant", "content": text} | ({"tool_calls": calls} if calls else {})
+
+
+def coded(word: str, question: str) -> str:
+    """The decision with the code that the question names."""
+    found = re.search(r"approve ([a-z]\d[a-z]\d)", question)
+    assert found is not None, question
+    head, because, reason = word.partition(" because ")
+    return f"{head} {found[1]}{because}{reason}"
 
 
 def results(api: Api, request: int = -1) -> list[str]:

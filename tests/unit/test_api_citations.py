@@ -1,13 +1,9 @@
-"""What the HTTP door keeps and shows beside an answer: citations, and turns that callers resume."""
+"""What the HTTP door shows beside an answer: citations."""
 
 from __future__ import annotations
 
-import pytest
-
-from task.api.openai.files import file_id_of
 from task.api.openai.responses_output import citations
-from task.api.platform.kept_turns import conversation_key
-from task.conversation.messages import FunctionCall, Message, Role, ToolCall
+from task.tools.dial_urls import file_id_of
 
 
 def test_files_and_pages_are_cited_and_content_of_their_own_is_not() -> None:
@@ -38,17 +34,3 @@ def test_files_and_pages_are_cited_and_content_of_their_own_is_not() -> None:
 def test_a_page_that_the_text_does_not_name_is_cited_at_its_end() -> None:
     [noted] = citations([{"title": "News", "reference_url": "https://example.org"}], "See the news.")
     assert (noted["start_index"], noted["end_index"]) == (13, 13)
-
-
-def key(arguments: str) -> str:
-    call = ToolCall("call_0", FunctionCall("lookup", arguments))
-    return conversation_key("ann", None, [Message(Role.ASSISTANT, None, tool_calls=(call,))])
-
-
-def test_arguments_are_the_same_however_they_are_written() -> None:
-    assert key('{"a": 1, "b": [2]}') == key('{"b":[2],"a":1}') != key('{"b":[2],"a":"1"}')
-
-
-@pytest.mark.parametrize("bad", ["[" * 100_000, "[" * 900 + "]" * 900, "9" * 5_000, '{"a": NaN}', '"\ud800"', ""])
-def test_arguments_that_are_no_json_or_nested_too_deep_are_compared_as_they_are(bad: str) -> None:
-    assert key(bad) == key(bad) != key(f"{bad}\0")
