@@ -117,10 +117,8 @@ def own_tools(settings: Settings) -> list[BaseTool]:
     """
     from task.product.parts import default_tools
     from task.tools.dial_files import DialFiles
-    from task.tools.offload import ReadFileLinesTool, SearchInFileTool
 
-    files = DialFiles(settings.dial_endpoint)
-    return [*default_tools(settings), ReadFileLinesTool(files), SearchInFileTool(files)]
+    return default_tools(settings, files=DialFiles(settings.dial_endpoint))
 
 
 def _python() -> Check:

@@ -88,6 +88,7 @@ async def test_settings_without_effect_are_a_note_that_names_each_of_them(tmp_pa
     shown = await dial_agent(tmp_path, "doctor", "--json", AGENT_HISTORY__SUMMARY_TOKENS="900")
     row = json.loads(shown.out)[0]
     assert (row["name"], row["state"]) == ("settings", "note")
+    assert row["fix"] == "Do not rely on them, or remove them."
     for idle in ("ui.prompt_symbol in dial-agent.yaml", "teps.secure_mode in dial-agent.yaml",
                  "AGENT_HISTORY__SUMMARY_TOKENS in the environment"):  # fmt: skip
         assert f"{idle} waits for" in row["found"]
