@@ -218,7 +218,10 @@ async def _deployments(client: CoreClient, settings: Settings) -> Check:
 
 
 async def _model(settings: Settings) -> Check:
-    model = await choose_model(settings)
+    try:
+        model = await choose_model(settings)
+    except SettingsError as error:
+        return Check("model", "bad", str(error), CORRECT)
     found = f"{model.name}, because {model.reason}"
     if model.rule == "demo":
         return Check("model", "note", f"{found} (a demo, not a real model)", NO_MODEL)
