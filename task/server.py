@@ -19,7 +19,7 @@ from task.api.app import HttpApi, HttpOptions
 from task.app import GeneralPurposeAgentApplication
 from task.dial.fast_chunks import BearerAsApiKey, dial_app, sdk_version
 from task.errors import SettingsError
-from task.product.parts import default_tools, policy_of
+from task.product.parts import default_tools
 from task.settings import PREFIX, Settings
 
 DEPLOYMENT = "general-purpose-agent"
@@ -64,9 +64,13 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
     """The application with all its doors; `/health` reports that the process lives, `/ready` that it can answer.
 
     It serves while what later requests need is still loading; `warmed_up` is called after that.
+
+    Raises:
+        SettingsError: a setting would break the first request.
     """
     application = GeneralPurposeAgentApplication(settings=settings)
     product = application.product
+    product.check()
     api = HttpApi(product, _http_options(settings))
 
     async def warm_up() -> None:
@@ -78,7 +82,6 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
-        product.open()  # a wrong setting ends the start
         warming = asyncio.create_task(warm_up())
         yield
         warming.cancel()
@@ -139,11 +142,9 @@ def run(settings: Settings) -> None:
     """Serve until a signal ends it.
 
     Raises:
-        SettingsError: before the port is opened, when the settings' tools or log file cannot be used, or its rules
-            cannot be meant.
+        SettingsError: before the port is opened, when something that the settings name cannot be used.
     """
     default_tools(settings)
-    policy_of(settings)
     set_up_logging(settings.log_level, settings.log_file)
     if settings.without_effect:
         logger.warning("settings without effect yet: %s", "; ".join(settings.without_effect))

@@ -6,20 +6,20 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx2
 
 from mcp_servers.duckduckgo.decoding import ACCEPTED, Unreadable, bounded
 from mcp_servers.duckduckgo.guard import Forbidden, GuardedTransport
 from mcp_servers.duckduckgo.limits import Busy, Clock, Kept, RateLimit
-from mcp_servers.duckduckgo.text import page_text
+from mcp_servers.duckduckgo.reading import PageReader, ReadingLimits
 
 logger = logging.getLogger(__name__)
 
 MAX_BYTES = 2 * 2**20
 MAX_REDIRECTS = 5
 FETCH_SECONDS = 10.0
-TEXT_SECONDS = 20.0
 KEPT_SECONDS = 600
 KEPT_PAGES = 60
 AT_ONCE = 8
@@ -61,6 +61,7 @@ class PageFetcher:
         per_minute: int = 20,
         seconds: float = FETCH_SECONDS,
         max_bytes: int = MAX_BYTES,
+        reading: ReadingLimits | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._transport = transport
@@ -68,6 +69,7 @@ class PageFetcher:
         self._max_bytes = max_bytes
         self._rate = RateLimit(per_minute, clock)
         self._slots = asyncio.Semaphore(AT_ONCE)
+        self._reader = PageReader(reading)
         self.kept: Kept[Page] = Kept(KEPT_PAGES, KEPT_SECONDS, clock)
 
     async def page(self, url: str) -> Page:
@@ -90,8 +92,7 @@ class PageFetcher:
             self._rate.take()
             async with self._slots:
                 body = await self._body(url)
-                async with asyncio.timeout(TEXT_SECONDS):
-                    title, text = await asyncio.to_thread(page_text, body.content, body.kind, body.charset)
+                found = await self._reader.read(body.content, body.kind, body.charset)
         except Busy as busy:
             raise FetchFailed(f"Too many pages at once. Try again in {busy.seconds} s.") from busy
         except (Forbidden, Unreadable) as error:
@@ -102,9 +103,9 @@ class PageFetcher:
             raise FetchFailed("The page redirects in circles. Try another source.") from error
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, RuntimeError) as error:
             raise FetchFailed(f"The page could not be read ({type(error).__name__}). Try another source.") from error
-        if not text:
+        if not found.text:
             raise FetchFailed("The page holds no readable text; it may need a browser. Try another source.")
-        return Page(body.url, title, text, body.cut)
+        return Page(body.url, found.title, found.text, body.cut or found.cut)
 
     async def _body(self, url: str) -> _Body:
         client = httpx2.AsyncClient(
@@ -113,6 +114,7 @@ class PageFetcher:
             max_redirects=MAX_REDIRECTS,
             timeout=self._seconds,
             trust_env=False,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # none, also within one redirect
             headers={"User-Agent": _AGENT, "Accept": "text/html,text/*,*/*;q=0.8", "Accept-Encoding": ACCEPTED},
         )
         async with asyncio.timeout(self._seconds), client.stream("GET", url) as answer:

@@ -14,13 +14,14 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 Dial = Callable[[str, int], tuple[str, int]]
 
-# What `is_global` lets through although it leads, or may lead, inside: translated, tunnelled and test addresses.
+# What `is_global` lets through although it leads, or may lead, inside: translated, tunnelled and test addresses, and
+# 168.63.129.16, at which Azure serves the machine that asks.
 _FORBIDDEN = [
     ipaddress.ip_network(network)
     for network in (
-        "0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
-        "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64",
-        "2001::/32", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10", "::/96",
+        "0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "168.63.129.16/32", "192.0.2.0/24", "192.88.99.0/24",
+        "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "64:ff9b::/96", "64:ff9b:1::/48",
+        "100::/64", "2001::/32", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10", "::/96",
     )
 ]  # fmt: skip
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from threading import Lock
 
 MAX_PDF_PAGES = 200
-_ONE_AT_A_TIME = Lock()  # pdfium is not made for several threads
 _MANY_BLANK_LINES = re.compile(r"\n{3,}")
 _CHARSET = re.compile(rb"charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]+)", re.IGNORECASE)
 
@@ -76,13 +74,9 @@ def _json(text: str) -> str:
 def _pdf(body: bytes) -> str:
     import pypdfium2
 
-    with _ONE_AT_A_TIME:
-        document = pypdfium2.PdfDocument(body)
-        try:
-            pages = range(min(len(document), MAX_PDF_PAGES))
-            return cleaned("\n\n".join(document[number].get_textpage().get_text_bounded() for number in pages))
-        finally:
-            document.close()
+    with pypdfium2.PdfDocument(body) as document:
+        pages = range(min(len(document), MAX_PDF_PAGES))
+        return cleaned("\n\n".join(document[number].get_textpage().get_text_bounded() for number in pages))
 
 
 def _decoded(body: bytes, charset: str | None) -> str:

@@ -18,11 +18,15 @@ PROTOCOL = "5.3"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a kernel; `parent` is the id of the request that it belongs to."""
+    """One message of a kernel; `parent` is the id of the request that it belongs to, `size` that of the content.
+
+    Code knows its kernel's key and can send what it likes: nothing but the content being an object may be relied on.
+    """
 
     kind: str
     parent: str
     content: dict[str, Any]
+    size: int = 0
 
 
 class Envelope:
@@ -52,18 +56,31 @@ class Envelope:
         if len(parts) < 4 or not hmac.compare_digest(signature[0], self._signature(parts)):
             return None
         header, parent, content = (_object(parts[place]) for place in (0, 1, 3))
-        return Message(str(header.get("msg_type")), str(parent.get("msg_id")), content)
+        if header is None or parent is None or content is None:
+            return None
+        return Message(scalar(header.get("msg_type")), scalar(parent.get("msg_id")), content, len(parts[3]))
 
     def _signature(self, parts: Sequence[bytes]) -> bytes:
         return hmac.digest(self._key, b"".join(parts), "sha256").hex().encode()
 
 
-def _object(text: bytes) -> dict[str, Any]:
+def scalar(value: Any) -> str:
+    """The value as text; empty for what is nested, which may be too deep to be written out."""
+    return str(value) if isinstance(value, str | int | float) else ""
+
+
+def _object(text: bytes) -> dict[str, Any] | None:
     try:
         value = orjson.loads(text)
-    except orjson.JSONDecodeError:  # lone surrogates, which Python's own JSON lets pass
+    except orjson.JSONDecodeError:
         try:
-            value = json.loads(text)
-        except ValueError:
-            return {}
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+            value = _repaired(text)
+        except (ValueError, RecursionError):
+            return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def _repaired(text: bytes) -> Any:
+    """What Python's own JSON lets pass, with a question mark for each half of a letter: texts must be valid Unicode."""
+    value = json.loads(text.decode(errors="replace"), parse_constant=lambda _: None)
+    return orjson.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))

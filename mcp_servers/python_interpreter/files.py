@@ -49,7 +49,7 @@ class Snapshot:
 
 
 def snapshot(root: Path, entries: int) -> Snapshot:
-    """The contents of `root`; `files` leaves out hidden names, links, sockets, pipes, devices and hard links."""
+    """The contents of `root`; `files` leaves out hidden names, names that are not UTF-8, and all but plain files."""
     files: dict[str, Stamp] = {}
     seen = size = 0
     try:
@@ -77,7 +77,7 @@ def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_r
                 found = entry.stat(follow_symlinks=False)
             except OSError:
                 continue
-            path, hidden = f"{prefix}{entry.name}", entry.name.startswith(".") or entry.name in SKIPPED
+            path, hidden = f"{prefix}{entry.name}", _is_hidden(entry.name)
             yield path, found, hidden
             if stat.S_ISDIR(found.st_mode) and depth:
                 try:
@@ -89,6 +89,12 @@ def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_r
                         yield below, its, hidden or out_of_sight
                 finally:
                     os.close(inner)
+
+
+def _is_hidden(name: str) -> bool:
+    # Python reads bytes that are not UTF-8 as halves of letters, which no answer can hold.
+    is_text = name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
+    return name.startswith(".") or name in SKIPPED or not is_text
 
 
 def open_file(root: Path, path: str) -> int:

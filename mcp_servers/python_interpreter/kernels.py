@@ -10,6 +10,7 @@ from pathlib import Path
 import zmq.asyncio
 
 from mcp_servers.python_interpreter.config import Config
+from mcp_servers.python_interpreter.envelope import Message
 from mcp_servers.python_interpreter.launch import Launcher, end_everything
 from mcp_servers.python_interpreter.places import KernelFolders
 from mcp_servers.python_interpreter.wire import KernelWire, Output, Reply
@@ -136,4 +137,4 @@ def _preparation(config: Config) -> str:
     return f"(lambda space: ({run}))({{'__name__': 'bootstrap'}})"
 
 
-def _nothing(kind: str, content: object) -> None: ...
+def _nothing(message: Message) -> None: ...

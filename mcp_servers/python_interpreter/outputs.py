@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from mcp_servers.python_interpreter.config import Limits
+from mcp_servers.python_interpreter.envelope import Message, scalar
 
 PLOTLY = "application/vnd.plotly.v1+json"
 # What a display is kept as, best first: a file, because no model can use its text.
@@ -42,22 +43,24 @@ class Collector:
     _bytes: int = 0
     _clear_first: bool = False
 
-    def __call__(self, kind: str, content: dict[str, Any]) -> None:
-        """Take one message of the kernel."""
-        self._bytes += len(str(content)) if kind != "display_data" else _weight(content)
+    def __call__(self, message: Message) -> None:
+        """Take one message of the kernel, whatever its shape."""
+        content = message.content
+        self._bytes += message.size
         if self._bytes > self.limits.output_bytes:
             self.overflow.set()
             return
-        match kind:
+        match message.kind:
             case "stream":
                 self._clear_if_asked()
                 lines = self.stderr if content.get("name") == "stderr" else self.stdout
-                lines.append(str(content.get("text", "")))
+                lines.append(scalar(content.get("text")))
             case "display_data" | "execute_result" | "update_display_data":
                 self._clear_if_asked()
-                self._display(kind, content)
+                self._display(message.kind, content)
             case "error":
-                self.traceback = plain("\n".join(map(str, content.get("traceback") or ())))
+                lines = content.get("traceback")
+                self.traceback = plain("\n".join(map(scalar, lines if isinstance(lines, list) else ())))
             case "clear_output":
                 self._clear_first = True
                 if not content.get("wait"):
@@ -80,12 +83,12 @@ class Collector:
             self.stdout, self.stderr, self._displays, self._clear_first = [], [], {}, False
 
     def _display(self, kind: str, content: dict[str, Any]) -> None:
-        data = cast("dict[str, Any]", content.get("data") or {})
-        name = str((content.get("transient") or {}).get("display_id") or f"#{len(self._displays)}")
+        data = _mapping(content.get("data"))
+        name = scalar(_mapping(content.get("transient")).get("display_id")) or f"#{len(self._displays)}"
         if kind == "update_display_data" and name not in self._displays:
             return
         shown = _as_file(data, explicit=kind != "execute_result")
-        text = str(data.get("text/markdown") or data.get("text/plain") or "")
+        text = scalar(data.get("text/markdown") or data.get("text/plain"))
         if shown is not None:
             self._displays[name] = shown
         elif kind == "execute_result":
@@ -94,29 +97,34 @@ class Collector:
             self._displays[name] = plain(text)
 
 
-def _weight(content: dict[str, Any]) -> int:
-    return sum(
-        len(value) if isinstance(value, str) else len(str(value)) for value in (content.get("data") or {}).values()
-    )
+def _mapping(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _as_file(data: dict[str, Any], *, explicit: bool) -> Shown | None:
     if PLOTLY in data:
-        return Shown("plotly", "json", PLOTLY, json.dumps(data[PLOTLY]).encode())
+        return _chart(data[PLOTLY])
     for mime_type, suffix in _PICTURES.items():
         if mime_type in data:
             content = _decoded(data[mime_type])
             return Shown("figure", suffix, mime_type, content) if content else None
     if "image/svg+xml" in data:
-        return Shown("figure", "svg", "image/svg+xml", str(data["image/svg+xml"]).encode())
+        return Shown("figure", "svg", "image/svg+xml", scalar(data["image/svg+xml"]).encode())
     if explicit and "text/html" in data and "text/markdown" not in data:  # as a result it is mostly decoration
-        return Shown("output", "html", "text/html", str(data["text/html"]).encode())
+        return Shown("output", "html", "text/html", scalar(data["text/html"]).encode())
     return None
+
+
+def _chart(figure: Any) -> Shown | None:
+    try:
+        return Shown("plotly", "json", PLOTLY, json.dumps(figure).encode())
+    except RecursionError:  # nested deeper than any chart
+        return None
 
 
 def _decoded(value: Any) -> bytes:
     try:
-        return base64.b64decode(str(value))
+        return base64.b64decode(scalar(value))
     except (binascii.Error, ValueError):
         return b""
 

@@ -13,14 +13,14 @@ from typing import Any
 import zmq
 import zmq.asyncio
 
-from mcp_servers.python_interpreter.envelope import Envelope, Message
+from mcp_servers.python_interpreter.envelope import Envelope, Message, scalar
 
 MAX_MESSAGE_BYTES = 64 * 2**20
 QUEUED_MESSAGES = 64
 PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "control_port": 4, "hb_port": 5}
 IDLE_SECONDS = 1.0  # a flooded kernel drops messages, including the "idle" one
 RETRY_SECONDS = 0.05
-Output = Callable[[str, dict[str, Any]], None]  # (message type, content)
+Output = Callable[[Message], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +114,7 @@ class KernelWire:
             message = await self._receive(self._shell)
             if message.parent == asked:
                 content = message.content
-                return Reply(
-                    str(content.get("status")), str(content.get("ename", "")), str(content.get("evalue", ""))
-                )  # fmt: skip
+                return Reply(*(scalar(content.get(name)) for name in ("status", "ename", "evalue")))
 
     async def _idle(self, asked: str) -> None:
         while not _ends(await self._receive(self._iopub), asked):
@@ -126,7 +124,7 @@ class KernelWire:
         while not _ends(message := await self._receive(self._iopub), asked):
             # Threads of earlier code still write under its name, and their output must be shown too.
             if message.parent == asked or message.kind == "stream":
-                output(message.kind, message.content)
+                output(message)
 
 
 def _ends(message: Message, asked: str) -> bool:

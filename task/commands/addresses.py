@@ -61,8 +61,8 @@ def free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
-def usable_port(host: str, port: int, option: str, variable: str) -> int:
-    """The port to listen on: `port` once it is known to be free, or any free one for 0.
+def usable_port(host: str, port: int, *names: str) -> int:
+    """The port to listen on: `port` once it is known to be free, or any free one for 0; `names` set another.
 
     Raises:
         SettingsError: the port is taken, needs rights, or the host is not this machine's.
@@ -70,7 +70,7 @@ def usable_port(host: str, port: int, option: str, variable: str) -> int:
     if port == 0:
         return free_port(host)
     if fault := port_fault(host, port):
-        raise SettingsError(f"{fault}; choose another with {option} or {variable}.")
+        raise SettingsError(f"{fault}; choose another with {' or '.join(names)}.")
     return port
 
 

@@ -117,10 +117,8 @@ def own_tools(settings: Settings) -> list[BaseTool]:
     """
     from task.product.parts import default_tools
     from task.tools.dial_files import DialFiles
-    from task.tools.offload import ReadFileLinesTool, SearchInFileTool
 
-    files = DialFiles(settings.dial_endpoint)
-    return [*default_tools(settings), ReadFileLinesTool(files), SearchInFileTool(files)]
+    return default_tools(settings, files=DialFiles(settings.dial_endpoint))
 
 
 def _python() -> Check:
@@ -220,7 +218,10 @@ async def _deployments(client: CoreClient, settings: Settings) -> Check:
 
 
 async def _model(settings: Settings) -> Check:
-    model = await choose_model(settings)
+    try:
+        model = await choose_model(settings)
+    except SettingsError as error:
+        return Check("model", "bad", str(error), CORRECT)
     found = f"{model.name}, because {model.reason}"
     if model.rule == "demo":
         return Check("model", "note", f"{found} (a demo, not a real model)", NO_MODEL)

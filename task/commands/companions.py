@@ -60,19 +60,13 @@ def companions(settings: Settings) -> list[Companion]:
     """
     started: list[Companion] = []
     if settings.ddg_mcp_url is None:
-        port = usable_port(HOST, settings.search_port, "--search-port", SEARCH_PORT)
+        port = usable_port(HOST, settings.search_port, SEARCH_PORT)
         started.append(Companion("search", "Search", SEARCH, port, "DDG_MCP_URL"))
     if settings.pyinterpreter_mcp_url is None and interpreter_obstacle(settings) is None:
-        port = usable_port(HOST, settings.interpreter.port, "--port", INTERPRETER_PORT)
+        port = usable_port(HOST, settings.interpreter.port, INTERPRETER_PORT)
         command = _interpreter_command(settings)
         started.append(Companion("python", "Python", command, port, "PYINTERPRETER_MCP_URL", INTERPRETER_VARIABLES))
     return started
-
-
-def missing_companions(settings: Settings) -> list[str]:
-    """What cannot be started here, and why, as lines for a person."""
-    reason = interpreter_obstacle(settings) if settings.pyinterpreter_mcp_url is None else None
-    return [f"No Python interpreter: {reason}."] if reason else []
 
 
 def companion_environment(started: Sequence[Companion], settings: Settings) -> dict[str, str]:

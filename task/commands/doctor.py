@@ -27,7 +27,7 @@ def run(config: Path | None, as_json: bool) -> int:
     """Print the rows; 0 when nothing is wrong, else 1."""
     checks = asyncio.run(_all_checks(config))
     if as_json:
-        rows = [{"name": row.name, "state": row.state, "found": row.found, "mend": row.fix} for row in checks]
+        rows = [{"name": row.name, "state": row.state, "found": row.found, "fix": row.fix} for row in checks]
         print(json.dumps(rows, ensure_ascii=False))
     else:
         table = Table(box=SIMPLE)

@@ -9,6 +9,7 @@ from typing import Literal, TypeVar
 import aiohttp
 from pydantic import BaseModel, ValidationError
 
+from task.commands.addresses import core_is_ours
 from task.errors import SettingsError
 from task.local_model.server import EmbeddedModel
 from task.local_model.weights import CODER, WeightStore, gguf_fault
@@ -62,7 +63,7 @@ async def choose_model(settings: Settings, *, behind_core: bool = False) -> Chos
     Raises:
         SettingsError: the user's own model file is not a GGUF file.
     """
-    if not behind_core and "dial_endpoint" in settings.model_fields_set:
+    if not behind_core and not core_is_ours(settings):
         return ChosenModel("dial", settings.deployment_name, f"DIAL_ENDPOINT is set: {settings.dial_endpoint}")
     if settings.core.model == "demo":
         return ChosenModel("demo", DEMO_MODEL, "AGENT_CORE__MODEL asks for it")

@@ -13,7 +13,7 @@ from task.errors import SettingsError
 from task.llm.window import schema_tokens
 from task.permissions.facts import names_of
 from task.permissions.policy import DEFAULT_RULES, Policy, dead_commands, dead_rules
-from task.product.parts import context_manager, default_tools, mcp_specs, policy_of
+from task.product.parts import context_manager, mcp_specs, policy_of
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
 from task.tools.base import BaseTool
@@ -98,7 +98,7 @@ def _context(settings: Settings) -> tuple[Check, str]:
 
 async def _tools_and_issues(settings: Settings) -> tuple[list[BaseTool], Sequence[Issue]]:
     try:
-        own, policy = default_tools(settings), policy_of(settings)
+        own, policy = own_tools(settings), policy_of(settings)
         found = await discover_tools(settings, named(own))
     except SettingsError:  # the row of the tools reports it
         return [], ()

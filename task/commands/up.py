@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from task.commands.addresses import base_url, local_core_key, usable_port
-from task.commands.companions import Companion, companion_environment, companions, missing_companions
+from task.commands.companions import Companion, companion_environment, companions, interpreter_obstacle
 from task.commands.core import replace_file
 from task.commands.model import announcement, at_terminal, wants_download
 from task.commands.model_choice import ChosenModel, choose_model
@@ -85,8 +85,8 @@ async def _run(settings: Settings, config: Path | None, ready_file: Path | None,
     started = time.monotonic()
     plan = await _plan(settings, config)
     console = LogConsole()
-    for line in missing_companions(settings):
-        console.print(f"[yellow]{line}[/yellow]")
+    if settings.pyinterpreter_mcp_url is None and (reason := interpreter_obstacle(settings)):
+        console.print(f"No Python interpreter: {reason}.", style="yellow", markup=False)
     if downloads:
         plan = replace(plan, model=replace(plan.model, reason=DOWNLOADS))
     elif plan.model.rule == "local":

@@ -117,7 +117,7 @@ def _of_text(text: str, codes: Sequence[str]) -> tuple[Verdict, ...] | None:
 
 
 def _decision(text: str) -> Mapping[str, Verdict] | None:
-    # The verdicts by codes; None also where two of them contradict each other.
+    # The verdicts by codes; None also where two contradict each other, or one is about every call and another is not.
     text = text.strip(" \t\r\n")
     if len(text) > DECISION_CHARS or _CLAUSE.match(text) is None:  # most messages, some of them long
         return None
@@ -129,7 +129,7 @@ def _decision(text: str) -> Mapping[str, Verdict] | None:
         for codes, verdict in clauses:
             if any(found.setdefault(code, verdict) != verdict for code in codes or (_EVERY,)):
                 return None
-    return found if _EVERY not in found or len(set(found.values())) == 1 else None
+    return found if _EVERY not in found or len(found) == 1 else None
 
 
 def _clauses(segment: str) -> list[_Clause] | None:

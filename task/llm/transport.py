@@ -7,6 +7,7 @@ import io
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import aiohttp
 from yarl import URL
@@ -33,6 +34,11 @@ def new_session(read_seconds: float = 300.0) -> aiohttp.ClientSession:
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=read_seconds),
         cookie_jar=aiohttp.DummyCookieJar(),  # the pool serves many callers
     )
+
+
+def no_cookies() -> CookieJar:
+    """A jar that stays empty, for the clients of other libraries: they serve many callers too."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,7 +204,7 @@ def _upstream_painter(choice: UpstreamModel, model: str) -> Painter:
             body["response_format"] = "b64_json"  # later models know no other and refuse the field
         try:
             async with (
-                aiohttp.ClientSession(timeout=limit, headers=headers) as session,
+                aiohttp.ClientSession(timeout=limit, headers=headers, cookie_jar=aiohttp.DummyCookieJar()) as session,
                 session.post(url, json=body, allow_redirects=False) as response,
             ):
                 return _picture(response.status, await response.read())

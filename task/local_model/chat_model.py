@@ -138,7 +138,8 @@ class LocalChatModel:
         endpoint = [stage async for stage in self.engine() if isinstance(stage, Endpoint)][-1]
         limit = aiohttp.ClientTimeout(total=SAVE_SECONDS)
         # A connection of its own: the server closes those that have streamed, and a pool may not have noticed yet.
-        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {endpoint.key}"}, timeout=limit) as session:
+        headers, none = {"Authorization": f"Bearer {endpoint.key}"}, aiohttp.DummyCookieJar()
+        async with aiohttp.ClientSession(headers=headers, timeout=limit, cookie_jar=none) as session:
             try:
                 async with session.post(f"{endpoint.url}{SAVE}", json={"filename": name}) as response:
                     return response.status == HTTPStatus.OK

@@ -143,7 +143,7 @@ class ModelProcess:
         # Kill the process when it fails to answer three times in a row: a process that hangs does not recover
         failures = 0
         limit = aiohttp.ClientTimeout(total=self._model.patience.probe)
-        async with aiohttp.ClientSession(timeout=limit) as session:
+        async with aiohttp.ClientSession(timeout=limit, cookie_jar=aiohttp.DummyCookieJar()) as session:
             while failures < 3:
                 await asyncio.sleep(self._model.patience.probe)
                 if self._ready.is_set():

@@ -18,7 +18,6 @@ from task.blocking import close_all
 from task.context.dcm_manager import LiveContext
 from task.conversation.messages import Attachment
 from task.conversation.state import StateSeal
-from task.errors import SettingsError
 from task.llm.base import ChatModel, ModelOptions
 from task.llm.chat_request import PROFILES, Profile, profile_for
 from task.llm.dial import DialChatModel, ModelListings
@@ -26,7 +25,7 @@ from task.llm.openai import OpenAIChatModel
 from task.llm.transport import Retries, new_session
 from task.llm.window import ContextWindow
 from task.loop import Limits
-from task.product.parts import approval_rules_of, context_manager, default_tools, mcp_specs
+from task.product.parts import approval_rules_of, context_manager, default_tools, mcp_specs, policy_of
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
 from task.settings.sources import installation_secret
@@ -109,14 +108,16 @@ class Product:
         extra = {"top_k": model.top_k} if model.top_k is not None else {}
         self._options = ModelOptions(settings.temperature, model.top_p, model.max_tokens, extra=extra)
 
-    def open(self) -> None:
-        """Make what a wrong setting would break; call it inside the event loop.
+    def check(self) -> None:
+        """Find before the first request what a wrong setting would break in it.
 
         Raises:
-            SettingsError: the profile is unknown, the policy cannot be meant, or the secret of the hidden state can
-            neither be read nor made.
+            SettingsError: two MCP servers have one name, the policy cannot be meant, or the secret of the hidden state
+                can neither be read nor made.
         """
-        _ = self.backend, self.seal, self.mcp, self.approval_rules
+        mcp_specs(self._settings)
+        policy_of(self._settings)
+        _ = self.seal
 
     @cached_property
     def session(self) -> aiohttp.ClientSession:
@@ -247,10 +248,7 @@ def bare_product(endpoint: str) -> Product:
 
 
 def _profile(settings: Settings) -> Profile | None:
-    name = settings.profile
-    if name and name not in PROFILES:
-        raise SettingsError(f"AGENT_PROFILE: there is no profile {name!r}; there are {', '.join(PROFILES)}")
-    return PROFILES[name] if name else None
+    return PROFILES[settings.profile] if settings.profile else None
 
 
 def _retries(settings: Settings) -> Retries:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import PrivateAttr, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -31,6 +31,7 @@ from task.settings.sources import CONFIG_VARIABLE, Sources, build, read_dotenv, 
 from task.settings.values import Folder, HttpUrl, LogLevel, Port, Texts, setting
 
 PREFIX = "AGENT_"
+ProfileName = Literal["generic", "openai", "reasoning", "azure", "gemini", "anthropic", "deepseek", "thinking", "basic"]
 DEFAULT_DOCUMENT = "dial-agent.yaml"
 APPLICATION = "dial-agent"
 
@@ -112,7 +113,9 @@ class Settings(BaseSettings):
     fast_chunks: bool = setting(
         True, "Write answers with less work per chunk than the DIAL SDK's own route; off: the SDK's route."
     )
-    profile: str | None = setting(None, "Name of the model's profile; empty: found from the model's name.")
+    profile: ProfileName | None = setting(
+        None, "The model's profile: " + ", ".join(get_args(ProfileName)) + "; empty: found from its name."
+    )
     temperature: float | None = setting(None, "Temperature of the model; empty: its own.", ge=0, le=2)
     system_prompt: str | None = setting(None, "System prompt in place of the product's own.")
     tool_paths: Texts = setting(

@@ -17,6 +17,7 @@ import orjson
 
 from task.errors import ToolError
 from task.llm.dial import client_credentials, core_headers
+from task.llm.transport import new_session, no_cookies
 from task.tools.dial_urls import file_url, folder_of, in_reach, own, shortened
 from task.tools.models import DownloadedFile
 
@@ -156,7 +157,7 @@ class DialFiles:
         if self._session is not None:
             yield self._session
             return
-        async with aiohttp.ClientSession() as session:
+        async with new_session() as session:
             yield session
 
 
@@ -191,7 +192,7 @@ async def _got_once(session: aiohttp.ClientSession, url: str, headers: Mapping[s
 def _new_pool() -> AsyncDialClientPool:
     from aidial_client import AsyncDialClientPool
 
-    return AsyncDialClientPool()
+    return AsyncDialClientPool(cookies=no_cookies())
 
 
 async def _read(answer: FileDownloadResponse, max_size: int) -> bytes:

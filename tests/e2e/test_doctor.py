@@ -69,6 +69,13 @@ async def test_a_real_core_without_the_agent_or_with_another_key_is_reported(tmp
     assert refused["core key"].state == "bad"
 
 
+async def test_a_model_file_that_cannot_be_used_is_a_row(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no model")
+    found = await rows(tmp_path, {"AGENT_CORE__MODEL": "local", "AGENT_LOCAL_MODEL__FILE": str(tmp_path / "notes.txt")})
+    assert found["model"].state == "bad"
+    assert "notes.txt is not a GGUF file" in found["model"].found
+
+
 async def test_an_upstream_that_lists_no_models_is_reported(tmp_path: Path) -> None:
     async with openai_upstream() as upstream:
         found = await rows(tmp_path, {"OPENAI_BASE_URL": f"{upstream.url}/elsewhere", "OPENAI_API_KEY": "k"})
@@ -88,6 +95,7 @@ async def test_settings_without_effect_are_a_note_that_names_each_of_them(tmp_pa
     shown = await dial_agent(tmp_path, "doctor", "--json", AGENT_HISTORY__SUMMARY_TOKENS="900")
     row = json.loads(shown.out)[0]
     assert (row["name"], row["state"]) == ("settings", "note")
+    assert row["fix"] == "Do not rely on them, or remove them."
     for idle in ("ui.prompt_symbol in dial-agent.yaml", "teps.secure_mode in dial-agent.yaml",
                  "AGENT_HISTORY__SUMMARY_TOKENS in the environment"):  # fmt: skip
         assert f"{idle} waits for" in row["found"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -14,7 +15,8 @@ from aiohttp import ClientPayloadError, ClientSession, ClientTimeout, web
 from task.api.openai.files import file_id_of
 from tests.support.agent import agent_process
 from tests.support.core import API_KEY, local_core, served
-from tests.support.http_api import http_api
+from tests.support.core_peers import Handler
+from tests.support.http_api import Api, http_api
 from tests.support.ports import free_port
 
 LARGE = 96 * 2**20
@@ -56,23 +58,48 @@ async def test_a_large_file_takes_little_memory_on_its_way(tmp_path: Path) -> No
     assert grown < LARGE / 4
 
 
-async def cut_off(request: web.Request) -> web.StreamResponse:
-    """A Core that closes the connection in the middle of a file."""
-    if "metadata" in request.path:
-        return web.json_response({"url": PLACE, "nodeType": "ITEM", "contentLength": 100})
-    response = web.StreamResponse(headers={"Content-Length": "100"})
-    await response.prepare(request)
-    await response.write(b"half")
-    assert request.transport is not None
-    request.transport.close()
-    return response
+@asynccontextmanager
+async def reading_from(content: Handler, tmp_path: Path) -> AsyncGenerator[tuple[Api, str]]:
+    """The API before a Core that answers with this content, and the path to it."""
+
+    async def known(_: web.Request) -> web.Response:
+        return web.json_response({"url": PLACE, "nodeType": "ITEM"})
+
+    app = web.Application()
+    app.router.add_get(f"/v1/metadata/{PLACE}", known)
+    app.router.add_get(f"/v1/{PLACE}", content)
+    async with served(app) as core, http_api(tmp_path=tmp_path, dial_endpoint=core, dial_api_key=API_KEY) as api:
+        yield api, f"/v1/files/{file_id_of(PLACE)}/content"
 
 
 async def test_a_file_that_is_cut_off_is_never_a_shorter_file(tmp_path: Path) -> None:
-    app = web.Application()
-    app.router.add_get("/{path:.*}", cut_off)
-    async with served(app) as core, http_api(tmp_path=tmp_path, dial_endpoint=core, dial_api_key=API_KEY) as api:
-        reply = await api.get(f"/v1/files/{file_id_of(PLACE)}")
+    async def cut_off(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": "100"})
+        await response.prepare(request)
+        await response.write(b"half")
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    async with reading_from(cut_off, tmp_path) as (api, path):
         with pytest.raises(ClientPayloadError):
-            await api.get(f"/v1/files/{file_id_of(PLACE)}/content")
-    assert reply.status == 200
+            await api.get(path)
+
+
+async def test_a_caller_who_leaves_ends_the_transfer_from_core(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(bytes(2**16))
+        finally:
+            ended.set()
+
+    async with reading_from(endless, tmp_path) as (api, path):
+        async with api.session.get(f"{api.url}{path}") as response:
+            assert await response.content.readexactly(10) == bytes(10)
+        async with asyncio.timeout(20):
+            await ended.wait()

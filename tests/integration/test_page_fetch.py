@@ -19,6 +19,7 @@ from mcp_servers.duckduckgo.fetch import FetchFailed, Page, PageFetcher
 from mcp_servers.duckduckgo.guard import Forbidden, GuardedTransport, checked_port, is_public
 from tests.support.clock import FakeClock
 from tests.support.mcp_wire import http_server
+from tests.support.pdfs import bomb_pdf
 
 PUBLIC = "93.184.215.14"
 ARTICLE = """<html><head><title>The bridge of Quillhaven</title></head><body><nav>Home | About</nav><article>
@@ -115,6 +116,7 @@ async def test_later_pieces_of_a_page_cost_no_request() -> None:
         "http://[::ffff:7f00:1]/", "http://169.254.169.254/latest/meta-data", "http://10.0.0.5/", "http://0.0.0.0/",
         "http://[fe80::1]/", "http://[fd00::1]/", "http://100.100.100.200/", "http://[64:ff9b::7f00:1]/",
         "http://[2002:7f00:1::]/", "http://[fec0::1]/", "http://192.168.1.1/", "http://localhost./",
+        "http://168.63.129.16/", "http://[::ffff:168.63.129.16]/metadata/", "http://2822734096/",
         "http://inside.example/", "http://mixed.example/", "http://mapped.example/", "ftp://docs.example/",
         "file:///etc/passwd", "gopher://docs.example/", "http://user:word@docs.example/", "http://docs.example:22/",
         "http://docs.example:6379/", "//docs.example/", "docs.example", "", "http://",
@@ -125,6 +127,7 @@ async def test_nothing_inside_is_reached_by_any_spelling(url: str) -> None:
         "docs.example": [PUBLIC], "inside.example": ["127.0.0.1"], "mixed.example": [PUBLIC, "10.1.2.3"],
         "mapped.example": ["::ffff:10.0.0.1"], "localhost": ["127.0.0.1"], "localhost.": ["127.0.0.1"],
         "2130706433": ["127.0.0.1"], "0x7f.1": ["127.0.0.1"], "0177.0.0.1": ["127.0.0.1"], "127.1": ["127.0.0.1"],
+        "2822734096": ["168.63.129.16"],
     }  # fmt: skip
     seen = Web({"/": giving("secret", "text/plain"), "/away": leading_to(url)}, names)
     async with fetching(seen) as pages:
@@ -144,6 +147,8 @@ async def test_nothing_inside_is_reached_by_any_spelling(url: str) -> None:
         ("172.16.0.1", False), ("192.0.0.8", False), ("198.18.0.1", False), ("203.0.113.5", False),
         ("224.0.0.1", False), ("255.255.255.255", False), ("::", False), ("fe80::1%eth0", False), ("ff02::1", False),
         ("2001::1", False), ("2001:db8::1", False), ("64:ff9b:1::1", False), ("::127.0.0.1", False), ("x", False),
+        ("168.63.129.16", False), ("::ffff:168.63.129.16", False), ("fd00:ec2::254", False), ("fd20:ce::254", False),
+        ("100.100.100.200", False), ("192.0.0.192", False), ("169.254.169.254", False),
     ],
 )  # fmt: skip
 def test_only_addresses_of_the_public_internet_are_public(address: str, public: bool) -> None:
@@ -172,6 +177,14 @@ async def test_a_gzip_bomb_is_read_no_further_than_its_bound() -> None:
         page = await pages.page("http://docs.example/bomb")
     assert (len(page.text), page.cut) == (100_000, True)
     assert "larger than what is read of a page" in page_piece(page, 99_990, 100)
+
+
+async def test_a_pdf_bomb_is_reported_and_the_next_page_is_read() -> None:
+    seen = Web({"/bomb": giving(bomb_pdf(1_000_000), "application/pdf"), "/bridge": giving(ARTICLE)})
+    async with fetching(seen) as pages:
+        with pytest.raises(FetchFailed, match="takes too much memory"):
+            await pages.page("http://docs.example/bomb")
+        assert "five arches" in (await pages.page("http://docs.example/bridge")).text
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,15 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
 from task.errors import SettingsError
 from task.llm.scripted import says, wants
-from task.server import set_up_logging
+from task.server import create_app, set_up_logging
+from task.settings import Settings
 from tests.support.chat_reader import chat_reader
 from tests.support.ports import free_port
 from tests.support.stores import opened, sqlite_url
@@ -88,6 +90,21 @@ async def test_the_log_file_gets_what_standard_error_would_and_names_settings_wi
 def test_a_log_file_that_cannot_be_written_is_one_line_with_the_fix(path: str, reason: str) -> None:
     with pytest.raises(SettingsError, match=f"^AGENT_LOG_FILE: {path} cannot be written: {reason}. Name a file that"):
         set_up_logging("INFO", Path(path))
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"mcp_servers": [{"name": "a", "url": "http://127.0.0.1:1/mcp"}] * 2}, "AGENT_MCP_SERVERS: there are two"),
+        ({"data_dir": "/proc/nowhere"}, "AGENT_DATA_DIR: /proc/nowhere/state.key cannot be used"),
+        ({"permissions": {"rules": [{"action": "deny", "command": "a; b"}]}}, "AGENT_PERMISSIONS__RULES: no command"),
+    ],
+)
+def test_what_would_break_the_first_request_is_found_before_the_port_is_open(
+    settings: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(SettingsError, match=f"^{reason}"):
+        create_app(Settings.model_validate(settings))
 
 
 def test_a_list_of_commands_that_cannot_be_meant_stops_the_start(tmp_path: Path) -> None:

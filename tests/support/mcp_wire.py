@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -31,9 +31,11 @@ async def http_server(answer: Answer) -> AsyncGenerator[str]:
 
 
 @asynccontextmanager
-async def raw_server(results: Results, requests: list[dict[str, Any]] | None = None) -> AsyncGenerator[str]:
+async def raw_server(
+    results: Results, requests: list[dict[str, Any]] | None = None, headers: Mapping[str, str] | None = None
+) -> AsyncGenerator[str]:
     """A server of today's protocol that answers each method with `results[method]`, a result or a function of the
-    request's parameters."""
+    request's parameters; `headers` come with each answer."""
     known: Results = {"server/discover": {"supportedVersions": [VERSION], "capabilities": {"tools": {}}}, **results}
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -43,7 +45,8 @@ async def raw_server(results: Results, requests: list[dict[str, Any]] | None = N
         result = known[asked["method"]]
         given: Any = result(asked.get("params") or {}) if callable(result) else result
         cacheable = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": cacheable | given})
+        body = {"jsonrpc": "2.0", "id": asked["id"], "result": cacheable | given}
+        return web.json_response(body, headers=headers)
 
     async with http_server(answer) as url:
         yield url

@@ -219,6 +219,18 @@ def many_pages_pdf(pages: int, content: bytes = b"BT /F 12 Tf 50 100 Td (The sam
     ])  # fmt: skip
 
 
+def bomb_pdf(words: int) -> bytes:
+    """Less than a kilobyte that is one page of so many words: its content was compressed twice."""
+    content = b"BT /F 12 Tf 50 100 Td " + b"(xxxxxxxx) Tj " * words + b"ET"
+    return plain_pdf([
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 500 500]/Contents 4 0 R/Resources<</Font<</F 5 0 R>>>>>>",
+        stream(zlib.compress(zlib.compress(content)), b"/Filter[/FlateDecode/FlateDecode]"),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+    ])  # fmt: skip
+
+
 def packed_pdf(text: str) -> bytes:
     """One page whose objects are packed and compressed, as newer programs write them, truncated."""
     objects = [

@@ -30,11 +30,13 @@ from task.commands.answer import (
     TerminalOutput,
     TextPiece,
 )
+from task.commands.companions import companions
 from task.commands.core_client import CoreClient, Unreachable
 from task.commands.model_choice import ChosenModel
 from task.commands.up import PrefixedLines, overview
 from task.conversation.messages import Attachment
 from task.errors import SettingsError
+from task.settings import load_settings
 from tests.support.core import served
 
 
@@ -177,6 +179,16 @@ def test_a_port_in_use_names_the_process_and_the_setting() -> None:
     assert message.startswith(f"Port {port} is in use by ")
     assert f"(process {os.getpid()})" in message
     assert message.endswith("; choose another with --port or AGENT_PORT.")
+
+
+@pytest.mark.parametrize("variable", ["AGENT_SEARCH_PORT", "AGENT_INTERPRETER__PORT"])
+def test_a_companions_port_in_use_names_its_variable_alone(variable: str, tmp_path: Path) -> None:
+    free = {"AGENT_SEARCH_PORT": "0", "AGENT_INTERPRETER__PORT": "0", "AGENT_INTERPRETER__PYTHON": sys.executable}
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        settings = load_settings(environ={**free, variable: str(port)}, directory=tmp_path)
+        with pytest.raises(SettingsError, match=rf"^Port {port} is in use by .*; choose another with {variable}\.$"):
+            companions(settings)
 
 
 def test_a_free_port_has_no_holder() -> None:

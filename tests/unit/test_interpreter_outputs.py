@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import replace
 from typing import Any
 
+import orjson
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mcp_servers.python_interpreter.config import Limits
+from mcp_servers.python_interpreter.envelope import Message
 from mcp_servers.python_interpreter.outputs import PLOTLY, Collector, capped, plain
 from mcp_servers.python_interpreter.report import guessed_type
 
@@ -19,8 +22,12 @@ PNG = base64.b64encode(b"\x89PNG").decode()
 def collected(*messages: tuple[str, dict[str, Any]], limits: Limits | None = None) -> Collector:
     output = Collector(limits or Limits())
     for kind, content in messages:
-        output(kind, content)
+        output(message(kind, content))
     return output
+
+
+def message(kind: str, content: dict[str, Any]) -> Message:
+    return Message(kind, "asked", content, len(json.dumps(content)))
 
 
 def stream(text: str, name: str = "stdout") -> tuple[str, dict[str, Any]]:
@@ -78,7 +85,7 @@ def test_cleared_output_is_gone_at_once_or_with_the_next_words() -> None:
     assert collected(stream("old"), ("clear_output", {"wait": False})).stdout == []
     waiting = collected(stream("old"), ("clear_output", {"wait": True}))
     assert waiting.stdout == ["old"]
-    waiting(*stream("new"))
+    waiting(message(*stream("new")))
     assert waiting.stdout == ["new"]
 
 
@@ -110,18 +117,25 @@ def test_unreadable_pictures_are_left_out() -> None:
     assert collected(display(png="", text="x")).shown == []
 
 
-SCALAR = st.sampled_from([None, True, -1, "", "text", "\x1b]unclosed", "\r\r", "\ud800"])
+def nested(levels: int) -> Any:
+    return orjson.loads(b"[" * levels + b"]" * levels)
+
+
+SCALAR = st.sampled_from([None, True, -1, "", "text", "\x1b]unclosed", "\r\r", nested(1000)])
 JSON = SCALAR | st.lists(SCALAR, max_size=2) | st.dictionaries(st.just("key"), SCALAR, max_size=1)
-DATA = st.dictionaries(st.sampled_from(["image/png", "text/plain", "text/html", PLOTLY, "x"]), JSON, max_size=3)
+TYPES = st.sampled_from(["image/png", "image/svg+xml", "text/plain", "text/html", PLOTLY, "x"])
+DATA = JSON | st.dictionaries(TYPES, JSON, max_size=3)
+FIELDS = {"text": JSON, "data": DATA, "wait": JSON, "name": JSON, "traceback": JSON, "transient": JSON}
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(["stream", "display_data", "execute_result", "update_display_data", "error", "clear_output", "?"]),
-    st.fixed_dictionaries({}, optional={"text": JSON, "data": DATA, "wait": JSON, "name": JSON}),
+    st.fixed_dictionaries({}, optional=FIELDS),
 )
 def test_no_message_of_a_kernel_breaks_the_collector(kind: str, content: dict[str, Any]) -> None:
-    output = collected((kind, content))
+    output = Collector(Limits())
+    output(Message(kind, "asked", content, 100))
     assert all(isinstance(text, str) for text in [*output.stdout, *output.displays, output.result, output.traceback])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, system, tool_message, user
 from task.llm.base import ModelOptions, ToolSchema
 from task.llm.chat_request import DEEPSEEK, GENERIC, PROFILES, THINKING, Profile, profile_for, request_body
+from task.settings.tree import ProfileName
 
 CALL = ToolCall("call_1", FunctionCall("f", '{"x": 1}'))
 TOOL: ToolSchema = {"type": "function", "function": {"name": "f", "description": "", "parameters": {}}}
@@ -54,7 +55,7 @@ def test_address_and_name_determine_the_profile(model: str, base_url: str | None
 
 def test_settings_can_name_every_profile() -> None:
     assert all(PROFILES[name].name == name for name in PROFILES)
-    assert {"generic", "openai", "reasoning", "azure", "gemini", "anthropic", "deepseek"} <= set(PROFILES)
+    assert get_args(ProfileName) == tuple(PROFILES)
 
 
 def test_a_plain_request_asks_for_a_stream_with_usage_and_contains_no_nulls() -> None:

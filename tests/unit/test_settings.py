@@ -77,6 +77,7 @@ def test_secrets_do_not_show(tmp_path: Path) -> None:
         ("DIAL_ENDPOINT", "localhost:8080", "DIAL_ENDPOINT in the environment: it must be an address such as http"),
         ("AGENT_CORE__HOST_MAP", "agent", "name=value pairs"),
         ("AGENT_TOOL_PATHS", "[1", "AGENT_TOOL_PATHS in the environment"),
+        ("AGENT_PROFILE", "nope", "AGENT_PROFILE in the environment: input should be 'generic', 'openai',"),
         ("AGENT_LIMITS__STEP", "3", "is not a setting; the nearest is AGENT_LIMITS__STEPS"),
         ("AGENT_DIAL_ENDPOINT", "http://core", "is not a setting; the nearest is DIAL_ENDPOINT"),
     ],

@@ -224,8 +224,8 @@ def test_files_that_grow_loop_or_contradict_themselves_are_refused(tmp_path: Pat
 
 
 def test_anchors_and_merged_maps_still_work(tmp_path: Path) -> None:
-    found = settings(tmp_path, "rag: &r {k: 5}\nlimits: {steps: 3}\ncontext: {persona: &p critic}\nprofile: *p\n")
-    assert (found.rag.k, found.profile) == (5, "critic")
+    found = settings(tmp_path, "rag: &r {k: 5}\nlimits: {steps: 3}\ncontext: {persona: &p critic}\nsystem_prompt: *p\n")
+    assert (found.rag.k, found.system_prompt) == (5, "critic")
     merged = "llm: {openai: &o {temperature: 1}, provider: gemini, gemini: {<<: *o, temperature: 0.5}}"
     assert settings(tmp_path, merged).temperature == 0.5
 

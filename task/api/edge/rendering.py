@@ -1,4 +1,4 @@
-"""JSON bodies and streams of server-sent events."""
+"""JSON bodies, and streams of server-sent events and of bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 from pydantic import BaseModel
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from task.api.edge.schemas import SCHEMA_REFERENCE
@@ -86,6 +86,14 @@ class EventStream(Response):
             await asyncio.sleep(self._heartbeat)
             if self._sent == before:
                 await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
+
+
+class ByteStream(StreamingResponse):
+    """Bytes as they arrive; the SDK's middleware cancels it when the caller leaves."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Starlette's own way never cancels a source that always has something ready.
+        await self.stream_response(send)
 
 
 async def gone(receive: Receive) -> None:

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from fastapi import Depends, Form, Query, Request, UploadFile
 from fastapi import File as FormFile
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from task.api.edge.failures import failures
-from task.api.edge.rendering import stream_of
+from task.api.edge.rendering import ByteStream, stream_of
 from task.api.edge.schemas import ResponseModel
 from task.api.openai.completions import ChunkBody, CompletionBody, completion, completion_chunks
 from task.api.openai.files import MAX_LISTED, UNKNOWN_TYPE, USER_DATA, FileBody, OpenFile, Purpose
@@ -137,7 +137,7 @@ async def read_file(file: Annotated[OpenFile, Depends(_opened)]) -> Response:
     headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(file.filename, safe='')}"}
     if file.size is not None:
         headers["Content-Length"] = str(file.size)
-    return StreamingResponse(file.content.iter_any(), 200, headers, UNKNOWN_TYPE)
+    return ByteStream(file.content.iter_any(), 200, headers, UNKNOWN_TYPE)
 
 
 @routes.delete("/files/{file_id}", response_model=FileDeleted, responses=failures(404))

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.errors import ToolError
+from task.llm.transport import no_cookies
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles, UnpooledFiles
 from task.tools.mcp.connection import META_DOMAIN, conversation_meta
@@ -265,5 +266,7 @@ class InterpreterServer:
         if self._http is None:
             timeout = httpx.Timeout(TRANSFER_SECONDS, connect=CONNECT_SECONDS)
             secure = self._origin.startswith("https:")
-            self._http = httpx.AsyncClient(headers=self._headers, timeout=timeout, trust_env=False, verify=secure)
+            self._http = httpx.AsyncClient(
+                headers=self._headers, timeout=timeout, trust_env=False, verify=secure, cookies=no_cookies()
+            )
         return self._http

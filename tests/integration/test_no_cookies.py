@@ -1,0 +1,95 @@
+"""No client keeps what a server has set for one caller, and sends it along with another's request."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from aiohttp import web
+
+from mcp_servers.duckduckgo.fetch import PageFetcher
+from mcp_servers.duckduckgo.guard import GuardedTransport
+from task.tools.dial_files import DialFiles
+from task.tools.mcp.connection import Identity
+from task.tools.mcp.mcp_client import MCPClient
+from task.tools.py_interpreter.python_code_interpreter_tool import InterpreterServer
+from tests.support.mcp_wire import http_server, listed, raw_server
+
+COOKIE = {"Set-Cookie": "session=of-the-first; Path=/"}
+ROOT = Path(__file__).parents[2]
+CLIENTS = {"ClientSession": "cookie_jar", "AsyncClient": "cookies", "AsyncDialClientPool": "cookies"}
+
+
+class Cookies:
+    """A server that sets a cookie with every answer; `seen` are the cookies that came with the requests."""
+
+    def __init__(self) -> None:
+        self.seen: list[str | None] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append(request.headers.get("Cookie"))
+        if request.path == "/start":
+            return web.Response(status=302, headers={**COOKIE, "Location": "/end"})
+        return web.Response(text="text", headers={**COOKIE, "Content-Type": "text/plain"})
+
+
+async def test_files_of_dial() -> None:
+    seen = Cookies()
+    async with http_server(seen.answer) as url:
+        files = DialFiles(url.removesuffix("/mcp"))
+        for key in ("key-one", "key-two"):
+            assert (await files.download("files/b/a.txt", key, 100)).content == b"text"
+        await files.close()
+    assert seen.seen == [None, None]
+
+
+async def test_mcp_servers() -> None:
+    requests: list[dict[str, Any]] = []
+    result = {"content": [{"type": "text", "text": "done"}]}
+    async with raw_server({"tools/list": listed("look"), "tools/call": result}, requests, COOKIE) as url:
+        client = MCPClient(url)
+        for key in ("key-one", "key-two"):
+            await client.call("look", {}, identity=Identity({"Api-Key": key}, partition=key, own=True))
+        await client.close()
+    assert [request["headers"].get("Cookie") for request in requests] == [None] * len(requests)
+    assert {request["headers"].get("Api-Key") for request in requests} >= {"key-one", "key-two"}
+
+
+async def test_the_interpreters_files() -> None:
+    seen = Cookies()
+    async with http_server(seen.answer) as url:
+        server = InterpreterServer(url, "token", 5)
+        for session in ("one", "two"):
+            await server.get(f"/sessions/{session}/", "a.txt")
+        await server.close()
+    assert seen.seen == [None, None]
+
+
+async def test_web_pages_also_within_one_redirect() -> None:
+    seen = Cookies()
+
+    async def resolve_name(host: str, port: int) -> list[str]:
+        return ["93.184.215.14"]
+
+    async with http_server(seen.answer) as url:
+        local = httpx2.URL(url)
+        transport = GuardedTransport(resolve_name=resolve_name, dial=lambda *_: (local.host, local.port or 80))
+        pages = PageFetcher(transport)
+        assert (await pages.page("http://docs.example/start")).text == "text"
+        await pages.close()
+    assert seen.seen == [None, None]
+
+
+def test_every_http_client_is_made_without_cookies() -> None:
+    calls = [
+        f"{path.relative_to(ROOT)}:{call.lineno}"
+        for folder in ("task", "mcp_servers")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if "commands" not in path.parts  # those act for one operator
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and (wanted := CLIENTS.get(ast.unparse(call.func).rpartition(".")[2]))
+        if wanted not in {keyword.arg for keyword in call.keywords}
+    ]
+    assert calls == []
