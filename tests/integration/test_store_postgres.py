@@ -60,7 +60,7 @@ async def test_clocks_that_differ_by_a_minute_interrupt_no_run_and_move_no_limit
         left = [await store.limits.take("ann", 4) for store in (one, other, one, other, one)]
         assert [seconds is None for seconds in left] == [True] * 4 + [False]
         for store, item in ((one, run), (other, late)):
-            await store.runs.finish(item.run_id, "finished")
+            await store.runs.finish(item, "finished")
 
 
 def _skewed(seconds: float) -> float:

@@ -18,7 +18,7 @@ from task.loop import SilentObserver
 from task.runs.traces import TraceRecorder, TraceStart, recorded
 from task.store.access import StoreAccess
 from task.store.database import open_database
-from task.store.runs import _LiveRun
+from task.store.runs import _EventLog
 from task.store.store import open_store
 from task.store.writer import MOST_QUEUED, Writer
 from tests.support.stores import OWNER, opened, sqlite_url
@@ -64,7 +64,7 @@ async def test_nothing_new_starts_while_too_much_waits_to_be_written(tmp_path: P
                     await store.runs.start(OWNER)
         await store.flush()
         run = await store.runs.start(OWNER)
-        await store.runs.finish(run.run_id, "finished")
+        await store.runs.finish(run, "finished")
 
 
 async def test_a_run_holds_its_events_back_while_too_much_waits_and_loses_none(tmp_path: Path) -> None:
@@ -77,12 +77,12 @@ async def test_a_run_holds_its_events_back_while_too_much_waits_and_loses_none(t
                 store.runs.append_event(run.run_id, "text", text=f"{number} ")
                 await due(store.runs._live[run.run_id])
             assert store.writer.waiting == waiting
-        await store.runs.finish(run.run_id, "finished")
+        await store.runs.finish(run, "finished")
         events = [event.data["text"] async for event in store.runs.events_after(OWNER, run.run_id)]
     assert events == ["0 ", "1 ", "2 "]
 
 
-async def due(live: _LiveRun) -> None:
+async def due(live: _EventLog) -> None:
     timer = live._timer
     async with asyncio.timeout(10):
         while live._timer is timer:
