@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from task.api.edge.rendering import DONE, json_bytes, sse
+from task.api.edge.rendering import DONE, sse
 from task.api.edge.schemas import AttachmentBody, ResponseModel, ToolCallBody, UsageBody, usage_data
 from task.api.platform.runner import ActiveRun, Runner
 from task.api.platform.schemas import TraceBody
-from task.store.records import Event, RunStatus
+from task.store.records import Event, RunStatus, json_bytes
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
