@@ -162,7 +162,8 @@ class Toolbox:
         except ArgumentsError as error:
             message = _failed(call, choice, str(error))
             return self._with_repeat_warning(tool, {"raw": call.function.arguments}, message)
-        decision = await self.gate.decide(CallRequest(call, arguments, tool.effects, step.context, brief))
+        effects = await tool.effects_now()
+        decision = await self.gate.decide(CallRequest(call, arguments, effects, step.context, brief))
         if step.decided is not None:
             step.decided(call, decision)
         if isinstance(decision, Deferred):
