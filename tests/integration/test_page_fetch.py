@@ -156,7 +156,7 @@ async def test_nothing_inside_is_reached_by_any_spelling(url: str) -> None:
 async def test_an_address_that_the_parser_would_rewrite_is_not_fetched(url: str) -> None:
     seen = Web({"/": giving("Hi", "text/plain")})
     async with fetching(seen) as pages:
-        with pytest.raises(FetchFailed, match="cannot be fetched|InvalidURL"):
+        with pytest.raises(FetchFailed, match=r"cannot be fetched|InvalidURL"):
             await pages.page(url)
     assert seen.dialled == []
 
