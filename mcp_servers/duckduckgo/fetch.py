@@ -11,7 +11,7 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 import httpx2
 
 from mcp_servers.duckduckgo.decoding import ACCEPTED, Unreadable, bounded
-from mcp_servers.duckduckgo.guard import Forbidden, GuardedTransport
+from mcp_servers.duckduckgo.guard import Forbidden, GuardedTransport, checked_url
 from mcp_servers.duckduckgo.limits import Busy, Clock, Kept, RateLimit
 from mcp_servers.duckduckgo.reading import PageReader, ReadingLimits
 
@@ -117,7 +117,7 @@ class PageFetcher:
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # none, also within one redirect
             headers={"User-Agent": _AGENT, "Accept": "text/html,text/*,*/*;q=0.8", "Accept-Encoding": ACCEPTED},
         )
-        async with asyncio.timeout(self._seconds), client.stream("GET", url) as answer:
+        async with asyncio.timeout(self._seconds), client.stream("GET", checked_url(url)) as answer:
             if answer.status_code != 200:
                 raise Unreadable(f"the server answered status {answer.status_code}; try another source")
             kind, charset = _media_type(answer.headers.get("content-type", ""))

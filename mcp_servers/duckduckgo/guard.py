@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -40,7 +41,7 @@ async def resolve(host: str, port: int) -> list[str]:
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise Forbidden(f"there is no host {host!r}") from error
+        raise Forbidden("there is no such host") from error
     return [str(entry[4][0]) for entry in found]
 
 
@@ -81,11 +82,24 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     async def _address(self, host: str, port: int) -> str:
         addresses = await self._resolve(host, port)
         if not addresses:
-            raise Forbidden(f"there is no host {host!r}")
+            raise Forbidden("there is no such host")
         for address in addresses:  # one bad address among good ones is how a name is rebound
             if not is_public(address):
-                raise Forbidden(f"{host!r} is not on the public internet")
+                raise Forbidden("its host is not on the public internet")
         return addresses[0]
+
+
+def checked_url(address: str) -> httpx2.URL:
+    """The address, parsed.
+
+    Raises:
+        Forbidden: it is not a URL, or other parsers would find another host in it.
+    """
+    url = httpx2.URL(address)
+    unfit = not address.isprintable() or any(mark in address for mark in ' \\"`<>')
+    if unfit or urlsplit(address).hostname != url.host:
+        raise Forbidden("the address has characters that a URL must write in another way")
+    return url
 
 
 def checked_port(url: httpx2.URL) -> int:

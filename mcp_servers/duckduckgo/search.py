@@ -30,7 +30,6 @@ class SearchFailed(Exception):
 class Found:
     """A query's results, best first."""
 
-    query: str
     hits: tuple[Hit, ...]
 
 
@@ -55,7 +54,7 @@ class WebSearch:
         if len(wanted) > LONGEST_QUERY:
             raise SearchFailed(f"The query has {len(wanted)} characters; use at most {LONGEST_QUERY}, a few key words.")
         found = await self.kept.get(wanted.casefold(), lambda: self._asked(wanted))
-        return Found(wanted, found.hits[: max(1, min(max_results, MOST_RESULTS))])
+        return Found(found.hits[: max(1, min(max_results, MOST_RESULTS))])
 
     async def _asked(self, query: str) -> Found:
         if left := self.breaker.left():
@@ -80,7 +79,7 @@ class WebSearch:
                 "DuckDuckGo's page could not be understood, so nothing is known about this query. Tell the user that "
                 "the search needs maintenance."
             ) from error
-        return Found(query, tuple(Hit(cleaned(hit.title), hit.url, cleaned(hit.snippet)) for hit in hits))
+        return Found(tuple(Hit(cleaned(hit.title), hit.url, cleaned(hit.snippet)) for hit in hits))
 
 
 def _blocked(seconds: int) -> str:

@@ -33,7 +33,10 @@ CORRECT = "Correct the setting it names."
 NO_SANDBOX = (
     "Install bubblewrap, or use a kernel with Landlock (Linux 5.13 or newer). `dial-agent doctor --sandbox` shows more."
 )
-NO_MODEL = "Set OPENAI_API_KEY, OPENAI_BASE_URL or DIAL_ENDPOINT, start Ollama, or run `dial-agent model pull`."
+NO_MODEL = (
+    "Run `dial-agent model pull` for a small one on this machine, or start Ollama with a model, or set OPENAI_API_KEY "
+    "(and OPENAI_BASE_URL for another provider), or DIAL_ENDPOINT and DIAL_API_KEY for a real DIAL Core."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 
 import aiohttp
@@ -27,8 +28,7 @@ def run(config: Path | None, as_json: bool) -> int:
     """Print the rows; 0 when nothing is wrong, else 1."""
     checks = asyncio.run(_all_checks(config))
     if as_json:
-        rows = [{"name": row.name, "state": row.state, "found": row.found, "fix": row.fix} for row in checks]
-        print(json.dumps(rows, ensure_ascii=False))
+        print(json.dumps([asdict(check) for check in checks], ensure_ascii=False))
     else:
         table = Table(box=SIMPLE)
         for heading in ("", "Check", "Found", "Fix"):

@@ -7,7 +7,6 @@ import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import aiohttp
 from pydantic import BaseModel, ValidationError
@@ -18,6 +17,7 @@ from rich.text import Text
 
 from task.commands.checks import Check, own_tools
 from task.commands.companions import interpreter_obstacle
+from task.errors import ToolError
 from task.settings import Settings
 
 if TYPE_CHECKING:
@@ -44,10 +44,6 @@ class ListedTool:
 
 class _Ready(BaseModel):
     tools: list[str]
-
-
-class _Health(BaseModel):
-    sandbox_tier: str
 
 
 def show(settings: Settings, as_json: bool) -> None:
@@ -155,12 +151,12 @@ async def _interpreter_tools(settings: Settings, url: str) -> list[MCPToolModel]
 
 
 async def _sandbox_tier(url: str) -> str | None:
-    parts, timeout = urlsplit(url), aiohttp.ClientTimeout(SERVER_SECONDS)
+    from task.tools.py_interpreter.python_code_interpreter_tool import InterpreterServer
+
+    server = InterpreterServer(url, None, SERVER_SECONDS)
     try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"{parts.scheme}://{parts.netloc}/health") as answer,
-        ):
-            return _Health.model_validate_json(await answer.read()).sandbox_tier
-    except (aiohttp.ClientError, TimeoutError, ValidationError):
+        return await server.sandbox_tier()
+    except ToolError:
         return None
+    finally:
+        await server.close()

@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from task.commands.addresses import base_url, local_core_key, usable_port
+from task.commands.checks import NO_MODEL
 from task.commands.companions import Companion, companion_environment, companions, interpreter_obstacle
 from task.commands.core import replace_file
 from task.commands.model import announcement, at_terminal, wants_download
@@ -43,11 +44,6 @@ LABELS = {
     "demo": " (a demo, not a real model)",
     "local": " (a small model on this machine: for trying the product, not for judging it)",
 }
-NO_MODEL = (
-    "A real model. Set OPENAI_API_KEY (and OPENAI_BASE_URL for another provider), or start Ollama with a model, "
-    "or set DIAL_ENDPOINT and DIAL_API_KEY for a real DIAL Core, or get a small one for this machine with "
-    "`dial-agent model pull`; then start again."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +236,7 @@ def overview(
     names = "could not be listed; `dial-agent tools` says why" if tools is None else ", ".join(tools)
     table.add_row("Tools", Text(names))
     if model.rule == "demo":
-        table.add_row("Missing", Text(NO_MODEL))
+        table.add_row("Missing", Text(f"A real model. {NO_MODEL} Then start again."))
     if model.rule == "dial":
         table.add_row("Needed", Text(f"{core_url} must know this agent: {REGISTER}"))
     table.add_row("Stop", "Ctrl-C")

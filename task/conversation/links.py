@@ -13,10 +13,21 @@ from urllib.parse import urlsplit
 SHOWN = 160  # characters of a URL that are shown instead of a link
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _IGNORED_IN_URL = re.compile(r"[\t\r\n]")
-_IGNORED = re.compile(r"[\x00-\x20]+")  # browsers remove these before they parse a URL
-_ABSOLUTE = re.compile(r"(?:([a-z][a-z0-9+.-]*):|[/\\]{2})", re.IGNORECASE)
-_IN_TAG = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?[/\\]{2}[^\s\"'<>)]*", re.IGNORECASE)
+_AROUND_URL = "".join(map(chr, range(0x21)))  # browsers remove these before they parse a URL
+_ABSOLUTE = re.compile(r"(?:([a-z][a-z0-9+.-]*+):|[/\\]{2})", re.IGNORECASE)
+# As browsers read a tag: `>` ends it, except in quotes. Source: WHATWG HTML, 13.2.5 Tokenization
+_NAME, _SPACE = r"[^\t\n\f\r />][^\t\n\f\r />=]*+", r"[\t\n\f\r ]*+"
+_ATTRIBUTE = (
+    rf"[\t\n\f\r /]*+({_NAME})"
+    rf"(?:{_SPACE}={_SPACE}(?:\"([^\"]*+)\"|'([^']*+)'|([^\t\n\f\r >\"'][^\t\n\f\r >]*+)|(?=>))|(?!{_SPACE}=))"
+)
+_ATTRIBUTES = re.compile(_ATTRIBUTE)
+# Python 3.11 fails over groups inside possessive quantifiers, so there are none in this one.
+_TAG = re.compile(rf"<([a-zA-Z][^\t\n\f\r />]*+)((?:{re.sub(r'[(](?![?])', '(?:', _ATTRIBUTE)})*+)[\t\n\f\r /]*+>")
+_IS_URL = re.compile(r"(?:[a-z][a-z0-9+.-]*+:)?+[/\\]{2}|(?:https?|wss?|ftp|file|javascript|vbscript):", re.IGNORECASE)
+_IN_VALUE = re.compile(r"(?:(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*+:)?+[/\\]{2}[^\s\"'<>)]*+", re.IGNORECASE)
 _HARMLESS = frozenset({"data", "mailto", "tel", "sms"})
+_FOLLOWED = frozenset({"a", "area"})
 _ACTIVE = frozenset({"javascript", "vbscript"})
 
 _ENTITY = re.compile(r"&(?=#|\w+;)")
@@ -67,15 +78,38 @@ class Suspicion:
         return any(fnmatchcase(host, pattern) for pattern in self.hosts)
 
 
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """An HTML tag."""
+
+    name: str
+    attributes: str
+    length: int
+
+    def urls(self) -> Iterator[tuple[str, Use]]:
+        """The absolute URLs in its attributes, and what they are for."""
+        for found in _ATTRIBUTES.finditer(self.attributes):
+            value = found[2] or found[3] or found[4] or found[1]
+            follows = found[1].lower() == "href" and self.name.lower() in _FOLLOWED
+            url = _as_browsers_read(html.unescape(value))
+            for part in [url] if _IS_URL.match(url) else _IN_VALUE.findall(url):
+                yield part, "follow" if follows else "load"
+
+
+def tag_at(text: str, start: int, end: int) -> Tag | None:
+    """The tag that begins at `start`; None if it does not end before `end`."""
+    found = _TAG.match(text, start, end)
+    return Tag(found[1], found[2], found.end() - start) if found else None
+
+
 def decoded(destination: str) -> str:
     """The URL that a Markdown renderer takes from a link's destination."""
     inner = destination[1:-1] if destination.startswith("<") else destination
-    return _IGNORED.sub("", html.unescape(_ESCAPED.sub(r"\1", inner)))
+    return _as_browsers_read(html.unescape(_ESCAPED.sub(r"\1", inner)))
 
 
-def urls_of_tag(tag: str) -> Iterator[str]:
-    """The absolute URLs in an HTML tag."""
-    yield from (found[0] for found in _IN_TAG.finditer(_IGNORED_IN_URL.sub("", html.unescape(tag))))
+def _as_browsers_read(url: str) -> str:
+    return _IGNORED_IN_URL.sub("", url).strip(_AROUND_URL)
 
 
 def inert(url: str) -> str:

@@ -18,6 +18,7 @@ CALL_TOKENS = 8
 PICTURE_TOKENS = 1600  # what providers charge for a screenshot; its data is not text
 
 TokenCounter = Callable[[Message], int]
+Summariser = Callable[[Sequence[Message], int], str]  # messages and tokens -> their summary
 SHORTENED = "\n[... shortened to fit the model's context; call the tool again if the rest is needed ...]\n"
 _KEPT_CHARS = (8_000, 2_000, 400)
 _SYSTEM = (Role.SYSTEM, Role.DEVELOPER)
@@ -25,6 +26,8 @@ _Unit = tuple[Message, ...]
 HEADER = "[Summary of earlier messages, which were left out to fit the model's context]"
 EARLIER = "- (more came before)"
 _LINE = 240
+
+logger = logging.getLogger(__name__)
 
 
 def text_tokens(text: str) -> int:
@@ -225,12 +228,6 @@ class _Choice:
     def _cost(self, places: Iterable[int]) -> tuple[int, int]:
         costs = [self._costs[place] for place in places]
         return sum(messages for messages, _ in costs), sum(tokens for _, tokens in costs)
-
-
-logger = logging.getLogger(__name__)
-
-
-Summariser = Callable[[Sequence[Message], int], str]  # messages and tokens -> their summary
 
 
 def summary(dropped: Sequence[Message], tokens: int, summarise: Summariser | None = None) -> Message:

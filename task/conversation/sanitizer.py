@@ -5,64 +5,84 @@ from __future__ import annotations
 import html
 import re
 
-from task.conversation.links import Suspicion, decoded, defused, inert, urls_of_tag
+from task.conversation.links import Suspicion, decoded, defused, inert, tag_at
 
 LONGEST = 2_000  # characters that are held back at most until a construct is complete
+EFFORT, PATIENCE = 8, 20_000  # characters that are looked at again at most: for each character, and once
 # A piece without any of these neither begins nor ends anything that must be checked, except "www."
 MARKED = re.compile(r"[\[\]<`~/:$!&\\\n\rW]").search
+# Possessive quantifiers (`*+`) in all of these: no text makes a match go back. Every spot begins with a character of
+# its own, so that the search skips all others.
 _SPOT = re.compile(
-    r"(?P<line>[\n\r])|(?P<image>!\[)|(?P<link>\]\()|(?P<reference>\]:)|(?P<tag><(?=[a-zA-Z]))|(?P<math>\$\$)"
-    r"|(?P<entity>&(?=[#a-zA-Z]))|(?P<bare>(?:(?<![a-zA-Z0-9+.-])(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*))?\\?:\\?/\\?/"
-    r"|(?:(?<![a-zA-Z0-9])[wW]{3}|\A[wW]{1,2})\\?\.)"
+    r"[\n\r]++|!\[|\]\(|\]:(?=[ \t]*+(?:[\n\r][ \t]*+)?+(?:[<\\/&a-zA-Z]|\Z))|<(?=[a-zA-Z])|\$\$|&(?=[#a-zA-Z])"
+    r"|\\?:\\?/\\?/|[wW]{1,3}\\?\."
 )
+_SCHEME = re.compile(r"(?<![a-zA-Z0-9+.-])[a-zA-Z][a-zA-Z0-9+.-]*+\Z")
+_LONGEST_SCHEME = 40
 _UNDECIDED = re.compile(r"(?:[!\]<$&]|\\?:\\?(?:/\\?)?|\\|(?<![a-zA-Z0-9])[wW]{1,3}\\?)\Z")
+_UNDECIDED_CHARS = 6
+_DECIDING = re.compile(r"[\s<>()\[\]`~]")  # one of these completes what has been waiting for long
+_SHORT = 64
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,30});")
-_ENTITY_SO_FAR = re.compile(r"&(?:#?[a-zA-Z0-9]{0,31})\Z")
-_IMAGE_TEXT = re.compile(r"!\[((?:[^\[\]\\]|\\.|\[(?:[^\[\]\\]|\\.)*\])*)\]", re.DOTALL)
-_GAP = r"[ \t]*(?:\r\n|[\n\r])?[ \t]*"
-_PART = r"(?:[^\x00-\x20\x7f()\\]|\\.)*"
+_ENTITY_SO_FAR = re.compile(r"&#?[a-zA-Z0-9]{0,31}\Z")
+_IMAGE_TEXT = re.compile(r"!\[((?:[^\[\]\\]++|\\.|\[(?:[^\[\]\\]++|\\.)*+\])*+)\]", re.DOTALL)
+_GAP = r"[ \t]*+(?:(?:\r\n|[\n\r])[ \t]*+)?+"
+_PART = r"(?:[^\x00-\x20\x7f()\\]++|\\.)*+"
 _DESTINATION = re.compile(
-    rf"\({_GAP}(<[^<>\n\r\\]*>|(?!<){_PART}(?:\({_PART}\){_PART})*)"
-    rf"(?:(?=[ \t\n\r]){_GAP}(?:\"[^\"\n\r\\]*\"|'[^'\n\r\\]*'))?{_GAP}\)"
+    rf"\({_GAP}(<[^<>\n\r\\]*+>|(?!<){_PART}(?:\({_PART}\){_PART})*+)"
+    rf"(?:(?=[ \t\n\r]){_GAP}(?:\"[^\"\n\r\\]*+\"|'[^'\n\r\\]*+')?+{_GAP})?+\)"
 )
-_DEFINITION = re.compile(r"\]:[ \t]*(?:[\n\r][ \t]*)?(<[^<>\n]*>|[^\s<]\S*)(?=\s)")
+_DESTINATION_SO_FAR = re.compile(
+    rf"\({_GAP}(?:<[^<>\n\r\\]*+|(?:<[^<>\n\r\\]*+>|{_PART}(?:\({_PART}\){_PART})*+)"
+    rf"(?:\({_PART}\\?+|\\|{_GAP}(?:\"[^\"\n\r\\]*+\"?+|'[^'\n\r\\]*+'?+)?+{_GAP}))"
+)
+_TARGET = r"\]:[ \t]*+(?:[\n\r][ \t]*+)?+(<[^<>\n]*+>|[^\s<]\S*+)"
+_DEFINITION, _LAST_DEFINITION = re.compile(rf"{_TARGET}(?=\s)"), re.compile(rf"{_TARGET}(?=\s|\Z)")
 _ADDRESS_END = re.compile(r"[ \t\r\n<]|\]\(")
 _TRAILING = "?!.,:;*_~\"')]}|>`\u00a0\u202f"
-_TAG_NAME = re.compile(r"<([a-zA-Z][a-zA-Z0-9-]*)(?=[\s/>])")
+_TAG_NAME = re.compile(r"<([a-zA-Z][a-zA-Z0-9-]*+)(?=[\s/>])")
+_AUTOLINK = re.compile(r"<([a-zA-Z][a-zA-Z0-9+.-]{1,31}:[^\x00-\x20<>]*+)>")
+_AUTOLINK_SO_FAR = re.compile(r"<[a-zA-Z][a-zA-Z0-9+.-]{0,31}(?::[^\x00-\x20<>]*+)?+")
 _TAG_SO_FAR = re.compile(
-    r"<[a-zA-Z][\w-]*(?:\s+(?:[\w:.-]+(?:\s*=\s*(?:\"[^\"]*(?:\"|$)|'[^']*(?:'|$)|[^\s\"'=<>`]*))?)?)*\s*/?"
+    r"<[a-zA-Z][\w-]*+(?:\s++(?:[\w:.-]++(?:\s*+=\s*+(?:\"[^\"]*+\"?+|'[^']*+'?+|[^\s\"'=<>`]*+))?+)?+)*+\s*+/?"
 )
-_AUTOLINK = re.compile(r"<([a-zA-Z][a-zA-Z0-9+.-]{1,31}:[^\x00-\x20<>]*)>")
-_AUTOLINK_SO_FAR = re.compile(r"<[a-zA-Z][a-zA-Z0-9+.-]{0,31}(?::[^\x00-\x20<>]*)?")
 _LOADING = frozenset(
     {"applet", "audio", "base", "body", "embed", "form", "frame", "iframe", "image", "img", "input", "link", "meta"}
     | {"object", "picture", "script", "source", "style", "svg", "table", "td", "th", "tr", "track", "use", "video"}
 )
-_LABEL = re.compile(r"\[[^\[\]`<\\\n\r]*\Z")
+_LABEL = re.compile(r"\[[^\[\]`<\\\n\r]*+\Z")
 _NO_LABEL = re.compile(r"[\[\]`<\\\n\r]")
 # A text without any of these can be shown as it is, and leaves nothing open that the next piece could continue.
 _SUSPECT = re.compile(
     r"!\[|\]\(|\]:|:\\?/|<[a-zA-Z!/?]|&[#a-zA-Z]|[wW]{2}|\A[wW.]|[wW]\Z|\\|```|~~~|\$\$|[!\]<:&$`~]\Z|\A[`~]"
 )
 _LINE_END = re.compile(r"\r\n|[\n\r]")
-_FENCE = re.compile(r"(`{3,}|~{3,})([^\n\r]*)")
-_CLOSING = re.compile(r" {0,3}(`+|~+)[ \t]*")
+_FENCE = re.compile(r"(`{3,}+|~{3,}+)([^\n\r]*+)")
+LONGEST_FENCE = 100
+_CLOSING = re.compile(r" {0,3}+(`*+|~*+)[ \t]*+")
+_MAY_CLOSE = re.compile(r"[\n\r](?= {0,3}(?:[`~]|\Z))")
+_SPACES = re.compile(r" ++")
+_BEGUN = frozenset({"`", "``", "~", "~~"})
 
 
 class Defanger:
     """Takes an answer piece by piece and returns it defanged; an incomplete construct is held back.
 
-    Fenced code stays as it is: nothing in it is loaded or followed.
+    Fenced code stays as it is: nothing in it is loaded or followed. The time is linear: a text made to be looked at
+    again and again is defanged without a look.
     """
 
     def __init__(self, suspicion: Suspicion) -> None:
         self._suspicion = suspicion
         self._held = ""
         self._line_begins = True
+        self._indented = False  # whether only spaces precede the text on its line
         self._fence = ""  # the mark that opened the code the text is in
         self._fences_hold = True  # until a construct in which a renderer would not recognise a fence
         self._paused = False
         self._label = False  # whether the text so far ends with a link's label
+        self._patience = PATIENCE
+        self._last_angle = -1  # where the last ">" of the text at hand is
 
     @property
     def quiet(self) -> bool:
@@ -74,26 +94,16 @@ class Defanger:
         if self._paused and piece:
             piece = piece if piece[0].isspace() else f" {piece}"  # what was shown must not become part of a construct
             self._paused = False
-        text, self._held = self._held + piece, ""
+        text, held, self._held = self._held + piece, len(self._held), ""
+        if held > _SHORT and not last and len(text) <= LONGEST and _DECIDING.search(piece) is None:
+            self._held = text
+            return ""
+        self._patience += EFFORT * len(piece) - (held if held > _SHORT else 0)
         if not self._fence and _SUSPECT.search(text) is None:
             self._passed(text)
-            self._line_begins = text[-1] in "\n\r" if text else self._line_begins
+            self._place(text)
             return text
-        shown: list[str] = []
-        position = 0
-        while position < len(text):
-            after, part = self._step(text, position, last)
-            shown.append(part)
-            self._passed(part)
-            if after == position:  # not decided yet
-                self._held = text[position:]
-                break
-            position = after
-        return "".join(shown)
-
-    def _passed(self, part: str) -> None:
-        if _NO_LABEL.search(part):
-            self._label = _LABEL.search(part) is not None
+        return self._defanged(text, last)
 
     def pause(self) -> str:
         """The mark that is held back at the end of a sentence, if nothing else is."""
@@ -102,177 +112,217 @@ class Defanger:
         mark, self._held, self._paused = self._held, "", True
         return mark
 
-    def _step(self, text: str, position: int, last: bool) -> tuple[int, str]:
-        # The position up to which the text is decided, and what to show for it.
-        if self._line_begins:
-            decided = self._line(text, position, last)
-            if decided is not None:
-                return decided
-        self._line_begins = False
-        if self._fence:
-            end = _line_end(text, position)
-            self._line_begins = end > position and text[end - 1] in "\n\r"
-            return end, text[position:end]
-        spot = _SPOT.search(text, position)
-        if spot is None:
-            return self._plain(text, position, last)
-        if spot.start() > position:
-            return spot.start(), text[position : spot.start()]
-        return self._construct(text, spot, last)
+    def _defanged(self, text: str, last: bool) -> str:
+        shown: list[str] = []
+        position, tainted, self._last_angle = 0, self._suspicion.tainted(), text.rfind(">")
+        while position < len(text):
+            decided = self._code(text, position, last) if self._fence else self._line(text, position, last)
+            if decided is None:
+                spot = _SPOT.search(text, position)
+                start = _spot_start(text, position, spot, tainted, last)
+                if start > position:
+                    shown.append(text[position:start])
+                    self._passed(shown[-1])
+                if spot is None:
+                    self._held = text[start:]
+                    break
+                position, decided = start, self._construct(text, start, spot, tainted, last)
+            after, part = decided
+            if after == position:  # not decided yet
+                self._held = text[position:]
+                break
+            shown.append(part)
+            self._passed(part)
+            position = after
+        return "".join(shown)
 
-    def _plain(self, text: str, position: int, last: bool) -> tuple[int, str]:
-        undecided = None if last else _UNDECIDED.search(text, position)
-        end = undecided.start() if undecided else len(text)
-        return end, text[position:end]
+    def _passed(self, part: str) -> None:
+        if _NO_LABEL.search(part):
+            self._label = _LABEL.search(part) is not None
+
+    def _place(self, text: str) -> None:
+        # Where the text has ended: at the beginning of a line, after its indentation, or within it.
+        before = text.rstrip(" ")
+        if before:
+            self._line_begins, self._indented = self._fences_hold and before[-1] in "\n\r", False
+        self._indented = self._line_begins and (self._indented or len(before) < len(text))
 
     def _line(self, text: str, position: int, last: bool) -> tuple[int, str] | None:
-        # A line that opens or closes a fence; None: it does neither.
-        end = _line_end(text, position)
-        complete = end > position and text[end - 1] in "\n\r"
-        line = text[position:end].rstrip("\n\r")
-        if self._fence:
-            closing = _CLOSING.fullmatch(line)
-            if not complete and not last and (closing or _CLOSING.fullmatch(f"{line}{self._fence}")):
-                return position, ""
-            if closing and closing[1].startswith(self._fence):
-                self._fence = ""
-            self._line_begins = complete
-            return (end, text[position:end]) if closing else None
-        if line.lstrip(" ").startswith("<"):
-            self._fences_hold = False
-        opening = _FENCE.fullmatch(line)
-        if not complete and not last and (opening or line in ("`", "``", "~", "~~")):
-            return position, ""
-        if opening is None or not self._fences_hold or (line[0] == "`" and "`" in opening[2]):
+        # The position up to which a line's beginning is decided, and what to show for it; None: it is nothing special.
+        if not self._line_begins:
+            return None
+        if spaces := _SPACES.match(text, position):
+            self._indented = True
+            return spaces.end(), spaces[0]
+        mark, self._line_begins = text[position], False
+        self._fences_hold = self._fences_hold and mark != "<"
+        if mark not in "`~" or self._indented or not self._fences_hold:
+            return None
+        end, complete = _line_end(text, position)
+        opening = _FENCE.match(text, position)
+        if not complete and not last and (opening or text[position:end] in _BEGUN):
+            self._line_begins = self._fences_hold = end - position <= LONGEST
+            return (position, "") if self._line_begins else None
+        if opening is None or (mark == "`" and "`" in opening[2]):
+            return None
+        self._fences_hold = len(opening[1]) <= LONGEST_FENCE
+        if not self._fences_hold:
             return None
         self._fence, self._line_begins = opening[1], complete
         return end, text[position:end]
 
-    def _construct(self, text: str, spot: re.Match[str], last: bool) -> tuple[int, str]:
-        start = spot.start()
-        match spot.lastgroup:
-            case "line":
-                self._line_begins = True
+    def _code(self, text: str, position: int, last: bool) -> tuple[int, str]:
+        # The line that closes the code, or the lines up to the next that might.
+        if self._line_begins and (line := _CLOSING.match(text, position)):
+            end, ends = line.end(), line.end() == len(text)
+            if ends and not last and end - position <= LONGEST:
+                return position, ""
+            self._line_begins = False
+            if ends and not last:
+                self._fences_hold = False
+            if not self._fences_hold or ((ends or text[end] in "\n\r") and line[1].startswith(self._fence)):
+                self._fence = ""
+                return end, text[position:end]
+        found = _MAY_CLOSE.search(text, position)
+        self._line_begins = found is not None
+        end = found.end() if found else len(text)
+        return end, text[position:end]
+
+    def _construct(self, text: str, start: int, spot: re.Match[str], tainted: bool, last: bool) -> tuple[int, str]:
+        match spot[0][0], spot[0][-1]:
+            case ("\n" | "\r", _):
+                self._line_begins, self._indented = self._fences_hold, False
                 return spot.end(), spot[0]
-            case "math":
+            case ("$", _):
                 self._fences_hold = False
                 return spot.end(), spot[0]
-            case "image":
+            case ("!", _):
                 return self._image(text, start, last)
-            case "link":
+            case ("]", "("):
                 return self._link(text, start, last)
-            case "reference":
+            case ("]", _):
                 return self._reference(text, start, last)
-            case "tag":
+            case ("<", _):
                 return self._tag(text, start, last)
-            case "entity":
-                return self._entity(text, start, last)
+            case ("&", _):
+                return self._entity(text, start, tainted, last)
             case _:
-                return self._bare(text, spot, last)
+                return self._bare(text, start, spot, last) if tainted else (spot.end(), spot[0])
 
     def _image(self, text: str, start: int, last: bool) -> tuple[int, str]:
-        found = _IMAGE_TEXT.match(text, start)
+        found = _IMAGE_TEXT.match(text, start, start + LONGEST)
         if found is None or (found.end() == len(text) and not last):
-            return (start, "") if _may_wait(text, start, last) else (start + 2, "!\\[")
+            return (start, "") if self._may_wait(text, start, last) else (start + 2, "!\\[")
         if text[found.end() : found.end() + 1] != "(":
             return start + 2, "!\\["  # a picture whose address is elsewhere
-        end = _balanced(text, found.end())
-        if end is None and _may_wait(text, start, last):
-            return start, ""
-        destination = _DESTINATION.fullmatch(text, found.end(), end) if end is not None else None
-        if end is None or destination is None:
-            return start + 2, "!\\["
+        destination = _DESTINATION.match(text, found.end(), start + LONGEST)
+        if destination is None:
+            return (start, "") if self._target_waits(text, start, found.end(), last) else (start + 2, "!\\[")
         url = decoded(destination[1])
         if not self._suspicion.harmful(url, "load"):
             return start + 2, "!["
-        return end, f"\\[{_plain_words(found[1])}\\] ({inert(url)})"
+        return destination.end(), f"\\[{_plain_words(found[1])}\\] ({inert(url)})"
 
     def _link(self, text: str, start: int, last: bool) -> tuple[int, str]:
-        end = _balanced(text, start + 1)
-        if end is None and _may_wait(text, start, last):
-            return start, ""
-        destination = _DESTINATION.fullmatch(text, start + 1, end) if end is not None else None
-        if end is None or destination is None:
-            return start + 2, "] ("  # not a link in any dialect
-        url = decoded(destination[1])
+        destination = _DESTINATION.match(text, start + 1, start + LONGEST)
+        if destination is None:  # not a link in any dialect, or not yet
+            return (start, "") if self._target_waits(text, start, start + 1, last) else (start + 2, "] (")
+        url, end = decoded(destination[1]), destination.end()
         if self._suspicion.harmful(url, "follow"):
             return end, f"] ({inert(url)})"
         # Without a label it is not a link, and the address would extend into the text after it.
         whole = self._label and "://" in url
         return (end, text[start:end]) if whole else (start + 2, "](")
 
+    def _target_waits(self, text: str, start: int, parenthesis: int, last: bool) -> bool:
+        return self._may_wait(text, start, last) and _DESTINATION_SO_FAR.fullmatch(text, parenthesis) is not None
+
     def _reference(self, text: str, start: int, last: bool) -> tuple[int, str]:
-        found = _DEFINITION.match(f"{text}\n" if last else text, start)
+        pattern = _LAST_DEFINITION if last and len(text) - start <= LONGEST else _DEFINITION
+        found = pattern.match(text, start, start + LONGEST) if self._patience > 0 else None
+        self._patience -= (found.end() if found else min(len(text), start + LONGEST)) - start
         if found is None:
-            return (start, "") if _may_wait(text, start, last, lines=2) else (start + 2, "]:")
+            if self._may_wait(text, start, last, lines=2):
+                return start, ""
+            return start + 2, "] :" if self._patience < 0 or len(text) - start > LONGEST else "]:"
         url = decoded(found[1])
         return (found.end(), f"] : {inert(url)}") if self._suspicion.harmful(url, "follow") else (start + 2, "]:")
 
     def _tag(self, text: str, start: int, last: bool) -> tuple[int, str]:
-        if link := _AUTOLINK.match(text, start):
-            harmful = self._suspicion.harmful(link[1], "follow")
-            return start + 1, "&lt; " if harmful else "<"
+        if link := _AUTOLINK.match(text, start, start + LONGEST):
+            return start + 1, "&lt; " if self._suspicion.harmful(link[1], "follow") else "<"
         name = _TAG_NAME.match(text, start)
         loads = name is not None and name[1].lower() in _LOADING
-        end = text.find(">", start) + 1
-        if not end:
-            so_far = loads or _TAG_SO_FAR.fullmatch(text, start) or _AUTOLINK_SO_FAR.fullmatch(text, start)
-            if so_far and _may_wait(text, start, last, lines=9):
+        ends = start < self._last_angle
+        tag = tag_at(text, start, start + LONGEST) if ends and self._patience > 0 else None
+        if tag is None:
+            self._patience -= min(len(text) - start, LONGEST) if ends else 0
+            if self._may_wait(text, start, last, lines=9) and (loads or _so_far_a_tag(text, start)):
                 return start, ""
-            return start + 1, "&lt; " if loads else "<"
-        urls = urls_of_tag(text[start + 1 : end - 1])
-        harmful = any(self._suspicion.harmful(url, "load" if loads else "follow") for url in urls)
-        return (start + 1, "&lt; ") if name is not None and harmful else (start + 1, "<")
+            # Without any ">" after it, it is no tag.
+            return start + 1, "&lt; " if loads or (name and (ends or not last)) else "<"
+        self._patience -= tag.length
+        harmful = any(self._suspicion.harmful(url, use) for url, use in tag.urls())
+        return start + 1, "&lt; " if harmful else "<"
 
-    def _entity(self, text: str, start: int, last: bool) -> tuple[int, str]:
+    def _entity(self, text: str, start: int, tainted: bool, last: bool) -> tuple[int, str]:
         # A character written as a number or a name could form an address where none is visible.
         found = _ENTITY.match(text, start)
         if found is None:
             waits = not last and _ENTITY_SO_FAR.match(text, start)
             return (start, "") if waits else (start + 1, "&")
         meant = html.unescape(found[0])
-        hides = self._suspicion.tainted() and (meant.isalnum() or meant in ":/.\\") and meant.isascii()
+        hides = tainted and (meant.isalnum() or meant in ":/.\\") and meant.isascii()
         return found.end(), f"&amp;{found[0][1:]}" if hides else found[0]
 
-    def _bare(self, text: str, spot: re.Match[str], last: bool) -> tuple[int, str]:
-        if not self._suspicion.tainted():
+    def _bare(self, text: str, start: int, spot: re.Match[str], last: bool) -> tuple[int, str]:
+        if spot[0][-1] == "." and not _is_www(text, spot):
             return spot.end(), spot[0]
         stop = _ADDRESS_END.search(text, spot.end())
-        if stop is None and _may_wait(text, spot.start(), last):
-            return spot.start(), ""
+        if stop is None and self._may_wait(text, start, last):
+            return start, ""
         rest = text[spot.end() : stop.start() if stop else len(text)].rstrip(_TRAILING)
         end = spot.end() + len(rest)
-        scheme = spot["scheme"] or ""
-        if spot.start() == 0 and ("https".endswith(scheme) or "http".endswith(scheme)):
+        scheme = text[start : spot.start()]
+        if start == 0 and ("https".endswith(scheme) or "http".endswith(scheme)):
             scheme = ""  # its beginning may have been shown already
         address = f"www.{rest}" if spot[0][-1] == "." else rest
-        if not rest or not self._suspicion.harmful_bare(scheme, address):
-            return end, text[spot.start() : end]
-        return end, defused(text[spot.start() : end])
+        continues = stop is None and not last  # too long to wait for its end
+        if not rest or not (continues or self._suspicion.harmful_bare(scheme, address)):
+            return end, text[start:end]
+        return end, defused(text[start:end])
+
+    def _may_wait(self, text: str, start: int, last: bool, lines: int = 3) -> bool:
+        if last or self._patience < 0 or len(text) - start > LONGEST:
+            return False
+        return text.count("\n", start) < lines
 
 
-def _line_end(text: str, position: int) -> int:
+def _spot_start(text: str, position: int, spot: re.Match[str] | None, tainted: bool, last: bool) -> int:
+    # Where the plain text ends; the scheme of an address belongs to the address.
+    if spot is None:
+        undecided = None if last else _UNDECIDED.search(text, max(position, len(text) - _UNDECIDED_CHARS))
+        return undecided.start() if undecided else len(text)
+    start = spot.start()
+    if not tainted or spot[0][-1] != "/":
+        return start
+    scheme = _SCHEME.search(text, max(position, start - _LONGEST_SCHEME), start)
+    return scheme.start() if scheme else start
+
+
+def _is_www(text: str, spot: re.Match[str]) -> bool:
+    # At the beginning of a piece it may have begun before.
+    start, letters = spot.start(), len(spot[0].rstrip("\\."))
+    return start == 0 or (letters == 3 and not (text[start - 1].isascii() and text[start - 1].isalnum()))
+
+
+def _so_far_a_tag(text: str, start: int) -> bool:
+    return bool(_TAG_SO_FAR.fullmatch(text, start) or _AUTOLINK_SO_FAR.fullmatch(text, start))
+
+
+def _line_end(text: str, position: int) -> tuple[int, bool]:
     found = _LINE_END.search(text, position)
-    return found.end() if found else len(text)
-
-
-def _balanced(text: str, start: int) -> int | None:
-    # The end of the parenthesis that opens at `start`; None while it is open.
-    depth, position = 0, start
-    while position < len(text):
-        mark = text[position]
-        if mark == "\\":
-            position += 1
-        elif mark in "()":
-            depth += 1 if mark == "(" else -1
-            if depth == 0:
-                return position + 1
-        position += 1
-    return None
-
-
-def _may_wait(text: str, start: int, last: bool, lines: int = 3) -> bool:
-    return not last and len(text) - start <= LONGEST and text.count("\n", start) < lines
+    return (found.end(), True) if found else (len(text), False)
 
 
 def _plain_words(text: str) -> str:

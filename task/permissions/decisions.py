@@ -29,13 +29,17 @@ def origin_of(effects: frozenset[Effect]) -> Origin:
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """A call with its parsed arguments, its tool's effects, its conversation, and the model's own brief of it."""
+    """A call with its parsed arguments, its tool's effects, its conversation, and the model's own brief of it.
+
+    `declared` are the arguments that the tool's schema declares to be URLs or hosts.
+    """
 
     call: ToolCall
     arguments: dict[str, Any]
     effects: frozenset[Effect]
     context: ContextView = field(default_factory=ContextView)
     brief: Brief = field(default_factory=Brief)
+    declared: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

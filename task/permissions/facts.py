@@ -8,10 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
+from task.permissions.addresses import (
+    hosts_of,
+    is_dial_file,
+    is_plain,
+    named_values,
+    urls_in,
+    urls_of_text,
+)
 from task.permissions.decisions import CallRequest, Effect
 from task.permissions.programs import FETCHING, HARMLESS_TARGETS, SENDING, all_commands, program_of
 from task.permissions.shell import Command, Script, parsed
-from task.permissions.taint import host_of, is_dial_file, named_values, urls_in, urls_of_text
 
 _PATHS = re.compile(r"path|file|dir|folder|cwd|root|source|dest|target", re.IGNORECASE)
 _COMMANDS = frozenset({"command", "cmd", "shell", "bash", "command_line", "commandline"})
@@ -39,17 +46,19 @@ class CallFacts:
     @cached_property
     def urls(self) -> tuple[str, ...]:
         """The URLs in the arguments, DIAL's own files excepted."""
-        return tuple(url for url in urls_in(self.request.arguments) if not is_dial_file(url))
+        request = self.request
+        found = urls_in(request.arguments, request.declared, fetched=Effect.NETWORK in self.effects)
+        return tuple(url for url in found if not is_dial_file(url))
 
     @cached_property
     def urls_known(self) -> bool:
-        """Whether every URL (vacuously: none) occurs in the user's messages or in a result."""
-        return all(map(self.request.context.knows, self.urls))
+        """Whether every URL (vacuously: none) is plain and occurs in the user's messages or in a result."""
+        return all(is_plain(url) and self.request.context.knows(url) for url in self.urls)
 
     @cached_property
     def hosts(self) -> tuple[str, ...]:
         """The hosts of the URLs and of the commands."""
-        found = [host_of(url) for url in self.urls]
+        found = [host for url in self.urls for host in hosts_of(url)]
         found += [host for command in self.commands for host in _hosts(command)]
         return tuple(dict.fromkeys(host for host in found if host))
 
@@ -113,7 +122,7 @@ def _hosts(command: Command) -> Iterator[str]:
     reaching = program_of(command) in FETCHING | SENDING
     for word in command.words[1:]:
         urls = list(urls_of_text(word))
-        yield from map(host_of, urls)
+        yield from (host for url in urls for host in hosts_of(url))
         remote = _REMOTE.fullmatch(word) if reaching and not urls and not word.startswith("-") else None
         if remote is not None:
             yield remote[1].lower()

@@ -208,7 +208,7 @@ def _glob_covers(wide: str, narrow: str) -> bool:
 
 DEFAULT_RULES = (
     Rule("allow", effects=frozenset({Effect.READ})),
-    Rule("allow", tool="execute_code", effects=frozenset({Effect.EXECUTE})),  # sandboxed, without a network
+    Rule("allow", tool="execute_code", effects=frozenset({Effect.EXECUTE})),  # has more effects without our sandbox
     Rule("allow", effects=frozenset({Effect.READ, Effect.NETWORK}), known_url=True),
 )
 DEFAULT_POLICY = Policy(DEFAULT_RULES)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, cast
-from urllib.parse import urlsplit
+from typing import Any
 
 from task.conversation.messages import Message, Role, ToolCall
-
-# Browsers and HTTP libraries treat a backslash as a slash, and one slash as two.
-_ABSOLUTE = re.compile(r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*:[/\\]{1,3}[^\s<>\"'`]*", re.IGNORECASE)
-_DIAL_FILE = re.compile(r"(?<![\w/.-])(?:v1/)?(?:files|metadata)/[^\s<>\"'`]+")
-_NAMES = re.compile(r"ur[il]|link|href|endpoint|host|domain|site|webhook|callback", re.IGNORECASE)
-_SCHEME = re.compile(r"https?://", re.IGNORECASE)
-_TRAILING = ".,:;!?)]}*_|"
+from task.permissions.addresses import (
+    folded,
+    is_dial_file,
+    is_plain,
+    named_values,
+    stands_in,
+    urls_in,
+    without_scheme,
+)
 
 
 class Origin(StrEnum):
@@ -26,86 +26,6 @@ class Origin(StrEnum):
     OWN = "own"
     MADE = "made"
     OUTSIDE = "outside"
-
-
-def named_values(value: Any, name: str = "", kinds: type | tuple[type, ...] = str) -> Iterator[tuple[str, Any]]:
-    """Every string in JSON data with the name of its member; member names that are not identifiers count as strings.
-
-    `kinds` adds other types to the strings.
-    """
-    if isinstance(value, kinds):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for key, item in cast("Mapping[Any, Any]", value).items():
-            if not str(key).isidentifier():
-                yield "", str(key)
-            yield from named_values(item, str(key), kinds)
-    elif isinstance(value, Sequence):
-        for item in cast("Sequence[Any]", value):
-            yield from named_values(item, name, kinds)
-
-
-def urls_in(arguments: Any) -> Iterator[str]:
-    """The URLs in a call's arguments: absolute ones, DIAL files, and any text in a member named like a URL."""
-    for name, text in named_values(arguments):
-        yield from urls_of_text(text)
-        bare = text.strip()
-        if bare and _NAMES.search(name) and not any(mark.isspace() for mark in bare) and not _ABSOLUTE.match(bare):
-            yield bare
-
-
-def urls_of_text(text: str) -> Iterator[str]:
-    if ":" in text:
-        yield from (found[0].rstrip(_TRAILING) for found in _ABSOLUTE.finditer(text))
-    if "files/" in text or "metadata/" in text:
-        yield from (found[0] for found in _DIAL_FILE.finditer(text))
-
-
-def is_dial_file(url: str) -> bool:
-    return _DIAL_FILE.match(url) is not None
-
-
-def host_of(url: str) -> str:
-    """The URL's host in lower case; empty if it has none."""
-    text = url.replace("\\", "/")
-    try:
-        return urlsplit(text if "://" in text else f"//{text.lstrip('/')}").hostname or ""
-    except ValueError:
-        return text
-
-
-def _without_scheme(url: str) -> str:
-    scheme = _SCHEME.match(url)
-    return url[scheme.end() if scheme else 0 :].rstrip("/")
-
-
-def stands_in(url: str, text: str) -> bool:
-    """Whether the text contains this whole URL, not only as a part of a longer one; it may omit `http://`."""
-    if _occurs(url, text, "") or (url.endswith("/") and _occurs(url[:-1], text, "")):
-        return True
-    scheme = _SCHEME.match(url)
-    bare = url[scheme.end() :].rstrip("/") if scheme else ""
-    return bool(bare) and _occurs(bare, text, "/@")
-
-
-def _occurs(url: str, text: str, not_before: str) -> bool:
-    position = text.find(url)
-    while position >= 0:
-        before, after = text[position - 1 : position], text[position + len(url) : position + len(url) + 2]
-        if not (before.isalnum() or (before and before in f"+.-_%{not_before}")) and _ends(after):
-            return True
-        position = text.find(url, position + 1)
-    return False
-
-
-def _ends(after: str) -> bool:
-    if after.startswith("/"):
-        after = after[1:]
-    return not after or after[0].isspace() or after[0] in "#<>\"'`|)]}*" or (after[0] in ".,:;!?" and _space(after[1:]))
-
-
-def _space(text: str) -> bool:
-    return not text or text[0].isspace() or text[0] in "\"')]}*"
 
 
 DEEPEST = 50  # results that are traced back, one to another, until a URL is found in a message of the user
@@ -162,7 +82,7 @@ class ContextView:
         return self._known[url, place]
 
     def _found_before(self, url: str, before: int, depth: int) -> bool:
-        part = _without_scheme(url)
+        part = without_scheme(url)
         # A file counts only if the user has named it: the model's own code may have made any other.
         sources = (Role.USER,) if is_dial_file(url) else (Role.USER, Role.TOOL)
         for place in range(before - 1, -1, -1):
@@ -181,9 +101,10 @@ class ContextView:
         if self._origin(message.name) is not Origin.OUTSIDE or not depth:
             return False
         asked = self._arguments(place)
-        if any(part in text for part in (url, _without_scheme(url)) for _, text in named_values(asked)):
+        sought = folded(without_scheme(url))
+        if any(sought in folded(text) for _, text in named_values(asked)):
             return False
-        return all(self._known_before(named, place, depth - 1) for named in urls_in(asked))
+        return all(_unambiguous(named) and self._known_before(named, place, depth - 1) for named in urls_in(asked))
 
     def _arguments(self, place: int) -> Any:
         # Those of the call that the tool message at `place` answers.
@@ -193,6 +114,10 @@ class ContextView:
                 if call.id == answered:
                     return _parsed(call)
         return ""
+
+
+def _unambiguous(url: str) -> bool:
+    return is_dial_file(url) or is_plain(url)
 
 
 def _parsed(call: ToolCall) -> Any:

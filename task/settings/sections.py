@@ -108,7 +108,9 @@ class InterpreterSettings(Section):
     sessions: int = setting(24, "Conversations whose variables are kept at a time.", ge=1)
     idle_minutes: float = setting(30, "Minutes after which an unused session ends.", gt=0)
     memory_mib: int = setting(2048, "Memory of one process, in MiB.", ge=256)
-    unsafe: bool = setting(False, "Run code even where no sandbox works: it may do all you may.")
+    unsafe: bool = setting(
+        False, "Run code even where no sandbox works: it may do all you may, so each call is asked about."
+    )
 
 
 class RagSettings(Section):

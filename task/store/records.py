@@ -29,12 +29,17 @@ def new_id(prefix: str, digits: int = 8) -> str:
     return f"{prefix}_{secrets.token_hex(digits // 2)}"
 
 
-def packed(value: Any) -> str:
-    """JSON text of data and dataclasses; what cannot be encoded (half a surrogate pair) becomes a question mark."""
+def json_bytes(value: Any) -> bytes:
+    """JSON of data and dataclasses; what cannot be encoded (half a surrogate pair) becomes a question mark."""
     try:
-        return orjson.dumps(value).decode()
+        return orjson.dumps(value)
     except orjson.JSONEncodeError:
-        return orjson.dumps(_plain(value)).decode()
+        return orjson.dumps(_plain(value))
+
+
+def packed(value: Any) -> str:
+    """The same as text."""
+    return json_bytes(value).decode()
 
 
 def unpacked(text: str) -> Any:

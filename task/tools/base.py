@@ -53,6 +53,10 @@ class BaseTool(ABC):
     def effects(self) -> frozenset[Effect]:
         return frozenset({Effect.READ})
 
+    async def effects_now(self) -> frozenset[Effect]:
+        """The effects that a call would have now, where they depend on a server; the gate decides by these."""
+        return self.effects
+
     @property
     def origin(self) -> Origin:
         """Who wrote the text of the results; derived from the effects unless overridden."""

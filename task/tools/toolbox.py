@@ -14,6 +14,7 @@ from typing import Any
 from task.conversation.messages import Attachment, Message, ToolCall, tool_message
 from task.conversation.sinks import ChoiceSink, StageProcessor, StageSink
 from task.errors import ArgumentsError, SettingsError
+from task.permissions.addresses import declared_urls
 from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate
 from task.permissions.icerc import ICERC, mismatch, visible
 from task.permissions.taint import ContextView, Origin
@@ -99,6 +100,7 @@ class Toolbox:
     briefed: bool = False
     _by_name: dict[str, BaseTool] = field(init=False)
     _origins: dict[str, Origin] = field(init=False, default_factory=dict[str, Origin])
+    _declared: dict[str, frozenset[str]] = field(init=False, default_factory=dict[str, frozenset[str]])
     _repeats: RepeatGuard = field(init=False, default_factory=RepeatGuard)
     _slots: asyncio.Semaphore = field(init=False, default_factory=lambda: asyncio.Semaphore(PARALLEL_CALLS))
 
@@ -162,7 +164,12 @@ class Toolbox:
         except ArgumentsError as error:
             message = _failed(call, choice, str(error))
             return self._with_repeat_warning(tool, {"raw": call.function.arguments}, message)
-        decision = await self.gate.decide(CallRequest(call, arguments, tool.effects, step.context, brief))
+        effects = await tool.effects_now()
+        declared = self._declared.get(tool.name)
+        if declared is None:
+            declared = self._declared[tool.name] = declared_urls(tool.parameters)
+        request = CallRequest(call, arguments, effects, step.context, brief, declared)
+        decision = await self.gate.decide(request)
         if step.decided is not None:
             step.decided(call, decision)
         if isinstance(decision, Deferred):

@@ -1,4 +1,4 @@
-"""PYINTERPRETER_MCP_URL of another kind of server: what works, and the note about what does not."""
+"""PYINTERPRETER_MCP_URL of another kind of server: what works where a rule allows it, and what does not."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.support.mcp_processes import PNG, foreign_interpreter
 from tests.support.product import Product, product
 
 CODE = "print(6 * 7)"
+ALLOWED = {"rules": [{"action": "allow", "tool": "execute_code", "trusted": True}]}
 LIMITS = "attached files are not in its working directory, and it may forget variables between two calls."
 
 
@@ -24,7 +25,7 @@ def tool_result(p: Product) -> str:
 async def test_a_server_with_the_documented_tool_runs_code_and_its_picture_is_attached(tmp_path: Path) -> None:
     with foreign_interpreter("plain") as server:
         turns = [wants("execute_code", code=CODE), says("42")]
-        async with product(*turns, tmp_path=tmp_path, pyinterpreter_mcp_url=server.url) as p:
+        async with product(*turns, tmp_path=tmp_path, permissions=ALLOWED, pyinterpreter_mcp_url=server.url) as p:
             file = await p.reader.upload("report.csv", csv_bytes(SALES), "text/csv")
             answer = await p.reader.ask("What is six times seven?", file)
             [picture] = answer.attachments.values()
@@ -40,7 +41,7 @@ async def test_a_server_with_the_documented_tool_runs_code_and_its_picture_is_at
 async def test_a_server_with_its_own_sessions_runs_code_too(tmp_path: Path) -> None:
     with foreign_interpreter("sessions") as server:
         turns = [wants("execute_code", code=CODE), says("42")]
-        async with product(*turns, tmp_path=tmp_path, pyinterpreter_mcp_url=server.url) as p:
+        async with product(*turns, tmp_path=tmp_path, permissions=ALLOWED, pyinterpreter_mcp_url=server.url) as p:
             answer = await p.reader.ask("What is six times seven?")
     assert ("42" in tool_result(p), LIMITS in tool_result(p)) == (True, True)
     assert answer.stages[0].status == "completed"
@@ -56,7 +57,7 @@ async def test_a_server_with_its_own_sessions_runs_code_too(tmp_path: Path) -> N
 async def test_what_such_a_server_refuses_is_a_sentence(kind: str, code: str, sentence: str, tmp_path: Path) -> None:
     with foreign_interpreter(kind) as server:
         turns = [wants("execute_code", code=code), says("It did not work.")]
-        async with product(*turns, tmp_path=tmp_path, pyinterpreter_mcp_url=server.url) as p:
+        async with product(*turns, tmp_path=tmp_path, permissions=ALLOWED, pyinterpreter_mcp_url=server.url) as p:
             answer = await p.reader.ask("Run it")
     assert sentence in tool_result(p)
     assert (answer.stages[0].status, answer.content) == ("failed", "It did not work.")
@@ -66,7 +67,7 @@ async def test_a_server_of_another_protocol_is_reported_in_a_sentence(tmp_path: 
     turns = [wants("execute_code", code=CODE), says("It did not work.")]
     async with (
         peer(answers(200, {"hello": "world"})) as site,
-        product(*turns, tmp_path=tmp_path, pyinterpreter_mcp_url=f"{site.url}/mcp") as p,
+        product(*turns, tmp_path=tmp_path, permissions=ALLOWED, pyinterpreter_mcp_url=f"{site.url}/mcp") as p,
     ):
         answer = await p.reader.ask("Run it")
     assert "the Python interpreter answered in a way that cannot be understood" in tool_result(p)

@@ -119,7 +119,12 @@ async def test_later_pieces_of_a_page_cost_no_request() -> None:
         "http://168.63.129.16/", "http://[::ffff:168.63.129.16]/metadata/", "http://2822734096/",
         "http://inside.example/", "http://mixed.example/", "http://mapped.example/", "ftp://docs.example/",
         "file:///etc/passwd", "gopher://docs.example/", "http://user:word@docs.example/", "http://docs.example:22/",
-        "http://docs.example:6379/", "//docs.example/", "docs.example", "", "http://",
+        "http://docs.example:6379/", "//docs.example/", "docs.example", "", "http://", "http:docs.example/",
+        "http:/docs.example/", r"http:\\docs.example/", r"http://docs.example\@127.0.0.1/",
+        r"http://127.0.0.1\@docs.example/", "http://docs.example'@127.0.0.1/",
+        "http://docs.example\t@127.0.0.1/", "http://127.0.0.1\n.docs.example/", "http://docs.example\u200b/",
+        "http://docs.example%2f@127.0.0.1/", "http://127.0.0.1%2e/", "http://docs.example@/", "http://@127.0.0.1/",
+        "http://[::ffff:a9fe:a9fe]/", "http://[::127.0.0.1]/", "http://127.0.0.1:80:80/",
     ],
 )  # fmt: skip
 async def test_nothing_inside_is_reached_by_any_spelling(url: str) -> None:
@@ -138,6 +143,22 @@ async def test_nothing_inside_is_reached_by_any_spelling(url: str) -> None:
             with pytest.raises(FetchFailed):
                 await pages.page("http://docs.example/away")
             assert seen.asked == ["docs.example/away"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http:///docs.example/", "http://docs.example/ @127.0.0.1/", "http://docs.example/p SECRET",
+        "http://docs.example/\u200b", 'http://docs.example/"x', "http://docs.example/`x", "http://docs.example/<x",
+        "http://docs.example/\nx", "http://docs.example/\\x", "http://docs.example/\u00a0x",
+    ],
+)  # fmt: skip
+async def test_an_address_that_the_parser_would_rewrite_is_not_fetched(url: str) -> None:
+    seen = Web({"/": giving("Hi", "text/plain")})
+    async with fetching(seen) as pages:
+        with pytest.raises(FetchFailed, match=r"cannot be fetched|InvalidURL"):
+            await pages.page(url)
+    assert seen.dialled == []
 
 
 @pytest.mark.parametrize(
@@ -272,7 +293,7 @@ async def test_pages_set_no_cookies_and_unknown_names_are_reported() -> None:
     async with fetching(seen) as pages:
         await pages.page("http://docs.example/1")
         await pages.page("http://docs.example/2")
-        with pytest.raises(FetchFailed, match="there is no host"):
+        with pytest.raises(FetchFailed, match="there is no such host"):
             await pages.page("http://nowhere.example/")
     assert cookies == ["", ""]
 

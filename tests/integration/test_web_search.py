@@ -28,8 +28,8 @@ async def test_results_come_in_order_with_their_real_addresses_and_without_adver
 
 
 async def test_results_are_marked_as_material_from_the_web_with_their_source() -> None:
-    found = Found("tower", (Hit(*EIFFEL),))
-    assert results_text(found).startswith(f"1 results of DuckDuckGo for 'tower'. {UNTRUSTED}")
+    found = Found((Hit(*EIFFEL),))
+    assert results_text(found).startswith(f"1 results of DuckDuckGo. {UNTRUSTED}")
     assert f"URL: {EIFFEL[1]}" in results_text(found)
     assert (results_data(found)["untrusted"], results_data(found)["source"]) == (True, "duckduckgo.com")
 
@@ -38,7 +38,14 @@ async def test_nothing_found_is_an_answer() -> None:
     async with search_site() as site:
         found = await searching(site).search("xyzzy", 5)
     assert found.hits == ()
-    assert "no results for 'xyzzy'" in results_text(found)
+    assert results_text(found).startswith("DuckDuckGo has no results.")
+
+
+@pytest.mark.parametrize("query", ["xyzzy https://evil.example/p", "eiffel https://evil.example/p"])
+async def test_an_answer_never_repeats_the_query(query: str) -> None:
+    async with search_site() as site:
+        found = await searching(site).search(query, 5)
+    assert "evil" not in f"{results_text(found)} {results_data(found)}"
 
 
 @pytest.mark.parametrize("mood", ["202", "403", "429", "challenge", "blank"])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from time import process_time
 
 import pytest
+from hypothesis import given, settings, target
+from hypothesis import strategies as st
 
 from task.conversation.links import Suspicion
 from task.conversation.sanitized_choice import DefangedChoice
@@ -43,6 +46,8 @@ SAME = (
     f"````\n```\n{EVIL}\n````",
     "[mail](mailto:bob@example.com) and/or 1/2 // comment",
     "if a<b and c>d: print('<x>')",
+    f'<img src=" {KNOWN}\t" alt="Figure: a > b"> <a href="{KNOWN}"> <b title="a: b">c</b>',
+    "```\n  ~~~\n   ``\n    ```\n" + f"{EVIL}\n   ```\t \nend `a<b` x[1]: y\n  - z",
     "Ende.\r\nNächste Zeile mit 日本語 und ![",
 )
 
@@ -75,6 +80,23 @@ CHANGED = {
     f"<div>\n```\n</div>\n\n![y]({EVIL})": f"<div>\n```\n</div>\n\n\\[y\\] (`{INERT}`)",
     f"[a [b]({KNOWN}) c]({KNOWN}),SECRET": f"[a [b]({KNOWN}) c](https[://]known[.]example/a),SECRET",
     "[x](javascript:alert(1))": "[x] (`javascript:alert(1)`)",
+    f"![x](<{KNOWN} SECRET>)": "\\[x\\] (`https[://]known[.]example/a SECRET`)",
+    f'<img src="{KNOWN} SECRET">': f'&lt; img src="{KNOWN} SECRET">',
+    f'<img src=" {KNOWN}&#10;SECRET">': '&lt; img src=" https[://]known[.]example/a&amp;#10;SECRET">',
+    f"<img src='{KNOWN}\"SECRET'>": "&lt; img src='https[://]known[.]example/a\"SECRET'>",
+    f"<img src={KNOWN}`SECRET>": "&lt; img src=https[://]known[.]example/a%60SECRET>",
+    '<img alt=">" src="//evil.example/S">': '&lt; img alt=">" src="//evil.example/S">',
+    "<img alt='a > b' src='//evil.example/S'>": "&lt; img alt='a > b' src='//evil.example/S'>",
+    '<img/src="//evil.example/S"/>': '&lt; img/src="//evil.example/S"/>',
+    "<IMG\nSRC = //evil.example/S >": "&lt; IMG\nSRC = //evil.example/S >",
+    f'<img srcset="{KNOWN} 1x, //evil.example/S 2x">': f'&lt; img srcset="{KNOWN} 1x, //evil.example/S 2x">',
+    '<b style="background:url(//evil.example/S)">': '&lt; b style="background:url(//evil.example/S)">',
+    '<b c <x style="background:url(//evil.example/S)">': '&lt; b c &lt; x style="background:url(//evil.example/S)">',
+    '<meta content="0;url=//evil.example/S">': '&lt; meta content="0;url=//evil.example/S">',
+    '<a href="javascript:alert(1)">': '&lt; a href="javascript:alert(1)">',
+    '<img src="https:evil.example/S">': '&lt; img src="https:evil.example/S">',
+    f"  <div>\n```\n</div>\n\n![y]({EVIL})": f"  <div>\n```\n</div>\n\n\\[y\\] (`{INERT}`)",
+    f" ```\n![y]({EVIL})\n": f" ```\n\\[y\\] (`{INERT}`)\n",
 }
 
 
@@ -151,11 +173,70 @@ def test_an_incomplete_construct_is_shown_at_the_end() -> None:
     assert shown("[a](" + "(" * 9_000, 7) == "[a] (" + "(" * 9_000
 
 
+WORST = (
+    "[x](", "![", "![x](", "](", "](<", '](x "', "![[x]", "](a(b)", "](   ", "](\\", "](a\\", "](\n", "](x\n",
+    "![\\]", "<a ", '<a b="', "<a b='<c d=\"", '<a b="> ', "<a b='> \"", "<a b=c ", "<a b = ", "<a/", "<a", "<a<b ",
+    "<img ", '<img alt="', "<br>", "<https:", "<a:b", "]:", "]: ", "]:a", "]:a ", "]: <", "]:<a", "&a", "&#1", "$$",
+    "\n", "x\n", "\r\n", "\n ", "\n`", "\n```", "\n~~~", "```\n", "~~~ `\n", "``` x\n", "   `\n", "`", "~", "://",
+    ":", "\\:\\/", "www.", "w", "ww.", "a.www.", "https://", "https://a ", "https:", "a-", "!", " ", "\t", "x", "é",
+    "(", "&amp;", "[a](b)", "![a](b)", f"[a]({EVIL})", f"![a]({KNOWN})", f"{EVIL} ", f"<{EVIL}>",
+    '<img src="files/x">',
+)  # fmt: skip
+BEFORE = ("", "```", "```\n", "<a b='", "![", "](<", "](", "&")
+
+
+def seconds_for(text: str, size: int = 0) -> float:
+    """Processor seconds for the text, fed in pieces of `size` characters or whole."""
+    defanger, step = Defanger(suspicion()), size or len(text)
+    started = process_time()
+    for start in range(0, len(text), step):
+        defanger.feed(text[start : start + step])
+    defanger.feed("", last=True)
+    return process_time() - started
+
+
+@pytest.mark.parametrize("before", BEFORE)
+def test_texts_made_to_take_forever_are_read_quickly(before: str) -> None:
+    slow = {unit: seconds_for(before + unit * (20_000 // len(unit))) for unit in WORST}
+    assert max(slow.values()) < 0.2, max(slow, key=lambda unit: slow[unit])  # ten times what it takes
+
+
+def test_texts_made_to_take_forever_are_read_quickly_in_small_pieces() -> None:
+    slow = {unit: seconds_for(unit * (20_000 // len(unit)), 3) for unit in WORST}
+    assert max(slow.values()) < 0.4, max(slow, key=lambda unit: slow[unit])
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("before", BEFORE)
+def test_a_million_characters_take_a_second_at_most(before: str) -> None:
+    for unit in WORST:
+        text = before + unit * (1_000_000 // len(unit))
+        assert min(seconds_for(text) for _ in range(3)) < 1, unit
+        assert seconds_for(text, 7) < 3, unit
+
+
+@pytest.mark.system
+@settings(max_examples=3_000, deadline=None)
+@given(st.lists(st.sampled_from((*WORST, "x", " ", "\n", ")", "]", ">", '"', "'")), min_size=1, max_size=6), st.data())
+def test_no_combination_of_fragments_takes_long(units: list[str], data: st.DataObject) -> None:
+    unit = "".join(units)
+    slow = seconds_for(unit * (50_000 // len(unit) + 1), data.draw(st.sampled_from((0, 40))))
+    target(slow)
+    assert slow < 0.5, unit
+
+
+def test_an_address_whose_end_is_not_awaited_is_never_taken_for_a_known_one() -> None:
+    costly = "<a b='> \"" * 5_000  # what is left of the filter's patience
+    assert f"{KNOWN}SECRET" not in shown(f"{costly}\n\n{KNOWN}SECRET ", len(costly) + 2 + len(KNOWN))
+
+
 FRAGMENTS = (
     "![a]", "[a]", "(", ")", "](", "![", "[", "]", "`", "```", "\n", "\n\n", "~~~", '<img src="', '">', "<", ">",
     '<a href="', EVIL, "//evil.example/S", "https&#58;//evil.example/S", "https\\://evil.example/S", "<https:",
     "https:/", "www.evil.example/S", "/evil.example/S", " ", "  ", "    ", "- ", "> ", "[r]: ", "![a][r]", "[a][r]",
     "\\", '"t"', "'", "x", "word ", "\r", "$$", "<div>", "</div>", "<!--", "-->", "<pre>", "</pre>", "1. ", "# ", "|",
+    "   ", "  <div>", "\n```", "~~~~", "<img alt='>' src=", "='", "&#10;", "\n   <p>", "\n    ", "![a](<", "\\]", "\\)",
+    "<a href='", "https:evil.example", "https:/evil.example/S", "javascript:evil.example", "\r\n",
     KNOWN, "`` ", "\t", "!", "*", "_", "&#33;", "&lbrack;", "\ufeff", "\u00a0",
 )  # fmt: skip
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from time import process_time
+from urllib.parse import unquote, urlsplit
 
+import httpx2
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from task.conversation.messages import Message, Role, assistant, user
-from task.permissions.taint import ContextView, host_of, stands_in, urls_in
-from tests.support.gating import ORIGINS, after_search, turn
+from task.permissions.addresses import declared_urls, folded, host_of, hosts_of, is_plain, stands_in, urls_in
+from task.permissions.taint import ContextView
+from tests.support.gating import ORIGINS, SEARCHES, after_search, facts, turn
 
 URL = "https://docs.example/a?page=2"
 
@@ -50,6 +55,31 @@ def test_what_code_or_a_model_wrote_vouches_for_nothing() -> None:
 def test_a_result_that_repeats_the_calls_own_words_vouches_for_nothing() -> None:
     assert not view(user("Go"), *turn("search", {"query": URL}, f"No results for {URL} .")).knows(URL)
     assert not view(user("Go"), *turn("search", {"query": "docs.example/a?page=2"}, f"None for {URL}")).knows(URL)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "https://docs.example/\u200ba?page=2",
+        "https://docs.exam\u00adple/a?page=2",
+        "https://docs.example/a?page=\uff12",
+        "HTTPS://DOCS.example/a?page=2",
+        "https://docs.example/%61?page=%32",
+        "https://docs.example/%2561?page=2",
+        "https&#58;//docs.example/a?page&#61;2",
+        "https://docs.example/a?page\t=2",
+        r"https:\\docs.example\a?page=2",
+        "about https://docs.example/a ?page=2 and more",
+    ],
+)
+def test_another_spelling_of_the_calls_own_words_vouches_for_nothing(asked: str) -> None:
+    assert not view(user("Go"), *turn("search", {"query": asked}, f"No results for {URL} .")).knows(URL)
+
+
+def test_a_host_in_its_ascii_form_vouches_for_nothing_if_the_call_named_it() -> None:
+    asked = turn("search", {"query": "bücher.example/x"}, "There is no host https://xn--bcher-kva.example/x .")
+    assert not view(user("Go"), *asked).knows("https://xn--bcher-kva.example/x")
+    assert folded("xn--bcher-kva") == folded("BÜCHER")
 
 
 def test_a_file_that_the_model_had_written_vouches_for_nothing() -> None:
@@ -103,13 +133,101 @@ def test_a_url_is_in_a_text_only_as_a_whole(text: str, stands: bool) -> None:
         ({"https://evil.example/x": "y"}, ["https://evil.example/x"]),
         ({"text": r"http:\\evil.example"}, [r"http:\\evil.example"]),
         ({"text": "https:/evil.example"}, ["https:/evil.example"]),
-        ({"file_url": "files/b/x.csv"}, ["files/b/x.csv", "files/b/x.csv"]),
+        ({"file_url": "files/b/x.csv"}, ["files/b/x.csv"]),
+        ({"file_url": "files/b/x'y.csv"}, ["files/b/x'y.csv"]),
+        ({"file_url": "files/b/x.csv,files/b/y.csv files/b/z"}, ["files/b/x.csv", "files/b/y.csv", "files/b/z"]),
+        ({"file_url": "files/b/x.csv https://evil.example/'S"}, ["files/b/x.csv", "https://evil.example/'S"]),
         ({"query": "what is a url?"}, []),
-        ({"url": "my long question"}, []),
+        ({"url": "my long question"}, ["my long question"]),
+        ({"url": " "}, []),
+        ({"text": "https://a.example/p'SECRET"}, ["https://a.example/p'SECRET"]),
+        ({"text": "https://a.example/p SECRET"}, ["https://a.example/p SECRET"]),
+        ({"text": "https://a.example/p\nSECRET"}, ["https://a.example/p\nSECRET"]),
+        ({"text": "https://a.example/p<SECRET"}, ["https://a.example/p<SECRET"]),
+        ({"text": "https://a.example/p`SECRET."}, ["https://a.example/p`SECRET."]),
+        ({"text": "\u200b \x00https://a.example/p q"}, ["\u200b \x00https://a.example/p q"]),
+        ({"text": "https:a.example/p q"}, ["https:a.example/p q"]),
+        ({"text": "//a.example/p q"}, ["//a.example/p q"]),
+        ({"link": "a.example/p SECRET"}, ["a.example/p SECRET"]),
+        ({"text": "see https://a.example/p'SECRET."}, ["https://a.example/p'SECRET"]),
+        ({"text": "see 'https://a.example/p'SECRET."}, ["https://a.example/p'SECRET"]),
+        ({"text": "see (https://a.example/p)."}, ["https://a.example/p"]),
+        ({"text": "// a comment"}, []),
     ],
 )
 def test_the_urls_of_a_call_are_found_wherever_they_are(arguments: dict[str, object], urls: list[str]) -> None:
     assert list(urls_in(arguments)) == urls
+
+
+def test_in_what_is_only_written_a_quotation_mark_ends_a_url() -> None:
+    page = {"text": "x = 'https://a.example/p'+SECRET; <a href=\"https://b.example\">b</a>"}
+    assert list(urls_in(page, fetched=False)) == ["https://a.example/p", "https://b.example"]
+    assert list(urls_in(page)) != list(urls_in(page, fetched=False))
+
+
+def test_what_a_schema_declares_to_be_a_url_is_one_wherever_it_is() -> None:
+    address = {"type": "string", "format": "uri"}
+    schema = {
+        "type": "object",
+        "properties": {
+            "page": address,
+            "pages": {"type": "array", "items": {"anyOf": [address, {"type": "null"}]}},
+            "other": {"$ref": "#/$defs/Other"},
+            "format": {"type": "string"},
+        },
+        "$defs": {"Other": {"properties": {"place": {"type": "string", "format": "hostname"}}}},
+    }
+    assert declared_urls(schema) == {"page", "pages", "place"}
+    arguments = {"page": "a.example/p SECRET", "pages": ["b"], "other": {"place": "c.example"}, "format": "uri"}
+    assert list(urls_in(arguments, declared_urls(schema))) == ["a.example/p SECRET", "b", "c.example"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://a.example/p'q", "https://a.example/p q", 'https://a.example/p"q', "https://a.example/p`q",
+        "https://a.example/p<q", "https://a.example/p>q", "https://a.example/p\\q", "https://a.example/p\nq",
+        "https://a.example/p\tq", "https://a.example/p\x00q", "https://a.example/p\u200bq", "https://a.example/p\u00adq",
+        "https://a.example/p\u202eq", "https://a.example/p\u00a0q", "https://a.example/p%q", "https://a.example/{q}",
+        "https://good.example'@evil.internal/", "https://user@a.example/", "https://a.example:80@evil.example/",
+        "https://a.example\\@evil.example/", "https://a.example%2eevil.example/", "https://bücher.example/",
+        "https://\uff41.example/", "https://a\u3002example/", "https://a.example\u200b/", "https://a.example:/",
+        "https://a.example:x/", "https://[broken", "https:a.example", "https:/a.example", "https:///a.example",
+        r"https:\\a.example", "https://", " https://a.example/", "https://a.example/ ", "", "https://a..example/",
+        "javascript:alert(1)", "https://\u212aa.example/",
+    ],
+)  # fmt: skip
+def test_a_url_that_is_read_in_different_ways_is_never_known(url: str) -> None:
+    assert not is_plain(url)
+    known = facts("fetch_page", SEARCHES, [user(f"Read {url} now")], url=url)
+    assert known.urls_known is (not url)
+
+
+@given(st.from_regex(r"\A(https?://)[a-zé.\-@:\[\]0-9'%_\\ ]{1,12}[/?#]?[ -~é\u200b\n]{0,12}\Z"))
+@example("https://a.example/ä?x=%20#y")
+@example("http://[::1]:80/@x/[y]")
+def test_all_parsers_agree_about_a_plain_url(url: str) -> None:
+    if is_plain(url):
+        fetched, authority = httpx2.URL(url), urlsplit(url).netloc
+        assert fetched.netloc.decode() == authority.lower().removesuffix(":80" if url[4] == ":" else ":443")
+        assert fetched.host == urlsplit(url).hostname == host_of(url)
+        requested = url.partition("://")[2].partition("#")[0].removeprefix(authority)
+        assert unquote(fetched.raw_path.decode()) in (unquote(requested), unquote(f"/{requested}"))
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts"),
+    [
+        ("https://a.example/x", ("a.example",)),
+        ("https://good.example'@evil.internal/", ("evil.internal", "https://good.example'@evil.internal/")),
+        (
+            r"https://evil.example\@good.example/",
+            ("evil.example", "good.example", r"https://evil.example\@good.example/"),
+        ),
+    ],
+)
+def test_a_url_that_is_not_plain_has_every_host_that_somebody_may_read(url: str, hosts: tuple[str, ...]) -> None:
+    assert hosts_of(url) == hosts
 
 
 @pytest.mark.parametrize(

@@ -7,24 +7,15 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-import orjson
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from task.api.edge.schemas import SCHEMA_REFERENCE
-from task.store.records import packed
+from task.store.records import json_bytes
 
 DONE = b"data: [DONE]\n\n"
 HEARTBEAT = b": heartbeat\n\n"
-
-
-def json_bytes(value: Any) -> bytes:
-    """JSON of data and dataclasses; what cannot be encoded (half a surrogate pair) becomes a question mark."""
-    try:
-        return orjson.dumps(value)
-    except orjson.JSONEncodeError:
-        return packed(value).encode()
 
 
 class JsonResponse(JSONResponse):

@@ -9,6 +9,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from pydantic import BaseModel, ValidationError
+
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.errors import ToolError
 from task.llm.transport import no_cookies
@@ -40,7 +42,10 @@ DESCRIPTION = (
     "file written to the working directory are shown to the user. There is no network and no input(). Print what you "
     "need to know."
 )
+CONFINED = ("bubblewrap", "landlock")
+UNCONFINED = frozenset({Effect.READ, Effect.WRITE, Effect.NETWORK})
 CONNECT_SECONDS = 5.0
+HEALTH_SECONDS = 3.0
 TRANSFER_SECONDS = 60.0
 
 
@@ -96,6 +101,14 @@ class PythonCodeInterpreterTool(BaseTool):
     @property
     def effects(self) -> frozenset[Effect]:
         return frozenset({Effect.EXECUTE})
+
+    async def effects_now(self) -> frozenset[Effect]:
+        """Only code on our own server and in its sandbox can do nothing but compute."""
+        try:
+            confined = self._server.is_ours and await self._server.sandbox_tier() in CONFINED
+        except ToolError:  # nothing answers, so nothing can run
+            confined = True
+        return self.effects if confined else self.effects | UNCONFINED
 
     @property
     def timeout(self) -> float | None:
@@ -213,6 +226,10 @@ if TYPE_CHECKING:
     import httpx
 
 
+class _Health(BaseModel):
+    sandbox_tier: str
+
+
 class InterpreterServer:
     """The server at `url`; nothing is sent before the first call. Every method raises `ToolError` when it fails."""
 
@@ -241,6 +258,27 @@ class InterpreterServer:
             return file.content or b""
         found = await self._mcp.read(file.uri, max_bytes=max_bytes)
         return b"".join(item.content or b"" for item in found)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is called with the token that only our own servers get."""
+        return bool(self._headers)
+
+    async def sandbox_tier(self) -> str | None:
+        """How the server confines code, as it reports itself; None if it is of another kind.
+
+        Raises:
+            ToolError: nothing answers at its address.
+        """
+        import httpx
+
+        try:
+            answer = await self._client().get(f"{self._origin}/health", timeout=HEALTH_SECONDS)
+            return _Health.model_validate_json(answer.content).sandbox_tier if answer.status_code == 200 else None
+        except httpx.ConnectError as error:
+            raise ToolError("The Python interpreter cannot be reached.") from error
+        except (httpx.HTTPError, ValidationError):
+            return None
 
     async def close(self) -> None:
         await self._mcp.close()
