@@ -8,21 +8,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-<<<<<<< HEAD
-from task.api.edge.rendering import DONE, json_bytes, sse
+from task.api.edge.rendering import DONE, sse
 from task.api.edge.schemas import AttachmentBody, ResponseModel, ToolCallBody, UsageBody
 from task.api.platform.schemas import TraceBody
 from task.llm.base import Usage
 from task.runs.runner import LiveRun, Runner
 from task.runs.state import RunState, usage_data
-from task.store.records import Event, RunStatus
-=======
-from task.api.edge.rendering import DONE, sse
-from task.api.edge.schemas import AttachmentBody, ResponseModel, ToolCallBody, UsageBody, usage_data
-from task.api.platform.runner import ActiveRun, Runner
-from task.api.platform.schemas import TraceBody
 from task.store.records import Event, RunStatus, json_bytes
->>>>>>> origin/main
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
