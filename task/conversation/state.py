@@ -89,7 +89,8 @@ class StateSeal:
         if state.get("version") != VERSION:
             raise StateRejected("unknown version")
         body = {key: state.get(key) for key in _SEALED}
-        if not hmac.compare_digest(str(state.get("signature")), self._signature(body, principal)):
+        given = str(state.get("signature")).encode(errors="replace")
+        if not hmac.compare_digest(given, self._signature(body, principal).encode()):
             raise StateRejected("the signature does not fit")
         try:
             return _turn(body)
