@@ -74,9 +74,10 @@ async def test_the_next_turn_remembers_the_tools_of_the_last(tmp_path: Path) -> 
     assert '"index"' not in json.dumps(first.state)
 
 
-async def test_a_chat_without_tools_leaves_no_state(tmp_path: Path) -> None:
-    async with product(says("Hello."), tmp_path=tmp_path) as p:
-        assert (await p.reader.ask("Hi")).state is None
+async def test_an_answer_without_tools_leaves_an_empty_history(tmp_path: Path) -> None:
+    async with product(says("Hello."), says("Hello."), tmp_path=tmp_path) as p:
+        for _ in range(2):
+            assert (await p.reader.ask("Hi")).state == {TOOL_CALL_HISTORY_KEY: []}
 
 
 def other_result(state: dict[str, Any]) -> None:
