@@ -17,7 +17,7 @@ from task.conversation.history import repaired
 from task.conversation.inputs import Incoming, conversation
 from task.conversation.messages import Message, Role, ToolCall, assistant, system, tool_message
 from task.conversation.sinks import ChoiceSink, StageProcessor, StageSink
-from task.conversation.state import TOOL_CALL_HISTORY_KEY, StateRejected, TurnState, turn_history
+from task.conversation.state import NO_TOOLS, TOOL_CALL_HISTORY_KEY, StateRejected, TurnState, turn_history
 from task.dial.approvals import DialApprovals, DirectAnswer
 from task.dial.request import DialRequest, incoming_of
 from task.errors import ToolError
@@ -79,7 +79,7 @@ class GeneralPurposeAgent:
             ProviderError: the model refused or failed; text that was written and the state stay.
         """
         incoming, identify = request.incoming, self._principal_of(request.api_key, request.owner)
-        principal = await identify() if any(item.state for item in incoming) else ""
+        principal = await identify() if any(item.state and item.state != NO_TOOLS for item in incoming) else ""
         turns = self._turns(incoming, principal)
         caller = _caller(request, turns, identify)
         whose = (principal, caller.conversation_id)
@@ -121,13 +121,12 @@ class GeneralPurposeAgent:
         resumed = approvals.resumed.turn.history if approvals.resumed is not None else ()
         added = repaired([*resumed, *outcome.added], [item.call.id for item in outcome.pending])
         references = {CONVERSATION_REFERENCE: turn.caller.conversation_id}
-        await self._save(choice, approvals.state(turn_history(added), outcome.pending, references), turn.caller)
-        return outcome
-
-    async def _save(self, choice: Choice, turn: TurnState | None, caller: Caller) -> None:
-        if turn is not None:
-            self.state = self._product.seal.pack(turn, await caller.principal())
+        state = approvals.state(turn_history(added), outcome.pending, references)
+        if state is not None:
+            self.state = self._product.seal.pack(state, await turn.caller.principal())
+        if state is not None or outcome.error is None:  # nothing may be sent before an error that has a status
             choice.set_state(self.state)
+        return outcome
 
     def _answer_directly(self, answer: DirectAnswer, choice: Choice, principal: str) -> Message:
         choice.append_content(answer.text)
@@ -135,14 +134,14 @@ class GeneralPurposeAgent:
             choice.set_form_schema(answer.form)
         if answer.state is not None:
             self.state = self._product.seal.pack(answer.state, principal)
-            choice.set_state(self.state)
+        choice.set_state(self.state)
         return assistant(answer.text)
 
     def _turns(self, incoming: Sequence[Incoming], principal: str) -> dict[int, TurnState]:
         """What the messages' states hold, by position; a state that is not ours for this principal is left out."""
         turns: dict[int, TurnState] = {}
         for position, item in enumerate(incoming):
-            if item.state is None or TOOL_CALL_HISTORY_KEY not in item.state:
+            if item.state is None or TOOL_CALL_HISTORY_KEY not in item.state or item.state == NO_TOOLS:
                 continue
             try:
                 turns[position] = self._product.seal.unpack(item.state, principal)

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from starlette.types import ASGIApp
 
 from task.api.app import HttpApi, HttpOptions
+from task.api.edge.failures import failure_of
 from task.app import GeneralPurposeAgentApplication
 from task.dial.fast_chunks import BearerAsApiKey, dial_app, sdk_version
+from task.dial.request import DialRoute
 from task.errors import SettingsError
 from task.product.parts import default_tools
 from task.settings import PREFIX, Settings
@@ -100,6 +102,8 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
         redoc_url=None,
         openapi_url=None,
     )
+    app.router.route_class = DialRoute
+    app.add_exception_handler(500, _failed)
     app.add_chat_completion(DEPLOYMENT, application, heartbeat_interval=settings.heartbeat_seconds)
     app.add_middleware(BearerAsApiKey)
 
@@ -110,6 +114,10 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
     app.add_api_route("/ready", ready, methods=["GET"])
     app.mount("/", api.app)
     return api.guarded(app)
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    return failure_of(error).response()
 
 
 def _http_options(settings: Settings) -> HttpOptions:

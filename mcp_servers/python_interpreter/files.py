@@ -35,12 +35,13 @@ class Stamp:
 class Snapshot:
     """The regular files below a folder by relative path; `complete` is False when there were too many to look at.
 
-    `size` is what all of them take together, in bytes.
+    `size` is what all of them take together, in bytes; `nameless` how many more have a name that is not UTF-8.
     """
 
     files: Mapping[str, Stamp]
     size: int
     complete: bool
+    nameless: int = 0
 
     def since(self, before: Snapshot) -> list[str]:
         """The files that are new or changed, oldest change first."""
@@ -51,7 +52,7 @@ class Snapshot:
 def snapshot(root: Path, entries: int) -> Snapshot:
     """The contents of `root`; `files` leaves out hidden names, names that are not UTF-8, and all but plain files."""
     files: dict[str, Stamp] = {}
-    seen = size = 0
+    seen = size = nameless = 0
     try:
         top = os.open(root, _FOLDER)
     except OSError:
@@ -60,14 +61,16 @@ def snapshot(root: Path, entries: int) -> Snapshot:
         for path, found, hidden in _walk(top, "", DEPTH):
             seen += 1
             if seen > entries:
-                return Snapshot(files, size, False)
+                return Snapshot(files, size, False, nameless)
             if stat.S_ISREG(found.st_mode):
                 size += found.st_blocks * 512
-                if found.st_nlink == 1 and not hidden:
+                if found.st_nlink == 1 and not hidden and _is_text(path):
                     files[path] = Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+                else:
+                    nameless += not _is_text(path)
     finally:
         os.close(top)
-    return Snapshot(files, size, True)
+    return Snapshot(files, size, True, nameless)
 
 
 def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result, bool]]:
@@ -77,7 +80,7 @@ def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_r
                 found = entry.stat(follow_symlinks=False)
             except OSError:
                 continue
-            path, hidden = f"{prefix}{entry.name}", _is_hidden(entry.name)
+            path, hidden = f"{prefix}{entry.name}", entry.name.startswith(".") or entry.name in SKIPPED
             yield path, found, hidden
             if stat.S_ISDIR(found.st_mode) and depth:
                 try:
@@ -91,10 +94,9 @@ def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_r
                     os.close(inner)
 
 
-def _is_hidden(name: str) -> bool:
+def _is_text(path: str) -> bool:
     # Python reads bytes that are not UTF-8 as halves of letters, which no answer can hold.
-    is_text = name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
-    return name.startswith(".") or name in SKIPPED or not is_text
+    return path.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in path)
 
 
 def open_file(root: Path, path: str) -> int:

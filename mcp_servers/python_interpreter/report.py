@@ -150,6 +150,8 @@ def _left_out(ran: Ran, limits: Limits, listed: int) -> Iterator[str]:
         yield f"{large[0]} is larger than {limits.file_bytes // MIB} MiB and cannot be handed over."
     if (more := len(new) - len(large) - listed) > 0:
         yield f"{more:,} more new files stay in the working directory; pack them into one archive to hand them over."
+    if (odd := ran.after.nameless - ran.before.nameless) > 0:
+        yield f"{odd:,} new files have a name that is not UTF-8 and cannot be handed over; rename them."
     if not ran.after.complete:
         yield "The working directory contains too many files to check all of them."
 

@@ -9,7 +9,7 @@ from typing import Any
 from task.conversation.history import NOT_APPROVED, PERHAPS_RUN, closed, repaired, with_turn
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.conversation.replies import Verdict, codes_in, read_reply
-from task.conversation.state import TurnState
+from task.conversation.state import NO_TOOLS, TurnState
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,9 @@ class _Past:
         elif turn.history:
             messages += with_turn(turn.history, self._incoming[position].text())
         else:
-            messages.append(Message(Role.ASSISTANT, self._incoming[position].text()))
+            item = self._incoming[position]
+            unsourced = position not in self._turns and item.state != NO_TOOLS
+            messages.append(Message(Role.ASSISTANT, item.text(), unsourced=unsourced))
 
     def _result(self, turn: TurnState, position: int) -> str:
         reply = self._incoming[position + 1] if position + 1 < len(self._incoming) else None

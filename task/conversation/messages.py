@@ -72,7 +72,8 @@ class CustomContent:
 class Message:
     """One chat message. `content` is text, a list of OpenAI content parts, or None beside tool calls.
 
-    `failed` marks a tool message that reports a failure; it is never sent.
+    `failed` marks a tool message that reports a failure, `unsourced` an assistant's message whose tool results are not
+    in the conversation; neither is ever sent.
     """
 
     role: Role
@@ -83,6 +84,7 @@ class Message:
     reasoning_content: str | None = None
     custom_content: CustomContent | None = None
     failed: bool = False
+    unsourced: bool = False
 
     def text(self) -> str:
         """The message's text; the text parts joined if content is a list."""

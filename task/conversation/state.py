@@ -17,6 +17,8 @@ VERSION = 2
 PENDING_KEY = "pending"
 _SEALED = ("version", TOOL_CALL_HISTORY_KEY, PENDING_KEY, "references", "turn", "expires", "resumes", "grants")
 MAX_BYTES = 200_000
+# The state of an answer without tool calls, unsigned: whoever could forge it could as well write the user's messages.
+NO_TOOLS: Mapping[str, Any] = {TOOL_CALL_HISTORY_KEY: []}
 _SHORTENED = "\n[... shortened in the saved history; call the tool again if the rest is needed]"
 
 
@@ -89,7 +91,8 @@ class StateSeal:
         if state.get("version") != VERSION:
             raise StateRejected("unknown version")
         body = {key: state.get(key) for key in _SEALED}
-        if not hmac.compare_digest(str(state.get("signature")), self._signature(body, principal)):
+        given = str(state.get("signature")).encode(errors="replace")
+        if not hmac.compare_digest(given, self._signature(body, principal).encode()):
             raise StateRejected("the signature does not fit")
         try:
             return _turn(body)

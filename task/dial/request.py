@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import orjson
 from aidial_sdk.chat_completion import CustomContent as DialCustomContent
 from aidial_sdk.chat_completion import Message as DialMessage
 from aidial_sdk.chat_completion import Request
 from aidial_sdk.chat_completion import Role as DialRole
 from aidial_sdk.deployment.from_request_mixin import FromRequestDeploymentMixin
+from aidial_sdk.exceptions import InvalidRequestError
+from fastapi import Request as HttpRequest
+from fastapi import Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from task.conversation.inputs import CALLER, Incoming, forwarded
@@ -23,6 +28,7 @@ MODES = (
     "default: the rules say what may run and what you are asked about. ask: you are asked before everything that "
     "writes, executes or reaches a server. read_only: no tool may write or execute anything."
 )
+_FROM_HEADERS = frozenset({"api_key", "jwt", *FromRequestDeploymentMixin.model_fields})  # of the SDK's requests
 _ROLES = {role: Role.TOOL if role is DialRole.FUNCTION else Role(role.value) for role in DialRole}
 
 
@@ -75,6 +81,33 @@ def configuration_schema(models: Sequence[str], default_model: str) -> dict[str,
             },
         },
     }
+
+
+class DialRoute(APIRoute):
+    """Hands the SDK requests whose body is a JSON object; it has no answer of its own to others."""
+
+    def get_route_handler(self) -> Callable[[HttpRequest], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_object(request: HttpRequest) -> Response:
+            return await handle(_JsonRequest(request.scope, request.receive))
+
+        return handle_object
+
+
+class _JsonRequest(HttpRequest):
+    async def json(self) -> dict[str, Any]:
+        try:
+            body = orjson.loads(await self.body())
+        except orjson.JSONDecodeError as error:
+            raise _malformed(f"The request body isn't valid JSON: {error}.") from error
+        if not isinstance(body, dict):
+            raise _malformed("The request body must be a JSON object.")
+        return {name: value for name, value in body.items() if name not in _FROM_HEADERS}
+
+
+def _malformed(text: str) -> InvalidRequestError:
+    return InvalidRequestError(text, display_message=text)
 
 
 class IdentifiedCaller(Protocol):

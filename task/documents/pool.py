@@ -33,6 +33,7 @@ _ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
 }
 _SECONDS_TO_DIE = 5.0
+_SIGNALLED = 128  # under bubblewrap the status is this number and the signal's
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +202,27 @@ class _ReaderProcess:
 
 async def _start(limits: ReaderLimits) -> _ReaderProcess:
     # In a group of its own: a terminal's interrupt does not reach it.
-    arguments = (os.getpid(), limits.memory_bytes, limits.seconds, limits.output_bytes)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "task.documents.worker", *map(str, arguments),
-        stdin=PIPE, stdout=PIPE, stderr=DEVNULL, cwd=_ROOT, env=_ENVIRONMENT, start_new_session=True,
-    )  # fmt: skip
+        *_command(limits), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, cwd="/", env=_ENVIRONMENT, start_new_session=True
+    )
     return _ReaderProcess(process)
+
+
+def _command(limits: ReaderLimits) -> list[str]:
+    """A reader in the sandbox: it may read the installation and nothing else; without one it has its limits only."""
+    arguments = map(str, (limits.memory_bytes, limits.seconds, limits.output_bytes))
+    reader = [sys.executable, "-P", "-m", "task.documents.worker", *arguments]
+    if sys.platform != "linux":
+        return reader
+    policy = {
+        "workdir": "/",
+        "read_only": [sys.prefix, sys.base_prefix, str(_ROOT / "task")],
+        "environment": _ENVIRONMENT,
+        "limits": {"memory": limits.memory_bytes, "file_bytes": None},
+        "allow_unsafe": True,
+    }
+    launcher = str(_ROOT / "mcp_servers" / "sandbox" / "__main__.py")
+    return [sys.executable, "-I", "-S", launcher, "--policy", json.dumps(policy), "--", *reader]
 
 
 def _is_tiny_text(name: str, content: bytes, content_type: str | None) -> bool:
@@ -238,6 +254,8 @@ def _failure(name: str, kind: str, text: str) -> ToolError:
 
 
 def _died(name: str, status: int | None) -> ToolError:
+    if status is not None and status > _SIGNALLED:
+        status = _SIGNALLED - status
     if status == -signal.SIGXCPU:
         return ToolError(_out_of(name, "time"))
     if status in (1, -signal.SIGKILL):  # Python had no memory left to report it, or the system killed it for lack of it

@@ -1,4 +1,4 @@
-"""A reader process: `python -m task.documents.worker PARENT MEMORY SECONDS OUTPUT`, files in, text out.
+"""A reader process: `python -m task.documents.worker MEMORY SECONDS OUTPUT`, files in, text out.
 
 It runs under limits, so a file that takes too much time or memory ends nothing but its reader. Requests and answers
 travel in frames of one letter, a length and that many bytes.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import struct
 import sys
 import traceback
@@ -25,7 +24,6 @@ if sys.platform != "win32":  # where a reader runs without these limits
 
 HEADER = struct.Struct("!1sQ")
 _CHUNK = 256 * 1024
-_PDEATHSIG = 1  # prctl's number for the signal that is sent when the parent ends
 
 
 class Kind(StrEnum):
@@ -61,9 +59,9 @@ def parsed(header: bytes) -> tuple[Kind, int]:
     return Kind(letter.decode("ascii", "replace")), length
 
 
-def main(parent: int, memory: int, seconds: float, output: int) -> None:
+def main(memory: int, seconds: float, output: int) -> None:
     """Answer requests until there are no more, or until memory runs out."""
-    _confine(parent, memory)
+    _limit(memory)
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not get between the frames
     while (request := _receive(incoming)) is not None:
@@ -120,14 +118,8 @@ def _send(outgoing: BinaryIO, kind: Kind, payload: bytes) -> None:
     outgoing.flush()
 
 
-def _confine(parent: int, memory_bytes: int) -> None:
-    """Limit this process: memory, no files written, no core dumps; it ends with its parent."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it has already ended
-            os.kill(os.getpid(), signal.SIGKILL)
+def _limit(memory_bytes: int) -> None:
+    """Limit this process: memory, no files written, no core dumps."""
     if sys.platform == "win32":
         return
     limits = {resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 256}
@@ -156,5 +148,5 @@ def _peak_memory() -> int:
 
 
 if __name__ == "__main__":
-    parent, memory, seconds, output = sys.argv[1:]
-    main(int(parent), int(memory), float(seconds), int(output))
+    memory, seconds, output = sys.argv[1:]
+    main(int(memory), float(seconds), int(output))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, cast
 
@@ -17,13 +18,17 @@ from task.permissions.addresses import (
     urls_of_text,
 )
 from task.permissions.decisions import CallRequest, Effect
-from task.permissions.programs import FETCHING, HARMLESS_TARGETS, SENDING, all_commands, program_of
-from task.permissions.shell import Command, Script, parsed
+from task.permissions.invocations import Invocation
+from task.permissions.programs import HARMLESS_TARGETS, REACHING, Reading, reading
+from task.permissions.shell import parsed
 
 _PATHS = re.compile(r"path|file|dir|folder|cwd|root|source|dest|target", re.IGNORECASE)
 _COMMANDS = frozenset({"command", "cmd", "shell", "bash", "command_line", "commandline"})
 _AMOUNTS = re.compile(r"amount|price|total|sum|quantity|fee|budget|balance|payment|salary|credit", re.IGNORECASE)
 _REMOTE = re.compile(r"(?:[\w.-]+@)?([\w-]+(?:\.[\w-]+)+)(?::.*|/.*)?")
+_URL = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_BETWEEN = re.compile(r"[=:,@]")
+_ROOT = re.compile(r"[/~]|\.\.")
 _LONGEST_PATH = 4_096
 # A tool's name, and the one under which a front door documents it.
 _DOCUMENTED = {"duckduckgo_web_search": "web_search"}
@@ -59,7 +64,7 @@ class CallFacts:
     def hosts(self) -> tuple[str, ...]:
         """The hosts of the URLs and of the commands."""
         found = [host for url in self.urls for host in hosts_of(url)]
-        found += [host for command in self.commands for host in _hosts(command)]
+        found += [host for command in self.script.invocations for host in _hosts(command)]
         return tuple(dict.fromkeys(host for host in found if host))
 
     @cached_property
@@ -70,13 +75,9 @@ class CallFacts:
         return "\n".join(_command_lines(self.request.arguments))
 
     @cached_property
-    def script(self) -> Script:
-        return parsed(self.command) if self.command else Script()
-
-    @cached_property
-    def commands(self) -> tuple[Command, ...]:
+    def script(self) -> Reading:
         """Every command that would run, including those that other commands start."""
-        return tuple(all_commands(self.script))
+        return reading(parsed(self.command)) if self.command else Reading()
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
@@ -86,9 +87,20 @@ class CallFacts:
             for name, text in named_values(self.request.arguments)
             if len(text) <= _LONGEST_PATH and _PATHS.search(name) and "://" not in text and not is_dial_file(text)
         )
-        words = (word for command in self.commands for word in command.words if word.startswith(("/", "~", "..")))
-        writes = (target for target in self.script.writes if target not in HARMLESS_TARGETS)
-        return tuple(dict.fromkeys([*named, *words, *writes]))
+        return tuple(dict.fromkeys([*named, *self.leaving]))
+
+    @cached_property
+    def leaving(self) -> tuple[str, ...]:
+        """The paths in a command line that may point outside the workspace, and the files that it redirects to."""
+        found = [place for command in self.script.invocations for place in _places(command)]
+        found += [target for target in self.script.reads if outside(target)]
+        return tuple(path for path in dict.fromkeys([*found, *self.script.writes]) if path not in HARMLESS_TARGETS)
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """Every word of the commands that may be a path, or contain one."""
+        words = [word for command in self.script.invocations for word in command.words]
+        return tuple(dict.fromkeys([*words, *(part for word in words for part in _parts(word)), *self.script.reads]))
 
     @cached_property
     def amounts(self) -> tuple[str, ...]:
@@ -118,8 +130,35 @@ def _command_lines(value: Any) -> Iterator[str]:
                 yield shlex.join(map(str, cast("Sequence[Any]", item)))
 
 
-def _hosts(command: Command) -> Iterator[str]:
-    reaching = program_of(command) in FETCHING | SENDING
+def _places(command: Invocation) -> Iterator[str]:
+    if command.name in ("cd", "pushd") and (not command.operands or command.operands[0] == "-"):
+        yield "~"
+    for word in command.words:
+        if "/" in word or ".." in word or "~" in word:
+            yield from (part for part in _parts(word) if part.startswith(("/", "~")) or ".." in part.split("/"))
+    for pattern in command.command.patterns:
+        # A pattern such as `.?` fits the parent folder.
+        segments = [".." if part[:1] == "." and fnmatchcase("..", part) else part for part in pattern.split("/")]
+        if ".." in segments:
+            yield "/".join(segments)
+
+
+def _parts(word: str) -> Iterator[str]:
+    # A word as a path, and the paths behind `--option=`, `@`, `-o` and the like.
+    is_url = _URL.match(word) is not None
+    if not is_url:
+        yield word
+    for part in _BETWEEN.split(word):
+        if not (is_url and part.startswith("//")):
+            yield part
+    if word.startswith("-") and (start := _ROOT.search(word)) is not None:
+        yield word[start.start() :]
+
+
+def _hosts(command: Invocation) -> Iterator[str]:
+    if command.loose:
+        return
+    reaching = command.program.kind in REACHING
     for word in command.words[1:]:
         urls = list(urls_of_text(word))
         yield from (host for url in urls for host in hosts_of(url))

@@ -59,13 +59,15 @@ class PolicyGate:
             return f"a rule says to ask ({rule.describe()})"
         if self.mode is PermissionMode.ASK and facts.effects & _ASKING:
             return "this conversation asks before every call that writes, executes or reaches a server"
+        if not rule.command and self.policy.restricts_commands(facts) and not facts.script.complete:
+            return "a rule denies commands, and this command line could not be read in full"
         return "" if rule.trusted else exposure(facts)
 
     def _asked(self, facts: CallFacts, reason: str) -> Decision:
         request = facts.request
         exact = digest(facts.tool, request.arguments, self.policy)
         card = card_of(facts)
-        commands = [command.words for command in facts.commands] if coverable(facts.script) else []
+        commands = [command.words for command in facts.script.invocations] if _coverable(facts) else []
         tainted = request.context.tainted_beyond(facts.tool)
         found = self.grants.find(facts.tool, exact, self.principal, self.conversation, commands, tainted=tainted)
         if found is None:
@@ -77,7 +79,7 @@ class PolicyGate:
 
     def _wider(self, facts: CallFacts, exact: str, expires: float) -> Grant:
         # "Always" covers the tool; for a command its first words, or exactly this one if they are too general.
-        prefix = prefix_of(facts.script) if facts.command else ""
+        prefix = prefix_of(facts.script) if _coverable(facts) else ""
         scope: Scope = "prefix" if prefix else "call" if facts.command else "tool"
         return Grant(
             scope,
@@ -89,6 +91,10 @@ class PolicyGate:
             prefix=prefix,
             tainted=facts.request.context.tainted,
         )
+
+
+def _coverable(facts: CallFacts) -> bool:
+    return bool(facts.command) and not facts.leaving and coverable(facts.script)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import sha256
+from posixpath import basename, normpath
 from typing import Literal
 
 from task.permissions.decisions import Effect
 from task.permissions.facts import CallFacts, names_of
-from task.permissions.programs import coverable, program_of
+from task.permissions.invocations import Invocation, program_named, read
+from task.permissions.programs import covered, fully_known
 from task.permissions.shell import Command, parsed
 
 Action = Literal["allow", "deny", "ask"]
@@ -45,7 +47,7 @@ class Rule:
         if self.known_url is not None and facts.urls_known is not self.known_url:
             return False
         return (
-            self._fit(self.path, lambda: facts.paths)
+            self._fit(self.path, lambda: self._paths(facts))
             and self._fit(self.host, lambda: facts.hosts)
             and self._command_fits(facts)
         )
@@ -72,24 +74,91 @@ class Rule:
     def _command_fits(self, facts: CallFacts) -> bool:
         if not self.command:
             return True
+        invocations = facts.script.invocations
+        if self.action != "allow":
+            return any(_concerned(invocation, self.command) for invocation in invocations)
+        known = bool(invocations) and covered(facts.script) and (self.path is not None or not facts.leaving)
+        return known and all(one.loose or _spelt_out(one, self.command) for one in invocations)
+
+    def _paths(self, facts: CallFacts) -> Iterable[str]:
         if self.action == "allow":
-            return _covered(facts, self.command) and coverable(facts.script)
-        return any(_begins_with_one(command, self.command, exactly=False) for command in facts.commands)
+            return map(normpath, facts.paths)
+        found = [*facts.paths, *facts.words]
+        return [*found, *map(normpath, found)]
 
 
-def _covered(facts: CallFacts, beginnings: Iterable[str]) -> bool:
-    found = facts.commands
-    known = bool(found) and facts.script.exact
-    return known and all(_begins_with_one(command, beginnings, exactly=True) for command in found)
+def _within(facts: CallFacts, beginnings: Iterable[str]) -> bool:
+    # Whether nothing runs but commands that begin so. What a program runs that is itself allowed is not looked into.
+    script = facts.script
+    known = bool(script.invocations) and script.exact and script.complete
+    return known and all(
+        one.program.runs and not one.unknown if one.loose else _begins_with_one(one, beginnings)
+        for one in script.invocations
+    )
 
 
-def _begins_with_one(command: Command, beginnings: Iterable[str], *, exactly: bool) -> bool:
-    return any(_begins(command, beginning.split(), exactly=exactly) for beginning in beginnings)
+def _begins_with_one(invocation: Invocation, beginnings: Iterable[str]) -> bool:
+    return any(_begins(invocation, beginning.split()) for beginning in beginnings)
 
 
-def _begins(command: Command, words: Sequence[str], *, exactly: bool) -> bool:
-    found = command.words if exactly else [program_of(command), *command.words[1:]]
-    return len(found) >= len(words) and all(map(fnmatchcase, found, words))
+def _begins(invocation: Invocation, words: Sequence[str]) -> bool:
+    found = invocation.words
+    if len(found) < len(words):
+        return False
+    for word, wanted in zip(found, words, strict=False):
+        if word != wanted and not fnmatchcase(word, wanted):
+            return False
+    return True
+
+
+def _spelt_out(invocation: Invocation, beginnings: Iterable[str]) -> bool:
+    # Whether a rule that allows these beginnings allows the command: of what is not fully known, nothing but its words.
+    if fully_known(invocation):
+        return _begins_with_one(invocation, beginnings)
+    wanted = [words for beginning in beginnings if len(words := beginning.split()) == len(invocation.words)]
+    return any(_begins(invocation, words) for words in wanted)
+
+
+def _concerned(invocation: Invocation, beginnings: Iterable[str]) -> bool:
+    return any(_concerns(beginning.split(), invocation) for beginning in beginnings)
+
+
+def _concerns(words: Sequence[str], invocation: Invocation) -> bool:
+    # Whether a rule that denies or asks means this command, in whatever order its options stand.
+    if not words:
+        return False
+    name, *rest = words
+    if invocation.loose:
+        return _in_order(words, invocation.words)
+    if not _same_program(invocation.name, name):
+        return False
+    if len(invocation.words) > len(rest) and all(map(fnmatchcase, invocation.words[1:], rest)):
+        return True
+    options = [word for word in rest if word.startswith("-")]
+    operands = [word for word in rest if not word.startswith("-")]
+    return (
+        len(invocation.operands) >= len(operands)
+        and all(map(fnmatchcase, invocation.operands, operands))
+        and all(_has_option(invocation.options, option) for option in options)
+    )
+
+
+def _in_order(words: Sequence[str], found: Sequence[str]) -> bool:
+    left = iter(found)
+    if not any(_same_program(basename(word), words[0]) for word in left):
+        return False
+    return all(any(fnmatchcase(word, wanted) for word in left) for wanted in words[1:])
+
+
+def _same_program(name: str, wanted: str) -> bool:
+    return fnmatchcase(name, wanted) or program_named(name).name == program_named(wanted).name
+
+
+def _has_option(options: Sequence[str], wanted: str) -> bool:
+    if any(fnmatchcase(option.partition("=")[0], wanted) or fnmatchcase(option, wanted) for option in options):
+        return True
+    letters = {letter for option in options if not option.startswith("--") for letter in option[1:]}
+    return not wanted.startswith("--") and letters.issuperset(wanted[1:])
 
 
 @dataclass(frozen=True)
@@ -111,10 +180,14 @@ class Policy:
         """Why the call must not run; empty if nothing forbids it."""
         if not self.offers(facts.tool):
             return f"{facts.tool} is not among the allowed tools"
-        if self.commands is not None and facts.command and not _covered(facts, self.commands):
+        if self.commands is not None and facts.command and not _within(facts, self.commands):
             return f"a command in it is not known or not among the allowed commands ({', '.join(self.commands)})"
         rule = next((rule for rule in self._denials if rule.fits(facts)), None)
         return f"a rule forbids it ({rule.describe()})" if rule is not None else ""
+
+    def restricts_commands(self, facts: CallFacts) -> bool:
+        """Whether a rule denies commands of the tool, or asks about them."""
+        return bool(self._about_commands) and any(fnmatchcase(facts.tool, rule.tool) for rule in self._about_commands)
 
     def first(self, facts: CallFacts) -> Rule | None:
         return next((rule for rule in self._others if rule.fits(facts)), None)
@@ -129,6 +202,10 @@ class Policy:
         # The empty text keeps the digests of approvals that earlier versions stored.
         commands = "" if self.commands is None else self.commands
         return sha256(json.dumps([rules, commands, only], sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def _about_commands(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self.rules if rule.command and rule.action != "allow")
 
     @cached_property
     def _denials(self) -> tuple[Rule, ...]:
@@ -171,8 +248,8 @@ def dead_rules(rules: Sequence[Rule], tools: Iterable[str] | None = None) -> lis
 def dead_commands(policy: Policy) -> list[str]:
     """The allowed beginnings of commands that a rule denies, whatever follows."""
     denied = [text for rule in policy.rules if rule == Rule("deny", command=rule.command) for text in rule.command]
-    allowed = [(text, Command(tuple(text.split()))) for text in policy.commands or ()]
-    return [text for text, command in allowed if _begins_with_one(command, denied, exactly=False)]
+    allowed = [(text, read(Command(tuple(text.split())))) for text in policy.commands or ()]
+    return [text for text, invocation in allowed if _concerned(invocation, denied)]
 
 
 def _before(rules: Sequence[Rule], place: int) -> list[Rule]:

@@ -1,59 +1,27 @@
-"""Rate commands by what common programs do with their arguments."""
+"""Find every program that a script would run, and rate it by what common programs do with their arguments."""
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import dropwhile
 
 from task.permissions.icerc import Level
-from task.permissions.shell import Command, Script, parsed
+from task.permissions.invocations import Invocation, Use, loosely, program_named, read
+from task.permissions.shell import LONGEST, MOST_COMMANDS, Command, Script, parsed
 
-DEEPEST = 6  # levels of commands inside commands that are followed
-
-READING = frozenset(
-    "awk basename cal cat cd cmp column comm cut date df diff dirname du echo egrep false fgrep file find fold free "  # noqa: SIM905
-    "getconf git grep groups head hexdump hostname id join jobs jq less locale ls lsblk md5sum more nl nproc od paste "
-    "printf ps pwd readlink realpath rev rg sed seq sha1sum sha256sum sleep sort stat strings sum tac tail test tr "
-    "tree true tsort tty type uname uniq uptime vmstat wc which who whoami xxd yes [ :".split()
-)
-DESTROYING = frozenset(
-    "chattr chgrp chmod chown crontab dd deluser fdisk groupdel halt init iptables kill killall mkfs mkswap mount nft "  # noqa: SIM905
-    "parted passwd pkill poweroff reboot rm rmdir shred shutdown srm sysctl systemctl telinit truncate ufw umount "
-    "unlink useradd userdel usermod visudo wipefs".split()
-)
-SENDING = frozenset("ftp lftp mail mailx mutt nc ncat netcat rclone rsync scp sendmail sftp socat ssh telnet".split())  # noqa: SIM905
-FETCHING = frozenset(
-    "apt apt-get aria2c brew bundle bun cargo composer conda curl dnf docker gem gh go http https kubectl mamba mvn "  # noqa: SIM905
-    "npm npx pip pip3 pipx pnpm podman poetry uv uvx wget yarn yum".split()
-)
 HARMLESS_TARGETS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
-SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "fish"})
-INTERPRETERS = frozenset({"python", "python3", "perl", "ruby", "node", "php", "lua", "osascript", "deno", "pwsh"})
-RAISING = frozenset({"sudo", "doas", "su", "pkexec", "runuser"})
-_CARRIERS = frozenset(
-    "command builtin coproc env exec nice nohup ionice setsid stdbuf time timeout watch xargs parallel chroot unshare "  # noqa: SIM905
-    "busybox strace ltrace caffeinate".split()
-)
-_WITH_VALUE = {
-    "env": frozenset({"-u", "-C"}),
-    "timeout": frozenset({"-s", "-k"}),
-    "nice": frozenset({"-n"}),
-    "ionice": frozenset({"-c", "-n"}),
-    "xargs": frozenset({"-I", "-n", "-P", "-d", "-L", "-a", "-E", "-s"}),
-    "sudo": frozenset({"-u", "-g", "-h", "-p", "-C", "-D"}),
-    "watch": frozenset({"-n"}),
-}
+REACHING = frozenset({"fetches", "sends"})
+_SETTING = re.compile(r"-\Z|[A-Za-z_]\w*\+?=")
+_UPLOADING = re.compile(r"(?:-X|--request=?|--method=?)?(?:POST|PUT|PATCH|DELETE)\Z")
 _GIT_READING = frozenset(
     "blame describe diff grep help log ls-files ls-tree rev-list rev-parse shortlog show status version".split()  # noqa: SIM905
 )
+_GIT_DESTROYING = frozenset({"clean", "filter-branch", "filter-repo", "gc", "restore"})
+_GIT_FORCED = frozenset({"reset", "push", "branch", "checkout", "tag", "rm", "switch", "worktree"})
+_FORCE = re.compile(r"--force|--hard|--mirror|--delete|-[a-zA-Z]*[fdD]")
 _GIT_REACHING = frozenset({"clone", "fetch", "pull", "push", "remote", "submodule", "ls-remote"})
-_SENDS_DATA = re.compile(
-    r"^(?:-[dFT]|--(?:data|form|upload-file|post-(?:data|file)|json|body-)|-X$|--request$|--method)"
-)
-_UPLOADING = re.compile(r"^(?:-X|--request=?|--method=?)?(?:POST|PUT|PATCH|DELETE)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,143 +32,252 @@ class Finding:
     text: str
 
 
-def all_commands(script: Script, depth: int = 0) -> Iterator[Command]:
-    """The commands of a script, and those that they start through `sudo`, `xargs`, `find -exec`, `sh -c` and others."""
-    for command in script.commands:
-        yield command
-        if depth < DEEPEST:
-            yield from all_commands(_started(command), depth + 1)
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All that a script would run, through `sudo`, `xargs`, `find -exec`, `sh -c` and others too.
+
+    `complete`: all of it was read; `exact`: nothing is only known at run time, and no variable is set.
+    """
+
+    invocations: tuple[Invocation, ...] = ()
+    scripts: tuple[Script, ...] = ()
+    complete: bool = True
+    exact: bool = True
+
+    @property
+    def writes(self) -> list[str]:
+        """The files that output is redirected to."""
+        return [target for script in self.scripts for target in script.writes]
+
+    @property
+    def reads(self) -> list[str]:
+        """The files that input is redirected from."""
+        return [target for script in self.scripts for target in script.reads]
+
+    @property
+    def sets(self) -> list[str]:
+        """The variables that are set."""
+        return [name for script in self.scripts for name in script.sets]
 
 
-def program_of(command: Command) -> str:
-    return posixpath.basename(command.words[0]) if command.words else ""
+def reading(script: Script) -> Reading:
+    """Follow what the commands of a script start, up to a number of commands and characters."""
+    found: list[Invocation] = []
+    scripts = [script]
+    waiting: list[Command | Invocation] = [*reversed(script.commands)]
+    characters = LONGEST
+    while waiting and len(found) < MOST_COMMANDS and characters > 0:
+        one = waiting.pop()
+        invocation = one if isinstance(one, Invocation) else read(one)
+        found.append(invocation)
+        for inner in reversed(list(_started(invocation))) if _starts(invocation) else ():
+            if isinstance(inner, str):
+                characters -= len(inner) + 1
+                scripts.append(parsed(inner))
+                waiting += reversed(scripts[-1].commands)
+            else:
+                characters -= len(inner.words)
+                waiting.append(inner)
+    exact = all(one.exact for one in scripts)
+    complete = not waiting and (exact or (all(one.understood for one in scripts) and all(map(_known, found))))
+    return Reading(tuple(found), tuple(scripts), complete, exact)
 
 
-def findings(command: Command) -> Iterator[Finding]:
+def findings(invocation: Invocation) -> Iterator[Finding]:
     """The risks of one command, without those of the commands that it starts."""
-    program = program_of(command)
-    line = " ".join(command.words)[:120]
-    if not command.exact and (not command.words or any(mark in command.words[0] for mark in "$`*?[{<")):
-        yield Finding("high", f"what runs is only known at run time: {line}")
+    program, name = invocation.program, invocation.name
+    if invocation.loose:
+        yield from _of_words(invocation)
         return
-    if program in RAISING:
-        yield Finding("high", f"{program} runs it with another user's rights")
-    elif program in ("eval", "source", "."):
-        yield Finding("high", f"{program} runs text that is only known at run time: {line}")
-    elif program in SHELLS or program in INTERPRETERS:
-        yield from _of_shell(program, command)
-    elif program in DESTROYING or program.startswith("mkfs."):
-        yield Finding("high", f"{program} deletes or changes what may not come back: {line}")
-    elif program in SENDING:
-        yield Finding("high", f"{program} connects to another machine: {line}")
-    elif program in FETCHING:
-        yield from _of_fetcher(program, command, line)
-    elif program == "git":
-        yield from _of_git(command.words, line)
-    elif program == "find" and {"-delete", "-fprint", "-fprintf", "-fls"} & {*command.words}:
-        yield Finding("high", f"find deletes or writes: {line}")
-    elif program == "sed" and any(re.match(r"-[a-zA-Z]*i|--in-place", word) for word in command.words[1:]):
-        yield Finding("medium", f"sed changes files: {line}")
-    elif program in ("awk", "sed") and re.search(r"\bsystem\s*\(|\|\s*getline|\be\b\s*$|/e\b", line):
-        yield Finding("high", f"{program} starts commands: {line}")
-    elif program not in READING and program not in _CARRIERS:
-        yield Finding("medium", f"{program} may change something: {line}")
-    elif not command.exact:
-        yield Finding("medium", f"parts of it are only known at run time: {line}")
+    if _unknown_program(invocation):
+        yield Finding("high", f"what runs is only known at run time: {invocation.line}")
+        return
+    match program.kind:
+        case "raises":
+            yield Finding("high", f"{name} runs it with another user's rights")
+        case "evaluates":
+            yield Finding("high", f"{name} runs text that is only known at run time: {invocation.line}")
+        case "destroys":
+            yield Finding("high", f"{name} deletes or changes what may not come back: {invocation.line}")
+        case "sends":
+            yield Finding("high", f"{name} connects to another machine: {invocation.line}")
+        case "fetches":
+            yield from _of_fetcher(invocation)
+        case "interprets":
+            yield from _of_interpreter(invocation)
+        case "reads" | "carries":
+            if not invocation.command.exact:
+                yield Finding("medium", f"parts of it are only known at run time: {invocation.line}")
+        case _ if program.group == "sh":
+            yield from _of_shell(invocation)
+        case _ if name == "git":
+            yield from _of_git(invocation)
+        case _:
+            yield Finding("medium", f"{name} may change something: {invocation.line}")
+    if invocation.used or invocation.codes:
+        yield from _of_options(invocation)
 
 
-def prefix_of(script: Script) -> str:
+def prefix_of(script: Reading) -> str:
     """The first words that "always" may cover; empty if only exactly this command line may be allowed."""
-    commands = list(all_commands(script))
-    if len(commands) != 1 or not coverable(script):
+    if len(script.invocations) != 1 or not coverable(script):
         return ""
-    program, *arguments = commands[0].words
-    if program in SHELLS | INTERPRETERS | RAISING | _CARRIERS or not re.fullmatch(r"[\w.+-]+", program):
+    name, *arguments = script.invocations[0].words
+    if not re.fullmatch(r"[\w.+-]+", name):
         return ""
-    if program not in FETCHING and program != "git":
-        return program
-    return f"{program} {arguments[0]}" if arguments and re.fullmatch(r"[a-z][a-z0-9-]*", arguments[0]) else ""
+    if name != "git" and script.invocations[0].program.kind != "fetches":
+        return name
+    return f"{name} {arguments[0]}" if arguments and re.fullmatch(r"[a-z][a-z0-9-]*", arguments[0]) else ""
 
 
-def coverable(script: Script) -> bool:
+def coverable(script: Reading) -> bool:
     """Whether a grant for the first words of commands may cover the script: all of it is known and nothing is bad."""
-    if not script.exact or any(target not in HARMLESS_TARGETS for target in script.writes):
+    return covered(script) and all(map(fully_known, script.invocations))
+
+
+def covered(script: Reading) -> bool:
+    """Whether a rule may allow the script if it spells out the words of the commands that are not fully known."""
+    if not (script.complete and script.exact) or any(target not in HARMLESS_TARGETS for target in script.writes):
         return False
-    return all(
-        command.words and all(finding.level != "high" for finding in findings(command))
-        for command in all_commands(script)
-    )
+    return all(map(_harmless, script.invocations))
 
 
-def _of_shell(program: str, command: Command) -> Iterator[Finding]:
-    if command.piped and (program in SHELLS or len(command.words) == 1):
-        yield Finding("high", f"{program} runs what another command writes")
-    elif program in INTERPRETERS:
-        yield Finding("medium", f"{program} runs code that is not looked into: {' '.join(command.words)[:120]}")
-    elif not _script_of(command):
-        yield Finding("high", f"{program} runs a script that is not looked into: {' '.join(command.words)[:120]}")
+def fully_known(invocation: Invocation) -> bool:
+    """Whether the program and its options are known, so that other operands do not change what it does."""
+    return invocation.program.known and "/" not in invocation.words[0]
 
 
-def _of_fetcher(program: str, command: Command, line: str) -> Iterator[Finding]:
-    sends = any(_SENDS_DATA.match(word) or _UPLOADING.match(word) for word in command.words[1:])
-    if program in ("curl", "wget", "http", "https") and (sends or command.piped or not command.exact):
-        yield Finding("high", f"{program} sends data to a server: {line}")
-    else:
-        yield Finding("medium", f"{program} reaches servers outside: {line}")
+def _harmless(invocation: Invocation) -> bool:
+    program, command = invocation.program, invocation.command
+    if not program.known:
+        return bool(invocation.words) and not invocation.options
+    if invocation.loose or program.runs or invocation.unknown:
+        return False
+    if program.steerable and any(pattern[0] in "*?[" for pattern in command.patterns):
+        return False  # a file may have the name of an option
+    if program.most is not None and len(invocation.operands) > program.most:
+        return False
+    if invocation.codes or any(use is not Use.CODE for use, _ in invocation.used):
+        return False
+    return all(finding.level != "high" for finding in findings(invocation))
 
 
-def _of_git(words: Sequence[str], line: str) -> Iterator[Finding]:
-    if any(re.match(r"-c$|--exec-path=|--config-env|--upload-pack|-u$", word) for word in words[1:]):
-        yield Finding("high", f"git is made to use other programs or settings: {line}")
+def _starts(invocation: Invocation) -> bool:
+    program = invocation.program
+    special = program.runs or program.operands or invocation.used or invocation.codes or invocation.unknown
+    return bool(special) and not invocation.loose
+
+
+def _started(invocation: Invocation) -> Iterator[str | Command | Invocation]:
+    # What a command runs: text that is a command line, a command, or words that may be one.
+    program, command, operands = invocation.program, invocation.command, invocation.operands
+    yield from invocation.values(Use.SHELL)
+    yield from (command._replace(words=tuple(words)) for use, words in invocation.used if use is Use.COMMAND and words)
+    rest = operands[program.skip :]
+    match program.operands:
+        case "command":
+            words = tuple(dropwhile(_SETTING.match, rest))
+            if words:
+                yield " ".join(words) if any(mark.isspace() for mark in words[0]) else command._replace(words=words)
+        case "shell":
+            yield " ".join(rest)
+        case "first":
+            yield from operands[:1]
+        case "script" if any(use is Use.SCRIPT for use, _ in invocation.used):
+            yield from operands[:1]
+            rest = operands[1:]
+        case "arithmetic":
+            yield from (word for word in operands if "$(" in word or "`" in word)
+        case _:
+            pass
+    texts = _not_understood(invocation, rest)
+    if texts:
+        yield loosely(invocation, texts)
+
+
+def _not_understood(invocation: Invocation, rest: Sequence[str]) -> Sequence[str]:
+    program, words, fed = invocation.program, invocation.words, invocation.command.input
+    if invocation.unknown or not program.known or (program.runs and not program.operands):
+        return [*words[1:], fed] if len(words) > 1 or fed else []
+    if invocation.codes:
+        return [*invocation.codes, *words[1:]]
+    if program.operands == "script":
+        return [*rest, fed] if rest or fed else []
+    return [fed] if fed and program.runs else []
+
+
+def _unknown_program(invocation: Invocation) -> bool:
+    words = invocation.words
+    return not invocation.command.exact and (not words or any(mark in words[0] for mark in "$`*?[{<"))
+
+
+def _known(invocation: Invocation) -> bool:
+    # Whether it is certain what the command runs.
+    running = invocation.program.known and invocation.program.runs
+    return invocation.command.exact or not (running or _unknown_program(invocation))
+
+
+def _of_words(invocation: Invocation) -> Iterator[Finding]:
+    if not invocation.program.known:
         return
-    verb = next((word for word in _without_options(words[1:], frozenset({"-C", "--git-dir", "--work-tree"}))), "")
-    forced = any(re.match(r"--force|--hard|--mirror|--delete|-[a-zA-Z]*[fdD]", word) for word in words[2:])
-    if verb in ("clean", "filter-branch", "filter-repo", "gc", "restore") or (
-        forced and verb in ("reset", "push", "branch", "checkout", "tag", "rm", "switch", "worktree")
-    ):
+    for word in dict.fromkeys(invocation.words):
+        if program_named(word.rpartition("/")[2]).kind in ("destroys", "sends", "raises"):
+            yield Finding("high", f"{invocation.name} is given {word}, which it may run")
+
+
+def _of_options(invocation: Invocation) -> Iterator[Finding]:
+    name = invocation.name
+    for use, value in invocation.used:
+        line = invocation.line
+        match use:
+            case Use.WRITES:
+                yield Finding("medium", f"{name} writes into {''.join(value)}")
+            case Use.CHANGES:
+                yield Finding("medium", f"{name} changes files: {line}")
+            case Use.DESTROYS:
+                yield Finding("high", f"{name} deletes or writes: {line}")
+            case Use.SENDS:
+                yield Finding("high", f"{name} sends data to a server: {line}")
+            case Use.SHELL | Use.COMMAND:
+                yield Finding("medium", f"{name} runs another program: {line}")
+            case _:
+                pass
+    if invocation.codes:
+        does = "is made to use other programs or settings" if name == "git" else "starts commands or writes"
+        yield Finding("high", f"{name} {does}: {invocation.line}")
+
+
+def _of_interpreter(invocation: Invocation) -> Iterator[Finding]:
+    if invocation.command.input and len(invocation.words) == 1:
+        yield Finding("high", f"{invocation.name} runs what another command writes")
+    else:
+        yield Finding("medium", f"{invocation.name} runs code that is not looked into: {invocation.line}")
+
+
+def _of_shell(invocation: Invocation) -> Iterator[Finding]:
+    if invocation.command.input:
+        yield Finding("high", f"{invocation.name} runs what another command writes")
+    elif not any(use is Use.SCRIPT for use, _ in invocation.used):
+        yield Finding("high", f"{invocation.name} runs a script that is not looked into: {invocation.line}")
+
+
+def _of_fetcher(invocation: Invocation) -> Iterator[Finding]:
+    name, line, command = invocation.name, invocation.line, invocation.command
+    sends = any(map(_UPLOADING.match, command.words[1:]))
+    if name in ("curl", "wget", "http", "https") and (sends or command.input or not command.exact):
+        yield Finding("high", f"{name} sends data to a server: {line}")
+    else:
+        yield Finding("medium", f"{name} reaches servers outside: {line}")
+
+
+def _of_git(invocation: Invocation) -> Iterator[Finding]:
+    verb, line = next(iter(invocation.operands), ""), invocation.line
+    if verb in _GIT_READING:
+        if not invocation.command.exact:
+            yield Finding("medium", f"parts of it are only known at run time: {line}")
+    elif verb in _GIT_DESTROYING or (verb in _GIT_FORCED and any(map(_FORCE.match, invocation.options))):
         yield Finding("high", f"git {verb} throws work away: {line}")
     elif verb in _GIT_REACHING:
         yield Finding("medium", f"git {verb} reaches a server outside: {line}")
-    elif verb not in _GIT_READING:
+    else:
         yield Finding("medium", f"git {verb or 'alone'} may change the repository: {line}")
-
-
-def _started(command: Command) -> Script:
-    program, words = program_of(command), command.words
-    if program in SHELLS or program in ("eval", "su", "ssh"):
-        text = " ".join(words[1:]) if program == "eval" else _script_of(command)
-        return parsed(text) if text else Script()
-    if program == "env" and (split := [text for option, text in pairwise(words) if option == "-S"]):
-        return parsed(split[0])
-    if program in _CARRIERS or program in RAISING:
-        arguments = 1 if program in ("timeout", "chroot") else 0  # of its own, before the command
-        inner = tuple(_without_options(words[1:], _WITH_VALUE.get(program, frozenset()), arguments))
-        return Script((replace(command, words=inner),)) if inner else Script()
-    if program == "find":
-        starts = [place for place, word in enumerate(words) if word in ("-exec", "-execdir", "-ok", "-okdir")]
-        return Script(tuple(Command(words[place + 1 :], command.exact) for place in starts if words[place + 1 :]))
-    return Script()
-
-
-def _script_of(command: Command) -> str:
-    words = command.words
-    for place, word in enumerate(words[1:], 1):
-        if re.fullmatch(r"-[a-zA-Z]*c|--command", word) and place + 1 < len(words):
-            return words[place + 1]
-    return ""
-
-
-def _without_options(words: Sequence[str], with_value: frozenset[str], skipped: int = 0) -> Iterator[str]:
-    position = 0
-    while position < len(words):
-        word = words[position]
-        if word in with_value:
-            position += 2
-        elif word.startswith("-") or re.match(r"\w+=", word):
-            position += 1
-        elif skipped:
-            skipped -= 1
-            position += 1
-        else:
-            break
-    yield from words[position:]

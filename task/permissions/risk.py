@@ -80,9 +80,9 @@ def _of_text(facts: CallFacts) -> Iterator[Finding]:
 
 def _of_command(facts: CallFacts) -> Iterator[Finding]:
     script = facts.script
-    if not script.understood:
-        yield Finding("high", "the command line could not be read: what it does is unknown")
-    for command in facts.commands:
+    if not script.complete:
+        yield Finding("high", "the command line could not be read in full: what it does is unknown")
+    for command in script.invocations:
         yield from findings(command)
     for name in script.sets:
         yield Finding("medium", f"sets the variable {name}")
@@ -105,7 +105,7 @@ def _of_name(facts: CallFacts) -> Iterator[Finding]:
 
 def _scope(facts: CallFacts) -> str:
     if facts.command:
-        count = len(facts.commands)
+        count = sum(not command.loose for command in facts.script.invocations)
         reached = f" and reaches {', '.join(facts.hosts[:3])}" if facts.hosts else ""
         return f"runs {count} command{'s' if count != 1 else ''}{reached}"
     does = {

@@ -6,12 +6,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-LONGEST = 20_000  # characters; a longer command line counts as not understood
+# Characters, marks and commands; a command line of more counts as not understood. The grammar's error recovery takes
+# time that grows with the square of the marks.
+LONGEST, MOST_MARKS, MOST_COMMANDS = 20_000, 4_000, 500
+_MARK = re.compile(r"[^\w\s./,-]")
 _STILL = frozenset({"word", "number", "raw_string", "string", "string_content", "ansi_c_string", "concatenation"})
 _LITERAL = frozenset({"{", "}", "[", "]", "=", ",", "!", "extglob_pattern", "regex", "test_operator"})
 _WRITING = frozenset({">", ">>", ">|", "&>", "&>>", "<>"})
@@ -19,31 +22,39 @@ _ESCAPED = re.compile(r"\\(\n|.)", re.DOTALL)
 _IN_QUOTES = re.compile(r"\\([$`\"\\\n])")
 _ANSI = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|.)", re.DOTALL)
 _ANSI_MARKS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
-_BESIDE = frozenset({"variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect"})
-_GLOBS = frozenset("*?[{")
+_FEEDING = frozenset({"herestring_redirect", "heredoc_redirect"})
+_NESTING = frozenset("$`<>=")
+_BESIDE = _FEEDING | {"variable_assignment", "file_redirect"}
+_COMPUTING = frozenset({"test_command", "arithmetic_expansion", "subscript"})
+_QUOTED = frozenset({"raw_string", "string", "ansi_c_string", "translated_string"})
+_UNQUOTED = frozenset({"word", "concatenation", "extglob_pattern"})
+_PATTERN = frozenset("*?[")
+_GLOBS = _PATTERN | {"{"}
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """One simple command: its words without quotes; not `exact`: a word is only known at run time.
 
-    `piped`: it reads another command's output.
+    `input` is the text that it reads from a here-document, or the command before it in a pipeline. `patterns` are
+    those of its words that the shell replaces by names of files.
     """
 
     words: tuple[str, ...]
     exact: bool = True
-    piped: bool = False
+    input: str = ""
+    patterns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
     """Everything a command line would run; not `understood`: it cannot be parsed or is too long.
 
-    `writes` are the files that output is redirected to, `sets` the variables that are set.
+    `writes` and `reads` are the files that output and input are redirected to, `sets` the variables that are set.
     """
 
     commands: tuple[Command, ...] = ()
     writes: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
     sets: tuple[str, ...] = ()
     understood: bool = True
 
@@ -62,55 +73,99 @@ def _parser() -> Parser:
 
 def parsed(text: str) -> Script:
     """The commands of a command line in their order, nested ones included."""
-    if len(text) > LONGEST or "\0" in text:
+    if len(text) > LONGEST or "\0" in text or (len(text) > MOST_MARKS and len(_MARK.findall(text)) > MOST_MARKS):
         return Script(understood=False)
     root = _parser().parse(text.encode(errors="replace")).root_node
-    commands, writes, sets = list[Command](), list[str](), list[str]()
-    for node, piped in _walked(root):
-        match node.type:
-            case "command":
-                commands.append(_command(node, piped))
-            case "declaration_command" | "unset_command":
-                commands.append(Command((_source(node).split()[0],)))
-            case "variable_assignment":
-                sets.append(_source(node).partition("=")[0].rstrip("+"))
-            case "file_redirect":
-                writes += _written(node)
-            case _:
-                pass
-    return Script(tuple(commands), tuple(writes), tuple(sets), not root.has_error)
+    commands: list[Command] = []
+    redirects: list[tuple[str, bool]] = []
+    sets: list[str] = []
+    for node, kind, fed in _walked(root):
+        if len(commands) == MOST_COMMANDS:
+            break
+        if kind == "command":
+            commands.append(_command(node, fed))
+        elif kind in ("declaration_command", "unset_command"):
+            commands.append(Command((_source(node).split()[0], *_evaluated(node))))
+        elif kind in _COMPUTING and (texts := _evaluated(node)):
+            commands.append(Command(("let", *texts)))
+        elif kind == "variable_assignment":
+            sets.append(_source(node).partition("=")[0].rstrip("+"))
+        elif kind == "file_redirect":
+            redirects.append((_word(node.children[-1])[0], _writes(node)))
+    understood = len(commands) < MOST_COMMANDS and not root.has_error
+    if not redirects:
+        return Script(tuple(commands), sets=tuple(sets), understood=understood)
+    writes = tuple(target for target, writing in redirects if writing)
+    reads = tuple(target for target, writing in redirects if not writing)
+    return Script(tuple(commands), writes, reads, tuple(sets), understood)
 
 
-def _walked(root: Node) -> Iterator[tuple[Node, bool]]:
-    waiting = [(root, False)]
+def _walked(root: Node) -> Iterator[tuple[Node, str, str]]:
+    # Every node that may contain a command, with its kind and the text of its input.
+    waiting = [(root, "")]
+    flat = _NESTING.isdisjoint(_source(root))
     while waiting:
-        node, piped = waiting.pop()
-        yield node, piped
-        inner = node.type == "pipeline"
+        node, fed = waiting.pop()
+        kind = node.type
+        yield node, kind, fed
+        if flat and kind == "command":
+            continue
         # A leaf is a word or a mark, never a command.
-        children = [
-            (child, piped or (inner and position > 0))
-            for position, child in enumerate(node.named_children)
-            if child.child_count
-        ]
-        waiting += reversed(children)
+        children = [child for child in node.named_children if child.child_count]
+        if kind == "pipeline":
+            fed_by = [fed, *map(_source, children[:-1])]
+            waiting += reversed(list(zip(children, fed_by, strict=False)))
+            continue
+        if kind == "redirected_statement":
+            fed = "\n".join([fed, *(_source(child) for child in children if child.type in _FEEDING)]).strip("\n")
+        waiting += [(child, fed) for child in reversed(children)]
 
 
-def _command(node: Node, piped: bool) -> Command:
+def _evaluated(node: Node) -> list[str]:
+    # Quoted texts in which the shell, when it computes with them, runs what is inside `$(…)`.
+    found, waiting = list[str](), [node]
+    while waiting:
+        for child in waiting.pop().children:
+            if child.type in _QUOTED:
+                found.append(_word(child)[0])
+            elif child.type not in ("command_substitution", "process_substitution"):
+                waiting.append(child)
+    return [text for text in found if "$(" in text or "`" in text]
+
+
+def _command(node: Node, fed: str) -> Command:
     words: list[str] = []
+    patterns: list[str] = []
     exact = True
     for child in node.children:
         kind = child.type
         if kind in _BESIDE:
+            if kind in _FEEDING:
+                fed = f"{fed}\n{_source(child)}"
             continue
         if kind == "command_name":
             word, known = _word(child.children[0] if child.child_count else child)
             known = known and _GLOBS.isdisjoint(word)  # else the shell looks for a matching file
         else:
             word, known = _word(child)
+            if not _GLOBS.isdisjoint(word) and kind in _UNQUOTED:
+                known = known and not _braced(child)
+                if not _PATTERN.isdisjoint(_unquoted(child)):
+                    patterns.append(word)
         words.append(word)
         exact = exact and known
-    return Command(tuple(words), exact, piped)
+    return Command(tuple(words), exact, fed, tuple(patterns))
+
+
+def _unquoted(node: Node) -> str:
+    parts = node.children if node.type == "concatenation" else [node]
+    return "".join(_ESCAPED.sub("", _source(part)) for part in parts if part.type not in _QUOTED)
+
+
+def _braced(node: Node) -> bool:
+    # Whether the shell makes several words of this one.
+    text = _unquoted(node)
+    return "{" in text and ("," in text or ".." in text)
 
 
 def _word(node: Node) -> tuple[str, bool]:
@@ -143,13 +198,10 @@ def _ansi(found: re.Match[str]) -> str:
     return _ANSI_MARKS.get(code, code)
 
 
-def _written(node: Node) -> list[str]:
+def _writes(node: Node) -> bool:
     kinds = {child.type for child in node.children}
-    target = node.children[-1]
-    if not kinds & (_WRITING | {">&"}) or (">&" in kinds and target.type == "number"):
-        return []
-    return [_word(target)[0]]
+    return bool(kinds & (_WRITING | {">&"})) and not (">&" in kinds and node.children[-1].type == "number")
 
 
 def _source(node: Node) -> str:
-    return (node.text or b"").decode(errors="replace")
+    return (node.text or b"").decode("utf-8", "replace")

@@ -44,7 +44,10 @@ class ContextView:
 
     @cached_property
     def tainted(self) -> bool:
-        """Whether text from outside is in the conversation: from the web, a file, a server, a picture."""
+        """Whether text from outside is in the conversation: from the web, a file, a server, a picture.
+
+        An answer whose tool results are unknown may contain any of it.
+        """
         return any(map(self._foreign, self._messages))
 
     def tainted_beyond(self, tool: str) -> bool:
@@ -72,6 +75,8 @@ class ContextView:
     def _foreign(self, message: Message) -> bool:
         if message.role is Role.TOOL:
             return self._origin(message.name) is not Origin.OWN
+        if message.unsourced:
+            return True
         if message.role is not Role.USER or not isinstance(message.content, list):
             return False
         return any(part.get("type") == "image_url" for part in message.content)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -73,20 +74,27 @@ async def test_the_next_turn_remembers_the_tools_of_the_last(tmp_path: Path) -> 
     assert '"index"' not in json.dumps(first.state)
 
 
-async def test_a_chat_without_tools_leaves_no_state(tmp_path: Path) -> None:
-    async with product(says("Hello."), tmp_path=tmp_path) as p:
-        assert (await p.reader.ask("Hi")).state is None
+async def test_an_answer_without_tools_leaves_an_empty_history(tmp_path: Path) -> None:
+    async with product(says("Hello."), says("Hello."), tmp_path=tmp_path) as p:
+        for _ in range(2):
+            assert (await p.reader.ask("Hi")).state == {TOOL_CALL_HISTORY_KEY: []}
 
 
-def forged(state: dict[str, Any]) -> dict[str, Any]:
+def other_result(state: dict[str, Any]) -> None:
     state[TOOL_CALL_HISTORY_KEY][1]["content"] = "9999"
-    return state
 
 
-async def test_a_tampered_state_is_dropped_and_the_chat_continues(tmp_path: Path) -> None:
+def signature_outside_ascii(state: dict[str, Any]) -> None:
+    state["signature"] = "Unterschrift für 1175"
+
+
+@pytest.mark.parametrize("forge", [other_result, signature_outside_ascii])
+async def test_a_tampered_state_is_dropped_and_the_chat_continues(
+    forge: Callable[[dict[str, Any]], None], tmp_path: Path
+) -> None:
     async with product(SUM, says("It is 1175."), says("Yes."), tmp_path=tmp_path) as p:
         await p.reader.ask("25*47?")
-        forged(p.reader.messages[-1]["custom_content"]["state"])
+        forge(p.reader.messages[-1]["custom_content"]["state"])
         answer = await p.reader.ask("Sure?")
     assert answer.content == "Yes."
     assert [message["role"] for message in p.upstream.requests[2].messages] == ["system", "user", "assistant", "user"]

@@ -161,6 +161,38 @@ async def test_json_that_is_nested_too_deeply_is_refused_while_it_is_read(body: 
     assert {(reply.status, reply.error["code"]) for reply in replies} == {(400, "invalid_json")}
 
 
+@pytest.mark.parametrize(
+    "body",
+    [b'{"messages": [{"role": "user", "content": "\xff"}]}', b"[]", b'"text"', b"null", b'{"messages": [', b"",
+     b'{"messages": [{"role": "user", "content": "\\ud800"}]}', b'{"n": %s}' % (b"9" * 5000)],
+    ids=["not-utf-8", "list", "text", "null", "cut", "empty", "half-a-character", "number-of-5,000-digits"],
+)  # fmt: skip
+async def test_a_body_that_is_no_json_object_is_refused_with_a_sentence(body: bytes, tmp_path: Path) -> None:
+    async with product(tmp_path=tmp_path) as p:
+        replies = [
+            await sent_to(p, path, data=body, headers={"Api-Key": "key-one", **JSON, **BY_HEADER})
+            for method, path in ROUTES
+            if method == "POST"
+        ]
+    assert {reply.status for reply in replies} == {400}
+    assert all("The request body" in reply.error["display_message"] for reply in replies)
+
+
+async def test_fields_that_only_headers_set_are_unknown_in_a_body(tmp_path: Path) -> None:
+    extra = {"api_key": "other", "jwt": "x", "headers": {"X-A": "1"}, "original_request": 1, "deployment_id": "other"}
+    async with product(says("Hello."), tmp_path=tmp_path) as p:
+        reply = await sent_to(p, body={**HELLO, **extra}, headers={"Api-Key": "key-one"})
+    assert (reply.status, "x-a" in p.upstream.requests[0].headers) == (200, False)
+
+
+async def test_a_failure_nobody_expected_is_a_sentence_with_a_reference(tmp_path: Path) -> None:
+    headers = {"Api-Key": "key-one", "X-DIAL-APPLICATION-PROPERTIES": "[" * 7000}
+    async with product(tmp_path=tmp_path) as p:
+        reply = await sent_to(p, body=HELLO, headers=headers)
+    assert (reply.status, reply.error["code"]) == (500, "internal_error")
+    assert reply.error["reference"] in reply.error["display_message"]
+
+
 @pytest.mark.parametrize("path", [path for method, path in ROUTES if method == "POST"])
 async def test_a_body_of_unknown_length_is_refused_once_it_is_too_large(path: str, tmp_path: Path) -> None:
     async with product(tmp_path=tmp_path, dial_body_bytes=LIMIT) as p:

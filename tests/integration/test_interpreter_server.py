@@ -219,6 +219,29 @@ os.chdir("..")
         assert (await fetch(server, result, path)).status_code == 404
 
 
+async def test_names_that_are_no_text_are_reported_and_their_files_stay(talk: Talk) -> None:
+    code = r"""
+import os
+os.mkdir(b"b\xe4d")
+for name in (b"\xff.txt", b"b\xe4d/x.csv", "gr\xfcn.txt"):
+    open(name, "w").close()
+"""
+    result = await talk.run(code)
+    assert [file["name"] for file in result["files"]] == ["grün.txt"]
+    [note] = result["notes"]
+    assert "2 new files" in note
+    assert "rename" in note
+    listed = (await talk.call("list_session_files")).structured
+    assert [file["name"] for file in listed["files"]] == ["grün.txt"]
+
+
+async def test_half_characters_in_output_do_not_fail_the_call(talk: Talk) -> None:
+    result = await talk.run("print('\\udcff out'); display('\\udcff shown'); '\\udcff result'")
+    assert "out" in result["stdout"]
+    raised = await talk.run("raise ValueError('\\udcff why')")
+    assert "why" in raised["error"]["evalue"]
+
+
 async def test_ten_thousand_files_are_counted_not_sent(talk: Talk) -> None:
     result = await talk.run("for n in range(10_000): open(f'{n:05}.txt', 'w').close()")
     assert len(result["files"]) == 50

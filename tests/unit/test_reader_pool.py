@@ -53,7 +53,8 @@ def readers() -> list[psutil.Process]:
 
 def _is_reader(process: psutil.Process) -> bool:
     try:
-        return "task.documents.worker" in process.cmdline()
+        # Not the sandbox around it, whose command lines name it too.
+        return process.cmdline()[2:4] == ["-m", "task.documents.worker"]
     except psutil.NoSuchProcess:  # it has just ended
         return False
 
@@ -203,13 +204,15 @@ async def test_a_reader_is_replaced_when_it_is_used_up_or_idle(pooled: Pooled, l
     assert await pool.pages("a.json", b"[1]") == ONE
 
 
-async def test_a_reader_gets_no_secret(pooled: Pooled, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_gets_no_secret_and_no_rights(pooled: Pooled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIAL_API_KEY", "a-secret-key")
     await pooled().pages("a.json", b"[1]")
     (reader,) = readers()
     assert set(reader.environ()) <= {
-        "LC_ALL", "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OPENBLAS_NUM_THREADS", "PATH"
+        "LC_ALL", "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OPENBLAS_NUM_THREADS", "PATH", "PWD"
     }  # fmt: skip
+    status = dict(line.split(":\t") for line in Path(f"/proc/{reader.pid}/status").read_text().splitlines())
+    assert (status["Seccomp"], status["NoNewPrivs"], int(status["CapEff"], 16)) == ("2", "1", 0)
 
 
 async def test_no_reader_outlives_a_server_that_is_killed(tmp_path: Path) -> None:

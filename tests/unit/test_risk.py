@@ -8,14 +8,14 @@ import pytest
 
 from task.permissions.decisions import Allowed, Deferred, Denied, Effect
 from task.permissions.policy import Policy, Rule
-from task.permissions.programs import all_commands, prefix_of
+from task.permissions.programs import prefix_of, reading
 from task.permissions.risk import assessed
 from task.permissions.shell import LONGEST, parsed
 from tests.support.gating import CHANGES, RUNS, SEARCHES, after_search, facts, gate, request
 
 
 def words_of(command: str) -> list[str]:
-    return [" ".join(found.words) for found in all_commands(parsed(command))]
+    return [" ".join(found.words) for found in reading(parsed(command)).invocations]
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_many_details_are_counted_instead_of_shown() -> None:
     "command", ["echo " + "x" * LONGEST, "a\0b", "$(" * 5_000, "((((" * 3_000, "'" * 9_999, "{" * 4_000, "`" * 8_001]
 )
 def test_command_lines_made_to_break_the_parser_count_as_not_understood(command: str) -> None:
-    script = parsed(command)
-    assert not script.understood or not script.exact
+    script = reading(parsed(command))
+    assert not script.complete or not script.exact
     assert not prefix_of(script)
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from task.conversation.inputs import Incoming, conversation, user_message
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall, assistant, tool_message, user
@@ -33,6 +35,11 @@ from task.turn import UNSEEN, TurnRequest, take_turn
 from tests.support.choices import RecordingChoice
 from tests.support.in_process import NOWHERE
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
 PICTURE = Attachment("image/png", "cat.png", url="files/b/cat.png")
 
 
@@ -171,6 +178,17 @@ def tampered(change: str) -> dict[str, Any]:
 def test_a_tampered_state_is_refused(change: str) -> None:
     with pytest.raises(StateRejected):
         SEAL.unpack(tampered(change), "user-1")
+
+
+@given(st.sampled_from([*SEAL.pack(TURN, "user-1")]), JSON)
+@example("signature", "ü")
+@example("signature", "\ud800")
+def test_whatever_stands_in_a_state_is_refused_or_the_turn(key: str, value: Any) -> None:
+    state = {**SEAL.pack(TURN, "user-1"), key: value}
+    try:
+        assert SEAL.unpack(state, "user-1") == TURN
+    except StateRejected:
+        assert value != SEAL.pack(TURN, "user-1")[key]
 
 
 def test_another_users_state_is_refused() -> None:

@@ -36,7 +36,7 @@ def sse(value: Any, *, event: str | None = None, number: int | None = None) -> b
 
 
 class EventStream(Response):
-    """A stream of server-sent events that ends when its listener leaves, also in the middle of a silence.
+    """A stream of server-sent events; the SDK's middleware cancels it when its listener leaves.
 
     `parts` is closed in every case; after `heartbeat` seconds without a part a comment keeps the connection alive.
     """
@@ -52,17 +52,12 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        writing = asyncio.ensure_future(self._write(send))
-        others = {asyncio.ensure_future(gone(receive)), asyncio.ensure_future(self._beat(send))}
+        beating = asyncio.create_task(self._beat(send))
         try:
-            await asyncio.wait({writing, *others}, return_when=asyncio.FIRST_COMPLETED)
+            await self._write(send)
         finally:
-            left = not writing.done()
-            for task in (writing, *others):
-                task.cancel()
-            await asyncio.wait({writing, *others})
-        if not left:
-            writing.result()
+            beating.cancel()
+            await asyncio.wait({beating})
 
     async def _write(self, send: Send) -> None:
         async with aclosing(self._parts) as parts:

@@ -1,0 +1,66 @@
+"""Document readers are sandboxed: in each tier they read documents, and reach neither files nor the network."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from task.documents.pool import ReaderLimits, _command
+from task.documents.worker import HEADER, Kind, encoded, parsed
+from tests.support import pdfs
+
+TIERS = ["landlock", pytest.param("bubblewrap", marks=pytest.mark.system)]
+REACH = """
+import os, socket, sys
+def tried(what):
+    try:
+        what()
+        return "done"
+    except OSError:
+        return "refused"
+secret, port = sys.argv[1], int(sys.argv[2])
+tries = (
+    lambda: open(secret).read(), lambda: open(secret, "w"), lambda: os.listdir(os.path.dirname(secret)),
+    lambda: open("/etc/shadow").read(), lambda: socket.create_connection(("127.0.0.1", port), 1),
+)
+print(*map(tried, tries))
+"""
+
+
+def confined(tier: str, *argv: str) -> list[str]:
+    """A reader's own command line in the tier, for another program if one is given."""
+    command = _command(ReaderLimits())
+    place, end = command.index("--policy") + 1, command.index("--")
+    command[place] = json.dumps({**json.loads(command[place]), "tier": tier, "allow_unsafe": False})
+    return [*command[: end + 1], *(argv or command[end + 1 :])]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_reader_reads_in_every_tier(tier: str) -> None:
+    request = json.dumps({"want": "pages", "name": "a.pdf", "content_type": None}).encode()
+    frames = b"".join([*encoded(Kind.REQUEST, request), *encoded(Kind.CONTENT, pdfs.text_pdf(1))])
+    done = subprocess.run(confined(tier), input=frames, capture_output=True, timeout=30, check=False)
+    kinds: list[Kind] = []
+    rest = done.stdout
+    while rest:
+        kind, length = parsed(rest[: HEADER.size])
+        kinds.append(kind)
+        rest = rest[HEADER.size + length :]
+    assert kinds == [Kind.STARTED, Kind.PAGE, Kind.DONE], done.stderr
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_reader_reaches_nothing_outside(tier: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        program = [sys.executable, "-I", "-c", REACH, str(secret), port]
+        done = subprocess.run(confined(tier, *program), capture_output=True, text=True, timeout=30, check=False)
+    assert done.stdout.split() == ["refused"] * 5, done.stderr
+    assert secret.read_text() == "secret"

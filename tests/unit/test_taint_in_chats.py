@@ -1,0 +1,95 @@
+"""A chat stays tainted: text from outside is not forgotten when the results it came from are missing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from task.llm.scripted import Reply, ScriptedModel, says, wants
+from task.permissions.decisions import Effect
+from task.permissions.policy import DEFAULT_POLICY, Rule
+from tests.support.in_process import Agents, Chat, agents
+from tests.support.tools import answering
+
+# Runs by the rule, unless text from outside is in the conversation.
+SEND = wants("send", text="a")
+ALLOWS_SEND = replace(DEFAULT_POLICY, rules=(Rule("allow", tool="send"), *DEFAULT_POLICY.rules))
+
+
+@asynccontextmanager
+async def chat(*replies: Reply) -> AsyncGenerator[Chat]:
+    look = answering("look", "seen", tool_effects=frozenset({Effect.READ}))
+    send = answering("send", "sent", tool_effects=frozenset({Effect.WRITE, Effect.NETWORK}))
+    async with agents(ScriptedModel(*replies), look, send, policy=ALLOWS_SEND) as running:
+        yield Chat(running)
+
+
+async def asks(one: Chat) -> bool:
+    return "May I do this?" in (await one.say("Send a")).content
+
+
+def lose(how: str, one: Chat, running: Agents) -> None:
+    message = one.messages[-1]
+    match how:
+        case "the client returns no state":
+            del message["custom_content"]
+        case "the state was sealed by another installation":
+            running.secret = b"of another one"
+        case "the state was sealed for somebody else":
+            one.key = "bob"
+        case "the state was changed":
+            message["custom_content"]["state"]["tool_call_history"].pop()
+        case _:
+            message["custom_content"]["state"] = {"version": 1}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "the client returns no state",
+        "the state was sealed by another installation",
+        "the state was sealed for somebody else",
+        "the state was changed",
+        "the state is of another version",
+    ],
+)
+async def test_an_answer_whose_results_were_lost_counts_as_text_from_outside(how: str) -> None:
+    async with chat(wants("look"), says("As I saw."), SEND) as one:
+        await one.say("Look")
+        lose(how, one, one.agents)
+        assert await asks(one)
+
+
+async def test_results_that_come_back_with_the_answer_count_as_before() -> None:
+    async with chat(wants("look"), says("As I saw."), SEND) as one:
+        await one.say("Look")
+        assert await asks(one)
+
+
+async def test_neither_a_first_message_nor_an_answer_without_tools_is_from_outside() -> None:
+    async with chat(SEND, says("Sent.")) as one:
+        assert not await asks(one)
+    async with chat(says("Hello."), says("Hello."), SEND, says("Sent.")) as one:
+        await one.say("Hi")
+        await one.say("/permissions")
+        await one.say("approve a1a1")
+        await one.say("Hi")
+        assert not await asks(one)
+
+
+async def test_an_answer_of_another_model_in_the_same_chat_counts_as_text_from_outside() -> None:
+    async with chat(SEND) as one:
+        one.messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+        assert await asks(one)
+
+
+async def test_what_is_always_allowed_outlasts_answers_without_tools() -> None:
+    async with chat(wants("look"), says("As I saw."), SEND, says("Sent."), says("Hello.")) as one:
+        await one.say("Look")
+        await one.say("Send a")
+        await one.say("always")
+        await one.say("Hi")
+        assert "every call of send" in (await one.say("/permissions")).content
