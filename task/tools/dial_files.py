@@ -18,6 +18,7 @@ import orjson
 from task.errors import ToolError
 from task.llm.dial import client_credentials, core_headers
 from task.llm.transport import new_session, no_cookies
+from task.tools.charts import is_chart, without_remote_sources
 from task.tools.dial_urls import file_url, folder_of, in_reach, own, shortened
 from task.tools.models import DownloadedFile
 
@@ -92,8 +93,10 @@ class DialFiles:
         """Store a new file under a unique name that keeps `name` readable; returns its relative URL.
 
         It goes where the user can read it: the application's folder in the user's bucket, or the key's own bucket if
-        the request was not made to an application.
+        the request was not made to an application. A chart is stored without remote sources.
         """
+        if is_chart(content_type):
+            content = await _local_chart(name, content)
         async with self._client(api_key, f"the new file {shortened(name)}") as client:
             home = await client.bucket.get_raw()
             unique = _unique(name)
@@ -171,6 +174,13 @@ class UnpooledFiles(DialFiles):
             yield pool
         finally:
             await pool.aclose()
+
+
+async def _local_chart(name: str, chart: bytes) -> bytes:
+    try:
+        return await asyncio.to_thread(without_remote_sources, chart)
+    except ValueError as error:
+        raise ToolError(f"{shortened(name)} is not a chart: {error}") from error
 
 
 async def _got(session: aiohttp.ClientSession, url: str, headers: Mapping[str, str]) -> bytes:

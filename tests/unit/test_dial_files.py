@@ -78,6 +78,14 @@ async def test_metadata_contains_size_type_and_etag(files: DialFiles, core: Core
     assert about.url == core.url("a%20b.csv")
 
 
+async def test_a_chart_is_stored_without_remote_sources(files: DialFiles) -> None:
+    picture = b'{"data":[1.5],"layout":{"images":[{"source":"https://evil.example/p"}]}}'
+    url = await files.upload("chart.json", picture, "application/vnd.plotly.v1+json", KEY)
+    assert (await files.download(url, KEY, 1_000)).content == b'{"data":[1.5],"layout":{"images":[]}}'
+    with pytest.raises(ToolError, match="is not a chart"):
+        await files.upload("chart.json", b"text", "application/vnd.plotly.v1+json", KEY)
+
+
 async def test_an_upload_outside_a_request_goes_into_the_files_home_under_a_unique_name(
     files: DialFiles, core: CoreFiles
 ) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from task.tools.charts import CHART
 from task.tools.mcp.results import MCPResult
 from task.tools.toolbox import ARGUMENT_CHARS, clipped
 
 DONE = "done"
 UNSAFE = "none"
-PLOTLY = "application/vnd.plotly.v1+json"
 
 
 class ProducedFile(BaseModel):
@@ -27,7 +27,7 @@ class ProducedFile(BaseModel):
 
     def order(self) -> int:
         """Pictures first, then charts: DIAL Chat folds later ones."""
-        return 0 if self.mime_type.startswith("image/") else 1 if self.mime_type == PLOTLY else 2
+        return 0 if self.mime_type.startswith("image/") else 1 if self.mime_type == CHART else 2
 
 
 class CodeError(BaseModel):

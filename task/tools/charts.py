@@ -1,0 +1,78 @@
+"""Make a Plotly chart that code or another model has written load nothing and lead nowhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, cast
+
+CHART = "application/vnd.plotly.v1+json"
+_PICTURE = re.compile(r"data:image/[a-z+.-]+[;,][^\s\"'()<>\\]*+", re.IGNORECASE)
+_SCHEME = re.compile(r"(?<=[a-z0-9]):(?=[/\\])", re.IGNORECASE)
+_SPECIAL = re.compile(r"\b(https?|wss?|ftp|blob|javascript|vbscript):(?=\S)|\b(data):(?=[a-z]+/)", re.IGNORECASE)
+_NO_SCHEME = re.compile(r"(?<![^\s\"'(=,;])[/\\]{2}(?=[\w\[])")
+_TAG = re.compile(r"<(/?[a-z]{1,8})(?![a-z])[^<>]*+>", re.IGNORECASE)  # as Plotly recognises one
+_TEX = re.compile(r"\\(?=href|url|require|includegraphics|style|class|html)", re.IGNORECASE)
+_MAP = re.compile(r"(?:mapbox|map)\d*")
+_ON_MAPS = re.compile(r"(?:scatter|choropleth|density)(mapbox|map)")
+_WITHOUT_TILES = "white-bg"  # the only style that Plotly draws without a server
+
+
+def is_chart(content_type: str) -> bool:
+    return content_type.partition(";")[0].strip().lower() == CHART
+
+
+def without_remote_sources(chart: bytes) -> bytes:
+    """The chart with nothing in it that a browser would load from elsewhere or follow; its numbers are unchanged.
+
+    Pictures remain if they are part of the chart, maps lose their tiles, and addresses in texts are defanged.
+
+    Raises:
+        ValueError: it is not a chart.
+    """
+    try:
+        figure = json.loads(chart, parse_constant=lambda _: None)
+        if not isinstance(figure, dict):
+            raise ValueError("it is not a JSON object")  # noqa: TRY004
+        kept = _members(cast("dict[str, Any]", figure), "")
+        _take_tiles_from_maps(kept)
+        return json.dumps(kept, separators=(",", ":"), allow_nan=False).encode()
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _without(value: Any, key: str) -> Any:
+    if isinstance(value, str):
+        return value if key == "bdata" else _inert(value)  # numbers as base64
+    if isinstance(value, list):
+        items = [_without(item, key) for item in cast("list[Any]", value)]
+        return [item for item in items if "source" in item] if key == "images" else items
+    return _members(cast("dict[str, Any]", value), key) if isinstance(value, dict) else value
+
+
+def _members(value: dict[str, Any], key: str) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for name, item in value.items():
+        remote = name in ("source", "geojson") and isinstance(item, str) and _PICTURE.fullmatch(item) is None
+        if name == "config" or remote:
+            continue
+        on_map = key == "layout" and _MAP.fullmatch(name) and isinstance(item, dict)
+        kept = _without(item, name)
+        members[_inert(name)] = {**kept, "style": _WITHOUT_TILES, "layers": []} if on_map else kept
+    return members
+
+
+def _take_tiles_from_maps(figure: dict[str, Any]) -> None:
+    # A map that the layout does not describe would have tiles.
+    traces, layout = figure.get("data"), figure.setdefault("layout", {})
+    for trace in cast("list[Any]", traces) if isinstance(traces, list) else ():
+        on_map = _ON_MAPS.fullmatch(str(trace.get("type"))) if isinstance(trace, dict) else None
+        if on_map and isinstance(layout, dict):
+            cast("dict[str, Any]", layout).setdefault(str(trace.get("subplot", on_map[1])), {"style": _WITHOUT_TILES})
+
+
+def _inert(text: str) -> str:
+    if _PICTURE.fullmatch(text):
+        return text
+    text = _TAG.sub(r"<\1>", _TEX.sub("", text))
+    return _NO_SCHEME.sub("[//]", _SPECIAL.sub(r"\1\2[:]", _SCHEME.sub("[:]", text)))
