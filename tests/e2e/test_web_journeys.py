@@ -11,7 +11,7 @@ from task.llm.scripted import says, wants
 from tests.support.http_api import key_of
 from tests.support.note_product import notes, noting_model
 from tests.support.upstream import http_error
-from tests.support.web import PAGE_MARKS, person
+from tests.support.web import PAGE_MARKS, Person, person
 
 pytestmark = PAGE_MARKS
 
@@ -62,15 +62,99 @@ async def test_a_call_is_denied_with_a_reason_by_keyboard_alone(tmp_path: Path, 
         keyboard = p.page.keyboard
         await keyboard.type("Note 1")
         await keyboard.press("Enter")
-        await expect(p.button("Approve")).to_be_focused()
-        for _ in range(3):
-            if not await p.button("Deny…").evaluate("button => button === document.activeElement"):
-                await keyboard.press("Tab")
+        await reached(p, "Deny…")
         await keyboard.press("Enter")
         await keyboard.type("it is enough")
         await keyboard.press("Enter")
         await p.sees("it is enough")
     assert notes(tmp_path) == []
+
+
+async def reached(p: Person, name: str) -> None:
+    """The button has the focus: by tabbing back to it from the message field, once it can be pressed."""
+    await expect(p.button(name)).to_be_enabled()
+    await p.field.focus()
+    for _ in range(40):
+        await p.page.keyboard.press("Shift+Tab")
+        if await p.button(name).evaluate("button => button === document.activeElement"):
+            return
+    raise AssertionError(f"{name} cannot be reached by the keyboard")
+
+
+async def test_typing_goes_on_through_a_question_that_comes_and_decides_nothing(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    async with person(then=noting_model, tmp_path=tmp_path, size=size) as p:
+        await p.says("Note 1")
+        for word in ("I", "was", "just"):
+            await p.page.keyboard.type(f"{word} ")
+        await expect(p.button("Approve")).to_be_enabled()
+        await p.page.keyboard.type("writing this ")
+        await expect(p.field).to_be_focused()
+        await expect(p.field).to_have_value("I was just writing this ")
+        await expect(p.page.locator("#said")).to_have_text("write_note waits for your approval")
+        await expect(p.page.locator(".approval:not(.done)")).to_have_count(1)
+        assert notes(tmp_path) == []
+        await p.button("Approve").click()
+        await p.sees("Result:")
+    assert notes(tmp_path) == ["1"]
+
+
+async def test_keys_decide_nothing_in_the_first_second_of_a_question(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with person(then=noting_model, tmp_path=tmp_path, size=size) as p:
+        clock = p.page.clock
+        await clock.install()
+        await clock.pause_at(await p.page.evaluate("Date.now()") + 1000)
+        await p.says("Note 1")
+        async with asyncio.timeout(30):
+            while not await p.button("Approve").count():  # only what the test lets pass of the page's time passes
+                await clock.run_for(20)
+        for passed in (0, 900):
+            await clock.run_for(passed)
+            for name in ("Approve", "Always in this conversation", "Deny…"):
+                if await p.button(name).count():
+                    await p.button(name).focus()
+                    await p.page.keyboard.press("Enter")
+                    await p.page.keyboard.press("Space")
+            await expect(p.button("Approve")).to_be_disabled()
+        await expect(p.page.locator(".approval:not(.done)")).to_have_count(1)
+        assert notes(tmp_path) == []
+        await clock.run_for(200)
+        await clock.resume()
+        await reached(p, "Approve")
+        await p.page.keyboard.press("Enter")
+        await p.sees("Result:")
+    assert notes(tmp_path) == ["1"]
+
+
+async def test_a_high_risk_takes_two_steps_by_keyboard_and_a_held_key_takes_none(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    risky = wants("write_note", text="1\u202e")  # a letter that turns the direction of writing
+    async with person(risky, says("Result: noted"), tmp_path=tmp_path, size=size) as p:
+        keyboard = p.page.keyboard
+        await p.says("Note 1")
+        await expect(p.page.locator(".approval .risk")).to_have_text("High risk")
+        await reached(p, "Approve")
+        for _ in range(4):
+            await keyboard.down("Enter")  # the second and later ones are repetitions
+        await keyboard.up("Enter")
+        await expect(p.button("Back")).to_be_focused()
+        assert notes(tmp_path) == []
+        await keyboard.press("Shift+Tab")
+        await expect(p.button("Yes, run it")).to_be_focused()
+        await keyboard.press("Enter")
+        await p.sees("Result:")
+    assert notes(tmp_path) == ["1\u202e"]
+
+
+async def test_a_high_risk_is_approved_by_one_click(tmp_path: Path, size: tuple[int, int]) -> None:
+    risky = wants("write_note", text="1\u202e")
+    async with person(risky, says("Result: noted"), tmp_path=tmp_path, size=size) as p:
+        await p.says("Note 1")
+        await p.button("Approve").click()
+        await p.sees("Result:")
+    assert notes(tmp_path) == ["1\u202e"]
 
 
 async def test_asking_reading_and_starting_over_by_keyboard_alone(tmp_path: Path, size: tuple[int, int]) -> None:

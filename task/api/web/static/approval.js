@@ -4,21 +4,25 @@ import { h, icon, announce } from "./dom.js";
 import { pretty } from "./cards.js";
 
 const RISKS = { low: "Low risk", medium: "Some risk", high: "High risk" };
+const SETTLING = 1000; // milliseconds in which a new card decides nothing: the key or click was meant for something else
 
-/** `decided(answer)` is called with the API's answer when the decision has been taken. */
+/**
+ * `decided(answer)` is called with the API's answer when the decision has been taken. The card is announced and never
+ * takes the focus; with a high risk the keyboard needs a second step.
+ */
 export class ApprovalCard {
   constructor(approval, decided) {
     this.approval = approval;
     this.decided = decided;
     const { card } = approval;
     const risk = card.risk_assessment ?? {};
-    const level = RISKS[risk.level] ? risk.level : "medium";
+    const level = this.level = RISKS[risk.level] ? risk.level : "medium";
     this.trouble = h("p", { class: "trouble", role: "alert", hidden: true });
     this.actions = h("div", { class: "approval-actions" });
     this.editor = this.argumentsEditor();
     this.reason = this.reasonField();
     this.element = h(
-      "section", { class: `approval risk-${level}`, "aria-label": `May ${approval.tool} run?`, tabindex: "-1" },
+      "section", { class: `approval risk-${level}`, "aria-label": `May ${approval.tool} run?`, onkeydown: ignoreHeldKeys },
       h("header", {}, icon("shield"), h("h3", {}, "May this run?"), h("span", { class: "risk" }, RISKS[level])),
       h("pre", { class: "command", tabindex: "0" }, card.command || `${approval.tool} ${pretty(approval.arguments)}`),
       h("dl", {},
@@ -27,14 +31,20 @@ export class ApprovalCard {
       this.editor, this.reason, this.trouble, this.actions,
     );
     this.offer();
+    this.enable(false);
+    setTimeout(() => this.enable(true), SETTLING);
     announce(`${approval.tool} waits for your approval`);
+  }
+
+  enable(enabled) {
+    for (const item of this.actions.querySelectorAll("button")) item.disabled = !enabled;
   }
 
   offer() {
     const grant = this.approval.card.grant_told;
     this.actions.replaceChildren(
-      button("primary", "Approve", () => this.send({ decision: "approve" })),
-      grant ? button("quiet", "Always in this conversation", () => this.send({ decision: "always" }), `Also allow: ${grant}`) : "",
+      button("primary", "Approve", (event) => this.approve(event, { decision: "approve" })),
+      grant ? button("quiet", "Always in this conversation", (event) => this.approve(event, { decision: "always" }), `Also allow: ${grant}`) : "",
       button("quiet", "Edit arguments", () => this.edit()),
       button("quiet deny", "Deny…", () => this.refuse()),
     );
@@ -47,14 +57,14 @@ export class ApprovalCard {
 
   reasonField() {
     this.why = h("input", { type: "text", maxlength: 1000, placeholder: "What should it do instead? (optional)", "aria-label": "Reason" });
-    this.why.addEventListener("keydown", (event) => { if (event.key === "Enter") this.deny(); });
+    this.why.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.repeat) this.deny(); });
     return h("div", { class: "approval-edit", hidden: true }, h("label", {}, "Reason", this.why));
   }
 
   edit() {
     this.editor.hidden = false;
     this.actions.replaceChildren(
-      button("primary", "Approve with these arguments", () => this.approveEdited()),
+      button("primary", "Approve with these arguments", (event) => this.approveEdited(event)),
       button("quiet", "Back", () => this.reset()),
     );
     this.text.focus();
@@ -74,14 +84,26 @@ export class ApprovalCard {
     this.reason.hidden = true;
     this.fail("");
     this.offer();
-    this.actions.firstElementChild.focus();
+    this.actions.lastElementChild.focus(); // to deny
+  }
+
+  approve(event, decision) {
+    const byKeyboard = event.detail === 0; // a key counts no clicks
+    return byKeyboard && this.level === "high" ? this.confirm(decision) : this.send(decision);
+  }
+
+  confirm(decision) {
+    const back = button("quiet", "Back", () => this.reset());
+    this.actions.replaceChildren(button("danger", "Yes, run it", () => this.send(decision)), back);
+    back.focus();
+    announce("The risk is high: confirm that it may run");
   }
 
   deny() {
     return this.send({ decision: "deny", reason: this.why.value.trim() });
   }
 
-  async approveEdited() {
+  async approveEdited(event) {
     let changed;
     try {
       changed = JSON.parse(this.text.value);
@@ -90,19 +112,18 @@ export class ApprovalCard {
       return;
     }
     const same = JSON.stringify(changed) === JSON.stringify(this.approval.arguments);
-    await this.send(same ? { decision: "approve" } : { decision: "approve", arguments: changed });
+    await this.approve(event, same ? { decision: "approve" } : { decision: "approve", arguments: changed });
   }
 
   async send(decision) {
-    const buttons = [...this.actions.querySelectorAll("button")];
-    buttons.forEach((item) => { item.disabled = true; });
+    this.enable(false);
     try {
       const answer = await api.decide(this.approval.approval_id, decision);
       this.settle(decision);
       this.decided(answer, this.approval);
     } catch (error) {
       this.fail(error.message);
-      buttons.forEach((item) => { item.disabled = false; });
+      this.enable(true);
       if (error.status === 409) this.actions.replaceChildren();
     }
   }
@@ -118,6 +139,10 @@ export class ApprovalCard {
     this.trouble.textContent = message;
     this.trouble.hidden = !message;
   }
+}
+
+function ignoreHeldKeys(event) {
+  if (event.repeat && event.target.tagName === "BUTTON") event.preventDefault();
 }
 
 function button(className, label, onclick, title = null) {

@@ -157,9 +157,7 @@ export class Conversation {
     this.runId = null;
     this.listeners.busy(false);
     this.listeners.changed();
-    const card = status === "suspended" ? answer.element.querySelector(".approval:not(.done)") : null;
-    if (card) card.querySelector("button")?.focus({ preventScroll: true });
-    else announce("The answer is complete");
+    if (status !== "suspended") announce("The answer is complete"); // a question has announced itself
     if (this.follows) this.toEnd();
   }
 
