@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from task.api.app import HttpApi, HttpOptions
 from task.api.edge.failures import failure_of
 from task.app import GeneralPurposeAgentApplication
-from task.dial.fast_chunks import BearerAsApiKey, dial_app, sdk_version
+from task.dial.fast_chunks import dial_app, sdk_version
 from task.dial.request import DialRoute
 from task.errors import SettingsError
 from task.product.parts import default_tools
@@ -105,7 +105,6 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
     app.router.route_class = DialRoute
     app.add_exception_handler(500, _failed)
     app.add_chat_completion(DEPLOYMENT, application, heartbeat_interval=settings.heartbeat_seconds)
-    app.add_middleware(BearerAsApiKey)
 
     async def ready() -> dict[str, Any]:
         tools = await product.offered_tools()

@@ -20,7 +20,6 @@ from task.api.openai.incoming import IncomingMessages, MessageReader
 from task.api.openai.schemas import AnswerRequest, ChatCompletionRequest, OpenRequest
 from task.api.platform.answers import Answers
 from task.conversation.inputs import CALLER
-from task.conversation.messages import Message
 from task.errors import InvalidRequest
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
@@ -90,14 +89,6 @@ class Service:
             tools=tuple(tool.function.model_dump(exclude_none=True) for tool in body.tools or ()),
             choice=choice if choice is None or isinstance(choice, str) else choice.model_dump(),
         )  # fmt: skip
-
-    async def prepare(
-        self, caller: ApiCaller, sent: Sequence[Message], options: RunOptions, session_id: str | None
-    ) -> RunRequest:
-        """The run of a request that gets a session where it names none."""
-        if session_id is None:
-            return await self.preparing.in_new_session(caller, sent, options)
-        return await self.preparing.prepare(caller, sent, options, session_id)
 
     async def start(self, request: Request, caller: ApiCaller, prepare: Prepare) -> LiveRun:
         """The run of the request: a new one, or an earlier one whose answer is given again."""

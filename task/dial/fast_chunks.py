@@ -40,7 +40,7 @@ from aidial_sdk.utils.merge_chunks import merge
 from aidial_sdk.utils.streaming import ResponseStream, to_block_response
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 FITTING = "0.46."
 _DONE = b"data: [DONE]\n\n"
@@ -62,21 +62,6 @@ def sdk_version() -> str:
 def dial_app(*, fast: bool, sdk: str, **options: Any) -> DIALApp:
     """The SDK's application; as `FastDialApp` where that is wanted and fits the SDK's version `sdk`."""
     return FastDialApp(**options) if fast and sdk.startswith(FITTING) else DIALApp(**options)
-
-
-class BearerAsApiKey:
-    """Accepts a bearer token as the key from callers without Core, as the specification shows."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            headers = dict(scope["headers"])
-            scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-            if b"api-key" not in headers and scheme.lower() == b"bearer" and token:
-                scope = {**scope, "headers": [*scope["headers"], (b"api-key", token.strip())]}
-        await self._app(scope, receive, send)
 
 
 class FastDialApp(DIALApp):

@@ -17,6 +17,7 @@ from fastapi import Request as HttpRequest
 from fastapi import Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.types import Scope
 
 from task.conversation.inputs import CALLER, Incoming, forwarded
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
@@ -84,13 +85,16 @@ def configuration_schema(models: Sequence[str], default_model: str) -> dict[str,
 
 
 class DialRoute(APIRoute):
-    """Hands the SDK requests whose body is a JSON object; it has no answer of its own to others."""
+    """Hands the SDK requests whose body is a JSON object; it has no answer of its own to others.
+
+    A bearer token is the key of callers without Core, as the specification shows.
+    """
 
     def get_route_handler(self) -> Callable[[HttpRequest], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def handle_object(request: HttpRequest) -> Response:
-            return await handle(_JsonRequest(request.scope, request.receive))
+            return await handle(_JsonRequest(_with_key(request.scope), request.receive))
 
         return handle_object
 
@@ -104,6 +108,14 @@ class _JsonRequest(HttpRequest):
         if not isinstance(body, dict):
             raise _malformed("The request body must be a JSON object.")
         return {name: value for name, value in body.items() if name not in _FROM_HEADERS}
+
+
+def _with_key(scope: Scope) -> Scope:
+    headers = dict(scope["headers"])
+    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+    if b"api-key" in headers or scheme.lower() != b"bearer" or not token:
+        return scope
+    return {**scope, "headers": [*scope["headers"], (b"api-key", token.strip())]}
 
 
 def _malformed(text: str) -> InvalidRequestError:

@@ -31,12 +31,12 @@ async def answer(
     choice: RunChoice,
     observer: LoopObserver,
     store: Store,
-    steps: int,
+    limits: Limits,
     adapt: Adapt,
 ) -> tuple[RunOutcome, str | None]:
     """Answer into `choice`: the outcome, and the session that a run without one was given to be continued in.
 
-    Every failure, and a cancellation, is an outcome. `steps` limits the requests with tools.
+    Every failure, and a cancellation, is an outcome.
     """
     outcome = RunOutcome("cancelled", (), Usage())
     session_id = run.session_id
@@ -44,7 +44,7 @@ async def answer(
         approvals = await RunApprovals.of(
             store, product.approval_rules, request.caller.owner, session_id, request.answered, session_id or run.run_id
         )
-        turn = _turn_request(request, approvals, replace(product.limits, steps=steps), adapt)
+        turn = _turn_request(request, approvals, limits, adapt)
         outcome = await take_turn(product, turn, choice, observer)
         outcome = replace(outcome, added=approvals.with_notes(outcome.added))
         if outcome.status == "suspended":

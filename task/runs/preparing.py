@@ -71,11 +71,15 @@ class Preparing:
             raise Conflict(f"the session {session.session_id} has ended; start another one")
         return await self._after(store, caller, session, new, options)
 
-    async def in_new_session(self, caller: RunCaller, sent: Sequence[Message], options: RunOptions) -> RunRequest:
-        """The run in a session that begins with it, or in the one whose question the last message answers.
+    async def in_session(
+        self, caller: RunCaller, sent: Sequence[Message], options: RunOptions, session_id: str | None = None
+    ) -> RunRequest:
+        """The run in the session; where none is named, in a new one, or in that of the question which is answered.
 
         Raises: as `prepare`.
         """
+        if session_id is not None:
+            return await self.prepare(caller, sent, options, session_id)
         request = await self.prepare(caller, sent, options, None)
         if request.resumes is not None or request.again is not None:
             return request

@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from task.errors import NotFound, StoreUnavailable
-from task.loop import Limits, RunOutcome
+from task.loop import RunOutcome
 from task.product import Product
 from task.runs.answering import Adapt, answer, finish_reason
 from task.runs.choice import Emit, RunChoice
@@ -32,6 +32,7 @@ Describe = Callable[[BaseException, str], Mapping[str, Any]]
 
 def described(error: BaseException, _: str) -> Mapping[str, Any]:
     """The data of an `error` event where no door words it for its own world."""
+    logger.error("a run failed", exc_info=error)
     return {"error": {"message": str(error)}}
 
 
@@ -62,18 +63,23 @@ class LiveRun:
 
 
 class Runner:
-    """Starts runs and lets clients listen to them, leave, come back and stop them."""
+    """Starts runs and lets clients listen to them, leave, come back and stop them.
+
+    `steps` limits the requests with tools of one run, and a run in a session continues `detach_seconds` without a
+    listener. `adapt` gives the tools the form in which the door offers them, `describe` words its errors.
+    """
 
     def __init__(
         self,
         product: Product,
-        steps: int = Limits.steps,
+        steps: int | None = None,
         detach_seconds: float = 0.0,
         *,
         adapt: Adapt = tuple,
         describe: Describe = described,
     ) -> None:
-        self._product, self._steps, self._detach_seconds = product, steps, detach_seconds
+        self._product, self._detach_seconds = product, detach_seconds
+        self._limits = product.limits if steps is None else replace(product.limits, steps=steps)
         self._adapt, self._describe = adapt, describe
         self._live: dict[str, LiveRun] = {}
 
@@ -224,7 +230,7 @@ class Runner:
                 request=options.as_dict(),
             )  # fmt: skip
             outcome, session_id = await answer(
-                self._product, request, run, choice, observer, store, self._steps, self._adapt
+                self._product, request, run, choice, observer, store, self._limits, self._adapt
             )
         finally:
             stopping.cancel()

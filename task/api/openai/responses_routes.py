@@ -99,5 +99,5 @@ async def _run_request(service: Service, caller: ApiCaller, body: ResponseReques
         before = session.messages[: found.end] if session is not None and found is not None else ()
         return await service.preparing.prepare(caller, (*before, *sent), options, None)
     if found is None or session is None:
-        return await service.preparing.in_new_session(caller, sent, options)
+        return await service.preparing.in_session(caller, sent, options)
     return await service.preparing.after_run(caller, found, session, sent, options)

@@ -63,7 +63,7 @@ async def chat(body: ChatRequest, request: Request, service: CurrentService, cal
         given = {"temperature": body.temperature, "top_p": body.top_p, "max_tokens": body.max_tokens or CHAT_TOKENS}
         prompt = f"{CHAT_PROMPT}\n\n{await service.product.prompt()}"
         options = service.options("chat", body, given, received.prompt, body.system_prompt, prompt)
-        return await service.prepare(caller, received.messages, options, body.session_id)
+        return await service.preparing.in_session(caller, received.messages, options, body.session_id)
 
     live = await service.start(request, caller, prepare)
     await service.answers.wait(live, request)
@@ -180,7 +180,7 @@ async def start_run(body: RunStart, request: Request, service: CurrentService, c
     async def prepare() -> RunRequest:
         received = await service.reader.read(caller, body.messages)
         options = service.completion_options("runs", body, received)
-        return await service.prepare(caller, received.messages, options, body.session_id)
+        return await service.preparing.in_session(caller, received.messages, options, body.session_id)
 
     return await service.start_in_background(request, caller, prepare)
 
