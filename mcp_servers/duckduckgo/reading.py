@@ -1,4 +1,4 @@
-"""Read a page's text in a process of its own: what takes too much time or memory ends nothing but its reader."""
+"""Read a page's text in a sandboxed process: what takes too much time or memory, or attacks its reader, ends there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ PARSED = frozenset(
 AT_ONCE = 2
 _ROOT = Path(__file__).parents[2]
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "PATH": "/usr/local/bin:/usr/bin:/bin"}  # nothing of the server's own
-_PDEATHSIG = 1  # prctl's number for the signal that is sent when the parent ends
 _SECONDS_TO_DIE = 5.0
 
 
@@ -78,12 +77,27 @@ def _read(body: bytes, kind: str, charset: str | None, characters: int) -> PageT
 
 
 async def _start(limits: ReadingLimits) -> Process:
-    numbers = (os.getpid(), limits.memory_bytes, int(limits.seconds) + 1, limits.characters)
     # In a group of its own: a terminal's interrupt does not reach it.
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", __name__, *map(str, numbers),
-        stdin=PIPE, stdout=PIPE, stderr=DEVNULL, cwd=_ROOT, env=_ENVIRONMENT, start_new_session=True,
-    )  # fmt: skip
+        *_command(limits), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, cwd="/", env=_ENVIRONMENT, start_new_session=True
+    )
+
+
+def _command(limits: ReadingLimits) -> list[str]:
+    """A reader in the sandbox: it may read the installation and nothing else; without one it has its limits only."""
+    numbers = map(str, (limits.memory_bytes, int(limits.seconds) + 1, limits.characters))
+    reader = [sys.executable, "-P", "-m", __name__, *numbers]
+    if sys.platform != "linux":
+        return reader
+    policy = {
+        "workdir": "/",
+        "read_only": [sys.prefix, sys.base_prefix, str(_ROOT / "mcp_servers")],
+        "environment": _ENVIRONMENT,
+        "limits": {"memory": limits.memory_bytes, "file_bytes": None},
+        "allow_unsafe": True,
+    }
+    launcher = str(_ROOT / "mcp_servers" / "sandbox" / "__main__.py")
+    return [sys.executable, "-I", "-S", launcher, "--policy", json.dumps(policy), "--", *reader]
 
 
 async def _answer(process: Process, head: list[str | None], body: bytes) -> PageText:
@@ -112,9 +126,9 @@ async def _end(process: Process) -> None:
         await process.communicate()
 
 
-def main(parent: int, memory_bytes: int, seconds: int, characters: int) -> None:
+def main(memory_bytes: int, seconds: int, characters: int) -> None:
     """Read one page from standard input; write what was found, or the kind of error, as JSON."""
-    _confine(parent, memory_bytes, seconds)
+    _limit(memory_bytes, seconds)
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints must not get into the answer
     kind, charset = json.loads(sys.stdin.buffer.readline())
@@ -127,20 +141,10 @@ def main(parent: int, memory_bytes: int, seconds: int, characters: int) -> None:
         json.dump(found, answer)
 
 
-def _confine(parent: int, memory_bytes: int, seconds: int) -> None:
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it has already ended
-            os.kill(os.getpid(), signal.SIGKILL)
-        with suppress(OSError):  # where memory runs out for all, this process is ended first
-            Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+def _limit(memory_bytes: int, seconds: int) -> None:
     if sys.platform == "win32":
         return
-    limits = {
-        resource.RLIMIT_CPU: seconds, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 256,
-    }  # fmt: skip
+    limits = {resource.RLIMIT_CPU: seconds, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
     if sys.platform != "darwin":  # macOS refuses it
         limits[resource.RLIMIT_AS] = memory_bytes
     for limit, value in limits.items():

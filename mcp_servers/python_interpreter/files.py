@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from mcp_servers.python_interpreter.places import KernelFolders
 
-DEPTH = 8
+DEPTH = 64  # each level keeps a folder open
 SKIPPED = frozenset({"__pycache__"})
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -20,6 +20,9 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 class NoSuchFile(Exception):
     """The name leads to nothing that may be read."""
+
+
+class _TooDeep(Exception): ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The regular files below a folder by relative path; `complete` is False when there were too many to look at.
+    """The regular files below a folder by relative path; `complete` is False when they are too many, or too deep.
 
     `size` is what all of them take together, in bytes; `nameless` how many more have a name that is not UTF-8.
     """
@@ -68,6 +71,8 @@ def snapshot(root: Path, entries: int) -> Snapshot:
                     files[path] = Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
                 else:
                     nameless += not _is_text(path)
+    except _TooDeep:
+        return Snapshot(files, size, False, nameless)
     finally:
         os.close(top)
     return Snapshot(files, size, True, nameless)
@@ -82,7 +87,9 @@ def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_r
                 continue
             path, hidden = f"{prefix}{entry.name}", entry.name.startswith(".") or entry.name in SKIPPED
             yield path, found, hidden
-            if stat.S_ISDIR(found.st_mode) and depth:
+            if stat.S_ISDIR(found.st_mode):
+                if not depth:
+                    raise _TooDeep
                 try:
                     inner = os.open(entry.name, _FOLDER, dir_fd=folder)
                 except OSError:

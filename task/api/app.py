@@ -11,8 +11,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from starlette.types import ASGIApp
 
-from task.api.edge.failures import ErrorBody, add_failure_handlers, failure_of
+from task.api.edge.failures import ErrorBody, failure_of
 from task.api.edge.guard import Guard, Rules
+from task.api.edge.handlers import add_failure_handlers
 from task.api.edge.identity import Identity, Mode
 from task.api.edge.schemas import SCHEMA_REFERENCE
 from task.api.openai import responses_routes

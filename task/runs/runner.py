@@ -255,7 +255,7 @@ class Runner:
             "usage",
             **usage_data(outcome.usage),
             cost=trace.cost if trace is not None else None,
-            duration_ms=trace.as_row()["duration_ms"] if trace is not None else None,
+            duration_ms=trace.duration_ms if trace is not None else None,
         )
         if outcome.error is not None:
             emit("error", **self._describe(outcome.error, request.options.model))

@@ -119,9 +119,6 @@ class Trace:
     def duration_ms(self) -> float | None:
         return None if self.completed_at is None else round((self.completed_at - self.started_at) * 1000, 3)
 
-    def as_row(self) -> dict[str, Any]:
-        return {"duration_ms": self.duration_ms}
-
 
 @dataclass(frozen=True, slots=True)
 class Price:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from task.api.edge.guard import DEEPEST, _Body
 from task.llm.scripted import says, wants
 from tests.support.chat_reader import chat_reader
 from tests.support.core import local_core
@@ -198,6 +202,23 @@ async def test_a_body_of_unknown_length_is_refused_once_it_is_too_large(path: st
     async with product(tmp_path=tmp_path, dial_body_bytes=LIMIT) as p:
         reply = await sent_to(p, path, data=pieces(8), headers={"Api-Key": "k", **JSON, **BY_HEADER})
     assert (reply.status, reply.error["code"]) == (413, "body_too_large")
+
+
+@given(st.lists(st.text('\\"[]{}ab') | st.none(), min_size=98, max_size=103), st.integers(1, 9))
+async def test_nesting_is_counted_wherever_the_body_is_cut(keys: list[str | None], size: int) -> None:
+    value: Any = '["'
+    for key in keys:
+        value = [value] if key is None else {key: value}
+    text = json.dumps(value)
+    pieces = [text[start : start + size].encode() for start in range(0, len(text), size)]
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
+
+    body = _Body(receive, 2**20, is_json=True)
+    while pieces and body.fault is None:
+        await body()
+    assert (body.fault is not None) is (len(keys) > DEEPEST)
 
 
 async def test_brackets_in_a_text_are_no_nesting(tmp_path: Path) -> None:

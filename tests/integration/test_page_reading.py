@@ -22,7 +22,8 @@ def readers() -> list[psutil.Process]:
 
 def is_reader(process: psutil.Process) -> bool:
     try:
-        return "mcp_servers.duckduckgo.reading" in process.cmdline()
+        # Not the sandbox around it, whose command lines name it too.
+        return process.cmdline()[2:4] == ["-m", "mcp_servers.duckduckgo.reading"]
     except psutil.NoSuchProcess:
         return False
 

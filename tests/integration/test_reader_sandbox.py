@@ -1,4 +1,4 @@
-"""Document readers are sandboxed: in each tier they read documents, and reach neither files nor the network."""
+"""Readers of documents and web pages are sandboxed: in each tier they read, but reach neither files nor the network."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import json
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from task.documents.pool import ReaderLimits, _command
+from mcp_servers.duckduckgo import reading
+from task.documents import pool
 from task.documents.worker import HEADER, Kind, encoded, parsed
 from tests.support import pdfs
 
+COMMANDS = [pool._command(pool.ReaderLimits()), reading._command(reading.ReadingLimits())]
+DOCUMENTS, PAGES = COMMANDS
 TIERS = ["landlock", pytest.param("bubblewrap", marks=pytest.mark.system)]
 REACH = """
 import os, socket, sys
@@ -32,9 +36,9 @@ print(*map(tried, tries))
 """
 
 
-def confined(tier: str, *argv: str) -> list[str]:
+def confined(command: Sequence[str], tier: str, *argv: str) -> list[str]:
     """A reader's own command line in the tier, for another program if one is given."""
-    command = _command(ReaderLimits())
+    command = list(command)
     place, end = command.index("--policy") + 1, command.index("--")
     command[place] = json.dumps({**json.loads(command[place]), "tier": tier, "allow_unsafe": False})
     return [*command[: end + 1], *(argv or command[end + 1 :])]
@@ -44,7 +48,7 @@ def confined(tier: str, *argv: str) -> list[str]:
 def test_a_reader_reads_in_every_tier(tier: str) -> None:
     request = json.dumps({"want": "pages", "name": "a.pdf", "content_type": None}).encode()
     frames = b"".join([*encoded(Kind.REQUEST, request), *encoded(Kind.CONTENT, pdfs.text_pdf(1))])
-    done = subprocess.run(confined(tier), input=frames, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(confined(DOCUMENTS, tier), input=frames, capture_output=True, timeout=30, check=False)
     kinds: list[Kind] = []
     rest = done.stdout
     while rest:
@@ -55,12 +59,22 @@ def test_a_reader_reads_in_every_tier(tier: str) -> None:
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_a_reader_reaches_nothing_outside(tier: str, tmp_path: Path) -> None:
+def test_a_reader_of_pages_reads_in_every_tier(tier: str) -> None:
+    page = b'["application/pdf", null]\n' + pdfs.text_pdf(1)
+    done = subprocess.run(confined(PAGES, tier), input=page, capture_output=True, timeout=30, check=False)
+    assert "page 1" in json.loads(done.stdout)[1].lower(), done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=["documents", "pages"])
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_reader_reaches_nothing_outside(command: Sequence[str], tier: str, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
         program = [sys.executable, "-I", "-c", REACH, str(secret), port]
-        done = subprocess.run(confined(tier, *program), capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(
+            confined(command, tier, *program), capture_output=True, text=True, timeout=30, check=False
+        )
     assert done.stdout.split() == ["refused"] * 5, done.stderr
     assert secret.read_text() == "secret"

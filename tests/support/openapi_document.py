@@ -14,7 +14,7 @@ def strict(document: dict[str, Any]) -> dict[str, Any]:
     closed = deepcopy(document)
     sent = _sent(document)
     for name, schema in closed["components"]["schemas"].items():
-        if name not in sent and schema.get("additionalProperties") is True and "properties" in schema:
+        if name not in sent and schema.get("additionalProperties", True) is True and "properties" in schema:
             schema["additionalProperties"] = False
     return closed
 

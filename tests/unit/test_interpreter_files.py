@@ -51,6 +51,16 @@ def test_too_many_files_are_not_all_looked_at(place: KernelFolders) -> None:
     assert snapshot(place.root / "nowhere", 10).complete
 
 
+def test_the_room_of_files_in_deep_folders_counts_and_still_deeper_ones_are_too_many(place: KernelFolders) -> None:
+    deep = place.work.joinpath(*["a"] * 20)
+    deep.mkdir(parents=True)
+    (deep / "large").write_bytes(bytes(100_000))
+    found = snapshot(place.work, 1000)
+    assert (found.complete, found.size >= 100_000) == (True, True)
+    deep.joinpath(*["b"] * 100).mkdir(parents=True)
+    assert not snapshot(place.work, 1000).complete
+
+
 @pytest.mark.parametrize("path", ["", "..", "../log", "/etc/passwd", "a/../b", "link", "folder/passwd", "pipe", "sub"])
 def test_nothing_but_a_plain_file_below_the_folder_can_be_opened(place: KernelFolders, path: str) -> None:
     (place.root / "log").write_text("the server's own")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ UPLOADS = "/v1/files"
 PROBES = frozenset({"/health", "/ready", "/metrics"})
 FORM_BYTES = 64 * 2**10  # what a form adds to the file it carries
 DEEPEST = 100  # brackets within each other; what reads, copies or writes JSON recursively fails at a few hundred
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 SWALLOWED = frozenset({429, 502, 503, 504})  # DIAL Core answers these itself, without the body
 # Of all that is answered only the page is shown by browsers, and it brings a policy of its own.
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -156,8 +156,6 @@ class _Sending:
 class _Body:
     """A body as it arrives; it breaks off, with `fault` set, where it is larger than `limit` or nested too deeply."""
 
-    _STEPS = re.compile(rb'\\.|["\[\]{}]', re.DOTALL)
-
     def __init__(self, receive: Receive, limit: int, *, is_json: bool) -> None:
         self._receive, self._limit, self._is_json = receive, limit, is_json
         self._length = self._depth = 0
@@ -177,16 +175,15 @@ class _Body:
         return message if self.fault is None else {"type": "http.disconnect"}
 
     def _is_too_deep(self, piece: bytes) -> bool:
-        piece, end = self._cut + piece, 0
-        for step in self._STEPS.finditer(piece):
-            sign, end = step[0], step.end()
-            if sign == b'"':
-                self._in_text = not self._in_text
-            elif not self._in_text:
-                self._depth += (sign in b"[{") - (sign in b"]}")
-                if self._depth > DEEPEST:
-                    return True
-        self._cut = piece[end:][-1:] if piece.endswith(b"\\") else b""
+        piece = self._cut + piece
+        self._cut = b"\\" if (len(piece) - len(piece.rstrip(b"\\"))) % 2 else b""
+        parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')  # every other one is in a text
+        outside = b"".join(parts[self._in_text :: 2])
+        self._in_text ^= len(parts) % 2 == 0
+        for sign in outside.translate(None, _NO_BRACKETS):
+            self._depth += 1 if sign in b"[{" else -1
+            if self._depth > DEEPEST:
+                return True
         return False
 
 

@@ -38,6 +38,11 @@ def _unique(tools: Sequence[_Named]) -> Sequence[_Named]:
     return tools
 
 
+def is_none(value: object) -> bool:
+    """For `exclude_if`: the field is absent rather than null."""
+    return value is None
+
+
 def _sendable(value: dict[str, Any]) -> dict[str, Any]:
     try:
         orjson.dumps(value)

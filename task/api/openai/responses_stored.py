@@ -124,10 +124,9 @@ def _items(message: Message) -> list[dict[str, Any]]:
     if message.content:
         part = {"type": "output_text", "text": message.text(), "annotations": []}
         items.append({"type": "message", "role": "assistant", "content": [part]})
-    calls = [(call.id, call.name, call.function.arguments) for call in message.tool_calls]
     return items + [
-        {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
-        for call_id, name, arguments in calls
+        {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.function.arguments}
+        for call in message.tool_calls
     ]
 
 

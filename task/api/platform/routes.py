@@ -35,9 +35,9 @@ from task.api.platform.schemas import (
     SessionRow,
     SessionStart,
     SessionStarted,
-    TraceBody,
     TraceList,
 )
+from task.api.platform.trace_body import TraceBody
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
 from task.blocking import run_to_completion
 from task.runs.request import RunRequest
