@@ -47,7 +47,6 @@ _MEANINGS = {
 _ERROR_CONTENT = {"application/json": {"schema": {"$ref": SCHEMA_REFERENCE.format(model="ErrorBody")}}}
 RETRY_SECONDS = 5
 RETRY_AFTER = "Retry-After"
-CLIENT_LEFT = 499  # what proxies log for it
 
 
 class ErrorDetail(ResponseModel):
@@ -130,10 +129,6 @@ class Failure:
         return JsonResponse(self.body(), self.status, self.headers)
 
 
-class ClientLeft(AgentError):
-    """The client has left before its run had ended."""
-
-
 class RunFailed(AgentError):
     """A run has failed before it had an answer."""
 
@@ -147,8 +142,6 @@ def failure_of(error: BaseException, model: str = "") -> Failure:
     match error:
         case RunFailed():
             return error.failure
-        case ClientLeft():
-            return Failure(CLIENT_LEFT, str(error))
         case Refused():
             return Failure(error.status, str(error), error.code, error.param, headers=_retry(error.retry_after))
         case NotFound():

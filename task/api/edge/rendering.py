@@ -80,9 +80,3 @@ class ByteStream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Starlette's own way never cancels a source that always has something ready.
         await self.stream_response(send)
-
-
-async def gone(receive: Receive) -> None:
-    """Return when the client has left."""
-    while (await receive())["type"] != "http.disconnect":
-        continue

@@ -41,7 +41,7 @@ async def create_response(
     live = await service.start(request, caller, lambda: _run_request(service, caller, body))
     if body.stream:
         return await service.answers.stream(live, response_events(service.runner, live))
-    await service.answers.wait(live, request)
+    await service.answers.wait(live)
     return response_body(live.state)
 
 

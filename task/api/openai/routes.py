@@ -72,7 +72,7 @@ async def create_chat_completion(
     if body.stream:
         usage = body.stream_options is not None and bool(body.stream_options.include_usage)
         return await service.answers.stream(live, completion_chunks(service.runner, live, usage=usage))
-    await service.answers.wait(live, request)
+    await service.answers.wait(live)
     return completion(live)
 
 

@@ -7,11 +7,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from fastapi import Request
 from starlette.responses import Response
 
-from task.api.edge.failures import ClientLeft, Failure, RunFailed
-from task.api.edge.rendering import EventStream, gone
+from task.api.edge.failures import Failure, RunFailed
+from task.api.edge.rendering import EventStream
 from task.runs.runner import LiveRun, Runner
 
 
@@ -20,24 +19,14 @@ class Answers:
     runner: Runner
     heartbeat: float
 
-    async def wait(self, live: LiveRun, request: Request) -> None:
-        """Wait for the end of the run.
+    async def wait(self, live: LiveRun) -> None:
+        """Wait for the end of the run; the SDK's middleware cancels this when the client leaves.
 
         Raises:
-            ClientLeft: nobody reads the answer any more.
             RunFailed: there is no answer.
         """
         async with self.runner.listening(live):
-            leaving = asyncio.ensure_future(gone(request.receive))
-            ending = asyncio.ensure_future(asyncio.shield(live.ended))
-            try:
-                await asyncio.wait({leaving, ending}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                leaving.cancel()
-                ending.cancel()
-                await asyncio.wait({leaving, ending})
-        if not live.ended.done():
-            raise ClientLeft("the client has left")
+            await asyncio.shield(live.ended)
         if live.state.failed:
             raise _failed(live)
 

@@ -66,7 +66,7 @@ async def chat(body: ChatRequest, request: Request, service: CurrentService, cal
         return await service.preparing.in_session(caller, received.messages, options, body.session_id)
 
     live = await service.start(request, caller, prepare)
-    await service.answers.wait(live, request)
+    await service.answers.wait(live)
     state = live.state
     return {
         "response": state.answer,
