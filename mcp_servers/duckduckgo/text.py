@@ -8,7 +8,7 @@ import unicodedata
 
 MAX_PDF_PAGES = 200
 _MANY_BLANK_LINES = re.compile(r"\n{3,}")
-_CHARSET = re.compile(rb"charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]+)", re.IGNORECASE)
+_CHARSET = re.compile(rb"charset\s*+=\s*+[\"']?+\s*+([a-zA-Z0-9_:.-]+)", re.IGNORECASE)
 
 
 class _Visible(dict[int, int | None]):

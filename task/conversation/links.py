@@ -21,7 +21,7 @@ _ATTRIBUTE = (
     rf"[\t\n\f\r /]*+({_NAME})"
     rf"(?:{_SPACE}={_SPACE}(?:\"([^\"]*+)\"|'([^']*+)'|([^\t\n\f\r >\"'][^\t\n\f\r >]*+)|(?=>))|(?!{_SPACE}=))"
 )
-_ATTRIBUTES = re.compile(_ATTRIBUTE)
+_ATTRIBUTES = re.compile(rf"(?<![\t\n\f\r /]){_ATTRIBUTE}")
 # Python 3.11 fails over groups inside possessive quantifiers, so there are none in this one.
 _TAG = re.compile(rf"<([a-zA-Z][^\t\n\f\r />]*+)((?:{re.sub(r'[(](?![?])', '(?:', _ATTRIBUTE)})*+)[\t\n\f\r /]*+>")
 _IS_URL = re.compile(r"(?:[a-z][a-z0-9+.-]*+:)?+[/\\]{2}|(?:https?|wss?|ftp|file|javascript|vbscript):", re.IGNORECASE)

@@ -19,7 +19,7 @@ _BLOCKS = frozenset({
     "main", "ol", "p", "section", "summary", "ul", "tbody", "thead", "tfoot",
 })  # fmt: skip
 _SPACES = re.compile(r"[^\S\n]+")
-_AROUND_BREAK = re.compile(r" *\n *")
+_AROUND_BREAK = re.compile(r"(?<! ) *+\n *+")
 _ABSOLUTE = ("http://", "https://", "mailto:")
 _LANGUAGE = re.compile(r"(?:language|lang|highlight-source)-([\w+#-]+)")
 _WIDEST_SPAN = 100

@@ -28,7 +28,7 @@ _QUOTING: tuple[tuple[Literal[0, 3], tuple[str, ...]], ...] = (
 _DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 _ROWS = 200
 _SAMPLE = 262_144
-_NUMBER = re.compile(r"\s*[-+]?[\d.,]*\d\s*%?\s*")
+_NUMBER = re.compile(r"\s*+[-+]?+[\d.,]*\d\s*+%?+\s*+")
 _EXCEL = re.compile(r"sep=([,;|\t:^~])\n", re.IGNORECASE)  # Excel's own first line names the delimiter
 
 

@@ -22,7 +22,7 @@ _BUILT_IN = {
 """The format codes that files only refer to by number; dates in the reader's local form become ISO dates."""
 
 _TOKEN = re.compile(
-    r'"(?P<quoted>[^"]*)"|\\(?P<escaped>.)|[_*].|\[\$(?P<currency>[^\]-]*)[^\]]*\]|\[(?P<elapsed>h+|m+|s+)\]|\[[^\]]*\]'
+    r'"(?P<quoted>[^"]*)"|\\(?P<escaped>.)|[_*].|\[\$(?P<currency>[^\[\]-]*+)[^\[\]]*+\]|\[(?P<elapsed>h+|m+|s+)\]|\[[^\[\]]*+\]'
     r"|(?P<half>AM/PM|A/P)|(?P<date>y+|m+|d+|h+|s+(?:\.0+)?)|(?P<power>E[+-]0+)|(?P<digits>General|[0#?][0#?,]*(?:\.[0#?]*)?|\.[0#?]+)"
     r"|(?P<percent>%)|(?P<other>.)",
     re.IGNORECASE,

@@ -36,7 +36,7 @@ QUESTION_CHARS = 600
 _TABLE = re.compile(r"^\|(.+)\|\n\|[ |:-]+\|\n((?:\|.*\|(?:\n|$))+)", re.MULTILINE)
 _CELLS = re.compile(r"(?<!\\)\|")
 _NUMBER = re.compile(r"[-+]?[\d.,\s]*\d%?")
-_NOTE = re.compile(r"\n*Attached files:\n(?:- .*(?:\n|$))+\s*$")
+_NOTE = re.compile(r"(?<!\n)\n*+Attached files:\n(?:- .*+(?:\n|\Z))++\s*+\Z")
 _LISTED = re.compile(r"^- (.+) \([^()\n]*\): (\S+)$", re.MULTILINE)
 _FAILED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)", re.MULTILINE)
 

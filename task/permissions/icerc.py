@@ -14,7 +14,7 @@ WORDS = 500  # characters of the model's own words that a card shows
 COMMAND_HEAD, COMMAND_TAIL = 1_600, 400
 _MARKS = re.compile(r"([\\`*_\[\]()<>#!|~])")
 _PARTS = re.compile(
-    r"^[\s*#>-]*(intent|command|expected[ _]outcome|risk[ _]assessment|please confirm)\b[^:\n]*:",
+    r"^[ \t\r*#>-]*+(intent|command|expected[ _]outcome|risk[ _]assessment|please confirm)\b[^:\n]*+:",
     re.IGNORECASE | re.MULTILINE,
 )
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?!\w)")

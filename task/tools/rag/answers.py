@@ -33,11 +33,13 @@ You answer a question from numbered excerpts of documents.
 - After the answer write a line "Quotes:", and under it one line for every excerpt you used: [1] "words copied exactly \
 from that excerpt".
 """
-_QUOTES = re.compile(r"^[\s*_#]*quotes[\s*_]*:?[\s*_]*$", re.IGNORECASE | re.MULTILINE)
-_QUOTE = re.compile(r"^\W*?\[(\d{1,3})\]\s*[:–-]?\s*(\S.*)$", re.MULTILINE)
+_QUOTES = re.compile(r"^[ \t\r*_#]*+quotes[ \t\r*_]*+:?+[ \t\r*_]*+$", re.IGNORECASE | re.MULTILINE)
+_QUOTE = re.compile(r"^[^\w\n]*?\[(\d{1,3})\]\s*+[:–-]?+\s*+(\S.*)$", re.MULTILINE)
 _NOT_FOUND = re.compile(rf"\W*{NOT_FOUND}", re.IGNORECASE)
 _QUOTE_CHARS = 600
-_END = re.compile(r"[.!?…:;]+$|\s*\|$")  # a marker goes before the full stop, and inside a table's last cell
+_END = re.compile(
+    r"(?<![.!?…:;])[.!?…:;]++$|(?<!\s)\s*+\|$"
+)  # a marker goes before the full stop, and inside a table's last cell
 
 
 @dataclass(frozen=True, slots=True)

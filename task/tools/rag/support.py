@@ -11,7 +11,7 @@ from task.tools.rag.search import folded, tokens
 COVERAGE = 0.6  # the share of a statement's content words that its source must contain
 _FEW_WORDS = 2  # shorter statements ("Yes.", "In short:") cannot be checked
 _STEM_CHARS = 5
-_MARKER = re.compile(r"\s*\[(\d{1,3}(?:\s*[,;]\s*\d{1,3})*)\]")
+_MARKER = re.compile(r"(?<!\s)\s*+\[(\d{1,3}(?:\s*+[,;]\s*+\d{1,3})*+)\]")
 _NUMBER = re.compile(r"\d+(?:[.,:/\u00a0\u202f' ]\d+)*%?")
 _SENTENCE = re.compile(r"(?<=[.!?…])(?:\s*\[\d[\d,; ]*\])*\s+(?=[^\s\[])|\n+")
 _CLAUSE = re.compile(r"[,;:()–—]\s|\s(?:but|sondern|mais|sino|но|але)\s", re.IGNORECASE)
@@ -139,8 +139,8 @@ def literal(quote: str, source: str) -> str | None:
 
     Of a quote with gaps (`…`) the longest part is searched.
     """
-    parts = re.split(r"\s*(?:…|\.\.\.|\[…\])\s*", quote.strip().strip("\"'“”„«»‘’ "))
-    wanted = max(parts, key=len).strip()
+    parts = re.split(r"…|\.\.\.|\[…\]", quote.strip().strip("\"'“”„«»‘’ "))
+    wanted = max((part.strip() for part in parts), key=len)
     if not any(map(str.isalnum, wanted)):
         return None
     flat, places = _flat(source)

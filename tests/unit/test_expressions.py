@@ -1,0 +1,107 @@
+"""Every regular expression of the product takes time that is linear in the text, whatever the text is."""
+
+from __future__ import annotations
+
+import re
+from time import process_time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.expressions import Case, Expression, expressions, pieces_of, worst_cases
+
+EXPRESSIONS = expressions()
+LINEAR = Expression("linear", re.compile(r"[a-z]|[0-9]"), ("finditer",))
+TOLERANCE = 12  # times what it takes to find each character on its own
+SMALL, LARGE = 4_000, 100_000
+
+
+def seconds(expression: Expression, case: Case, size: int) -> float:
+    """What the slowest of the methods takes for a text of this size."""
+    text = case.text(size)
+    longest = 0.0
+    for method in expression.methods:
+        started = process_time()
+        expression.apply(method, text)
+        longest = max(longest, process_time() - started)
+    return longest
+
+
+def plain_seconds(size: int) -> float:
+    """What an expression that is known to be linear takes: the middle of several runs."""
+    return sorted(seconds(LINEAR, Case("", "a0", ""), size) for _ in range(9))[4]
+
+
+def is_slow(expression: Expression, case: Case, size: int) -> bool:
+    """Whether it takes too long, thrice in a row, so that a busy machine is not to blame."""
+    return all(seconds(expression, case, size) > TOLERANCE * plain_seconds(size) for _ in range(3))
+
+
+def slow_case(expression: Expression, pieces: int) -> Case | None:
+    """A text for which the expression takes more than linear time; None if none is found."""
+    cases = worst_cases(expression.pattern, pieces)
+    # A short text comes first, since an exponential expression would not end at a long one.
+    short = next((case for case in cases if seconds(expression, case, 20) > 0.01), None)
+    return short or next(
+        (case for case in cases if seconds(expression, case, SMALL) > 0.001 and is_slow(expression, case, SMALL)),
+        None,
+    )
+
+
+def test_the_expressions_of_the_whole_product_are_found() -> None:
+    places = {expression.place for expression in EXPRESSIONS}
+    assert len(EXPRESSIONS) > 150
+    assert {
+        "task.permissions.icerc:_PARTS",
+        "task.documents.pdf:_OBJECT",
+        "mcp_servers.duckduckgo.text:_CHARSET",
+    } <= places
+
+
+@pytest.mark.parametrize(
+    ("pattern", "method"),
+    [
+        (r"(a+)+$", "match"),
+        (r"(a|a)*$", "match"),
+        (r"\s*x", "search"),
+        (r"^[\s*#]*intent", "search"),
+        (r"<[^>]*>", "sub"),
+        (r"charset\s*=\s*[\"']?\s*(\w+)", "findall"),
+        (r"(\S.*?)\s*#*$", "match"),
+    ],
+)
+def test_expressions_that_are_known_to_be_slow_are_found_to_be(pattern: str, method: str) -> None:
+    assert slow_case(Expression("slow", re.compile(pattern, re.MULTILINE), (method,)), 24)
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda expression: expression.place)
+def test_an_expression_is_linear_in_the_texts_that_its_structure_suggests(expression: Expression) -> None:
+    assert not slow_case(expression, 2)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda expression: expression.place)
+def test_an_expression_reads_a_hundred_thousand_characters_of_its_own_worst_case(expression: Expression) -> None:
+    assert not slow_case(expression, 8)
+    worst = sorted(worst_cases(expression.pattern, 8), key=lambda case: seconds(expression, case, SMALL))[-8:]
+    assert not [case for case in worst if is_slow(expression, case, LARGE)]
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda expression: expression.place)
+def test_an_expression_is_linear_in_other_texts_of_its_parts(expression: Expression) -> None:
+    part = st.lists(st.sampled_from(pieces_of(expression.pattern)), max_size=4).map("".join)
+
+    @settings(
+        max_examples=20,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+    @given(st.builds(Case, part, part.filter(bool), part))
+    def is_linear(case: Case) -> None:
+        assert seconds(expression, case, 48) < 0.1
+        assert not is_slow(expression, case, SMALL)
+
+    is_linear()
