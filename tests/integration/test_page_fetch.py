@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Any
 
 import httpx2
 import pytest
@@ -40,7 +41,7 @@ class Web:
 
 
 @asynccontextmanager
-async def fetching(seen: Web, seconds: float = 5, **more: int) -> AsyncGenerator[PageFetcher]:
+async def fetching(seen: Web, seconds: float = 5, **more: Any) -> AsyncGenerator[PageFetcher]:
     """A fetcher whose names resolve as `seen` says, and whose public addresses all lead to one local server."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
