@@ -29,7 +29,7 @@ _LARGE = 1_000_000  # characters; trafilatura's time grows with their square
 _LITTLE = 0.3
 _COMPARED, _SHORT, _CLOSE = 120, 12, 200  # letters
 _NUMBER = re.compile(r"^\s*\d+\.")
-_MARKUP = re.compile(r"\]\((?:https?|mailto):[^)\s]*\)|\[image: [^]]*\]|[\W_]+")
+_MARKUP = re.compile(r"\]\((?:https?|mailto):[^)\s\]]*+\)|\[image: [^]\[]*+\]|[\W_]+")
 
 
 def read_html(content: bytes, content_type: str = "") -> Extraction:

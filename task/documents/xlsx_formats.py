@@ -21,6 +21,7 @@ _BUILT_IN = {
 }  # fmt: skip
 """The format codes that files only refer to by number; dates in the reader's local form become ISO dates."""
 
+_LONGEST_CODE = 255  # Excel takes no longer ones
 _TOKEN = re.compile(
     r'"(?P<quoted>[^"]*)"|\\(?P<escaped>.)|[_*].|\[\$(?P<currency>[^\[\]-]*+)[^\[\]]*+\]|\[(?P<elapsed>h+|m+|s+)\]|\[[^\[\]]*+\]'
     r"|(?P<half>AM/PM|A/P)|(?P<date>y+|m+|d+|h+|s+(?:\.0+)?)|(?P<power>E[+-]0+)|(?P<digits>General|[0#?][0#?,]*(?:\.[0#?]*)?|\.[0#?]+)"
@@ -48,7 +49,7 @@ def built_in(number: int) -> str:
 
 def shown_as(code: str, *, from_1904: bool = False) -> Shown:
     """The function that renders a number with the format code, as English Excel does."""
-    sections = [_tokens(section) for section in _sections(code)]
+    sections = [_tokens(section) for section in _sections(code[:_LONGEST_CODE])]
     if any(token.kind in ("date", "elapsed") for token in sections[0]):
         return lambda number: _date(number, sections[0], from_1904)
     if not any(token.kind == "digits" for tokens in sections for token in tokens):

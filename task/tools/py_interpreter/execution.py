@@ -101,6 +101,6 @@ def _is_table(text: str) -> bool:
 
 
 def _fenced(text: str, language: str = "") -> str:
-    longest = max(map(len, re.findall(r"^\s*(`{3,})", text, re.MULTILINE)), default=2)
+    longest = max(map(len, re.findall(r"^[^\S\n]*+(`{3,}+)", text, re.MULTILINE)), default=2)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"

@@ -11,7 +11,7 @@ from task.documents.model import Block
 GAP = "\n\n"
 _HASHES = re.compile(r"(#{1,6})\s+(\S(?:.*[^\s#])?)[\s#]*$")
 _NUMBERED = re.compile(r"(\d{1,3}(?:\.\d{1,3}){0,4})[.)]?\s+(\S.{0,70})$")
-_RULE = re.compile(r"\|?\s*:?-{3,}:?\s*(\|\s*:?-{3,}:?\s*)*\|?$")
+_RULE = re.compile(r"\|?\s*+:?-{3,}+:?\s*+(?:\|\s*+:?-{3,}+:?\s*+)*+\|?$")
 _FENCE = ("```", "~~~")
 _LONGEST_TITLE = 90
 

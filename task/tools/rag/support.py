@@ -19,6 +19,7 @@ _CLAUSE = re.compile(r"[,;:()–—]\s|\s(?:but|sondern|mais|sino|но|але)\s
 _WRAPPED = re.compile(r"(?<=[^\n]{50}[^\s.!?…:;|])\n(?=[^\W\d_])")
 _LACKED_WORDS = 2
 _ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|etc|approx|No|Art|Sec|vs|z\.B|bzw|ca|p)\.|^\W*\d+\.)\s*$")
+_ABBREVIATION_CHARS = 40
 _ALIKE = str.maketrans({**dict.fromkeys("“”„«»″", '"'), **dict.fromkeys("‘’‚`´", "'"), **dict.fromkeys("‐‑‒–—−", "-")})
 _IGNORED = "\u00ad\u200b\u200c\u200d\ufeff"
 _FUNCTION_WORDS = """
@@ -46,10 +47,9 @@ def statements(text: str) -> list[str]:
     pieces: list[str] = []
     start = 0
     for match in _SENTENCE.finditer(text):
-        piece = text[start : match.end()]
-        if _ABBREVIATION.search(text[start : match.start()]):
+        if _ABBREVIATION.search(text[max(start, match.start() - _ABBREVIATION_CHARS) : match.start()]):
             continue
-        pieces.append(piece)
+        pieces.append(text[start : match.end()])
         start = match.end()
     return [piece for piece in (*pieces, text[start:]) if piece]
 

@@ -1,0 +1,77 @@
+"""Texts made to take regular expressions for ever are read in linear time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import process_time
+
+import pytest
+
+from task.conversation.replies import is_reply
+from task.documents.html import _letters
+from task.documents.html_pieces import _AROUND_BREAK
+from task.documents.text import _NUMBER
+from task.documents.xlsx_formats import shown_as
+from task.permissions.addresses import folded, is_plain, urls_of_text
+from task.permissions.facts import _REMOTE, _is_number
+from task.permissions.icerc import Brief, _numbers
+from task.tools.charts import _inert
+from task.tools.py_interpreter.execution import Execution, outcome
+from task.tools.rag.answers import _parted, _renumbered
+from task.tools.rag.regions import _RULE
+from task.tools.rag.support import literal, markers, statements, without_markers
+
+LENGTH = 100_000
+# What reads a text, how the text begins, what is repeated in it, and how it ends.
+CASES: dict[str, tuple[Callable[[str], object], str, str, str]] = {
+    "brief, newlines": (Brief.read, "x", "\n", "x"),
+    "brief, marks": (Brief.read, "", "\n*#> -", "x"),
+    "brief, headings": (Brief.read, "", "intent ", ""),
+    "numbers": (_numbers, "", "1,", "a"),
+    "amount": (_is_number, "", "1'", "x"),
+    "host": (lambda text: _REMOTE.fullmatch(text), "", "a.a-", "@"),
+    "words of a host": (lambda text: _REMOTE.fullmatch(text), "", "_", ""),
+    "URLs, schemes": (lambda text: list(urls_of_text(text)), "", "a+", "://"),
+    "URLs, many": (lambda text: list(urls_of_text(text)), "", "'a://", ""),
+    "plain URL": (is_plain, "https://", "a.", "/ "),
+    "spellings": (folded, "", "%2525&amp;amp;xn--", "\u200b"),
+    "decision, blanks": (is_reply, "approve", " ", "x"),
+    "code, newlines": (lambda text: outcome(Execution(files_path="", stdout=text), [], []), "", "\n", "x"),
+    "code, fences": (lambda text: outcome(Execution(files_path="", stdout=text), [], []), "", " \n``", "x"),
+    "quotes, newlines": (_parted, "", "\n", "x"),
+    "quotes, marks": (_parted, "quotes\n", "\n-", "x"),
+    "quotes, heads": (_parted, "quotes", "\n*_", "x"),
+    "marker, stops": (lambda text: _renumbered(text, [1]), "", ".x…….", "x"),
+    "marker, many stops": (lambda text: _renumbered(text, [1]), "", ".", "x"),
+    "marker, blanks": (lambda text: _renumbered(text, [1]), "x", " ", "x"),
+    "markers": (markers, "", "\n ", "["),
+    "markers, open": (markers, "", "[1, ", ""),
+    "no markers": (without_markers, "", " \t", ""),
+    "sentences, abbreviations": (statements, "", "e.g. ", ""),
+    "sentences, numbers": (statements, "", ".\n 1. ", ""),
+    "sentences, markers": (statements, ".", " [1]", "["),
+    "sentences, blanks": (statements, ".", " ", "["),
+    "quote, blanks": (lambda text: literal(text, "x"), "x", " ", "x"),
+    "quote, gaps": (lambda text: literal(text, "x"), "x", "[…", "x"),
+    "rule": (lambda text: _RULE.match(text), "|", "---|  ", "x"),
+    "rule, dashes": (lambda text: _RULE.match(text), "", "-", "x"),
+    "number in a table": (lambda text: _NUMBER.fullmatch(text), "1", " ", "x"),
+    "digits in a table": (lambda text: _NUMBER.fullmatch(text), "1", ",", "x"),
+    "HTML, links": (_letters, "", "](http:", ""),
+    "HTML, pictures": (_letters, "", "[image: ", ""),
+    "HTML, breaks": (lambda text: _AROUND_BREAK.sub("\n", text), "", " ", "x"),
+    "format, brackets": (shown_as, "", "[", ""),
+    "format, currencies": (shown_as, "", "[$", ""),
+    "format, quotes": (shown_as, "", '"\\"', ""),
+    "chart, tags": (_inert, "", "<a ", ""),
+    "chart, schemes": (_inert, "", "http", "://"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_text_made_to_be_read_for_ever_is_read_quickly(name: str) -> None:
+    read, head, unit, tail = CASES[name]
+    text = head + unit * (LENGTH // len(unit)) + tail
+    started = process_time()
+    read(text)
+    assert process_time() - started < 1
