@@ -90,7 +90,7 @@ class Database(ABC):
             raise InvalidRequest(f"limit must be between 1 and {MAX_LIMIT}")
         key = time.table.c.id
         if cursor is not None:
-            query = query.where(tuple_(time, key) < tuple_(*_position(cursor)))
+            query = query.where(tuple_(time, key) < tuple_(*position(cursor)))
         query = query.order_by(time.desc(), key.desc()).limit(limit + 1)  # the last one shows that a page follows
 
         def work(connection: Connection) -> Page[T]:
@@ -193,7 +193,8 @@ def _insert_new(dialect: str, table: Table) -> Insert:
     return insert(table).on_conflict_do_nothing()
 
 
-def _position(cursor: str) -> tuple[float, str]:
+def position(cursor: str) -> tuple[float, str]:
+    """Time and id of the last row of the page before. Raises `InvalidRequest`: the cursor is none of ours."""
     try:
         seconds, _, last = base64.urlsafe_b64decode(cursor.encode("ascii")).decode().partition(" ")
         return float(seconds), last

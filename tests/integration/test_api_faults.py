@@ -195,9 +195,9 @@ async def test_while_the_database_cannot_be_used_a_malformed_request_is_still_a_
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent" / "store.db").write_bytes(b"this is no database" * 100)
     queries = (
-        "sessions?limit=0", "traces?since=yesterday", "traces/trace_1/calls/-1", "runs?limit=x",
-        "runs/run_1/events?after=-1",
-        "approvals?waiting=perhaps", f"grants?session_id={'x' * 201}", "v1/responses/resp_1?stream=perhaps",
+        "sessions?limit=0", "sessions?cursor=%00", "runs?cursor=none", "traces?since=yesterday", "runs?limit=x",
+        "traces/trace_1/calls/-1", "runs/run_1/events?after=-1", "approvals?waiting=perhaps",
+        f"grants?session_id={'x' * 201}", "v1/responses/resp_1?stream=perhaps",
         "v1/responses/resp_1/input_items?limit=0",
     )  # fmt: skip
     bodies = {

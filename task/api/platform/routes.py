@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Header, Path, Query, Request
+from pydantic import AfterValidator
 from starlette.responses import Response
 
 from task.api.edge.failures import failures
@@ -42,12 +43,22 @@ from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
 from task.blocking import run_to_completion
 from task.runs.request import RunRequest
 from task.runs.runner import Runner
+from task.store.database import position
 from task.store.traces import TraceFilter
 
 CHAT_TOKENS = 2048
 CHAT_PROMPT = "You are a helpful assistant with access to web search and calculator tools."
+
+
+def _checked(cursor: str | None) -> str | None:
+    if cursor is not None:
+        position(cursor)
+    return cursor
+
+
 Limit = Annotated[int, Query(ge=1, le=1000)]
 QueryText = Annotated[str | None, Query(max_length=200)]
+Cursor = Annotated[str | None, Query(max_length=200), AfterValidator(_checked)]
 QueryTime = Annotated[float | None, Query(description="Seconds since 1970.")]
 
 routes = router("Platform")
@@ -109,7 +120,7 @@ async def get_messages(session_id: str, caller: CurrentCaller, store: CurrentSto
 
 
 @routes.get("/sessions", response_model=SessionList, responses=failures())
-async def list_sessions(caller: CurrentCaller, store: CurrentStore, limit: Limit = 50, cursor: QueryText = None) -> Any:
+async def list_sessions(caller: CurrentCaller, store: CurrentStore, limit: Limit = 50, cursor: Cursor = None) -> Any:
     """The caller's sessions, the last used first."""
     return await (await store.get()).sessions.list(caller.owner, limit, cursor)
 
@@ -139,7 +150,7 @@ async def list_traces(
     caller: CurrentCaller,
     store: CurrentStore,
     limit: Limit = 50,
-    cursor: QueryText = None,
+    cursor: Cursor = None,
     session_id: QueryText = None,
     run_id: QueryText = None,
     experiment: QueryText = None,
@@ -191,7 +202,7 @@ async def list_runs(
     store: CurrentStore,
     session_id: QueryText = None,
     limit: Limit = 50,
-    cursor: QueryText = None,
+    cursor: Cursor = None,
 ) -> Any:
     """The caller's runs, the newest first."""
     return await (await store.get()).runs.list(caller.owner, session_id, limit, cursor)
