@@ -9,6 +9,7 @@ from mcp_servers.sandbox.escapes import (
     files,
     ipc,
     kernel,
+    limits,
     network,
     processes,
     reading,
@@ -18,7 +19,7 @@ from mcp_servers.sandbox.escapes.world import World
 
 Attack = Callable[[World], str]
 
-GROUPS = (reading, files, processes, signals, network, kernel, ipc)
+GROUPS = (reading, files, processes, signals, network, kernel, limits, ipc)
 QUICK: dict[str, Attack] = {attack.__name__: attack for group in GROUPS for attack in group.ATTACKS}
 ENDLESS: dict[str, Attack] = {attack.__name__: attack for attack in exhaustion.ATTACKS}
 

@@ -1,24 +1,20 @@
-"""Attacks on the kernel: namespaces, mounts, keys, rights, and resources beyond the limits."""
+"""Attacks on the kernel: namespaces, mounts, keys, devices and rights."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
 import os
-import resource
 from collections.abc import Callable
 from contextlib import suppress
 
-from mcp_servers.sandbox.escapes.processes import limit_oneself
 from mcp_servers.sandbox.escapes.world import GOT_IT, World
 from mcp_servers.sandbox.libc import system_call
 from mcp_servers.sandbox.system_calls import machine, numbers
 
 NEW_USER, NEW_NET, SIGCHLD = 0x10000000, 0x40000000, 17
 NEW_MOUNTS, NEW_PROCESSES, NEW_IPC = 0x20000, 0x20000000, 0x8000000
-MANY_FILES = 300
 KEYRING_OF_USER = -4
-GIB = 1 << 30
 MACHINE_DEVICES = ("vda", "sda", "nvme0n1", "dm-0", "mem", "kmsg")
 NO_MODULE = b"\x7fELF"
 
@@ -196,60 +192,6 @@ def type_into_terminal(world: World) -> str:
     return GOT_IT if os.waitpid(child, 0)[1] == 0 else ""
 
 
-def much_memory(world: World) -> str:
-    """allocate more memory than allowed"""
-    try:
-        bytearray(world.memory_limit + GIB)
-    except MemoryError:
-        return ""
-    return GOT_IT
-
-
-def much_mapped_memory(world: World) -> str:
-    """map more shared memory than allowed"""
-    import mmap
-
-    mmap.mmap(-1, world.memory_limit + GIB).close()
-    return GOT_IT
-
-
-def many_files(world: World) -> str:
-    """open more files than allowed"""
-    for _ in range(MANY_FILES):
-        os.dup(0)
-    return GOT_IT
-
-
-def memory_in_files(world: World) -> str:
-    """keep memory in anonymous files, where no limit counts it"""
-    handles = [os.memfd_create("escape") for _ in range(4)]
-    for handle in handles:
-        os.truncate(handle, GIB)
-    return GOT_IT
-
-
-def huge_file(world: World) -> str:
-    """make a file larger than allowed"""
-    with open("huge", "wb") as file:
-        file.truncate(10_000 * GIB)
-    return GOT_IT
-
-
-def raise_limits(world: World) -> str:
-    """lift one's own limits"""
-    return limit_oneself(resource.RLIMIT_AS, resource.RLIM_INFINITY)
-
-
-def raise_file_size(world: World) -> str:
-    """lift the limit on the size of files"""
-    return limit_oneself(resource.RLIMIT_FSIZE, resource.RLIM_INFINITY)
-
-
-def dump_core(world: World) -> str:
-    """leave a core file"""
-    return GOT_IT if resource.getrlimit(resource.RLIMIT_CORE)[1] else ""
-
-
 def _opens_for_writing(path: str) -> str:
     os.close(os.open(path, os.O_WRONLY))
     return GOT_IT
@@ -277,6 +219,5 @@ ATTACKS = (
     process_namespace, ipc_namespace, mount_file_system, mount_by_new_calls, change_root, open_by_handle,
     change_kernel_setting, press_kernel_key, open_the_machine, store_a_key, read_keys, ring_of_calls, load_bpf,
     count_events, handle_page_faults, load_module, become_root, become_another_user, hold_capabilities, rename_machine,
-    read_kernel_log, segment_descriptors, hidden_memory, type_into_terminal, much_memory, much_mapped_memory,
-    many_files, memory_in_files, huge_file, raise_limits, raise_file_size, dump_core,
+    read_kernel_log, segment_descriptors, hidden_memory, type_into_terminal,
 )  # fmt: skip
