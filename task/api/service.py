@@ -40,7 +40,6 @@ PASSED_ON = (
     "verbosity", "service_tier", "prompt_cache_key", "safety_identifier",
 )  # fmt: skip
 KEY_HEADER, KEY_CHARS = "idempotency-key", 255
-_CALLER = "task.api.caller"
 Prepare = Callable[[], Awaitable[RunRequest]]
 
 

@@ -84,11 +84,6 @@ def codes_in(text: str) -> tuple[str, ...] | None:
     return None if found is None else tuple(code for code in found if code != _EVERY)
 
 
-def is_reply(text: str) -> bool:
-    """Whether the text has the words of a decision, whatever it is about."""
-    return _decision(text) is not None
-
-
 _Clause = tuple[tuple[str, ...], Verdict]  # the codes of the calls (none: every call), and the verdict about them
 
 

@@ -7,7 +7,7 @@ from time import process_time
 
 import pytest
 
-from task.conversation.replies import is_reply
+from task.conversation.replies import _decision
 from task.documents.html import _letters
 from task.documents.html_pieces import _AROUND_BREAK
 from task.documents.text import _NUMBER
@@ -35,7 +35,7 @@ CASES: dict[str, tuple[Callable[[str], object], str, str, str]] = {
     "URLs, many": (lambda text: list(urls_of_text(text)), "", "'a://", ""),
     "plain URL": (is_plain, "https://", "a.", "/ "),
     "spellings": (folded, "", "%2525&amp;amp;xn--", "\u200b"),
-    "decision, blanks": (is_reply, "approve", " ", "x"),
+    "decision, blanks": (_decision, "approve", " ", "x"),
     "code, newlines": (lambda text: outcome(Execution(files_path="", stdout=text), [], []), "", "\n", "x"),
     "code, fences": (lambda text: outcome(Execution(files_path="", stdout=text), [], []), "", " \n``", "x"),
     "quotes, newlines": (_parted, "", "\n", "x"),
