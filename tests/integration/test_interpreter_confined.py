@@ -46,10 +46,9 @@ async def test_code_without_a_sandbox_is_asked_about(tmp_path: Path) -> None:
         assert isinstance(await called(server.url), Pending)
 
 
-@pytest.mark.parametrize("token", [TOKEN, None])
-async def test_a_server_of_another_kind_is_asked_about(token: str | None) -> None:
+async def test_a_server_of_another_kind_is_asked_about() -> None:
     with foreign_interpreter("plain") as server:
-        assert isinstance(await called(server.url, token), Pending)
+        assert isinstance(await called(server.url), Pending)
 
 
 @pytest.mark.parametrize(
