@@ -15,6 +15,7 @@ import pytest
 from tests.support.interpreter import TOKEN, RunningInterpreter, Talk, running_interpreter
 
 BRIEFLY = {"dial-general-purpose-agent/seconds": 0.5}
+UNTIL_RELEASED = "open('started', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.02)\n'done'"
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,12 @@ async def fetch(server: RunningInterpreter, result: dict[str, str], path: str) -
     async with httpx.AsyncClient(trust_env=False) as http:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         return await http.get(f"{server.origin}{result['files_path']}{path}", headers=headers)
+
+
+async def put(server: RunningInterpreter, result: dict[str, str], name: str) -> None:
+    async with httpx.AsyncClient(trust_env=False) as http:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        await http.put(f"{server.origin}{result['files_path']}inputs/{name}", content=b"", headers=headers)
 
 
 async def test_variables_stay_and_parallel_calls_take_turns(server: RunningInterpreter, talk: Talk) -> None:
@@ -373,17 +380,18 @@ async def test_sessions_that_come_at_once_are_no_more_than_allowed(tmp_path: Pat
 
 async def test_one_person_has_at_most_half_of_the_sessions_and_ends_nobody_elses(tmp_path: Path) -> None:
     with running_interpreter(tmp_path, "--spares", "0", "--bare", "--sessions", "2") as server:
-        async with server.client() as client:
-            other = Talk(client, "theirs", "other")
+        async with server.client() as client, asyncio.timeout(60):
+            other, greedy = Talk(client, "theirs", "other"), Talk(client, "first", "greedy")
             await other.run("kept = 1")
-            at_once = await asyncio.gather(
-                *(
-                    Talk(client, name, "greedy").call("execute_code", code="import time; time.sleep(0.5)")
-                    for name in "abc"
-                )
-            )
-            assert "every Python session is busy" in "".join(result.text for result in at_once)
-            assert (await Talk(client, "d", "greedy").run("2"))["result"] == "2"
+            place = await greedy.run("import os, time")
+            busy = asyncio.create_task(greedy.run(UNTIL_RELEASED))
+            while (await fetch(server, place, "files/started")).status_code != 200:
+                await asyncio.sleep(0.02)
+            refused = await Talk(client, "second", "greedy").call("execute_code", code="2")
+            assert "every Python session is busy" in refused.text
+            await put(server, place, "go")
+            assert (await busy)["result"] == "'done'"
+            assert (await Talk(client, "third", "greedy").run("3"))["result"] == "3"
             assert (await other.run("kept"))["result"] == "1"
             assert await sessions(server) == 2
 
