@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from aiohttp import ClientSession
 
@@ -79,6 +80,44 @@ async def test_the_synchronous_client_works_as_well(tmp_path: Path) -> None:
                 return answer.choices[0].message.content
 
         assert await asyncio.to_thread(ask) == "1175"
+
+
+class LosesFirstAnswer(httpx.HTTPTransport):
+    """A connection that breaks when the server has answered for the first time."""
+
+    lost = False
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        response = super().handle_request(request)
+        if self.lost:
+            return response
+        self.lost = True
+        response.close()
+        raise httpx.ReadError("the connection is lost", request=request)
+
+
+async def test_the_documented_request_that_the_client_retries_is_answered_by_one_run(tmp_path: Path) -> None:
+    from openai import OpenAI
+
+    page = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text(encoding="utf-8")
+    example = page.partition("```python\n")[2].partition("```")[0]
+    async with http_api(says("1175"), says("Another run."), tmp_path=tmp_path) as api:
+        session_id = (await api.post("/session/start")).json["session_id"]
+        transport = LosesFirstAnswer()
+
+        def ask() -> str | None:
+            with (
+                httpx.Client(transport=transport) as connection,
+                OpenAI(base_url=f"{api.url}/v1", api_key="none", http_client=connection, timeout=20) as openai,
+            ):
+                names: dict[str, Any] = {"client": openai, "session_id": session_id}
+                exec(example, names)
+                return names["answer"].choices[0].message.content
+
+        answer = await asyncio.to_thread(ask)
+        runs = (await api.get(f"/runs?session_id={session_id}")).json["runs"]
+    assert (answer, len(runs), len(api.upstream.requests)) == ("1175", 1, 1)
+    assert transport.lost
 
 
 async def test_streamed_calls_of_the_callers_tools_are_put_together_and_answered(tmp_path: Path) -> None:

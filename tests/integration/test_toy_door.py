@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import tempfile
 from collections.abc import AsyncGenerator
@@ -19,6 +20,17 @@ from tests.support.upstream import hanging, openai_upstream
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 30
+
+
+CALLED = """import asyncio
+
+async def once():
+    await answer("ann", "Hi", None)
+    await runner.close()
+    await product.close()
+
+asyncio.run(once())
+"""
 
 
 @dataclass
@@ -117,3 +129,21 @@ async def test_an_approval_given_after_kill_9_runs_the_call_once(tmp_path: Path)
     assert "the first answer counts" in refused["text"]
     assert results == ["noted: milk"]
     assert (tmp_path / "notes.txt").read_text() == "milk\n"
+
+
+async def test_the_documented_example_of_a_door_answers(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "doors.md").read_text(encoding="utf-8")
+    example = page.partition("```python\n")[2].partition("```")[0]
+    program = f"{example}\n\n{CALLED}"
+    async with openai_upstream(says("Hello.")) as upstream:
+        variables = {
+            "PATH": os.defpath, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "AGENT_BACKEND": "openai",
+            "AGENT_DATA_DIR": str(tmp_path / "data"), "OPENAI_BASE_URL": upstream.url, "OPENAI_API_KEY": "sk-test",
+        }  # fmt: skip
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, cwd=tmp_path, env=variables, stdout=asyncio.subprocess.PIPE
+        )
+        async with asyncio.timeout(SECONDS):
+            output, _ = await process.communicate()
+    assert process.returncode == 0
+    assert "'type': 'text', 'text': 'Hello.'" in output.decode()
