@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from task.conversation.links import Suspicion
-from task.conversation.sanitizer import MARKED, Defanger
+from task.conversation.markup import MARKED
+from task.conversation.sanitizer import Defanger
 from task.conversation.sinks import ChoiceSink, StageSink
 
 

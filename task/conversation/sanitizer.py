@@ -5,64 +5,11 @@ from __future__ import annotations
 import html
 import re
 
+from task.conversation import markup
 from task.conversation.links import Suspicion, decoded, defused, inert, tag_at
 
 LONGEST = 2_000  # characters that are held back at most until a construct is complete
 EFFORT, PATIENCE = 8, 20_000  # characters that are looked at again at most: for each character, and once
-# A piece without any of these neither begins nor ends anything that must be checked, except "www."
-MARKED = re.compile(r"[\[\]<`~/:$!&\\\n\rW]").search
-# Possessive quantifiers (`*+`) in all of these: no text makes a match go back. Every spot begins with a character of
-# its own, so that the search skips all others.
-_SPOT = re.compile(
-    r"[\n\r]++|!\[|\]\(|\]:(?=[ \t]*+(?:[\n\r][ \t]*+)?+(?:[<\\/&a-zA-Z]|\Z))|<(?=[a-zA-Z])|\$\$|&(?=[#a-zA-Z])"
-    r"|\\?:\\?/\\?/|[wW]{1,3}\\?\."
-)
-_SCHEME = re.compile(r"(?<![a-zA-Z0-9+.-])[a-zA-Z][a-zA-Z0-9+.-]*+\Z")
-_LONGEST_SCHEME = 40
-_UNDECIDED = re.compile(r"(?:[!\]<$&]|\\?:\\?(?:/\\?)?|\\|(?<![a-zA-Z0-9])[wW]{1,3}\\?)\Z")
-_UNDECIDED_CHARS = 6
-_DECIDING = re.compile(r"[\s<>()\[\]`~]")  # one of these completes what has been waiting for long
-_SHORT = 64
-_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,30});")
-_ENTITY_SO_FAR = re.compile(r"&#?[a-zA-Z0-9]{0,31}\Z")
-_IMAGE_TEXT = re.compile(r"!\[((?:[^\[\]\\]++|\\.|\[(?:[^\[\]\\]++|\\.)*+\])*+)\]", re.DOTALL)
-_GAP = r"[ \t]*+(?:(?:\r\n|[\n\r])[ \t]*+)?+"
-_PART = r"(?:[^\x00-\x20\x7f()\\]++|\\.)*+"
-_DESTINATION = re.compile(
-    rf"\({_GAP}(<[^<>\n\r\\]*+>|(?!<){_PART}(?:\({_PART}\){_PART})*+)"
-    rf"(?:(?=[ \t\n\r]){_GAP}(?:\"[^\"\n\r\\]*+\"|'[^'\n\r\\]*+')?+{_GAP})?+\)"
-)
-_DESTINATION_SO_FAR = re.compile(
-    rf"\({_GAP}(?:<[^<>\n\r\\]*+|(?:<[^<>\n\r\\]*+>|{_PART}(?:\({_PART}\){_PART})*+)"
-    rf"(?:\({_PART}\\?+|\\|{_GAP}(?:\"[^\"\n\r\\]*+\"?+|'[^'\n\r\\]*+'?+)?+{_GAP}))"
-)
-_TARGET = r"\]:[ \t]*+(?:[\n\r][ \t]*+)?+(<[^<>\n]*+>|[^\s<]\S*+)"
-_DEFINITION, _LAST_DEFINITION = re.compile(rf"{_TARGET}(?=\s)"), re.compile(rf"{_TARGET}(?=\s|\Z)")
-_ADDRESS_END = re.compile(r"[ \t\r\n<]|\]\(")
-_TRAILING = "?!.,:;*_~\"')]}|>`\u00a0\u202f"
-_TAG_NAME = re.compile(r"<([a-zA-Z][a-zA-Z0-9-]*+)(?=[\s/>])")
-_AUTOLINK = re.compile(r"<([a-zA-Z][a-zA-Z0-9+.-]{1,31}:[^\x00-\x20<>]*+)>")
-_AUTOLINK_SO_FAR = re.compile(r"<[a-zA-Z][a-zA-Z0-9+.-]{0,31}(?::[^\x00-\x20<>]*+)?+")
-_TAG_SO_FAR = re.compile(
-    r"<[a-zA-Z][\w-]*+(?:\s++(?:[\w:.-]++(?:\s*+=\s*+(?:\"[^\"]*+\"?+|'[^']*+'?+|[^\s\"'=<>`]*+))?+)?+)*+\s*+/?"
-)
-_LOADING = frozenset(
-    {"applet", "audio", "base", "body", "embed", "form", "frame", "iframe", "image", "img", "input", "link", "meta"}
-    | {"object", "picture", "script", "source", "style", "svg", "table", "td", "th", "tr", "track", "use", "video"}
-)
-_LABEL = re.compile(r"\[[^\[\]`<\\\n\r]*+\Z")
-_NO_LABEL = re.compile(r"[\[\]`<\\\n\r]")
-# A text without any of these can be shown as it is, and leaves nothing open that the next piece could continue.
-_SUSPECT = re.compile(
-    r"!\[|\]\(|\]:|:\\?/|<[a-zA-Z!/?]|&[#a-zA-Z]|[wW]{2}|\A[wW.]|[wW]\Z|\\|```|~~~|\$\$|[!\]<:&$`~]\Z|\A[`~]"
-)
-_LINE_END = re.compile(r"\r\n|[\n\r]")
-_FENCE = re.compile(r"(`{3,}+|~{3,}+)([^\n\r]*+)")
-LONGEST_FENCE = 100
-_CLOSING = re.compile(r" {0,3}+(`*+|~*+)[ \t]*+")
-_MAY_CLOSE = re.compile(r"[\n\r](?= {0,3}(?:[`~]|\Z))")
-_SPACES = re.compile(r" ++")
-_BEGUN = frozenset({"`", "``", "~", "~~"})
 
 
 class Defanger:
@@ -95,11 +42,11 @@ class Defanger:
             piece = piece if piece[0].isspace() else f" {piece}"  # what was shown must not become part of a construct
             self._paused = False
         text, held, self._held = self._held + piece, len(self._held), ""
-        if held > _SHORT and not last and len(text) <= LONGEST and _DECIDING.search(piece) is None:
+        if held > markup.SHORT and not last and len(text) <= LONGEST and markup.DECIDING.search(piece) is None:
             self._held = text
             return ""
-        self._patience += EFFORT * len(piece) - (held if held > _SHORT else 0)
-        if not self._fence and _SUSPECT.search(text) is None:
+        self._patience += EFFORT * len(piece) - (held if held > markup.SHORT else 0)
+        if not self._fence and markup.SUSPECT.search(text) is None:
             self._passed(text)
             self._place(text)
             return text
@@ -118,7 +65,7 @@ class Defanger:
         while position < len(text):
             decided = self._code(text, position, last) if self._fence else self._line(text, position, last)
             if decided is None:
-                spot = _SPOT.search(text, position)
+                spot = markup.SPOT.search(text, position)
                 start = _spot_start(text, position, spot, tainted, last)
                 if start > position:
                     shown.append(text[position:start])
@@ -137,8 +84,8 @@ class Defanger:
         return "".join(shown)
 
     def _passed(self, part: str) -> None:
-        if _NO_LABEL.search(part):
-            self._label = _LABEL.search(part) is not None
+        if markup.NO_LABEL.search(part):
+            self._label = markup.LABEL.search(part) is not None
 
     def _place(self, text: str) -> None:
         # Where the text has ended: at the beginning of a line, after its indentation, or within it.
@@ -151,7 +98,7 @@ class Defanger:
         # The position up to which a line's beginning is decided, and what to show for it; None: it is nothing special.
         if not self._line_begins:
             return None
-        if spaces := _SPACES.match(text, position):
+        if spaces := markup.SPACES.match(text, position):
             self._indented = True
             return spaces.end(), spaces[0]
         mark, self._line_begins = text[position], False
@@ -159,13 +106,13 @@ class Defanger:
         if mark not in "`~" or self._indented or not self._fences_hold:
             return None
         end, complete = _line_end(text, position)
-        opening = _FENCE.match(text, position)
-        if not complete and not last and (opening or text[position:end] in _BEGUN):
+        opening = markup.FENCE.match(text, position)
+        if not complete and not last and (opening or text[position:end] in markup.BEGUN):
             self._line_begins = self._fences_hold = end - position <= LONGEST
             return (position, "") if self._line_begins else None
         if opening is None or (mark == "`" and "`" in opening[2]):
             return None
-        self._fences_hold = len(opening[1]) <= LONGEST_FENCE
+        self._fences_hold = len(opening[1]) <= markup.LONGEST_FENCE
         if not self._fences_hold:
             return None
         self._fence, self._line_begins = opening[1], complete
@@ -173,7 +120,7 @@ class Defanger:
 
     def _code(self, text: str, position: int, last: bool) -> tuple[int, str]:
         # The line that closes the code, or the lines up to the next that might.
-        if self._line_begins and (line := _CLOSING.match(text, position)):
+        if self._line_begins and (line := markup.CLOSING.match(text, position)):
             end, ends = line.end(), line.end() == len(text)
             if ends and not last and end - position <= LONGEST:
                 return position, ""
@@ -183,7 +130,7 @@ class Defanger:
             if not self._fences_hold or ((ends or text[end] in "\n\r") and line[1].startswith(self._fence)):
                 self._fence = ""
                 return end, text[position:end]
-        found = _MAY_CLOSE.search(text, position)
+        found = markup.MAY_CLOSE.search(text, position)
         self._line_begins = found is not None
         end = found.end() if found else len(text)
         return end, text[position:end]
@@ -210,12 +157,12 @@ class Defanger:
                 return self._bare(text, start, spot, last) if tainted else (spot.end(), spot[0])
 
     def _image(self, text: str, start: int, last: bool) -> tuple[int, str]:
-        found = _IMAGE_TEXT.match(text, start, start + LONGEST)
+        found = markup.IMAGE_TEXT.match(text, start, start + LONGEST)
         if found is None or (found.end() == len(text) and not last):
             return (start, "") if self._may_wait(text, start, last) else (start + 2, "!\\[")
         if text[found.end() : found.end() + 1] != "(":
             return start + 2, "!\\["  # a picture whose address is elsewhere
-        destination = _DESTINATION.match(text, found.end(), start + LONGEST)
+        destination = markup.DESTINATION.match(text, found.end(), start + LONGEST)
         if destination is None:
             return (start, "") if self._target_waits(text, start, found.end(), last) else (start + 2, "!\\[")
         url = decoded(destination[1])
@@ -224,7 +171,7 @@ class Defanger:
         return destination.end(), f"\\[{_plain_words(found[1])}\\] ({inert(url)})"
 
     def _link(self, text: str, start: int, last: bool) -> tuple[int, str]:
-        destination = _DESTINATION.match(text, start + 1, start + LONGEST)
+        destination = markup.DESTINATION.match(text, start + 1, start + LONGEST)
         if destination is None:  # not a link in any dialect, or not yet
             return (start, "") if self._target_waits(text, start, start + 1, last) else (start + 2, "] (")
         url, end = decoded(destination[1]), destination.end()
@@ -235,10 +182,10 @@ class Defanger:
         return (end, text[start:end]) if whole else (start + 2, "](")
 
     def _target_waits(self, text: str, start: int, parenthesis: int, last: bool) -> bool:
-        return self._may_wait(text, start, last) and _DESTINATION_SO_FAR.fullmatch(text, parenthesis) is not None
+        return self._may_wait(text, start, last) and markup.DESTINATION_SO_FAR.fullmatch(text, parenthesis) is not None
 
     def _reference(self, text: str, start: int, last: bool) -> tuple[int, str]:
-        pattern = _LAST_DEFINITION if last and len(text) - start <= LONGEST else _DEFINITION
+        pattern = markup.LAST_DEFINITION if last and len(text) - start <= LONGEST else markup.DEFINITION
         found = pattern.match(text, start, start + LONGEST) if self._patience > 0 else None
         self._patience -= (found.end() if found else min(len(text), start + LONGEST)) - start
         if found is None:
@@ -249,10 +196,10 @@ class Defanger:
         return (found.end(), f"] : {inert(url)}") if self._suspicion.harmful(url, "follow") else (start + 2, "]:")
 
     def _tag(self, text: str, start: int, last: bool) -> tuple[int, str]:
-        if link := _AUTOLINK.match(text, start, start + LONGEST):
+        if link := markup.AUTOLINK.match(text, start, start + LONGEST):
             return start + 1, "&lt; " if self._suspicion.harmful(link[1], "follow") else "<"
-        name = _TAG_NAME.match(text, start)
-        loads = name is not None and name[1].lower() in _LOADING
+        name = markup.TAG_NAME.match(text, start)
+        loads = name is not None and name[1].lower() in markup.LOADING
         ends = start < self._last_angle
         tag = tag_at(text, start, start + LONGEST) if ends and self._patience > 0 else None
         if tag is None:
@@ -267,9 +214,9 @@ class Defanger:
 
     def _entity(self, text: str, start: int, tainted: bool, last: bool) -> tuple[int, str]:
         # A character written as a number or a name could form an address where none is visible.
-        found = _ENTITY.match(text, start)
+        found = markup.ENTITY.match(text, start)
         if found is None:
-            waits = not last and _ENTITY_SO_FAR.match(text, start)
+            waits = not last and markup.ENTITY_SO_FAR.match(text, start)
             return (start, "") if waits else (start + 1, "&")
         meant = html.unescape(found[0])
         hides = tainted and (meant.isalnum() or meant in ":/.\\") and meant.isascii()
@@ -278,10 +225,10 @@ class Defanger:
     def _bare(self, text: str, start: int, spot: re.Match[str], last: bool) -> tuple[int, str]:
         if spot[0][-1] == "." and not _is_www(text, spot):
             return spot.end(), spot[0]
-        stop = _ADDRESS_END.search(text, spot.end())
+        stop = markup.ADDRESS_END.search(text, spot.end())
         if stop is None and self._may_wait(text, start, last):
             return start, ""
-        rest = text[spot.end() : stop.start() if stop else len(text)].rstrip(_TRAILING)
+        rest = text[spot.end() : stop.start() if stop else len(text)].rstrip(markup.TRAILING)
         end = spot.end() + len(rest)
         scheme = text[start : spot.start()]
         if start == 0 and ("https".endswith(scheme) or "http".endswith(scheme)):
@@ -301,12 +248,12 @@ class Defanger:
 def _spot_start(text: str, position: int, spot: re.Match[str] | None, tainted: bool, last: bool) -> int:
     # Where the plain text ends; the scheme of an address belongs to the address.
     if spot is None:
-        undecided = None if last else _UNDECIDED.search(text, max(position, len(text) - _UNDECIDED_CHARS))
+        undecided = None if last else markup.UNDECIDED.search(text, max(position, len(text) - markup.UNDECIDED_CHARS))
         return undecided.start() if undecided else len(text)
     start = spot.start()
     if not tainted or spot[0][-1] != "/":
         return start
-    scheme = _SCHEME.search(text, max(position, start - _LONGEST_SCHEME), start)
+    scheme = markup.SCHEME.search(text, max(position, start - markup.LONGEST_SCHEME), start)
     return scheme.start() if scheme else start
 
 
@@ -317,11 +264,11 @@ def _is_www(text: str, spot: re.Match[str]) -> bool:
 
 
 def _so_far_a_tag(text: str, start: int) -> bool:
-    return bool(_TAG_SO_FAR.fullmatch(text, start) or _AUTOLINK_SO_FAR.fullmatch(text, start))
+    return bool(markup.TAG_SO_FAR.fullmatch(text, start) or markup.AUTOLINK_SO_FAR.fullmatch(text, start))
 
 
 def _line_end(text: str, position: int) -> tuple[int, bool]:
-    found = _LINE_END.search(text, position)
+    found = markup.LINE_END.search(text, position)
     return (found.end(), True) if found else (len(text), False)
 
 

@@ -55,24 +55,26 @@ def named_values(value: Any, name: str = "", kinds: type | tuple[type, ...] = st
 
 
 def declared_urls(schema: Any) -> frozenset[str]:
-    """The names of the members that a JSON Schema declares to be URLs or hosts, wherever they are."""
-    return frozenset(_declared(schema, ""))
+    """The names of the members that a JSON Schema declares to be URLs or hosts, itself or by reference."""
+    found = list(_formats(schema, ""))
+    urls = {name for name, kind in found if kind in _FORMATS}
+    return frozenset(urls | {name for name, kind in found if kind.rpartition("/")[2] in urls})
 
 
-def _declared(schema: Any, name: str) -> Iterator[str]:
+def _formats(schema: Any, name: str) -> Iterator[tuple[str, str]]:
+    # The formats and references of all members and definitions, by their names.
     if isinstance(schema, Mapping):
-        fields = cast("Mapping[str, Any]", schema)
-        if name and fields.get("format") in _FORMATS:
-            yield name
-        for key, part in fields.items():
-            if key == "properties" and isinstance(part, Mapping):
+        for key, part in cast("Mapping[str, Any]", schema).items():
+            if key in ("format", "$ref") and isinstance(part, str):
+                yield name, part
+            elif key in ("properties", "$defs", "definitions") and isinstance(part, Mapping):
                 for member, definition in cast("Mapping[str, Any]", part).items():
-                    yield from _declared(definition, member)
+                    yield from _formats(definition, member)
             else:
-                yield from _declared(part, name)
+                yield from _formats(part, name)
     elif isinstance(schema, list):
         for part in cast("list[Any]", schema):
-            yield from _declared(part, name)
+            yield from _formats(part, name)
 
 
 def urls_in(arguments: Any, declared: frozenset[str] = frozenset(), *, fetched: bool = True) -> Iterator[str]:

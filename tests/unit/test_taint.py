@@ -173,11 +173,12 @@ def test_what_a_schema_declares_to_be_a_url_is_one_wherever_it_is() -> None:
             "page": address,
             "pages": {"type": "array", "items": {"anyOf": [address, {"type": "null"}]}},
             "other": {"$ref": "#/$defs/Other"},
+            "source": {"anyOf": [{"$ref": "#/$defs/Address"}, {"type": "null"}]},
             "format": {"type": "string"},
         },
-        "$defs": {"Other": {"properties": {"place": {"type": "string", "format": "hostname"}}}},
+        "$defs": {"Address": address, "Other": {"properties": {"place": {"type": "string", "format": "hostname"}}}},
     }
-    assert declared_urls(schema) == {"page", "pages", "place"}
+    assert declared_urls(schema) == {"page", "pages", "place", "source", "Address"}
     arguments = {"page": "a.example/p SECRET", "pages": ["b"], "other": {"place": "c.example"}, "format": "uri"}
     assert list(urls_in(arguments, declared_urls(schema))) == ["a.example/p SECRET", "b", "c.example"]
 
