@@ -11,8 +11,7 @@ from aiohttp import web
 
 from task.local_core.callers import IDENTITY
 from task.local_core.core import CORE
-from task.local_core.file_requests import Conditions, Transfer, receive_file
-from task.local_core.metadata import ListingQuery, folder_node, item_node
+from task.local_core.metadata import Conditions, ListingQuery, Transfer, folder_node, item_node, receive_file
 from task.local_core.relay import json_object, read_body
 from task.local_core.responses import PlainResponse, Refusal, json_response
 from task.local_core.storage import StoredFile, Upload
