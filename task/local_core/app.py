@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from task.errors import SettingsError
-from task.local_core.access import BucketIds, permission_routes
+from task.local_core.access import BucketIds
 from task.local_core.callers import IDENTITY
 from task.local_core.completions import completion_routes
 from task.local_core.config import CoreConfig
@@ -24,6 +24,7 @@ from task.local_core.guard import add_cors, guard, is_loopback
 from task.local_core.images import ImageServer, painter_of, with_image_model
 from task.local_core.listings import chat_routes, listing_routes
 from task.local_core.models import ModelChoice, UpstreamModel, UpstreamServer, with_choice
+from task.local_core.permissions import permission_routes
 from task.local_core.relay import IDLE_SECONDS
 from task.local_core.responses import PlainResponse, json_response
 from task.local_core.served import ChatModelServer, embedded_lifespan
