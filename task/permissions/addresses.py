@@ -84,12 +84,17 @@ def urls_in(arguments: Any, declared: frozenset[str] = frozenset(), *, fetched: 
     end. In other texts a URL ends at a blank; also at a closing quotation mark if the tool fetches nothing.
     """
     for name, text in named_values(arguments):
-        if files := _files_in(text):
+        marked = ":" in text or "/" in text or "\\" in text  # most texts are not
+        if marked and (files := _files_in(text)):
             yield from files
-        elif _BEGINS.match(text) or (name and (name in declared or _NAMES.search(name)) and text.strip()):
+        elif (marked and _BEGINS.match(text)) or (name and _is_declared(name, declared) and text.strip()):
             yield text
-        else:
+        elif marked:
             yield from urls_of_text(text, quoted=not fetched)
+
+
+def _is_declared(name: str, declared: frozenset[str]) -> bool:
+    return name in declared or _NAMES.search(name) is not None
 
 
 def _files_in(text: str) -> list[str]:
