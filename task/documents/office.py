@@ -72,9 +72,15 @@ class Package:
         if name not in self:
             raise Unreadable(_DAMAGED)
         try:
-            with self._archive.open(self._parts[_key(name)]) as part:
+            with self._opened(name) as part:
                 yield part
         except _BROKEN as error:
+            raise Unreadable(_DAMAGED) from error
+
+    def _opened(self, name: str) -> IO[bytes]:
+        try:
+            return self._archive.open(self._parts[_key(name)])
+        except ValueError as error:  # the archive places the part before its own beginning
             raise Unreadable(_DAMAGED) from error
 
     def xml(self, name: str) -> Element:

@@ -106,6 +106,8 @@ def read_table(content: bytes, content_type: str = "", *, expected: str) -> Extr
     declared = _EXCEL.match(decoded.text)
     text = decoded.text[declared.end() :] if declared else decoded.text
     delimiter = declared[1] if declared else _detected(text, expected)
+    if not text.translate({ord(delimiter): None, ord('"'): None}).strip():
+        return Extraction(notes=decoded.notes)
     notes = list(decoded.notes)
     if delimiter != expected:
         notes.append(f"cells separated by {_DELIMITERS.get(delimiter, delimiter)}")

@@ -152,3 +152,8 @@ def test_a_hundred_thousand_rows_are_pages_in_under_a_second_of_work() -> None:
         return process_time() - started
 
     assert min(seconds_of_work() for _ in range(3)) < 1  # others on the machine only ever add to it
+
+
+@pytest.mark.parametrize("content", ["sep=,\n", ",,\n,,\n", '"",""\n', "sep=;\n;;\n"])
+def test_a_table_without_any_text_is_an_empty_document(content: str) -> None:
+    assert extract("x.csv", content.encode()).is_empty
