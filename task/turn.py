@@ -12,9 +12,8 @@ from typing import Any
 from task.conversation.history import repaired, unanswered
 from task.conversation.links import Suspicion
 from task.conversation.messages import Attachment, Message, Role, system
-from task.conversation.sanitized_choice import DefangedChoice
 from task.conversation.sanitizer import Defanger
-from task.conversation.sinks import ChoiceSink
+from task.conversation.sinks import ChoiceSink, DefangedChoice
 from task.errors import InvalidRequest, ToolError
 from task.llm.base import ModelOptions, Usage
 from task.loop import Limits, LoopObserver, RunOutcome, ToolLoop

@@ -109,7 +109,7 @@ async def discover_tools(settings: Settings, taken: Collection[str]) -> Discover
 
 async def interpreter_check(settings: Settings) -> Check:
     """The row of `doctor`: whether Python code can be run, and how it is confined."""
-    from task.tools.mcp.failures import Fault, MCPFailure
+    from task.tools.mcp.results import Fault, MCPFailure
 
     url = settings.pyinterpreter_mcp_url
     if url is None:

@@ -13,9 +13,8 @@ from aiohttp import web
 
 from task.errors import ToolError
 from task.tools.mcp.connection import Identity
-from task.tools.mcp.failures import Fault, MCPFailure, failure_of
 from task.tools.mcp.mcp_client import MCPClient
-from task.tools.mcp.results import MAX_TEXT_CHARS
+from task.tools.mcp.results import MAX_TEXT_CHARS, Fault, MCPFailure, failure_of
 from tests.support.mcp_processes import PNG, ServerProcess, mcp_peer, notes
 from tests.support.mcp_wire import cable, http_server, listed, raw_server
 from tests.support.ports import free_port

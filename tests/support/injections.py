@@ -18,7 +18,7 @@ import yaml
 
 from task.conversation.links import Suspicion
 from task.conversation.messages import Message, Role, assistant, system, tool_message, user
-from task.conversation.sanitized_choice import DefangedChoice
+from task.conversation.sinks import DefangedChoice
 from task.llm.base import ToolSchema
 from task.llm.scripted import Reply, ScriptedModel, says, wants
 from task.loop import ToolLoop

@@ -11,8 +11,8 @@ from hypothesis import given, settings, target
 from hypothesis import strategies as st
 
 from task.conversation.links import Suspicion
-from task.conversation.sanitized_choice import DefangedChoice
 from task.conversation.sanitizer import Defanger
+from task.conversation.sinks import DefangedChoice
 from tests.support.choices import RecordingChoice
 from tests.support.markdown_readers import leads_to_evil
 

@@ -10,8 +10,15 @@ from task.errors import ToolError
 from task.tools.dial_files import DialFiles, FileInfo
 from task.tools.mcp.results import MCPResult
 from task.tools.models import DownloadedFile, ToolCallParams
-from task.tools.py_interpreter.execution import CodeError, Execution, execution_of, heading, outcome
-from task.tools.py_interpreter.inputs import inputs_of, plain_name
+from task.tools.py_interpreter.execution import (
+    CodeError,
+    Execution,
+    execution_of,
+    heading,
+    inputs_of,
+    outcome,
+    plain_name,
+)
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
 from tests.support.choices import CALLER, RecordedStage, RecordingChoice
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from task.llm.dial import core_headers
 from task.llm.transport import no_cookies
-from task.tools.mcp.failures import Fault, MCPFailure, failure_of
 from task.tools.mcp.owned_session import OwnedSession
+from task.tools.mcp.results import Fault, MCPFailure, failure_of
 from task.tools.models import Caller
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from task.errors import new_reference
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles
 from task.tools.mcp.connection import Identity, identity_of, sdk_loaded
-from task.tools.mcp.failures import Fault, MCPFailure
 from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import MCPToolModel, model_name, usable
+from task.tools.mcp.results import Fault, MCPFailure
 from task.tools.models import Caller
 
 logger = logging.getLogger(__name__)

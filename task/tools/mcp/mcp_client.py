@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from task.errors import ToolError
 from task.tools.mcp.connection import PROBE_SECONDS, SERVICE, Identity, ServerConnection, is_modern
-from task.tools.mcp.failures import Fault, MCPFailure
 from task.tools.mcp.mcp_tool_model import MCPToolModel
-from task.tools.mcp.results import MCPFile, MCPResult, files_of, result_of
+from task.tools.mcp.results import Fault, MCPFailure, MCPFile, MCPResult, files_of, result_of
 
 if TYPE_CHECKING:
     import mcp.types as wire

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from task.tools.mcp.failures import asked_to_stop
+from task.tools.mcp.results import asked_to_stop
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -1,13 +1,24 @@
-"""An interpreter server's answer: parsed, and rendered in the documented Markdown."""
+"""What goes into an execution, and what comes out of it: code, attached files, text, pictures and files."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import binascii
+import mimetypes
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import PurePosixPath
+from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from task.conversation.messages import Attachment
+from task.errors import ToolError
 from task.tools.charts import CHART
+from task.tools.dial_files import DialFiles
 from task.tools.mcp.results import MCPResult
 from task.tools.toolbox import ARGUMENT_CHARS, clipped
 
@@ -104,3 +115,110 @@ def _fenced(text: str, language: str = "") -> str:
     longest = max(map(len, re.findall(r"^[^\S\n]*+(`{3,}+)", text, re.MULTILINE)), default=2)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
+
+
+MAX_FILES = 50
+MAX_BYTES = 50 * 2**20
+_UNFIT = re.compile(r"[\x00-\x1f\x7f/\\]+")
+_LONGEST = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One file for the working directory, at `url` or with its `content`; a new `version` means new content."""
+
+    name: str
+    url: str
+    version: str
+    content: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The available files, and sentences about the others."""
+
+    files: tuple[Input, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def versions(self) -> dict[str, str]:
+        return {file.name: file.version for file in self.files}
+
+    def named(self, names: Iterable[str]) -> list[Input]:
+        wanted = set(names)
+        return [file for file in self.files if file.name in wanted]
+
+
+async def inputs_of(
+    attachments: Sequence[Attachment], files: DialFiles, api_key: str, max_bytes: int = MAX_BYTES
+) -> Inputs:
+    """The conversation's files, each looked up with the caller's own key, which proves the right to read it.
+
+    Files whose content is in the message may have up to `max_bytes` each.
+    """
+    named = _named([item for item in attachments if _is_file(item.url) or _is_inline(item)])
+    found = await asyncio.gather(
+        *(
+            _input(name, item.url, files, api_key) if item.url else _inline(name, item, max_bytes)
+            for name, item in named[-MAX_FILES:]
+        )
+    )
+    return Inputs(
+        tuple(item for item in found if isinstance(item, Input)),
+        tuple(item for item in found if isinstance(item, str)),
+    )
+
+
+def _is_file(url: str | None) -> bool:
+    return url is not None and url.startswith("files/") and not url.endswith("/")
+
+
+def _is_inline(item: Attachment) -> bool:
+    return bool(item.data) and item.url is None and item.reference_url is None  # with a reference it is a citation
+
+
+def _named(attachments: Sequence[Attachment]) -> list[tuple[str, Attachment]]:
+    by_source = {item.url or f"data:{item.data}": item for item in attachments}
+    taken: dict[str, Attachment] = {}
+    for item in by_source.values():
+        name = plain_name(item.title or unquote(PurePosixPath(item.url or "").name), item.url or _usual_ending(item))
+        path, number = PurePosixPath(name), 2
+        while name in taken:
+            name, number = f"{path.stem}_{number}{path.suffix}", number + 1
+        taken[name] = item
+    return list(taken.items())
+
+
+def _usual_ending(item: Attachment) -> str:
+    return f"file{mimetypes.guess_extension(item.type or '') or ''}"
+
+
+def plain_name(title: str, url: str) -> str:
+    """The title as a file name, with the ending of the URL if it has none."""
+    name = _UNFIT.sub("_", title).strip(" .") or "file"
+    path, ending = PurePosixPath(name), PurePosixPath(unquote(url)).suffix
+    return f"{path.stem[:_LONGEST]}{(path.suffix or ending)[:20]}"
+
+
+async def _input(name: str, url: str, files: DialFiles, api_key: str) -> Input | str:
+    try:
+        found = await files.metadata(url, api_key)
+    except ToolError as error:
+        return f"{name} is not in the working directory: {error}"
+    return Input(name, url, _version(f"{url}\n{found.etag}".encode()))
+
+
+async def _inline(name: str, item: Attachment, max_bytes: int) -> Input | str:
+    data = item.data or ""
+    if len(data) > max_bytes * 4 // 3 + 4:  # the letters of base64
+        return f"{name} is not in the working directory: it is larger than {max_bytes:,} bytes."
+    try:
+        content = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        if not (item.type or "text/").startswith("text/"):
+            return f"{name} is not in the working directory: the message contains it in no readable form."
+        content = data.encode(errors="replace")  # some clients send text as it is
+    return Input(name, "", _version(content), content)
+
+
+def _version(content: bytes) -> str:
+    return sha256(content).hexdigest()[:16]

@@ -20,8 +20,17 @@ from task.tools.mcp.connection import META_DOMAIN, conversation_meta
 from task.tools.mcp.mcp_client import MCPClient, Progress
 from task.tools.mcp.results import MCPFile, MCPResult
 from task.tools.models import Effect, ToolCallParams
-from task.tools.py_interpreter.execution import Execution, ProducedFile, execution_of, heading, outcome
-from task.tools.py_interpreter.inputs import MAX_BYTES, Input, Inputs, inputs_of
+from task.tools.py_interpreter.execution import (
+    MAX_BYTES,
+    Execution,
+    Input,
+    Inputs,
+    ProducedFile,
+    execution_of,
+    heading,
+    inputs_of,
+    outcome,
+)
 
 INPUTS = f"{META_DOMAIN}/inputs"
 PICTURES = f"{META_DOMAIN}/pictures"
