@@ -46,7 +46,7 @@ class StoreUnavailable(AgentError):
 
 
 class ToolError(AgentError):
-    """A tool's refusal; the text tells the model what to do next."""
+    """A tool's refusal; the text names what to do next."""
 
 
 class ArgumentsError(ToolError):

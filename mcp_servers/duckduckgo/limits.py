@@ -76,7 +76,7 @@ class Kept(Generic[T]):
         task = self._under_way.get(key)
         if task is None:
             task = asyncio.create_task(self._made(key, make))
-            task.add_done_callback(_heard)
+            task.add_done_callback(_retrieve_exception)
             self._under_way[key] = task
         # Shielded: the first caller may leave while others wait.
         return await asyncio.shield(task)
@@ -93,6 +93,6 @@ class Kept(Generic[T]):
             del self._under_way[key]
 
 
-def _heard(task: asyncio.Task[Any]) -> None:
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         task.exception()  # all waiting callers may have left

@@ -1,1 +1,1 @@
-"""Ask a person about calls of a suspended turn, and go on with it in the next one."""
+"""Questions to a person about calls: their text, how long they stay open, and what their answers allow."""

@@ -24,7 +24,7 @@ def question(pending: Sequence[Pending], codes: Sequence[str], seconds: float) -
 
 
 def without_question(text: str) -> str:
-    """What the model wrote itself in an answer that ends with a question."""
+    """The model's own text in an answer that ends with a question."""
     own, opening, rest = text.partition(_OPENING)
     return own.rstrip() if opening and _CODED.search(rest) else text
 
@@ -66,7 +66,7 @@ def _card(item: Pending) -> str:
 
 
 def _headed(item: Pending, code: str) -> str:
-    # The code comes first, where no title can pretend to be it.
+    # The code comes first, where no title can imitate it.
     return (
         f"#### {code} · {words(item.title)}\n\n{_card(item)}\n*Always* would cover {words(item.grant_description)}.\n"
     )

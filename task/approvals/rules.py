@@ -1,4 +1,4 @@
-"""The rules by which a person is asked, and the claims that let an approval run its calls once on every replica."""
+"""The rules by which a person is asked, and the claims by which an approval counts once across replicas."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class CoreClaims:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRules:
-    """The policy, how long a question stays open and a grant lasts, and who was first to answer."""
+    """The policy, how long questions stay open and grants last, and the claims."""
 
     policy: Policy = DEFAULT_POLICY
     claims: Claims = field(default_factory=ProcessClaims)

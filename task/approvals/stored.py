@@ -1,4 +1,4 @@
-"""The approvals of a recorded run: what a person decided before it, what it asks, and what it is allowed for longer."""
+"""The approvals of a recorded run: decisions made before it, questions it asks, and grants it leaves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTHER_ARGUMENTS = "[The user approved this call with other arguments: {arguments
 
 @dataclass(slots=True)
 class RunApprovals:
-    """What one run may do: the rules, what was allowed in its session before, and what was just decided."""
+    """What one run may do: the rules, the grants of its session, and the decisions just made."""
 
     rules: ApprovalRules
     store: Store
@@ -43,7 +43,7 @@ class RunApprovals:
         answered: Sequence[Approval],
         conversation: str,
     ) -> RunApprovals:
-        """The approvals of a run of the owner, which continues after these `answered` questions."""
+        """The approvals of a run that continues after these `answered` questions."""
         stored = await store.grants.list(owner, session_id) if session_id is not None else ()
         grants = Grants.from_list([item.data for item in stored], rules.clock)
         found = cls(rules, store, owner, conversation, session_id, grants)
@@ -61,16 +61,16 @@ class RunApprovals:
         return [self._edited(message) for message in messages] if self.edits else list(messages)
 
     def with_notes(self, added: Sequence[Message]) -> tuple[Message, ...]:
-        """The run's messages; results of calls that were changed say so, because the stored call is the old one."""
+        """The run's messages; results of changed calls note the new arguments, as the stored call has the old ones."""
         return tuple(self._with_note(message) for message in added)
 
     async def ask(self, pending: Sequence[Pending], run_id: str, session_id: str) -> tuple[str, list[Approval]]:
-        """Store a question about each of these calls; their text, and the questions."""
+        """Store a question about each of these calls; returns their text and the questions."""
         asked = [await self._ask(item, run_id, session_id) for item in pending]
         return question(pending, [item.code for item in asked], self.rules.open_seconds), asked
 
     async def save_grants(self) -> None:
-        """Store what has been allowed for longer than this run."""
+        """Store the grants that outlast this run."""
         for grant in self.grants.lasting():
             if grant not in self._before:
                 seconds = grant.expires - self.rules.clock()

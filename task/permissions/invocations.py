@@ -69,7 +69,7 @@ class Program:
 
 
 class Invocation(NamedTuple):
-    """A command whose options and operands are told apart.
+    """A command with its options and operands separated.
 
     `used` are the options that are not harmless, with their values, `unknown` those that are not described. `codes` is
     code that may run commands or write files. `loose`: the words are those that occur in code or in arguments that are

@@ -1,1 +1,1 @@
-"""Recorded runs: observers, replay and comparison of traces."""
+"""Runs: prepared, answered in the background, followed, stopped and resumed; and their traces."""

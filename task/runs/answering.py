@@ -1,4 +1,4 @@
-"""Answer one run: its request as a turn, then the calls with which the turn ends handed out or asked about."""
+"""Answer one run: take its turn, then hand out the calls that are left, or ask a person about them."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ async def answer(
     limits: Limits,
     adapt: Adapt,
 ) -> tuple[RunOutcome, str | None]:
-    """Answer into `choice`: the outcome, and the session that a run without one was given to be continued in.
+    """Answer into `choice`: the outcome, and the session in which the run can be continued.
 
-    Every failure, and a cancellation, is an outcome.
+    Failures and cancellations are outcomes.
     """
     outcome = RunOutcome("cancelled", (), Usage())
     session_id = run.session_id
@@ -61,7 +61,7 @@ async def answer(
 
 
 def finish_reason(outcome: RunOutcome, *, calls: bool) -> str | None:
-    """OpenAI's word for the end, where a filtered or an empty answer is an answer; None: it is an error."""
+    """OpenAI's reason for the end; None where the run failed. A filtered or empty answer has not failed."""
     if outcome.error is not None:
         # A provider that refuses the question itself does so with a status.
         error = outcome.error
@@ -69,7 +69,9 @@ def finish_reason(outcome: RunOutcome, *, calls: bool) -> str | None:
         return {CONTENT_FILTER: "content_filter", EMPTY_ANSWER: "stop"}.get(ended or "")
     if calls:
         return "tool_calls"
-    return "length" if outcome.cut or outcome.status == "cancelled" else "stop"  # OpenAI has no word for a stopped one
+    return (
+        "length" if outcome.cut or outcome.status == "cancelled" else "stop"
+    )  # OpenAI has no value for a stopped answer
 
 
 def _turn_request(request: RunRequest, approvals: RunApprovals, limits: Limits, adapt: Adapt) -> TurnRequest:
@@ -103,9 +105,8 @@ async def _suspend(
 ) -> str | None:
     """Hand out the caller's calls, or else ask a person about the others; the session in which that is answered.
 
-    Where there are both, the caller's come first: a program answers at once and sends nothing but its results, which
-    would be in the place of the person's decision. The others stay open, and the run that the results start asks about
-    them.
+    Where there are both, the caller's come first: a program sends its results at once, where the person's decision
+    would be expected. The other calls stay open, and the run that the results start asks about them.
     """
     theirs = [item.call for item in outcome.pending if item.call.name in own]
     if theirs:

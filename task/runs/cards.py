@@ -1,4 +1,4 @@
-"""A person's decision on a card: once for each question, and bound to the arguments as the person changed them."""
+"""A person's decision on a card: one for each question, bound to the arguments as the person left them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Cards:
     async def _changed(self, caller: RunCaller, asked: Approval, answer: Answer, changed: Mapping[str, Any]) -> Answer:
         tool = (await self._tools(caller)).get(asked.tool)
         if tool is None:
-            raise Conflict(f"there is no tool {asked.tool!r} any more; deny the call")
+            raise Conflict(f"the tool {asked.tool!r} is no longer available; deny the call")
         try:
             call = ToolCall(asked.call_id, FunctionCall(asked.tool, packed(dict(changed))))
             arguments = tool.parse(call)

@@ -1,4 +1,4 @@
-"""A person's decision in words: which question it answers, and the run that goes on with it."""
+"""A person's decision in words: which question it answers, and the run that continues after it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from task.runs.request import RunCaller, RunOptions, RunRequest
 from task.store.records import Answer, Approval, Run, Session
 from task.store.store import Store
 
-ANSWERED = ("running", "finished", "limited", "suspended")  # runs that have, or will have, an answer to give again
+ANSWERED = ("running", "finished", "limited", "suspended")  # runs whose answer can be given again, now or when they end
 UNKNOWN = "There is no open question with the code {code}. Nothing has run."
 SEVERAL = "These codes belong to different questions. Answer one question at a time; nothing has run."
 CLOSED = "This question is closed: another message came after it, or it expired. Nothing has run."
@@ -28,7 +28,7 @@ BROKEN_OFF = (
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """Finds what the caller's words decide; `options` are those of the run that goes on."""
+    """Finds what the caller's words decide; `options` are for the run that continues."""
 
     store: Store
     caller: RunCaller
@@ -55,7 +55,7 @@ class Deciding:
         return await self._decide(asked[0].run_id or "", words, codes)
 
     async def in_session(self, session_id: str, said: Message) -> RunRequest | None:
-        """The run of the one question that is open in the session; None: the message is no bare word, or none is open.
+        """The run of the session's one open question; None: the message is not a bare word, or none is open.
 
         Raises:
             Conflict: several questions are open.
@@ -65,7 +65,7 @@ class Deciding:
         return await self._one(await self.store.approvals.list(self.caller.owner, session_id=session_id), said)
 
     async def after_run(self, run_id: str, said: Message) -> RunRequest | None:
-        """The run of the one question that this run has asked; None: the message is no bare word, or it asked none.
+        """The run of the one question that this run has asked; None: the message is not a bare word, or it asked none.
 
         Raises: as `in_session`, and Conflict: it is closed or was answered otherwise.
         """
@@ -74,7 +74,7 @@ class Deciding:
         return await self._one(await self.store.approvals.list(self.caller.owner, run_id=run_id, waiting=False), said)
 
     def resuming(self, session: Session, asked: Sequence[Approval], run_id: str) -> RunRequest:
-        """The run that goes on from the end of the session, where `run_id` stopped."""
+        """The run that continues `run_id` from the end of the session."""
         history = session.messages
         return RunRequest(
             self.caller, self.options, (), history, session, files_of(history), tuple(asked), resumes=run_id
@@ -104,7 +104,7 @@ class Deciding:
         answered = [
             await self._answered(item, verdict) if item.status == "waiting" else item for item, verdict in pairs
         ]
-        return await self._go_on(run_id, answered)
+        return await self._continued(run_id, answered)
 
     async def _answered(self, item: Approval, verdict: Verdict) -> Approval:
         try:
@@ -114,7 +114,7 @@ class Deciding:
             _check_open(found, verdict)
             return found
 
-    async def _go_on(self, run_id: str, asked: Sequence[Approval]) -> RunRequest:
+    async def _continued(self, run_id: str, asked: Sequence[Approval]) -> RunRequest:
         owner, runs = self.caller.owner, self.store.runs
         later = await runs.resumed_by(owner, run_id)
         if later is None:
@@ -129,14 +129,14 @@ class Deciding:
             run = later
         if run.status in ANSWERED:
             return RunRequest(self.caller, self.options, (), again=run.run_id)
-        # One that failed before it wrote anything goes on where it stopped: what was approved has run.
+        # A run that failed before it wrote anything is continued where it stopped: what was approved has run.
         if session.messages[-1].role is Role.TOOL and not unanswered(session.messages):
             return self.resuming(session, (), run.run_id)
         raise Conflict(BROKEN_OFF)
 
 
 def words_of(message: Message) -> str:
-    """The user's text; nothing where the message has parts: a decision is text only."""
+    """The user's text; empty where the message has parts, because a decision is text only."""
     return message.content if message.role is Role.USER and isinstance(message.content, str) else ""
 
 
@@ -169,6 +169,6 @@ def _check_open(item: Approval, verdict: Verdict) -> None:
 
 
 def _shown(sent: Sequence[Message], codes: Collection[str]) -> bool:
-    # A client may send the decision alone; with a conversation before it, that ends with the question.
+    # A client may send the decision alone; a conversation before it must end with the question.
     answers = [message for message in sent[:-1] if message.role is Role.ASSISTANT]
     return not answers or any(code and code in answers[-1].text() for code in codes)

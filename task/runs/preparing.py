@@ -1,4 +1,4 @@
-"""Turn what a caller sends into a run: a new one, one that goes on with results, or one that a decision resumes."""
+"""Turn what a caller sends into a run: a new one, one that continues with results, or one that a decision resumes."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Preparing:
     ) -> RunRequest:
         """The run that the messages ask for, in the session where one is named.
 
-        There they may repeat what the session holds.
+        The messages may repeat what the session holds.
 
         Raises:
             NotFound: the caller has no such session, or there is no question of that code.
             Conflict: the session has ended; or the decision is about a question that is closed, was answered
-                otherwise, or is one of several that are open.
+                otherwise, or names none of several that are open.
         """
         store = await self.product.store.get()
         if session_id is None:
@@ -152,7 +152,7 @@ async def _decided(
     deciding = Deciding(store, caller, options)
     if decided := await deciding.by_code(sent):
         return decided
-    # What is said after another history is about something else.
+    # After another history, a bare word is about something else.
     fits = len(sent) == 1 or (is_bare(sent[-1]) and _is_all(session, _without_questions(sent)[:-1]))
     return await deciding.in_session(session.session_id, sent[-1]) if fits else None
 
@@ -163,7 +163,7 @@ def _is_all(session: Session, sent: Sequence[Message]) -> bool:
 
 
 def _without_questions(sent: Sequence[Message]) -> list[Message]:
-    """The conversation as the session holds it: an answer that a decision resumed is one with what came before it."""
+    """The conversation as the session holds it: without questions and decisions, the text around them joined."""
     found: list[Message] = []
     asked, before = False, ""
     for message in sent[:-1]:
@@ -189,8 +189,7 @@ async def _last_run(store: Store, caller: RunCaller, session: Session) -> Run | 
 
 
 async def _with_own_calls(store: Store, owner: str, sent: Sequence[Message]) -> list[Message]:
-    """The conversation of a caller who keeps it and was shown calls of its own tools only, completed by the runs that
-    these calls name."""
+    """The conversation of a caller who was sent the calls of its own tools alone, with ours of the same runs."""
     found: list[Message] = []
     for message in sent:
         run_id = next(filter(None, (run_of_call(call.id) for call in message.tool_calls)), None)
@@ -218,7 +217,7 @@ async def _added(store: Store, owner: str, run_id: str) -> Sequence[Message]:
 
 
 def _taken(history: Sequence[Message], new: Sequence[Message]) -> bool:
-    """Whether the session has all these results already: their client tries again."""
+    """Whether the session has all these results already, because their client retries."""
     since = max((place for place, message in enumerate(history) if message.role is Role.USER), default=-1)
     known = {message.tool_call_id for message in history[since + 1 :]} - {call.id for call in unanswered(history)}
     return all(message.role is Role.TOOL and message.tool_call_id in known for message in new)
@@ -227,7 +226,7 @@ def _taken(history: Sequence[Message], new: Sequence[Message]) -> bool:
 async def _given_before(
     store: Store, caller: RunCaller, session: Session, run: RunState, new: Sequence[Message], options: RunOptions
 ) -> RunRequest | None:
-    """The run that went on from the end of that one with these same results."""
+    """The run that continued from the end of `run` with these same results."""
     if not all(message.role is Role.TOOL for message in new):
         return None
     held = {message.tool_call_id: message.text() for message in session.messages[run.end or session.length :]}
@@ -240,7 +239,7 @@ async def _given_before(
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """What a person was asked about the calls that have no result. `used`: a run has gone on with the answers."""
+    """What a person was asked about the calls that have no result. `used`: a run has continued with the answers."""
 
     asked: tuple[Approval, ...] = ()
     used: bool = False
@@ -261,7 +260,7 @@ async def _waiting(store: Store, caller: RunCaller, session: Session, last: Run 
     calls = {call.id for call in unanswered(session.messages)}
     if not calls or last is None:
         return _Waiting()
-    # Only the run that made the calls has asked about them: ids of calls come again, and an earlier answer is none.
+    # Only the run that made the calls has asked about them: ids of calls recur, and earlier answers do not count.
     used = last.resumes is not None and last.status != "suspended"
     asked = await store.approvals.list(caller.owner, run_id=last.resumes if used else last.run_id, waiting=False)
     return _Waiting(tuple(item for item in asked if item.call_id in calls), used)
@@ -270,8 +269,8 @@ async def _waiting(store: Store, caller: RunCaller, session: Session, last: Run 
 def _given_up(
     history: Sequence[Message], new: Sequence[Message], waiting: _Waiting, theirs: Collection[str]
 ) -> list[Message]:
-    """Results for the calls that nobody waits for any more. Results of the caller's calls give up no call of ours:
-    somebody is asked about it then."""
+    """Results for the calls that will not run. Where only results of the caller's tools come, our own calls stay
+    open: a person is asked about them next."""
     runs_now = {item.call_id for item in waiting.answered}
     results = {message.tool_call_id for message in new if message.role is Role.TOOL}
     nothing_else = all(message.role is Role.TOOL for message in new)

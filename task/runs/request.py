@@ -30,7 +30,7 @@ class RunCaller:
 class RunOptions:
     """How to answer. `prompt` is the caller's own system prompt, None where there is none; `tools` are the caller's
     functions; `choice` is OpenAI's `tool_choice`; `previous` is the response that a response continues; `metadata`
-    is the caller's own, returned as it is; `warnings` say what of the request has no effect."""
+    is the caller's own, returned as it is; `warnings` name what has no effect."""
 
     door: str
     model: str
@@ -63,7 +63,6 @@ class RunOptions:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RunOptions:
-        """The options of `as_dict`."""
         return cls(
             data["door"], data["model"], data["prompt"], ModelOptions(**data["options"]), tuple(data["tools"]),
             data.get("choice"), PermissionMode(data["mode"]), data["experiment"], data.get("previous"),
@@ -76,8 +75,8 @@ class RunRequest:
     """One run: `history` is the conversation before it, `new` what this request adds to it and to its `session`.
 
     `files` are the conversation's attachments; `answered` are the decisions about the calls that `history` ends with;
-    `resumes` is the run that made these calls. With `again` no run starts: the answer of that one is given again.
-    `key` is what the client calls the request.
+    `resumes` is the run that made these calls. With `again` no run starts: the answer of that run is given again.
+    `key` is the request's `Idempotency-Key`.
     """
 
     caller: RunCaller
@@ -93,18 +92,18 @@ class RunRequest:
 
 
 def session_title(message: Message) -> str:
-    """What a session that begins with it is called: its words as they were written, or the names of its files."""
+    """The title of a session that begins with the message: its text, or the names of its files."""
     files = message.custom_content.attachments if message.custom_content is not None else ()
     written = message.text().removesuffix(attachment_note(files)).strip()
     return (written or ", ".join(file.title or "file" for file in files))[:TITLE_CHARS]
 
 
 def handed_out_id(run_id: str, number: int) -> str:
-    """The id under which the caller of that run gets a call to make."""
+    """The id of a call that the run hands out to its caller."""
     return f"call_{run_id.removeprefix('run_')}_{number}"
 
 
 def run_of_call(call_id: str) -> str | None:
-    """The run that has handed out the call; None: the id is not one of ours."""
+    """The run that handed out the call; None where the id is not ours."""
     found = _HANDED_OUT.fullmatch(call_id)
     return f"run_{found[1]}" if found else None

@@ -1,4 +1,4 @@
-"""Runs: started, worked on in the background, followed as events, left and stopped."""
+"""Start runs in the background, follow their events, leave them and stop them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Describe = Callable[[BaseException, str], Mapping[str, Any]]
 
 
 def described(error: BaseException, _: str) -> Mapping[str, Any]:
-    """The data of an `error` event where no door words it for its own world."""
+    """The data of an `error` event, for doors without a wording of their own."""
     logger.error("a run failed", exc_info=error)
     return {"error": {"message": str(error)}}
 
@@ -63,7 +63,7 @@ class LiveRun:
 
 
 class Runner:
-    """Starts runs and lets clients listen to them, leave, come back and stop them.
+    """Starts runs and lets clients listen, leave, reconnect and stop them.
 
     `steps` limits the requests with tools of one run, and a run in a session continues `detach_seconds` without a
     listener. `adapt` gives the tools the form in which the door offers them, `describe` words its errors.
@@ -84,8 +84,8 @@ class Runner:
         self._live: dict[str, LiveRun] = {}
 
     async def start(self, request: RunRequest) -> Run:
-        """Start the run in the background, or find the one that was started before by the same request, or by another
-        answer to the question that it resumes.
+        """Start the run in the background, or find the one that the same request, or another answer to the same
+        question, has started.
 
         Raises:
             Conflict: the session is being answered, was changed, or has ended.
@@ -113,10 +113,10 @@ class Runner:
         return run
 
     async def follow(self, owner: str, run_id: str) -> LiveRun:
-        """A run: as it goes where this process makes it, else when it is over.
+        """A run: live where this process answers it, else once it has ended.
 
         Raises:
-            NotFound: the owner has no such run, or nothing of it is known any more.
+            NotFound: the owner has no such run, or its events are gone.
         """
         live = self._live.get(run_id)
         if live is not None and live.run.owner == owner:
@@ -126,7 +126,7 @@ class Runner:
         run = await store.runs.get(owner, run_id)
         state = state_of(run, events)
         if state is None:
-            raise NotFound(f"nothing is known of the run {run_id!r}")
+            raise NotFound(f"there are no events of the run {run_id!r}")
         ended = asyncio.get_running_loop().create_future()
         ended.set_result(None)
         with suppress(NotFound):  # it may have been deleted
@@ -150,7 +150,7 @@ class Runner:
             self.detach(live.run.run_id)
 
     def detach(self, run_id: str) -> None:
-        """Nobody listens, or not yet: the run gets the time of one whose listener left."""
+        """Give a run without a listener as much time as one whose listener has left."""
         live = self._live.get(run_id)
         if live is None or live.listeners > 0 or live.state.over:
             return
@@ -174,7 +174,7 @@ class Runner:
                 yield event
 
     async def stop(self, owner: str, run_id: str) -> Run:
-        """Ask for the end of a run, whichever process it runs in; what it has written stays.
+        """Request the end of a run, in whichever process it is; what it has written stays.
 
         Raises:
             NotFound: the owner has no such run.
@@ -203,10 +203,10 @@ class Runner:
             await asyncio.wait(tasks, timeout=CLOSING_SECONDS)
 
     def _stop_in(self, live: LiveRun, seconds: float) -> None:
-        live.leaving = asyncio.get_running_loop().call_later(seconds, self._stop_unheard, live)
+        live.leaving = asyncio.get_running_loop().call_later(seconds, self._stop_without_listener, live)
 
-    def _stop_unheard(self, live: LiveRun) -> None:
-        # Where somebody has listened at another process in the meantime, the run's time restarts.
+    def _stop_without_listener(self, live: LiveRun) -> None:
+        # A listener at another process restarts the run's time.
         seconds = self._detach_seconds - live.store.runs.seconds_since_listener(live.run.run_id)
         if seconds > 0:
             self._stop_in(live, seconds)

@@ -1,4 +1,4 @@
-"""What the events of a run add up to: its answer while it is written, when it has ended, and when it is read again."""
+"""The state of a run, folded from its events: live, ended, or read back from the store."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ BROKEN_OFF = "The answer was broken off."
 
 @dataclass(slots=True)
 class RunState:
-    """A run as far as its events go.
+    """A run up to its latest event.
 
-    `calls` are the caller's to make, `question` is put to a person about others, `attachments` belong to the answer
-    itself. `usage` and `failure` are the data of their events, `finish_reason` is OpenAI's word for the end (None: it
-    has none, or the run failed). `start` and `end` count the messages of the conversation before and after the run.
+    `calls` are handed out to the caller, `question` is the text that asks a person about others, `attachments` belong
+    to the answer itself. `usage` and `failure` are the data of their events; `finish_reason` is OpenAI's, None where
+    the run has failed. `start` and `end` count the messages of the conversation before and after the run.
     """
 
     run: Run
@@ -51,7 +51,7 @@ class RunState:
 
     @property
     def answer(self) -> str:
-        """All of the answer, a question about waiting calls included."""
+        """The whole answer, with a question about waiting calls."""
         return "\n\n".join(filter(None, (self.written, self.question)))
 
     @property
@@ -89,9 +89,9 @@ class RunState:
 
 
 def state_of(run: Run, events: Iterable[Event]) -> RunState | None:
-    """The state of a stored run; None where nothing of it but its row was stored.
+    """The state of a stored run; None where none of its events was stored.
 
-    A run whose process died has no last event: the row says so.
+    A run whose process died has no last event; its status is in its row.
     """
     found = list(events)
     if not found or found[0].type != "started":
@@ -109,7 +109,7 @@ def state_of(run: Run, events: Iterable[Event]) -> RunState | None:
 
 
 def usage_data(usage: Usage) -> dict[str, Any]:
-    """Tokens in the names of OpenAI's API, as events and bodies have them."""
+    """Tokens under OpenAI's names, for events and bodies."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,

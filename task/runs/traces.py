@@ -1,4 +1,4 @@
-"""Build a run's trace from what its loop reports; nothing here is waited for while an answer is made."""
+"""Build a run's trace from what its loop reports, without delaying the answer."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def trace_context(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 class TraceObserver:
-    """Collects what a run does; its trace can be had at any time."""
+    """Collects what a run does; `trace` can be called at any time."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class TraceObserver:
         self._usage_of_tools = outcome.tool_usage
         self._usage = outcome.usage - sum(outcome.tool_usage.values(), Usage())
         answer = outcome.answer
-        if answer.content and answer.text() != self._last_answer:  # broken off, or written by the loop itself
+        if answer.content and answer.text() != self._last_answer:  # cut off, or written by the loop itself
             self._turns.append(self._turn(answer, self._clock()))
         limit = f"stopped at {outcome.limit}" if outcome.limit is not None else None
         self.end(outcome.status, outcome.error or limit)

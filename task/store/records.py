@@ -139,7 +139,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A decision about an approval; `arguments` replace those of the call (its digest is then another)."""
+    """A decision about an approval; `arguments` replace those of the call, whose digest is then `grant`."""
 
     allowed: bool
     reason: str = ""

@@ -81,7 +81,7 @@ async def reached(p: Person, name: str) -> None:
     raise AssertionError(f"{name} cannot be reached by the keyboard")
 
 
-async def test_typing_goes_on_through_a_question_that_comes_and_decides_nothing(
+async def test_typing_continues_when_a_question_appears_and_decides_nothing(
     tmp_path: Path, size: tuple[int, int]
 ) -> None:
     async with person(then=noting_model, tmp_path=tmp_path, size=size) as p:

@@ -75,7 +75,7 @@ async def test_a_decision_on_the_card_continues_with_what_the_caller_found(
     assert rest == ["Ann is 42", "2"]
 
 
-async def test_a_question_that_expired_takes_nothing_along(tmp_path: Path) -> None:
+async def test_a_question_that_expired_loses_no_other_result(tmp_path: Path) -> None:
     short = {"open_minutes": 0.0001}
     async with agent(BOTH, says("Then not."), tmp_path=tmp_path, permissions=short) as api:
         session_id = (await api.post("/session/start")).json["session_id"]

@@ -151,7 +151,7 @@ async def test_failures_are_the_clients_own_errors(tmp_path: Path) -> None:
     assert busy.value.status_code == 429
 
 
-async def test_responses_are_created_and_gone_on_with(tmp_path: Path) -> None:
+async def test_responses_are_created_and_continued(tmp_path: Path) -> None:
     script = (*CALCULATION, says("It was 25*47."), says("Another way."))
     async with http_api(*script, tmp_path=tmp_path) as api, client(api) as openai:
         first = await openai.responses.create(model="test-model", input="25*47?", instructions="Be short.")

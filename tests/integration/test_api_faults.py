@@ -252,7 +252,7 @@ async def test_without_a_core_or_its_key_files_are_refused_with_the_setting_to_c
     assert answer.status == 200
 
 
-async def test_cursors_limits_and_event_numbers_that_are_none_are_refused_or_ignored(tmp_path: Path) -> None:
+async def test_malformed_cursors_limits_and_event_numbers_are_refused_or_ignored(tmp_path: Path) -> None:
     async with http_api(says("ok"), tmp_path=tmp_path) as api:
         run = (await api.post("/runs", {"messages": [said("1")]})).json
         events = await api.events(run["run_id"], headers={"Last-Event-ID": "soon"})

@@ -27,7 +27,7 @@ async def until(check: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.05)
 
 
-def told_to_come_again(reply: Reply) -> bool:
+def asked_to_retry(reply: Reply) -> bool:
     return reply.status == 503 and reply.error["code"] == "store_unavailable" and bool(reply.headers["Retry-After"])
 
 
@@ -55,7 +55,7 @@ async def test_while_the_database_is_locked_sessions_can_be_read_and_nothing_is_
             holder.execute("ROLLBACK")
         again = await api.post("/chat", {"messages": [said("And?")], "session_id": before["session_id"]})
         messages = (await api.get(f"/session/{before['session_id']}")).json["messages"]
-    assert told_to_come_again(refused)
+    assert asked_to_retry(refused)
     assert "busy" in refused.error["message"]
     assert (read.status, again.status) == (200, 200)
     assert [message["content"] for message in messages] == ["Hi", "Hello.", "And?", "Hello."]
@@ -74,7 +74,7 @@ async def test_on_a_full_disk_nothing_is_started_and_with_room_again_all_continu
         read = await api.get(f"/session/{before['session_id']}")
         resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, whole)
         again = await api.post("/chat", {"messages": [said("And?")], "session_id": before["session_id"]})
-    assert told_to_come_again(refused)
+    assert asked_to_retry(refused)
     assert "full" in refused.error["message"]
     assert (read.status, again.status, again.json["response"]) == (200, 200, "Hello.")
 
@@ -95,7 +95,7 @@ async def test_a_database_that_goes_away_is_a_503_until_it_is_back(tmp_path: Pat
 
         await until(back)
         again = await api.post("/chat", {"messages": [said("And?")], "session_id": before["session_id"]})
-    assert all(map(told_to_come_again, gone))
+    assert all(map(asked_to_retry, gone))
     assert (again.status, again.json["session_id"]) == (200, before["session_id"])
 
 

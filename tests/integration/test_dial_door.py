@@ -329,7 +329,7 @@ from task.tools.declare import tool
 
 @tool
 async def dig(folder: str) -> str:
-    \"\"\"Dig until told to stop.\"\"\"
+    \"\"\"Dig until stopped.\"\"\"
     Path(folder, "digging").touch()
     try:
         await asyncio.Event().wait()

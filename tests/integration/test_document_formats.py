@@ -70,7 +70,7 @@ async def test_macros_are_reported_to_the_model(tmp_path: Path) -> None:
     assert text == "**Report**: contains macros; they were not run\n\n# Offer\n\nThe price is 12."
 
 
-async def test_a_file_that_gives_nothing_is_explained_and_the_chat_goes_on(tmp_path: Path) -> None:
+async def test_a_file_without_content_is_explained_and_the_chat_continues(tmp_path: Path) -> None:
     files = {
         "would unpack to": with_parts(letter(), {"word/zeros": bytes(60 * 2**20)}),
         "protected with a password": COMPOUND + "EncryptedPackage".encode("utf-16-le") + bytes(1024),

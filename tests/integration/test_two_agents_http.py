@@ -65,7 +65,7 @@ async def asked(api: Api, count: int = 1) -> list[dict[str, Any]]:
     return approvals
 
 
-async def test_a_session_begun_in_one_goes_on_in_the_other_and_both_list_it(agents: TwoAgents) -> None:
+async def test_a_session_started_in_one_continues_in_the_other_and_both_list_it(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(says("Hello Ann."), says("Ann, you said."))
     session_id = (await one.post("/session/start", {"title": "names"})).json["session_id"]
@@ -82,7 +82,7 @@ async def test_a_session_begun_in_one_goes_on_in_the_other_and_both_list_it(agen
         assert len((await api.get(f"/traces?session_id={session_id}")).json["traces"]) == 2
 
 
-async def test_a_response_is_gone_on_with_in_the_other(agents: TwoAgents) -> None:
+async def test_a_response_is_continued_in_the_other(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(says("Hello Ann."), says("Ann."))
     first = (await one.post("/v1/responses", {"input": "I am Ann."})).json
@@ -153,7 +153,7 @@ async def test_a_keys_requests_count_in_both(agents: TwoAgents) -> None:
     assert all(int(reply.headers["Retry-After"]) >= 1 for reply in replies if reply.status == 429)
 
 
-async def test_of_two_who_write_in_one_session_one_wins_and_the_other_is_told(agents: TwoAgents) -> None:
+async def test_of_two_who_write_in_one_session_one_wins_and_the_other_is_refused(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(HALF)
     session_id = (await one.post("/session/start")).json["session_id"]
@@ -184,7 +184,7 @@ async def test_the_same_answer_in_both_at_once_is_answered_alike_and_the_call_ru
     assert agents.notes().count("milk") == 1
 
 
-async def test_two_questions_of_one_run_answered_at_once_in_both_are_gone_on_with_once(agents: TwoAgents) -> None:
+async def test_two_questions_of_one_run_answered_at_once_in_both_continue_it_once(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(wants("write_note", text="eggs") & wants("write_note", text="salt"), says("Both noted."))
     approvals = await asked(one, 2)
@@ -212,7 +212,7 @@ async def traces_held(agents: TwoAgents) -> AsyncGenerator[None]:
         await engine.dispose()
 
 
-async def test_an_answer_that_comes_before_the_run_is_put_away_is_gone_on_with(agents: TwoAgents) -> None:
+async def test_an_answer_that_comes_before_the_run_is_stored_continues_it(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(wants("write_note", text="rice"), says("Noted."))
     async with traces_held(agents):
@@ -258,7 +258,7 @@ async def test_a_client_without_a_session_approves_at_the_other_by_the_code(agen
     assert agents.notes().count("flour") == 1
 
 
-async def test_a_run_that_is_asked_for_again_at_the_other_is_named_while_it_goes_on(agents: TwoAgents) -> None:
+async def test_a_repeated_request_at_the_other_names_the_run_in_progress(agents: TwoAgents) -> None:
     one, other = await agents.caller()
     agents.says(wants("write_note", text="rice"), HALF)
     question = (await one.complete("note it")).json["choices"][0]["message"]
@@ -281,7 +281,7 @@ async def test_a_session_deleted_in_one_stops_its_run_in_the_other(agents: TwoAg
     assert (await one.get(f"/runs/{run['run_id']}")).status == 404
 
 
-async def test_a_run_whose_process_was_killed_is_told_as_interrupted_and_its_session_goes_on(agents: TwoAgents) -> None:
+async def test_a_run_whose_process_was_killed_is_interrupted_and_its_session_continues(agents: TwoAgents) -> None:
     _, other = await agents.caller()
     agents.says(HALF, says("Here I am."))
     async with agents.agent() as (url, process):

@@ -56,7 +56,7 @@ async def test_the_text_of_a_file_is_extracted(core: RunningCore, upload: Upload
     "url",
     ["files/nobody/absent.txt", "files/absent.txt", "http://127.0.0.1:9/v1/files/b/x.txt", "../../etc/passwd"],
 )
-async def test_a_file_that_cannot_be_had_is_an_empty_text(
+async def test_a_file_that_cannot_be_read_is_an_empty_text(
     core: RunningCore, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):

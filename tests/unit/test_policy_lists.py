@@ -140,7 +140,7 @@ async def turn_with(model: ScriptedModel, **settings: Any) -> RunOutcome:
         product.session = session
         product.backend = Backend(lambda name, caller: model, fetches_files=True, listed=False)
         decisions = PriorDecisions(Grants(time), "", "")
-        tools = [answering("note", "noted"), answering("secret", "told")]
+        tools = [answering("note", "noted"), answering("secret", "leaked")]
         asked = TurnRequest([user("?")], Caller("key", somebody), "model", decisions, tools=tools)
         return await take_turn(product, asked, RecordingChoice(), SilentObserver())
 
@@ -150,7 +150,7 @@ async def test_a_tool_outside_the_list_is_neither_offered_nor_run() -> None:
     outcome = await turn_with(model, teps={"allowed_tools": ["note"]})
     assert [tool["function"]["name"] for tool in model.tools[0]] == ["note"]
     result = next(message for message in outcome.added if message.tool_call_id)
-    assert "told" not in result.text()
+    assert "leaked" not in result.text()
 
 
 @pytest.mark.parametrize("text", ["curl | sh", "rm; ls", '"rm" -rf', ":(){ :|:& };:", "ls > x", "$HOME/x | y", "if"])

@@ -106,7 +106,7 @@ async def test_a_caller_who_leaves_cancels_the_embedding() -> None:
     assert vectors.cancelled == 1
 
 
-async def test_a_file_that_cannot_be_had_ends_the_work_on_the_others() -> None:
+async def test_a_file_that_cannot_be_read_ends_the_work_on_the_others() -> None:
     files = SlowFiles(FILES)
     message = await answered(tool(files=files), file_url=f"{MANUAL} files/b/missing.txt")
     assert "There is no files/b/missing.txt" in message.text()

@@ -256,6 +256,6 @@ def test_a_long_message_is_read_at_once(head: str, repeated: str, end: str) -> N
     assert process_time() - started < 5  # minutes, were each space a place to try again from
 
 
-def test_a_text_that_is_too_long_for_a_decision_is_none() -> None:
+def test_a_text_that_is_too_long_decides_nothing() -> None:
     assert read_reply("yes\n" * 5_000, None, ONE) == (YES,)
     assert read_reply("yes\n" * 5_001, None, ONE) is None

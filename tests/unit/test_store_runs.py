@@ -48,11 +48,11 @@ async def test_a_client_that_reconnects_gets_the_missed_events_and_then_the_rest
 
 async def test_a_session_is_free_after_its_client_left_while_the_run_was_starting(store: Store) -> None:
     session = await store.sessions.start(OWNER)
-    writing, may_go_on = Event(), Event()
+    writing, may_continue = Event(), Event()
 
     def wait(_: Connection) -> None:
         writing.set()
-        assert may_go_on.wait(10)
+        assert may_continue.wait(10)
 
     assert isinstance(store.database, SqliteDatabase)
     event.listen(store.database.writer, "begin", wait, once=True)
@@ -60,7 +60,7 @@ async def test_a_session_is_free_after_its_client_left_while_the_run_was_startin
     assert await asyncio.to_thread(writing.wait, 10)
     beginning.cancel()
     await asyncio.wait({beginning})
-    may_go_on.set()
+    may_continue.set()
     await store.flush()
     again = await store.runs.start(OWNER, session=await store.sessions.get(OWNER, session.session_id))
     assert [run.status for run in (await store.runs.list(OWNER)).items] == ["running", "cancelled"]

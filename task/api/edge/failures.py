@@ -75,7 +75,7 @@ def failures(*more: int) -> dict[int | str, dict[str, Any]]:
 
 
 class Refused(AgentError):
-    """A request that is turned away with this status."""
+    """A request that is refused with this status."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class RunFailed(AgentError):
 
 
 def failure_of(error: BaseException, model: str = "") -> Failure:
-    """What the error means to the caller; what only the operator may know goes to the log."""
+    """The caller's view of the error; details for the operator go to the log."""
     match error:
         case RunFailed():
             return error.failure

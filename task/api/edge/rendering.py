@@ -24,7 +24,7 @@ class JsonResponse(JSONResponse):
 
 
 def stream_of(event: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """A stream of such events as FastAPI's `responses`; OpenAPI 3.1 has no words for it."""
+    """A stream of such events as FastAPI's `responses`; OpenAPI 3.1 cannot describe it otherwise."""
     reference = {"$ref": SCHEMA_REFERENCE.format(model=event.__name__)}
     return {200: {"content": {"text/event-stream": {"x-event": reference}}}}
 

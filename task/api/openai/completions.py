@@ -20,7 +20,7 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 class CustomContentBody(ResponseModel):
-    """What DIAL carries beside a message's text; absent where there is nothing."""
+    """DIAL's field beside a message's text; absent where it would be empty."""
 
     attachments: list[AttachmentBody]
 
@@ -104,7 +104,7 @@ class ChunkBody(ResponseModel):
 
 
 def completion(live: LiveRun) -> dict[str, Any]:
-    """The `CompletionBody` of a run that has ended: OpenAI's, with the session, the run and its trace."""
+    """The `CompletionBody` of a run that has ended."""
     state = live.state
     message: dict[str, Any] = {"role": "assistant", "content": state.answer, "refusal": None}
     if state.calls:

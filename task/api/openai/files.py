@@ -43,7 +43,7 @@ _NO_KEY = (
 
 
 class FileBody(ResponseModel):
-    """A file of the caller's; `url` is what tools call it by, `filename` the name it came with."""
+    """A file of the caller's; tools refer to it by `url`, and `filename` is the name under which it was sent."""
 
     id: str
     object: Literal["file"]

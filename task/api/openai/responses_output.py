@@ -20,12 +20,12 @@ _CANCELLED, _FAILED = "cancelled", frozenset({"failed", "interrupted"})
 
 
 def incomplete(state: RunState) -> str | None:
-    """OpenAI's reason for an answer that is not whole."""
+    """OpenAI's reason why an answer is incomplete."""
     return _INCOMPLETE.get(state.finish_reason or "") if state.status != _CANCELLED else None
 
 
 def status_of(state: RunState) -> str:
-    """OpenAI's word for how far a response has come."""
+    """OpenAI's status of the response."""
     if not state.over:
         return "in_progress"
     if state.status == _CANCELLED:
@@ -36,7 +36,7 @@ def status_of(state: RunState) -> str:
 
 
 def response_body(state: RunState) -> dict[str, Any]:
-    """The response as far as it has come."""
+    """The response up to its latest event."""
     text, reason = state.answer, incomplete(state)
     output = [_message(state.run, text, citations(state.attachments, text))] if text else []
     output += [_call(call) for call in state.calls]

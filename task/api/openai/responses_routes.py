@@ -62,7 +62,7 @@ async def list_input_items(
     order: Order = "desc",
     after: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Any:
-    """What the request of a response brought, the last item first unless `order` is `asc`."""
+    """The input of a response, the last item first unless `order` is `asc`."""
     opened = await store.get()
     items = await input_items(opened, await stored_response(opened, caller.owner, response_id))
     return page_of_items(items, order, limit, after)

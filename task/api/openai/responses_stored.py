@@ -22,7 +22,7 @@ async def stored_response(store: Store, owner: str, response_id: str) -> RunStat
     """The run of the response; of one in progress only the first event is known.
 
     Raises:
-        NotFound: the owner has no such response: it never was, was not to be stored, or was deleted.
+        NotFound: the owner has no such response: it never existed, was not stored, or was deleted.
     """
     missing = NotFound(f"there is no response {response_id!r}")
     try:
@@ -64,10 +64,10 @@ async def delete_stored(store: Store, owner: str, response_id: str) -> None:
 
 
 async def input_items(store: Store, found: RunState) -> dict[str, dict[str, Any]]:
-    """What the request brought, in its order and by ids.
+    """The items of the request's input by their ids, in order.
 
     Raises:
-        NotFound: the trace that says how much that was is gone.
+        NotFound: the trace that counts the input's messages is gone.
     """
     if found.run.trace_id is None:
         raise NotFound(f"the input of {found.run.run_id!r} is no longer known")

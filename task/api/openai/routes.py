@@ -120,7 +120,7 @@ async def list_files(
 
 @routes.get("/files/{file_id}", response_model=FileBody, responses=failures(404))
 async def get_file(file_id: str, service: CurrentService, caller: CurrentCaller) -> Any:
-    """What is known about a file."""
+    """A file's name, size, type and purpose."""
     return await service.shelf.find(caller, file_id)
 
 

@@ -21,7 +21,7 @@ class TextPart(RequestModel):
 
 
 class RefusalPart(RequestModel):
-    """What the assistant said instead of an answer."""
+    """The assistant's refusal, in place of an answer."""
 
     type: Literal["refusal"]
     refusal: Text
@@ -136,7 +136,7 @@ class OpenRequest(RequestModel):
 
 
 class AnswerRequest(OpenRequest):
-    """What every request for an answer has; ours are a label for comparisons and what tools may do."""
+    """The fields of every request for an answer; ours are `experiment` (a label) and `permission_mode`."""
 
     model: str | None = Field(default=None, max_length=200)
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -146,9 +146,9 @@ class AnswerRequest(OpenRequest):
 
 
 class ChatFields(AnswerRequest):
-    """What both chat endpoints have. A `max_tokens` above 4096 is accepted with a warning.
+    """The fields of both chat endpoints. A `max_tokens` above 4096 is accepted with a warning.
 
-    Ours are the session to continue and the system prompt.
+    Ours are `session_id`, the session to continue, and `system_prompt`.
     """
 
     messages: list[ChatMessage] = Field(min_length=1)
@@ -158,7 +158,7 @@ class ChatFields(AnswerRequest):
 
 
 class ProviderFields(RequestModel):
-    """What OpenAI's two endpoints share."""
+    """The fields that OpenAI's two endpoints share."""
 
     stream: bool | None = None
     parallel_tool_calls: bool | None = None

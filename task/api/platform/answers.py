@@ -1,4 +1,4 @@
-"""Give a run's answer to a client, whole or as a stream; a client that leaves no longer keeps the run alive."""
+"""Send a run's answer to a client, whole or as a stream."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Answers:
             raise _failed(live)
 
     async def stream(self, live: LiveRun, parts: AsyncGenerator[bytes]) -> Response:
-        """The stream of these parts, once there is more than a failure.
+        """The stream of these parts, unless the run fails before the first one.
 
         Raises:
             RunFailed: the run failed before it had written anything.

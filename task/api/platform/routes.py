@@ -91,7 +91,7 @@ async def chat(body: ChatRequest, request: Request, service: CurrentService, cal
 
 @routes.post("/session/start", response_model=SessionStarted, responses=failures(413, 415))
 async def start_session(caller: CurrentCaller, store: CurrentStore, body: SessionStart | None = None) -> Any:
-    """Begin a session."""
+    """Start a session."""
     return await (await store.get()).sessions.start(caller.owner, body.title if body else "")
 
 
@@ -108,7 +108,7 @@ async def end_session(body: SessionEnd, caller: CurrentCaller, store: CurrentSto
 
 @routes.get("/session/{session_id}", response_model=SessionBody, responses=failures(404))
 async def get_session(session_id: str, caller: CurrentCaller, store: CurrentStore) -> Any:
-    """A session as a conversation: what the user and the assistant said."""
+    """A session as the conversation of user and assistant."""
     return await (await store.get()).sessions.get(caller.owner, session_id)
 
 
@@ -223,7 +223,7 @@ async def listen(
     after: Annotated[int, Query(ge=0, le=2**53)] = 0,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """The run's events as server-sent events: those of before, then each as it comes."""
+    """The run's events as server-sent events: past ones first, then each as it happens."""
     await (await store.get()).runs.get(caller.owner, run_id)
     seen = int(last_event_id) if last_event_id is not None and _is_number(last_event_id) else after
     return EventStream(_events(service.runner, caller.owner, run_id, seen), service.answers.heartbeat)
@@ -243,7 +243,7 @@ async def list_approvals(
     run_id: QueryText = None,
     waiting: bool = True,
 ) -> Any:
-    """Questions that wait for an answer; with `waiting=false` also those that no longer do."""
+    """Open questions; with `waiting=false` also those that are closed."""
     found = await (await store.get()).approvals.list(
         caller.owner, session_id=session_id, run_id=run_id, waiting=waiting
     )
@@ -270,14 +270,14 @@ async def answer_approval(
 
 @run_routes.get("/grants", response_model=GrantList, responses=failures())
 async def list_grants(caller: CurrentCaller, store: CurrentStore, session_id: QueryText = None) -> Any:
-    """What was allowed for longer than one call."""
+    """Grants: what was allowed for longer than one call."""
     found = await (await store.get()).grants.list(caller.owner, session_id)
     return {"grants": [{**grant.data, **asdict(grant)} for grant in found], "count": len(found)}
 
 
 @run_routes.delete("/grants/{grant_id}", status_code=204, response_class=Response, responses=failures(404))
 async def revoke_grant(grant_id: str, caller: CurrentCaller, store: CurrentStore) -> None:
-    """Take a permission back."""
+    """Revoke a grant."""
     await (await store.get()).grants.revoke(caller.owner, grant_id)
 
 

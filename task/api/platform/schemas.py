@@ -155,7 +155,7 @@ class RunList(PageBody):
 
 
 class DecidedBody(ResponseModel):
-    """`arguments` replace those of the call; `grant` names what was allowed for longer than the call."""
+    """`arguments` replace those of the call, whose digest is then `grant`."""
 
     allowed: bool
     reason: str

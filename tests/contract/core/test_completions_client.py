@@ -56,7 +56,7 @@ async def test_13_18_aidial_client_chats_streaming_and_not(tmp_path: Path) -> No
         dialling(core) as dial,
     ):
         create = dial.chat.completions.create
-        headers = {"X-Foo": "heard"}
+        headers = {"X-Foo": "forwarded"}
         block = await create(deployment_name="echo", messages=MESSAGES, stream=False, extra_headers=headers)
         assert block.choices[0].message.content == "You said: Hello"
         pieces: list[str] = []
@@ -67,7 +67,7 @@ async def test_13_18_aidial_client_chats_streaming_and_not(tmp_path: Path) -> No
                 custom = choice.delta.custom_content
                 stages += [stage.content or "" for stage in (custom.stages or [])] if custom else []
         assert "".join(pieces) == "You said: Hello"
-        assert "".join(stages) == "heard"
+        assert "".join(stages) == "forwarded"
 
 
 async def test_13_18_the_synchronous_client_gets_the_same(tmp_path: Path) -> None:

@@ -255,10 +255,10 @@ async def test_a_listening_stream_and_a_batch_are_filtered_too(tmp_path: Path) -
 
     async with peer(answer) as server, core_before(server.url, tmp_path) as core, calling(core) as session:
         async with session.get(MCP) as stream:
-            heard = await stream.read()
+            received = await stream.read()
         batch = await post(session, [rpc("tools/list"), rpc("ping", 2)])
-    assert b"wipe" not in heard + batch.body
-    assert b"echo" in heard
+    assert b"wipe" not in received + batch.body
+    assert b"echo" in received
     assert batch.json[1] == {"id": 2}
 
 
