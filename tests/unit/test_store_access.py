@@ -17,7 +17,7 @@ from sqlalchemy import create_engine, text
 
 from task.errors import Conflict, NotFound
 from task.store.database import open_database
-from task.store.records import Answer, Approval, iso
+from task.store.records import Answer, Approval, iso, packed
 from task.store.schema import HEAD, migrate
 from task.store.store import Store
 from task.store.tables import metadata
@@ -158,22 +158,48 @@ async def test_a_migrated_database_has_the_tables_the_code_works_with(tmp_path: 
     engine.dispose()
 
 
-async def test_what_an_older_version_has_stored_is_kept(tmp_path: Path) -> None:
-    engine = create_engine(sqlite_url(tmp_path))
+OLD_QUESTION = (
+    "INSERT INTO approvals (id, owner, session_id, run_id, status, asked_at, expires_at, data) VALUES "
+    "(:id, 'ann', 'sess_1', 'run_1', 'waiting', 1, 9e12, :data)"
+)
+
+
+def store_of_version(url: str, revision: str, *statements: Any) -> None:
+    engine = create_engine(url)
     config = Config()
     config.set_main_option("script_location", "task.store:migrations")
     with engine.begin() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
-        connection.execute(
-            text(
-                "INSERT INTO runs (id, owner, status, process, started_at, cancel_asked) "
-                "VALUES ('run_1', 'ann', 'finished', 'p', 1, 0)"
-            )
-        )
+        command.upgrade(config, revision)
+        for statement in statements:
+            connection.execute(statement)
     engine.dispose()
+
+
+OLD_RUN = text(
+    "INSERT INTO runs (id, owner, status, process, started_at, cancel_asked) "
+    "VALUES ('run_1', 'ann', 'finished', 'p', 1, 0)"
+)
+
+
+async def test_what_an_older_version_has_stored_is_kept(tmp_path: Path) -> None:
+    store_of_version(sqlite_url(tmp_path), "0001", OLD_RUN)
     async with opened(sqlite_url(tmp_path)) as store:
         assert (await store.runs.get("ann", "run_1")).status == "finished"
+
+
+async def test_questions_that_were_open_before_they_had_codes_can_be_answered(tmp_path: Path) -> None:
+    data = packed({"call_id": "c", "tool": "note", "arguments": {}, "digest": "d", "card": {}, "answer": None})
+    questions = [text(OLD_QUESTION).bindparams(id=name, data=data) for name in ("appr_1", "appr_2")]
+    remembered = text("INSERT INTO turns (id, owner, kept_at, data) VALUES ('t', 'ann', 1, '[]')")
+    store_of_version(sqlite_url(tmp_path), "0003", OLD_RUN, *questions, remembered)
+    async with opened(sqlite_url(tmp_path)) as store:
+        asked = await store.approvals.list("ann", session_id="sess_1")
+        answered = await store.approvals.answer("ann", "appr_1", Answer(True))
+        left = await store.approvals.list("ann", session_id="sess_1")
+    assert [(item.approval_id, item.code) for item in asked] == [("appr_1", ""), ("appr_2", "")]
+    assert answered.status == "allowed"
+    assert [item.approval_id for item in left] == ["appr_2"]
 
 
 def test_the_newest_migration_is_the_one_the_code_expects() -> None:
