@@ -8,14 +8,15 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import sha256
-from posixpath import basename, normpath
+from posixpath import normpath
 from typing import Literal
 
 from task.permissions.decisions import Effect
 from task.permissions.facts import CallFacts, names_of
-from task.permissions.invocations import Invocation, program_named, read
-from task.permissions.programs import covered, fully_known
-from task.permissions.shell import Command, parsed
+from task.permissions.invocations import read
+from task.permissions.matching import are_within, is_concerned, is_spelt_out
+from task.permissions.programs import covered
+from task.permissions.shell import Command
 
 Action = Literal["allow", "deny", "ask"]
 
@@ -76,89 +77,15 @@ class Rule:
             return True
         invocations = facts.script.invocations
         if self.action != "allow":
-            return any(_concerned(invocation, self.command) for invocation in invocations)
+            return any(is_concerned(invocation, self.command) for invocation in invocations)
         known = bool(invocations) and covered(facts.script) and (self.path is not None or not facts.leaving)
-        return known and all(one.loose or _spelt_out(one, self.command) for one in invocations)
+        return known and all(one.loose or is_spelt_out(one, self.command) for one in invocations)
 
     def _paths(self, facts: CallFacts) -> Iterable[str]:
         if self.action == "allow":
             return map(normpath, facts.paths)
         found = [*facts.paths, *facts.words]
         return [*found, *map(normpath, found)]
-
-
-def _within(facts: CallFacts, beginnings: Iterable[str]) -> bool:
-    # Whether nothing runs but commands that begin so. What a program runs that is itself allowed is not looked into.
-    script = facts.script
-    known = bool(script.invocations) and script.exact and script.complete
-    return known and all(
-        one.program.runs and not one.unknown if one.loose else _begins_with_one(one, beginnings)
-        for one in script.invocations
-    )
-
-
-def _begins_with_one(invocation: Invocation, beginnings: Iterable[str]) -> bool:
-    return any(_begins(invocation, beginning.split()) for beginning in beginnings)
-
-
-def _begins(invocation: Invocation, words: Sequence[str]) -> bool:
-    found = invocation.words
-    if len(found) < len(words):
-        return False
-    for word, wanted in zip(found, words, strict=False):
-        if word != wanted and not fnmatchcase(word, wanted):
-            return False
-    return True
-
-
-def _spelt_out(invocation: Invocation, beginnings: Iterable[str]) -> bool:
-    # Whether a rule that allows these beginnings allows the command: of what is not fully known, nothing but its words.
-    if fully_known(invocation):
-        return _begins_with_one(invocation, beginnings)
-    wanted = [words for beginning in beginnings if len(words := beginning.split()) == len(invocation.words)]
-    return any(_begins(invocation, words) for words in wanted)
-
-
-def _concerned(invocation: Invocation, beginnings: Iterable[str]) -> bool:
-    return any(_concerns(beginning.split(), invocation) for beginning in beginnings)
-
-
-def _concerns(words: Sequence[str], invocation: Invocation) -> bool:
-    # Whether a rule that denies or asks means this command, in whatever order its options stand.
-    if not words:
-        return False
-    name, *rest = words
-    if invocation.loose:
-        return _in_order(words, invocation.words)
-    if not _same_program(invocation.name, name):
-        return False
-    if len(invocation.words) > len(rest) and all(map(fnmatchcase, invocation.words[1:], rest)):
-        return True
-    options = [word for word in rest if word.startswith("-")]
-    operands = [word for word in rest if not word.startswith("-")]
-    return (
-        len(invocation.operands) >= len(operands)
-        and all(map(fnmatchcase, invocation.operands, operands))
-        and all(_has_option(invocation.options, option) for option in options)
-    )
-
-
-def _in_order(words: Sequence[str], found: Sequence[str]) -> bool:
-    left = iter(found)
-    if not any(_same_program(basename(word), words[0]) for word in left):
-        return False
-    return all(any(fnmatchcase(word, wanted) for word in left) for wanted in words[1:])
-
-
-def _same_program(name: str, wanted: str) -> bool:
-    return fnmatchcase(name, wanted) or program_named(name).name == program_named(wanted).name
-
-
-def _has_option(options: Sequence[str], wanted: str) -> bool:
-    if any(fnmatchcase(option.partition("=")[0], wanted) or fnmatchcase(option, wanted) for option in options):
-        return True
-    letters = {letter for option in options if not option.startswith("--") for letter in option[1:]}
-    return not wanted.startswith("--") and letters.issuperset(wanted[1:])
 
 
 @dataclass(frozen=True)
@@ -180,7 +107,7 @@ class Policy:
         """Why the call must not run; empty if nothing forbids it."""
         if not self.offers(facts.tool):
             return f"{facts.tool} is not among the allowed tools"
-        if self.commands is not None and facts.command and not _within(facts, self.commands):
+        if self.commands is not None and facts.command and not are_within(facts.script, self.commands):
             return f"a command in it is not known or not among the allowed commands ({', '.join(self.commands)})"
         rule = next((rule for rule in self._denials if rule.fits(facts)), None)
         return f"a rule forbids it ({rule.describe()})" if rule is not None else ""
@@ -216,13 +143,6 @@ class Policy:
         return tuple(rule for rule in self.rules if rule.action != "deny")
 
 
-def is_beginning(text: str) -> bool:
-    """Whether a command, as the reader of commands finds it, can begin like this; false for `a | b` and `"a"`."""
-    script = parsed(text)
-    whole = script.understood and not script.writes and not script.sets
-    return whole and [command.words for command in script.commands] == [tuple(text.split())]
-
-
 @dataclass(frozen=True, slots=True)
 class DeadRule:
     """A rule that never decides anything; `number` counts from 1."""
@@ -249,7 +169,7 @@ def dead_commands(policy: Policy) -> list[str]:
     """The allowed beginnings of commands that a rule denies, whatever follows."""
     denied = [text for rule in policy.rules if rule == Rule("deny", command=rule.command) for text in rule.command]
     allowed = [(text, read(Command(tuple(text.split())))) for text in policy.commands or ()]
-    return [text for text, invocation in allowed if _concerned(invocation, denied)]
+    return [text for text, invocation in allowed if is_concerned(invocation, denied)]
 
 
 def _before(rules: Sequence[Rule], place: int) -> list[Rule]:

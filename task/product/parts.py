@@ -16,7 +16,8 @@ from task.embedding.client import Embedder, EmbedderOptions, default_folder
 from task.errors import DCMInitError, SettingsError
 from task.llm.base import ChatModel
 from task.permissions.decisions import Effect
-from task.permissions.policy import DEFAULT_RULES, Policy, Rule, is_beginning
+from task.permissions.matching import is_beginning
+from task.permissions.policy import DEFAULT_RULES, Policy, Rule
 from task.settings import McpServerSettings, Settings, process_environment
 from task.settings.sections import RuleSettings
 from task.tools.base import BaseTool

@@ -51,15 +51,16 @@ class Case:
         return (self.before + self.again * (size // len(self.again) + 1))[:size] + self.after
 
 
-def expressions() -> list[Expression]:
-    """Every regular expression in the source, compiled; those that are only known at run time are left out."""
-    found: list[Expression] = []
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            source = path.read_text(encoding="utf-8")
-            if "re." in source:
-                found += _of_module(path, ast.parse(source))
-    return found
+def files() -> list[str]:
+    """The files of the product that contain regular expressions."""
+    found = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+    return [str(path.relative_to(ROOT)) for path in found if "\nimport re\n" in path.read_text(encoding="utf-8")]
+
+
+def expressions_of(file: str) -> list[Expression]:
+    """Every regular expression in a file, compiled; those that are only known at run time are left out."""
+    path = ROOT / file
+    return list(_of_module(path, ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def _of_module(path: Path, tree: ast.Module) -> Iterator[Expression]:

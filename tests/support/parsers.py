@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
-from mcp import types as wire
 from pydantic import BaseModel, ValidationError
 
 from task.api.openai.responses_input import ResponseRequest
@@ -33,7 +32,6 @@ from task.permissions.addresses import host_of, is_plain, stands_in, urls_in, ur
 from task.permissions.icerc import Brief, spelt_out, tricks
 from task.permissions.risk import assessed
 from task.settings.document import _parsed
-from task.tools.mcp.results import result_of
 from tests.support.gating import RUNS, facts
 from tests.support.office import paragraph, sheet_file, word_file
 from tests.support.pdfs import text_pdf
@@ -170,6 +168,10 @@ def _unpack(state: Any) -> object:
 
 
 def _mcp(answer: Any) -> object:
+    from mcp import types as wire
+
+    from task.tools.mcp.results import result_of
+
     return result_of(wire.CallToolResult.model_validate(answer))
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from time import process_time
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.expressions import Case, Expression, expressions, pieces_of, worst_cases
+from tests.support.expressions import Case, Expression, expressions_of, files, pieces_of, worst_cases
 
-EXPRESSIONS = expressions()
+FILES = files()
 LINEAR = Expression("linear", re.compile(r"[a-z]|[0-9]"), ("finditer",))
 TOLERANCE = 12  # times what it takes to find each character on its own
 SMALL, LARGE = 4_000, 100_000
@@ -49,9 +50,19 @@ def slow_case(expression: Expression, pieces: int) -> Case | None:
     )
 
 
+def assert_linear_in(expression: Expression, cases: st.SearchStrategy[Case]) -> None:
+    @settings(max_examples=20, deadline=None, database=None)
+    @given(cases)
+    def is_linear(case: Case) -> None:
+        assert seconds(expression, case, 48) < 0.1, expression.place
+        assert not is_slow(expression, case, SMALL), expression.place
+
+    is_linear()
+
+
 def test_the_expressions_of_the_whole_product_are_found() -> None:
-    places = {expression.place for expression in EXPRESSIONS}
-    assert len(EXPRESSIONS) > 150
+    places = {expression.place for file in FILES for expression in expressions_of(file)}
+    assert len(places) > 150
     assert {
         "task.permissions.icerc:_PARTS",
         "task.documents.pdf:_OBJECT",
@@ -75,33 +86,25 @@ def test_expressions_that_are_known_to_be_slow_are_found_to_be(pattern: str, met
     assert slow_case(Expression("slow", re.compile(pattern, re.MULTILINE), (method,)), 24)
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda expression: expression.place)
-def test_an_expression_is_linear_in_the_texts_that_its_structure_suggests(expression: Expression) -> None:
-    assert not slow_case(expression, 2)
+@pytest.mark.parametrize("file", FILES)
+def test_an_expression_is_linear_in_the_texts_that_its_structure_suggests(file: str) -> None:
+    slow = {expression.place: slow_case(expression, 2) for expression in expressions_of(file)}
+    assert not {place: case for place, case in slow.items() if case}
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda expression: expression.place)
-def test_an_expression_reads_a_hundred_thousand_characters_of_its_own_worst_case(expression: Expression) -> None:
-    assert not slow_case(expression, 8)
-    worst = sorted(worst_cases(expression.pattern, 8), key=lambda case: seconds(expression, case, SMALL))[-8:]
-    assert not [case for case in worst if is_slow(expression, case, LARGE)]
+@pytest.mark.parametrize("file", FILES)
+def test_an_expression_reads_a_hundred_thousand_characters_of_its_own_worst_case(file: str) -> None:
+    for expression in expressions_of(file):
+        assert not slow_case(expression, 8), expression.place
+        worst = sorted(worst_cases(expression.pattern, 8), key=partial(seconds, expression, size=SMALL))[-8:]
+        assert not [case for case in worst if is_slow(expression, case, LARGE)], expression.place
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda expression: expression.place)
-def test_an_expression_is_linear_in_other_texts_of_its_parts(expression: Expression) -> None:
-    part = st.lists(st.sampled_from(pieces_of(expression.pattern)), max_size=4).map("".join)
-
-    @settings(
-        max_examples=20,
-        deadline=None,
-        database=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    )
-    @given(st.builds(Case, part, part.filter(bool), part))
-    def is_linear(case: Case) -> None:
-        assert seconds(expression, case, 48) < 0.1
-        assert not is_slow(expression, case, SMALL)
-
-    is_linear()
+@pytest.mark.parametrize("file", FILES)
+def test_an_expression_is_linear_in_other_texts_of_its_parts(file: str) -> None:
+    for expression in expressions_of(file):
+        part = st.lists(st.sampled_from(pieces_of(expression.pattern)), max_size=4).map("".join)
+        cases = st.builds(Case, part, part.filter(bool), part)
+        assert_linear_in(expression, cases)
