@@ -11,6 +11,9 @@ READY   := $(VENV)/.ready
 # The kernels' environment, with what people's code may import, beside the product's own.
 KERNELS := .venv-kernel
 KERNELS_READY := $(KERNELS)/.ready
+# The auditor's own environment: its packages are not the product's.
+AUDITOR := .venv-audit
+AUDITED := constraints.txt mcp_servers/python_interpreter/requirements.txt
 MAKEFLAGS += --jobs=2
 # Prints "ok", or the version it found, on any version of Python; nothing when there is none.
 VERSION  = $(shell $(PYTHON) -c 'import sys; v = sys.version_info[:2]; print("ok" if (3, 11) <= v < (3, 14) else "%d.%d" % v)' 2>/dev/null)
@@ -19,7 +22,7 @@ REFUSAL  = This project needs Python 3.11, 3.12 or 3.13, but "$(PYTHON)" is $(or
 # Without byte code every run would compile, and rewrite the assertions of, all tests again before the first one starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-system check format docs bench conformance eval clean
+.PHONY: help run test test-system check format docs bench conformance audit eval clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -59,8 +62,12 @@ eval: $(READY) ## measure search in documents, the development half; HALF=test f
 conformance: $(READY) ## run the official MCP conformance suite against both servers and the client
 	@$(BIN)/python -m scripts.conformance
 
+# Strict, because otherwise packages that the database does not know, or a database out of reach, count as sound.
+audit: $(AUDITOR)/.ready ## look the pinned dependencies up in the database of known vulnerabilities; before a release
+	@$(AUDITOR)/bin/pip-audit --strict --progress-spinner off --disable-pip --no-deps $(foreach list,$(AUDITED),-r $(list))
+
 clean: ## remove the virtual environment and every cache
-	rm -rf $(VENV) $(KERNELS) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist *.egg-info
+	rm -rf $(VENV) $(KERNELS) $(AUDITOR) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist *.egg-info
 	find task mcp_servers tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A system Python may come without ensurepip; its own pip then fills the environment.
@@ -80,4 +87,9 @@ $(KERNELS_READY): mcp_servers/python_interpreter/requirements.txt
 	  || { $(PYTHON) -m venv --clear --without-pip $(KERNELS) && $(PYTHON) -m pip --python $(KERNELS)/bin/python install --quiet pip; }
 	@echo "Installing what Python code may use into $(KERNELS) (once, and again when it changes) …"
 	@$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(AUDITOR)/.ready:
+	$(if $(filter ok,$(VERSION)),,$(error $(REFUSAL)))
+	@$(PYTHON) -m venv $(AUDITOR) && $(AUDITOR)/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1
 	@touch $@

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -34,8 +35,8 @@ async def http_server(answer: Answer) -> AsyncGenerator[str]:
 async def raw_server(
     results: Results, requests: list[dict[str, Any]] | None = None, headers: Mapping[str, str] | None = None
 ) -> AsyncGenerator[str]:
-    """A server of today's protocol that answers each method with `results[method]`, a result or a function of the
-    request's parameters; `headers` come with each answer."""
+    """A server of today's protocol that answers each method with `results[method]`, a result or a function (it may
+    be async) of the request's parameters; `headers` come with each answer."""
     known: Results = {"server/discover": {"supportedVersions": [VERSION], "capabilities": {"tools": {}}}, **results}
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -44,6 +45,7 @@ async def raw_server(
             requests.append({"headers": dict(request.headers), **asked})
         result = known[asked["method"]]
         given: Any = result(asked.get("params") or {}) if callable(result) else result
+        given = await given if inspect.isawaitable(given) else given
         cacheable = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
         body = {"jsonrpc": "2.0", "id": asked["id"], "result": cacheable | given}
         return web.json_response(body, headers=headers)
