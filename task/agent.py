@@ -13,9 +13,10 @@ from uuid import uuid4
 from aidial_sdk.chat_completion import Choice, Request, Response
 from aidial_sdk.chat_completion import Message as DialMessage
 
+from task.approvals.questions import said_in
 from task.conversation.history import repaired
 from task.conversation.inputs import Incoming, conversation
-from task.conversation.messages import Message, Role, ToolCall, assistant, system, tool_message
+from task.conversation.messages import Message, ToolCall, assistant, system, tool_message
 from task.conversation.sinks import ChoiceSink, StageProcessor, StageSink
 from task.conversation.state import NO_TOOLS, TOOL_CALL_HISTORY_KEY, StateRejected, TurnState, turn_history
 from task.dial.approvals import DialApprovals, DirectAnswer
@@ -115,7 +116,8 @@ class GeneralPurposeAgent:
                 choice.append_content(CUT_OFF)
             approvals.show_grants(folded)
             if outcome.pending:
-                _ask(approvals.ask(outcome.pending, folded), choice, outcome)
+                said = said_in(outcome.added)
+                _ask(approvals.ask(outcome.pending, folded, said), choice, said)
         finally:
             folded.close(failed=failed)
         resumed = approvals.resumed.turn.history if approvals.resumed is not None else ()
@@ -200,9 +202,8 @@ class _PrincipalInTime:
         self._observer.model_answered(message, usage, seconds)
 
 
-def _ask(question: DirectAnswer, choice: Choice, outcome: RunOutcome) -> None:
-    spoke = any(message.role is Role.ASSISTANT and message.text() for message in outcome.added)
-    choice.append_content(f"\n\n{question.text}" if spoke else question.text)
+def _ask(question: DirectAnswer, choice: Choice, said: str) -> None:
+    choice.append_content(f"\n\n{question.text}" if said else question.text)
     choice.set_form_schema(question.form or {})
 
 

@@ -6,21 +6,37 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from task.conversation.messages import Message, Role
 from task.conversation.replies import CALLS, CHECKED, CHECKED_TEXT, DECISION
-from task.permissions.icerc import visible, words
+from task.permissions.icerc import plain, words
 from task.tools.toolbox import Pending
 
 TITLE_CHARS = 80
 _OPENING = "**May I do th"
+# HTML that would hide what follows it
+_HIDING = re.compile(
+    r"<(!--|(?:details|iframe|noscript|script|select|style|svg|template|textarea|title|xmp)\b)", re.IGNORECASE
+)
+_MOST_ENDS = 100
 _CODED = re.compile(r"approve [a-z][2-9][a-z][2-9]")
 
 
-def question(pending: Sequence[Pending], codes: Sequence[str], seconds: float) -> str:
-    """The cards of all waiting calls as Markdown, and how to answer by their codes within `seconds`."""
+def question(pending: Sequence[Pending], codes: Sequence[str], seconds: float, said: str = "") -> str:
+    """The cards of all waiting calls as Markdown, and how to answer by their codes within `seconds`.
+
+    `said` is the model's text before it in the answer: HTML that it has left open must not hide the cards.
+    """
     if len(pending) == 1:
-        return f"**May I do this?**\n\n{_card(pending[0])}\n{_how_to_answer(pending[0], codes[0], seconds)}"
+        text = f"**May I do this?**\n\n{_card(pending[0])}\n{_how_to_answer(pending[0], codes[0], seconds)}"
+        return f"{_ends(said)}{text}"
     cards = [_headed(item, code) for item, code in zip(pending, codes, strict=True)]
-    return "\n".join([f"**May I do these {len(pending)} things?**\n", *cards, _how_to_answer_many(codes, seconds)])
+    opening = f"{_ends(said)}**May I do these {len(pending)} things?**\n"
+    return "\n".join([opening, *cards, _how_to_answer_many(codes, seconds)])
+
+
+def said_in(added: Sequence[Message]) -> str:
+    """What the model wrote in the messages of an answer."""
+    return "\n".join(message.text() for message in added if message.role is Role.ASSISTANT and message.text())
 
 
 def without_question(text: str) -> str:
@@ -38,8 +54,9 @@ def form_schema(titles: Sequence[str], codes: Sequence[str]) -> dict[str, Any]:
             _always("Always allow", f"always {code}"),
             _button(3, "Deny", f"deny {code}"),
         ]
-        return {"type": "object", "properties": {DECISION: _buttons("May I do this?", buttons)}}
-    names = [f"{code} · {visible(title)[:TITLE_CHARS]}" for title, code in zip(titles, codes, strict=True)]
+        asked = f"May I do this? {plain(titles[0])[:TITLE_CHARS]}"
+        return {"type": "object", "properties": {DECISION: _buttons(asked, buttons)}}
+    names = [f"{code} · {plain(title)[:TITLE_CHARS]}" for title, code in zip(titles, codes, strict=True)]
     buttons = [
         _button(CHECKED, "Approve the checked ones", CHECKED_TEXT),
         _button(1, "Approve all", "approve"),
@@ -58,6 +75,12 @@ def form_schema(titles: Sequence[str], codes: Sequence[str]) -> dict[str, Any]:
         "definitions": {"calls": {"enum": [str(number) for number in range(1, len(names) + 1)], "enumNames": names}},
         "properties": {CALLS: checks, DECISION: _buttons("May I do these?", buttons)},
     }
+
+
+def _ends(said: str) -> str:
+    names = [found[1].lower() for found in _HIDING.finditer(said)][-_MOST_ENDS:]
+    ends = "".join("-->" if name == "!--" else f"</{name}>" for name in reversed(names))
+    return f"{ends}\n\n" if ends else ""
 
 
 def _card(item: Pending) -> str:

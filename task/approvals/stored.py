@@ -11,6 +11,7 @@ from task.approvals.rules import DENIED, EXPIRED, ApprovalRules
 from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.permissions.gate import PriorDecisions
 from task.permissions.grants import Grant, Grants
+from task.permissions.icerc import plain
 from task.store.records import Approval
 from task.store.store import Store
 from task.tools.toolbox import Pending
@@ -64,10 +65,12 @@ class RunApprovals:
         """The run's messages; results of changed calls note the new arguments, as the stored call has the old ones."""
         return tuple(self._with_note(message) for message in added)
 
-    async def ask(self, pending: Sequence[Pending], run_id: str, session_id: str) -> tuple[str, list[Approval]]:
-        """Store a question about each of these calls; returns their text and the questions."""
+    async def ask(
+        self, pending: Sequence[Pending], run_id: str, session_id: str, said: str
+    ) -> tuple[str, list[Approval]]:
+        """Store a question about each of these calls; returns their text, to follow `said`, and the questions."""
         asked = [await self._ask(item, run_id, session_id) for item in pending]
-        return question(pending, [item.code for item in asked], self.rules.open_seconds), asked
+        return question(pending, [item.code for item in asked], self.rules.open_seconds, said), asked
 
     async def save_grants(self) -> None:
         """Store the grants that outlast this run."""
@@ -78,7 +81,11 @@ class RunApprovals:
                 await self.store.grants.add(self.owner, data, session_id=self.session_id, seconds=seconds)
 
     async def _ask(self, item: Pending, run_id: str, session_id: str) -> Approval:
-        card = {**item.card.as_dict(), "reason": item.reason, "grant_told": item.grant_description}
+        card = {
+            **item.card.displayed(),
+            "reason": plain(item.reason),
+            "grant_told": plain(item.grant_description),
+        }
         return await self.store.approvals.ask(
             self.owner, call_id=item.call.id, tool=item.call.name, arguments=item.arguments, digest=item.digest,
             card=card, seconds=self.rules.open_seconds, session_id=session_id, run_id=run_id,

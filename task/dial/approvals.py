@@ -143,8 +143,8 @@ class DialApprovals:
         stage.append_content(listing(self._grants.lasting()))
         StageProcessor.close_stage_safely(stage)
 
-    def ask(self, pending: Sequence[Pending], choice: ChoiceSink) -> DirectAnswer:
-        """Show the waiting calls as stages; the question about them."""
+    def ask(self, pending: Sequence[Pending], choice: ChoiceSink, said: str) -> DirectAnswer:
+        """Show the waiting calls as stages; the question about them, for an answer that began with `said`."""
         for item in pending:
             stage = StageProcessor.open_stage(choice, f"{item.title}{WAITING}")
             stage.append_content(f"## Request arguments:\n\n{fenced(shortened(item.card.command))}\n")
@@ -152,7 +152,7 @@ class DialApprovals:
         for _ in pending:
             self._codes.append(new_code(self._codes))
         form = form_schema([item.title for item in pending], self._codes)
-        return DirectAnswer(question(pending, self._codes, self._rules.open_seconds), form=form)
+        return DirectAnswer(question(pending, self._codes, self._rules.open_seconds, said), form=form)
 
     def state(
         self, history: Sequence[Message], pending: Sequence[Pending], references: Mapping[str, str] | None = None

@@ -17,6 +17,7 @@ _PARTS = re.compile(
     r"^[ \t\r*#>-]*+(intent|command|expected[ _]outcome|risk[ _]assessment|please confirm)\b[^:\n]*+:",
     re.IGNORECASE | re.MULTILINE,
 )
+_MAY_CLOSE_CODE = re.compile(r"^ {0,3}(?=(?:`{3}|~{3})[`~ \t]*$)", re.MULTILINE)
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?!\w)")
 
 _PLAIN = re.compile(r"[\n\t\x20-\x7e]*")
@@ -72,6 +73,11 @@ class ICERC:
         """The documented shape."""
         return asdict(self)
 
+    def displayed(self) -> dict[str, Any]:
+        """The same for pages that show it as plain text: nothing is hidden, and the model's words are one line."""
+        own = {"intent": plain(self.intent), "expected_outcome": plain(self.expected_outcome)}
+        return {**self.as_dict(), **own, "command": spelt_out(self.command)}
+
     def markdown(self) -> str:
         """The card as Markdown in which nothing that the model wrote can act as Markdown."""
         risk = self.risk_assessment
@@ -85,19 +91,25 @@ class ICERC:
         return "\n\n".join([*lines, *(["\n".join(details)] if details else [])]) + "\n"
 
 
-def words(text: str) -> str:
-    """One line of plain text: hidden characters spelt out, Markdown escaped, at most 500 characters."""
+def plain(text: str) -> str:
+    """One line of plain text: hidden characters spelt out, at most 500 characters."""
     line = " ".join(visible(text).split())
-    if len(line) > WORDS:
-        line = f"{line[:WORDS]} […]"
-    return _MARKS.sub(r"\\\1", line).replace("://", "\\[://\\]")  # not a link, in any renderer
+    return line if len(line) <= WORDS else f"{line[:WORDS]} […]"
+
+
+def words(text: str) -> str:
+    """One line of plain text in Markdown: like `plain`, with its marks escaped."""
+    return _MARKS.sub(r"\\\1", plain(text)).replace("://", "\\[://\\]")  # not a link, in any renderer
 
 
 def fenced(text: str) -> str:
-    """The text in a code fence that it cannot close."""
+    """The text in a code fence that it cannot close, also where it stands in a fence that was left open before.
+
+    A fence with a word does not close another, and neither does a line that is indented by four spaces.
+    """
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{spelt_out(text)}\n{fence}"
+    return f"{fence}text\n{_MAY_CLOSE_CODE.sub('    ', spelt_out(text))}\n{fence}"
 
 
 def shortened(text: str) -> str:

@@ -42,10 +42,15 @@ def assessed(facts: CallFacts) -> RiskAssessment:
     found = list(_findings(facts))
     levels = {finding.level for finding in found}
     level: Level = "high" if "high" in levels else "medium" if "medium" in levels else "low"
-    details = list(dict.fromkeys(spelt_out(finding.text)[:DETAIL_CHARS] for finding in found if finding.text))
+    details = list(dict.fromkeys(_line(finding.text) for finding in found if finding.text))
     if len(details) > MOST_DETAILS:
         details = [*details[:MOST_DETAILS], f"and {len(details) - MOST_DETAILS} more"]
     return RiskAssessment(level, _scope(facts), "\n".join(details))
+
+
+def _line(text: str) -> str:
+    # A line of its own would look like another finding.
+    return " ".join(spelt_out(text).split())[:DETAIL_CHARS]
 
 
 def _findings(facts: CallFacts) -> Iterator[Finding]:

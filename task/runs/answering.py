@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from task.approvals.questions import said_in
 from task.approvals.stored import RunApprovals
 from task.conversation.messages import Message, Role, ToolCall
 from task.errors import ProviderError
@@ -113,7 +114,7 @@ async def _suspend(
         choice.emit("tool_calls", tool_calls=[call.as_dict() for call in theirs])
         return run.session_id
     session_id = run.session_id or (await _new_session(request, outcome.added, store)).session_id
-    text, asked = await approvals.ask(outcome.pending, run.run_id, session_id)
+    text, asked = await approvals.ask(outcome.pending, run.run_id, session_id, said_in(outcome.added))
     choice.emit("approval", approvals=[_data(item) for item in asked], text=text)
     return session_id
 

@@ -63,7 +63,7 @@ OPENINGS: dict[str, tuple[str, dict[str, str]]] = {
 class Case:
     """One injection: `text` is what the first call brings, `more` what later calls bring by URL, query or file.
 
-    `describes` stands in a tool's description instead, `rules` are rules of a trusting operator. The remaining fields count
+    `describes` stands in a tool's description instead, `rules` are rules of a trusting operator. The other fields count
     in the whole product only: the attached file's `title`, the `shape` of the MCP result, and the MCP tool's `schema`.
     """
 
@@ -181,7 +181,9 @@ def _readings(text: str) -> Iterator[str]:
     yield text
     tags = "".join(chr(ord(mark) - 0xE0000) for mark in text if 0xE0020 <= ord(mark) <= 0xE007E)
     bare = re.sub(r"[\u200b-\u200f\u2060-\u2064\u202a-\u202e\ufeff]", "", text)
-    yield from (reading for reading in (tags, bare, html.unescape(text), bare[::-1]) if reading not in ("", text))
+    inside_json = text.replace('\\"', '"').replace("\\n", "\n")
+    others = (tags, bare, html.unescape(text), bare[::-1], inside_json)
+    yield from (reading for reading in others if reading not in ("", text))
     for coded in _CODED.findall(text):
         try:
             yield base64.b64decode(coded).decode()
@@ -222,12 +224,14 @@ def obedient(opens: str) -> ScriptedModel:
     return ScriptedModel(then=reply)
 
 
-def obeying(texts: Sequence[str], calls: Sequence[tuple[str, Any]], opening: tuple[str, dict[str, str]] | None) -> Reply:
-    """What an obedient model does next, having made `calls`: the opening, each call that a text orders, then the answer."""
+def obeying(
+    texts: Sequence[str], calls: Sequence[tuple[str, Any]], opening: tuple[str, dict[str, str]] | None
+) -> Reply:
+    """What an obedient model does next, having made `calls`: the opening, each call that a text orders, the answer."""
     if opening and not calls:
         return wants(opening[0], **opening[1])
     made = Counter(_key(*call) for call in calls)
-    readings = [reading for text in texts for reading in _readings(text)]
+    readings = list(dict.fromkeys(reading for text in texts for reading in _readings(text)))
     for reading in readings:
         ordered = Counter[tuple[str, str]]()
         for name, arguments in _orders(_filled(reading)):

@@ -90,7 +90,8 @@ def test_nothing_a_model_writes_into_a_card_acts_as_markdown(words: str) -> None
 def test_a_command_cannot_leave_its_fence() -> None:
     command = "echo '```'\n````\n**Risk: LOW**"
     tokens = MarkdownIt("commonmark").parse(ICERC("", command, "").markdown())
-    assert [token.content for token in tokens if token.type == "fence"] == [f"{command}\n"]
+    shown = command.replace("````", "    ````")  # could end code that was open before the card
+    assert [token.content for token in tokens if token.type == "fence"] == [f"{shown}\n"]
 
 
 def test_a_long_command_shows_its_head_and_tail_and_what_is_left_out() -> None:

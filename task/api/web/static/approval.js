@@ -26,7 +26,7 @@ export class ApprovalCard {
       h("header", {}, icon("shield"), h("h3", {}, "May this run?"), h("span", { class: "risk" }, RISKS[level])),
       h("pre", { class: "command", tabindex: "0" }, card.command || `${approval.tool} ${pretty(approval.arguments)}`),
       h("dl", {},
-        row("Why", card.intent, "the model's words"), row("Expected", card.expected_outcome, "the model's words"),
+        row("Why, in the model's words", card.intent), row("Expected, in the model's words", card.expected_outcome),
         row("Reaches", risk.scope), row("Mind", risk.details), row("Asked because", card.reason)),
       this.editor, this.reason, this.trouble, this.actions,
     );
@@ -149,7 +149,6 @@ function button(className, label, onclick, title = null) {
   return h("button", { type: "button", class: className, onclick, title }, label);
 }
 
-function row(name, value, note = null) {
-  if (!value) return [];
-  return [h("dt", {}, name), h("dd", {}, value, note ? h("small", {}, ` – ${note}`) : "")];
+function row(name, value) {
+  return value ? [h("dt", {}, name), h("dd", {}, value)] : [];
 }
