@@ -115,6 +115,8 @@ class Message:
             data["attachments"] = [attachment.as_dict() for attachment in self.custom_content.attachments]
         if self.failed:
             data["failed"] = True
+        if self.unsourced:
+            data["unsourced"] = True
         return data
 
 
@@ -160,6 +162,7 @@ def message_from(data: Mapping[str, Any]) -> Message:
         reasoning_content=data.get("reasoning_content"),
         custom_content=CustomContent(attachments) if attachments else None,
         failed=data.get("failed", False),
+        unsourced=data.get("unsourced", False),
     )
 
 

@@ -233,6 +233,7 @@ def _with_calls(message: DialMessage) -> Message | None:
         tool_calls=tuple(calls),
         tool_call_id=message.tool_call_id,
         name=message.name,
+        unsourced=bool(calls),  # not ours: we keep calls in the state
     )
 
 

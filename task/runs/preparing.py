@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from task.approvals.questions import without_question
 from task.conversation.history import INTERRUPTED, NOT_APPROVED, PERHAPS_RUN, repaired, unanswered
-from task.conversation.messages import Message, Role, ToolCall, assistant, tool_message
+from task.conversation.messages import Message, Role, ToolCall, tool_message
 from task.conversation.replies import codes_in
 from task.errors import Conflict, InvalidRequest, NotFound
 from task.product import Product
@@ -169,7 +169,7 @@ def _without_questions(sent: Sequence[Message]) -> list[Message]:
     for message in sent[:-1]:
         if message.role is not Role.ASSISTANT:
             if not (asked and codes_in(words_of(message)) is not None):
-                found += [assistant(before)] if before else []
+                found += [_before(before)] if before else []
                 found.append(message)
                 before = ""
             asked = False
@@ -180,7 +180,11 @@ def _without_questions(sent: Sequence[Message]) -> list[Message]:
         if not asked:
             found.append(replace(message, content=before or message.content))
             before = ""
-    return [*found, *([assistant(before)] if before else []), *sent[-1:]]
+    return [*found, *([_before(before)] if before else []), *sent[-1:]]
+
+
+def _before(text: str) -> Message:
+    return Message(Role.ASSISTANT, text, unsourced=True)
 
 
 async def _last_run(store: Store, caller: RunCaller, session: Session) -> Run | None:

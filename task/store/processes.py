@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +132,8 @@ def _interrupt(connection: Connection, living: set[str], now: float) -> int:
         _leave_trace(connection, row, events, text, now)
         connection.execute(insert(tables.events), _last_event(row, events[-1]["id"] + 1 if events else 1))
         if row.session_id is not None and text:
-            add_messages(connection, row.session_id, [assistant(text)], now)
+            # Its tool results died with the process.
+            add_messages(connection, row.session_id, [replace(assistant(text), unsourced=True)], now)
         waiting = update(approvals).where(approvals.c.run_id == row.id, approvals.c.status == "waiting")
         connection.execute(waiting.values(status="expired"))
     broken = update(traces).where(traces.c.status == "running", traces.c.process.not_in(living))

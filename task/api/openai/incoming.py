@@ -63,7 +63,8 @@ class MessageReader:
                     for call in body.tool_calls or ()
                 )
                 text = _text(body.content) or body.refusal
-                return Message(Role.ASSISTANT, text or (None if calls else ""), tool_calls=calls)
+                # Where the store has this answer, its own message with the results behind it takes this one's place.
+                return Message(Role.ASSISTANT, text or (None if calls else ""), tool_calls=calls, unsourced=True)
             case UserMessage():
                 return await self._users(caller, body)
 

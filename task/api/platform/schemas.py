@@ -124,6 +124,8 @@ class SessionList(PageBody):
 
 
 class MessageBody(ResponseModel):
+    """`unsourced`: an answer whose tool results are not known; it counts as text from outside."""
+
     role: str
     content: Any = None
     tool_calls: list[ToolCallBody] | None = None
@@ -132,6 +134,7 @@ class MessageBody(ResponseModel):
     reasoning_content: str | None = None
     attachments: list[AttachmentBody] | None = None
     failed: bool = False
+    unsourced: bool = False
 
 
 class MessageList(ResponseModel):
