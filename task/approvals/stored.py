@@ -45,17 +45,17 @@ class RunApprovals:
         conversation: str,
     ) -> RunApprovals:
         """The approvals of a run that continues after these `answered` questions."""
-        stored = await store.grants.list(owner, session_id) if session_id is not None else ()
-        grants = Grants.from_list([item.data for item in stored], rules.clock)
-        found = cls(rules, store, owner, conversation, session_id, grants)
-        found._before = grants.lasting()
+        found = cls(rules, store, owner, conversation, session_id, Grants(rules.clock))
+        if session_id is not None:
+            found.grants = await found._stored()
+        found._before = found.grants.lasting()
         for approval in answered:
             found._take(approval)
         return found
 
     def decisions(self) -> PriorDecisions:
         """What the gate of the run starts from."""
-        return PriorDecisions(self.grants, self.owner, self.conversation, self.denials)
+        return PriorDecisions(self.grants, self.owner, self.conversation, self.denials, self._drop_revoked)
 
     def history(self, messages: Sequence[Message]) -> list[Message]:
         """The conversation with the calls as they were approved."""
@@ -79,6 +79,18 @@ class RunApprovals:
                 seconds = grant.expires - self.rules.clock()
                 data = {**grant.as_dict(), "told": grant.describe()}
                 await self.store.grants.add(self.owner, data, session_id=self.session_id, seconds=seconds)
+
+    async def _stored(self) -> Grants:
+        stored = await self.store.grants.list(self.owner, self.session_id)
+        return Grants.from_list([item.data for item in stored], self.rules.clock)
+
+    async def _drop_revoked(self) -> None:
+        if not self._before:
+            return
+        valid = (await self._stored()).lasting()
+        for grant in [grant for grant in self._before if grant not in valid]:
+            self._before.remove(grant)
+            self.grants.revoke(grant)
 
     async def _ask(self, item: Pending, run_id: str, session_id: str) -> Approval:
         card = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -31,9 +31,16 @@ _ASKING = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.NETWORK})
 _UNCHANGED = Allowed("policy")
 
 
+async def _as_they_are() -> None:
+    """Grants that nobody else can revoke need no refresh."""
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyGate:
-    """Decides about the calls of one conversation of one principal; `clock` returns Unix time."""
+    """Decides about the calls of one conversation of one principal; `clock` returns Unix time.
+
+    `refresh` removes from `grants` those that were revoked elsewhere.
+    """
 
     policy: Policy
     grants: Grants
@@ -41,9 +48,11 @@ class PolicyGate:
     principal: str
     conversation: str
     clock: Callable[[], float]
+    refresh: Callable[[], Awaitable[None]] = _as_they_are
 
     async def decide(self, request: CallRequest) -> Decision:
-        """Whether the call may run; never awaits, so no other decision can come between lookup and use of a grant."""
+        """Whether the call may run; no other decision can come between lookup and use of a grant."""
+        await self.refresh()  # the only wait, in front of both
         facts = CallFacts(request)
         if denial := self.policy.denied(facts):
             return Denied(denial)
@@ -101,17 +110,19 @@ def _coverable(facts: CallFacts) -> bool:
 class PriorDecisions:
     """What a person decided before a turn starts: the conversation's grants, and denied calls with their reasons.
 
-    `principal` and `conversation` say for whom and where grants hold; `denials` are by the calls' ids.
+    `principal` and `conversation` say for whom and where grants hold; `denials` are by the calls' ids; `refresh` as in
+    `PolicyGate`.
     """
 
     grants: Grants
     principal: str
     conversation: str
     denials: Mapping[str, str] = field(default_factory=dict[str, str])
+    refresh: Callable[[], Awaitable[None]] = _as_they_are
 
     def gate(self, policy: Policy, mode: PermissionMode, clock: Callable[[], float]) -> Gate:
         """The gate that decides the calls of the turn."""
-        gate = PolicyGate(policy, self.grants, mode, self.principal, self.conversation, clock)
+        gate = PolicyGate(policy, self.grants, mode, self.principal, self.conversation, clock, self.refresh)
         return AnsweredGate(gate, dict(self.denials)) if self.denials else gate
 
 
