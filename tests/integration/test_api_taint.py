@@ -71,9 +71,7 @@ async def test_an_answer_that_comes_without_its_results_counts_as_text_from_outs
 
 
 @DOORS
-async def test_a_first_message_is_not_from_outside(
-    path: str, name: str, more: dict[str, Any], tmp_path: Path
-) -> None:
+async def test_a_first_message_is_not_from_outside(path: str, name: str, more: dict[str, Any], tmp_path: Path) -> None:
     async with agent(SEND, says("Sent."), tmp_path=tmp_path) as api:
         assert await status(api, path, {name: [GO], **more}) == "finished"
 
