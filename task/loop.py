@@ -110,7 +110,8 @@ class ToolLoop:
         """Answer the conversation; `messages` grows in place by everything the run adds.
 
         Calls at the end of `messages` that have no result yet (a resumed run) are made first. A failure of the model is
-        an outcome, not an exception; a cancellation reaches the observer, leaves `messages` valid, and travels on.
+        an outcome, not an exception; a cancellation reaches the observer, leaves `messages` valid but for calls of a
+        resumed run whose results are lost, and travels on.
         """
         run = _Run(self, messages, choice, caller)
         try:
@@ -148,9 +149,11 @@ class _Run:
         limit: str | None = None,
         error: AgentError | None = None,
     ) -> RunOutcome:
-        ids = [item.call.id for item in pending]
-        self._messages[self._base :] = repaired(self._messages[self._base :], ids)
+        ids = {item.call.id for item in pending}
         resumed = list(takewhile(lambda message: message.role is Role.TOOL, self._added))
+        # A call that the run was resumed with may have run although its result is lost: only the caller can say so.
+        lost = {call.id for call in self._open} - {message.tool_call_id for message in resumed}
+        self._messages[self._base :] = repaired(self._messages[self._base :], ids | lost)
         added = (*resumed, *repaired(self._added[len(resumed) :], ids))
         return RunOutcome(
             status,

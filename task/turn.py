@@ -82,9 +82,9 @@ async def take_turn(product: Product, request: TurnRequest, choice: ChoiceSink, 
         base = len(messages)
         outcome = await _looped(product, request, tools, messages, choice, observer)
     except asyncio.CancelledError:
-        return RunOutcome("cancelled", shown(_interrupted(messages[base:])), Usage())
+        return RunOutcome("cancelled", shown(interrupted(messages[base:])), Usage())
     except Exception as error:
-        return RunOutcome("failed", shown(_interrupted(messages[base:])), Usage(), error=error)
+        return RunOutcome("failed", shown(interrupted(messages[base:])), Usage(), error=error)
     return replace(outcome, added=shown(outcome.added))
 
 
@@ -197,7 +197,7 @@ def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def _interrupted(added: Sequence[Message]) -> tuple[Message, ...]:
+def interrupted(added: Sequence[Message]) -> tuple[Message, ...]:
     """What a turn that broke off has added, each of its calls answered; results in front answer earlier calls."""
     resumed = list(takewhile(lambda message: message.role is Role.TOOL, added))
     return (*resumed, *repaired(added[len(resumed) :]))

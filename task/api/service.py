@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated, Any
-from weakref import WeakValueDictionary
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.routing import APIRoute
@@ -26,8 +24,8 @@ from task.permissions.decisions import PermissionMode
 from task.product import Product
 from task.runs.cards import Cards
 from task.runs.preparing import Preparing
-from task.runs.request import RunOptions, RunRequest
-from task.runs.runner import LiveRun, Runner
+from task.runs.request import RunOptions
+from task.runs.runner import LiveRun, Prepare, Runner
 from task.store.access import StoreAccess
 from task.store.records import RequestKey, Run
 
@@ -40,7 +38,6 @@ PASSED_ON = (
     "verbosity", "service_tier", "prompt_cache_key", "safety_identifier",
 )  # fmt: skip
 KEY_HEADER, KEY_CHARS = "idempotency-key", 255
-Prepare = Callable[[], Awaitable[RunRequest]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +50,6 @@ class Service:
     reader: MessageReader
     shelf: FileShelf
     cards: Cards
-    _preparing: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary[str, asyncio.Lock])
 
     def options(
         self,
@@ -91,32 +87,16 @@ class Service:
 
     async def start(self, request: Request, caller: ApiCaller, prepare: Prepare) -> LiveRun:
         """The run of the request: a new one, or an earlier one whose answer is given again."""
-        run = await self._start(request, caller, prepare)
+        run = await self.runner.start_once(caller.owner, await _key(request), prepare)
+        assert run is not None
         return await self.runner.follow(caller.owner, run.run_id)
 
-    async def start_in_background(self, request: Request, caller: ApiCaller, prepare: Prepare) -> Run:
-        """The same, for a caller that does not wait for its end."""
-        run = await self._start(request, caller, prepare)
-        self.runner.detach(run.run_id)
+    async def start_in_background(self, request: Request, caller: ApiCaller, prepare: Prepare) -> Run | None:
+        """The same, for a caller that does not wait for its end; None: the request starts none."""
+        run = await self.runner.start_once(caller.owner, await _key(request), prepare)
+        if run is not None:
+            self.runner.detach(run.run_id)
         return run
-
-    async def resume(self, caller: ApiCaller, run_id: str | None) -> Run | None:
-        """The run that continues a suspended one, when all its questions are answered."""
-        request = await self.preparing.resumed(caller, run_id) if run_id is not None else None
-        if request is None:
-            return None
-        run = await self.runner.start(request)
-        self.runner.detach(run.run_id)
-        return run
-
-    async def _start(self, request: Request, caller: ApiCaller, prepare: Prepare) -> Run:
-        key = await _key(request)
-        if key is None:
-            return await self.runner.start(await prepare())
-        # The same request again waits until the first one has started its run.
-        async with self._preparing.setdefault(f"{caller.owner} {key.name}", asyncio.Lock()):
-            earlier = await (await self.product.store.get()).runs.started_by(caller.owner, key)
-            return earlier or await self.runner.start(replace(await prepare(), key=key))
 
 
 async def _key(request: Request) -> RequestKey | None:

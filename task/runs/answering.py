@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from task.store.records import Approval, Run, Session
 from task.store.store import Store
 from task.tools.base import BaseTool
 from task.tools.models import Caller
-from task.turn import TurnRequest, take_turn
+from task.turn import TurnRequest, interrupted, take_turn
 
 Adapt = Callable[[Sequence[BaseTool]], Sequence[BaseTool]]
 
@@ -50,13 +51,16 @@ async def answer(
         outcome = replace(outcome, added=approvals.with_notes(outcome.added))
         if outcome.status == "suspended":
             outcome = _named_after(run, outcome, turn.own_names)
-            session_id = await _suspend(outcome, approvals, request, run, choice, store, turn.own_names)
+            asking = asyncio.ensure_future(_suspend(outcome, approvals, request, run, choice, store, turn.own_names))
+            with suppress(asyncio.CancelledError):  # a stop comes too late: somebody may have read the question
+                await asyncio.shield(asking)
+            session_id = await asking
         if outcome.status not in ("cancelled", "failed"):
             await approvals.save_grants()
     except asyncio.CancelledError:
-        outcome = RunOutcome("cancelled", outcome.added, Usage())
+        outcome = RunOutcome("cancelled", interrupted(outcome.added), Usage())
     except Exception as error:
-        outcome = RunOutcome("failed", outcome.added, Usage(), error=error)
+        outcome = RunOutcome("failed", interrupted(outcome.added), Usage(), error=error)
     choice.flush()
     return outcome, session_id
 

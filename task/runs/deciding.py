@@ -55,26 +55,45 @@ class Deciding:
         return await self._decide(asked[0].run_id or "", words, codes)
 
     async def in_session(self, session_id: str, said: Message) -> RunRequest | None:
-        """The run of the session's one open question; None: the message is not a bare word, or none is open.
+        """The run of the session's one open question, or of its one question whose answer no run has taken up; None: the
+        message is not a bare word, or there is none.
 
         Raises:
-            Conflict: several questions are open.
+            Conflict: there are several, or it was answered otherwise.
         """
         if not is_bare(said):
             return None
-        return await self._one(await self.store.approvals.list(self.caller.owner, session_id=session_id), said)
+        asked = await self.store.approvals.list(self.caller.owner, session_id=session_id)
+        last = await last_run(self.store, self.caller.owner, session_id) if not asked else None
+        if last is not None and last.status == "suspended":
+            stopped = await self.store.approvals.list(self.caller.owner, run_id=last.run_id, waiting=False)
+            asked = stopped if all(item.answer is not None for item in stopped) else ()
+        return await self._one(asked, said)
 
     async def after_run(self, run_id: str, said: Message) -> RunRequest | None:
         """The run of the one question that this run has asked; None: the message is not a bare word, or it asked none.
 
-        Raises: as `in_session`, and Conflict: it is closed or was answered otherwise.
+        Raises: as `in_session`, and Conflict: it is closed.
         """
         if not is_bare(said):
             return None
         return await self._one(await self.store.approvals.list(self.caller.owner, run_id=run_id, waiting=False), said)
 
-    def resuming(self, session: Session, asked: Sequence[Approval], run_id: str) -> RunRequest:
-        """The run that continues `run_id` from the end of the session."""
+    async def resuming(self, run_id: str, asked: Sequence[Approval]) -> RunRequest:
+        """The run that continues the one that has asked this, and nothing has followed in the session.
+
+        Raises:
+            Conflict: something has.
+        """
+        await self.store.runs.ended(self.caller.owner, run_id)  # its calls are in the session from then on
+        session = await self.store.sessions.get(self.caller.owner, asked[0].session_id or "")
+        last = await last_run(self.store, self.caller.owner, session.session_id)
+        calls = {call.id for call in unanswered(session.messages)}  # ids of calls come again
+        if not calls or not calls <= {item.call_id for item in asked} or (last and last.run_id != run_id):
+            raise Conflict(CLOSED)
+        return self._after_end(session, asked, run_id)
+
+    def _after_end(self, session: Session, asked: Sequence[Approval], run_id: str) -> RunRequest:
         history = session.messages
         return RunRequest(
             self.caller, self.options, (), history, session, files_of(history), tuple(asked), resumes=run_id
@@ -118,12 +137,8 @@ class Deciding:
         owner, runs = self.caller.owner, self.store.runs
         later = await runs.resumed_by(owner, run_id)
         if later is None:
-            await runs.ended(owner, run_id)  # its calls are in the session from then on
+            return await self.resuming(run_id, asked)
         session = await self.store.sessions.get(owner, asked[0].session_id or "")
-        if later is None:
-            if not {item.call_id for item in asked} & {call.id for call in unanswered(session.messages)}:
-                raise Conflict(CLOSED)
-            return self.resuming(session, asked, run_id)
         run: Run = later
         while run.status not in ANSWERED and (later := await runs.resumed_by(owner, run.run_id)):
             run = later
@@ -131,8 +146,13 @@ class Deciding:
             return RunRequest(self.caller, self.options, (), again=run.run_id)
         # A run that failed before it wrote anything is continued where it stopped: what was approved has run.
         if session.messages[-1].role is Role.TOOL and not unanswered(session.messages):
-            return self.resuming(session, (), run.run_id)
+            return self._after_end(session, (), run.run_id)
         raise Conflict(BROKEN_OFF)
+
+
+async def last_run(store: Store, owner: str, session_id: str) -> Run | None:
+    runs = (await store.runs.list(owner, session_id, limit=1)).items
+    return runs[0] if runs else None
 
 
 def words_of(message: Message) -> str:

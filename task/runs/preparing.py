@@ -12,7 +12,7 @@ from task.conversation.messages import Message, Role, ToolCall, tool_message
 from task.conversation.replies import codes_in
 from task.errors import Conflict, InvalidRequest, NotFound
 from task.product import Product
-from task.runs.deciding import ANSWERED, Deciding, files_of, is_bare, words_of
+from task.runs.deciding import ANSWERED, Deciding, files_of, is_bare, last_run, words_of
 from task.runs.request import RunCaller, RunOptions, RunRequest, run_of_call, session_title
 from task.runs.state import RunState
 from task.store.merge import merged
@@ -88,21 +88,19 @@ class Preparing:
         return replace(request, new=(*request.history, *request.new), history=(), session=session)
 
     async def resumed(self, caller: RunCaller, run_id: str) -> RunRequest | None:
-        """The run that continues a suspended one; None while one of its questions is open."""
+        """The run that continues a suspended one; None while one of its questions is open.
+
+        Raises:
+            Conflict: the conversation no longer waits for the answers.
+        """
         store = await self.product.store.get()
         asked = await store.approvals.list(caller.owner, run_id=run_id, waiting=False)
-        session_id = next((item.session_id for item in asked if item.session_id), None)
-        if session_id is None or any(item.status == "waiting" for item in asked):
+        if not asked or any(item.status == "waiting" for item in asked):
             return None
         if later := await store.runs.resumed_by(caller.owner, run_id):
             return RunRequest(caller, RunOptions("", ""), (), again=later.run_id)
-        await store.runs.ended(caller.owner, run_id)  # its calls are in the session from then on
-        session = await store.sessions.get(caller.owner, session_id)
-        waiting = {call.id for call in unanswered(session.messages)}
-        if not waiting or not waiting <= {item.call_id for item in asked}:
-            return None
         options = await self._options(store, caller, run_id)
-        return Deciding(store, caller, options).resuming(session, asked, run_id)
+        return await Deciding(store, caller, options).resuming(run_id, asked)
 
     async def _alone(self, store: Store, caller: RunCaller, sent: Sequence[Message], options: RunOptions) -> RunRequest:
         run = await _run_of_results(store, caller.owner, sent)
@@ -115,21 +113,23 @@ class Preparing:
     async def _after(
         self, store: Store, caller: RunCaller, session: Session, new: Sequence[Message], options: RunOptions
     ) -> RunRequest:
-        last = await _last_run(store, caller, session)
+        last = await last_run(store, caller.owner, session.session_id)
         if _taken(session.messages, new):
             if last is not None and last.status in ANSWERED:
                 return RunRequest(caller, options, (), again=last.run_id)
             new = ()  # the run that took them has failed
         waiting = await _waiting(store, caller, session, last)
-        given_up = _given_up(session.messages, new, waiting, {tool["name"] for tool in options.tools})
+        # Results of the caller's calls let what was decided run; after another message nobody waits for it any more.
+        answered = waiting.answered if all(message.role is Role.TOOL for message in new) else ()
+        given_up = _given_up(session.messages, new, waiting, answered, {tool["name"] for tool in options.tools})
         for message in given_up:
             await _withdraw(store, caller, waiting, message)
         if not session.title and not session.messages and new:
             await store.sessions.rename(caller.owner, session.session_id, session_title(new[0]))
         history = session.messages
         return RunRequest(
-            caller, options, (*given_up, *new), history, session, files_of([*history, *new]), waiting.answered,
-            resumes=last.run_id if last is not None and waiting.answered else None,
+            caller, options, (*given_up, *new), history, session, files_of([*history, *new]), answered,
+            resumes=last.run_id if last is not None and answered else None,
         )  # fmt: skip
 
     async def _options(self, store: Store, caller: RunCaller, run_id: str) -> RunOptions:
@@ -185,11 +185,6 @@ def _without_questions(sent: Sequence[Message]) -> list[Message]:
 
 def _before(text: str) -> Message:
     return Message(Role.ASSISTANT, text, unsourced=True)
-
-
-async def _last_run(store: Store, caller: RunCaller, session: Session) -> Run | None:
-    runs = (await store.runs.list(caller.owner, session.session_id, limit=1)).items
-    return runs[0] if runs else None
 
 
 async def _with_own_calls(store: Store, owner: str, sent: Sequence[Message]) -> list[Message]:
@@ -257,7 +252,9 @@ class _Waiting:
         question = next((item for item in self.asked if item.call_id == call.id), None)
         if question is None:
             return NO_RESULT if call.name in theirs else INTERRUPTED
-        return PERHAPS_RUN if question.status == "allowed" else NOT_APPROVED
+        if question.status != "allowed":
+            return NOT_APPROVED
+        return PERHAPS_RUN if self.used else INTERRUPTED
 
 
 async def _waiting(store: Store, caller: RunCaller, session: Session, last: Run | None) -> _Waiting:
@@ -271,11 +268,15 @@ async def _waiting(store: Store, caller: RunCaller, session: Session, last: Run 
 
 
 def _given_up(
-    history: Sequence[Message], new: Sequence[Message], waiting: _Waiting, theirs: Collection[str]
+    history: Sequence[Message],
+    new: Sequence[Message],
+    waiting: _Waiting,
+    answered: Sequence[Approval],
+    theirs: Collection[str],
 ) -> list[Message]:
     """Results for the calls that will not run. Where only results of the caller's tools come, our own calls stay
     open: a person is asked about them next."""
-    runs_now = {item.call_id for item in waiting.answered}
+    runs_now = {item.call_id for item in answered}
     results = {message.tool_call_id for message in new if message.role is Role.TOOL}
     nothing_else = all(message.role is Role.TOOL for message in new)
     return [

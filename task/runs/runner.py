@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from task.errors import NotFound, StoreUnavailable
 from task.loop import RunOutcome
@@ -17,7 +18,7 @@ from task.runs.choice import Emit, RunChoice
 from task.runs.request import RunRequest
 from task.runs.state import RunState, state_of, usage_data
 from task.runs.traces import TraceRecorder, TraceStart, trace_context
-from task.store.records import FINISHED, AlreadyStarted, Event, Run
+from task.store.records import FINISHED, AlreadyStarted, Event, RequestKey, Run
 from task.store.runs import ENDING_SECONDS
 from task.store.store import Store
 from task.store.trace_records import Trace
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 CLOSING_SECONDS = 5.0
 
-
+Prepare = Callable[[], Awaitable[RunRequest | None]]
 Describe = Callable[[BaseException, str], Mapping[str, Any]]
 
 
@@ -57,6 +58,12 @@ class LiveRun:
         # Not at once: a task that is cancelled before its first step takes none, and its run would never end.
         asyncio.get_running_loop().call_soon(self._cancel)
 
+    def stay(self) -> None:
+        """No longer end the answer because its listener left."""
+        if self.leaving is not None:
+            self.leaving.cancel()
+            self.leaving = None
+
     def _cancel(self) -> None:
         if self.task is not None and not self.state.over:
             self.task.cancel()
@@ -82,6 +89,23 @@ class Runner:
         self._limits = product.limits if steps is None else replace(product.limits, steps=steps)
         self._adapt, self._describe = adapt, describe
         self._live: dict[str, LiveRun] = {}
+        self._preparing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def start_once(self, owner: str, key: RequestKey | None, prepare: Prepare) -> Run | None:
+        """The run of a request that its client may send again under `key`; None: the request starts none.
+
+        Raises: as `start`.
+        """
+        if key is None:
+            request = await prepare()
+            return await self.start(request) if request is not None else None
+        # The same request again waits until the first one has started its run.
+        async with self._preparing.setdefault(f"{owner} {key.name}", asyncio.Lock()):
+            earlier = await (await self._product.store.get()).runs.started_by(owner, key)
+            if earlier is not None:
+                return earlier
+            request = await prepare()
+            return await self.start(replace(request, key=key)) if request is not None else None
 
     async def start(self, request: RunRequest) -> Run:
         """Start the run in the background, or find the one that the same request, or another answer to the same
@@ -89,28 +113,18 @@ class Runner:
 
         Raises:
             Conflict: the session is being answered, was changed, or has ended.
+            KeyReused: the request's key came with another request before.
             StoreUnavailable: the run cannot be kept.
         """
-        owner, store = request.caller.owner, await self._product.store.get()
-        if request.again is not None:
-            return await store.runs.get(owner, request.again)
-        try:
-            run = await store.runs.start(
-                owner,
-                session=request.session,
-                messages=request.new,
-                trace_id=await store.traces.new_id(),
-                experiment=request.options.experiment,
-                resumes=request.resumes,
-                key=request.key,
-            )
-        except AlreadyStarted as earlier:
-            return await store.runs.get(owner, earlier.run_id)
-        state = RunState(run, request.options, run.session_id)
-        live = self._live[run.run_id] = LiveRun(state, asyncio.get_running_loop().create_future(), store)
-        live.task = asyncio.create_task(self._work(live, request))
-        live.task.add_done_callback(lambda task: self._over(live, task))
-        return run
+        owner, store, again = request.caller.owner, await self._product.store.get(), request.again
+        if again is None:
+            try:
+                return self._started(await self._stored(request, store), request, store)
+            except AlreadyStarted as earlier:
+                again = earlier.run_id
+        if request.key is not None:
+            again = await store.runs.claim(owner, request.key, again)
+        return await store.runs.get(owner, again)
 
     async def follow(self, owner: str, run_id: str) -> LiveRun:
         """A run: live where this process answers it, else once it has ended.
@@ -140,9 +154,7 @@ class Runner:
         When the last listener leaves, a run in a session continues for a while, and any other is cancelled.
         """
         live.listeners += 1
-        if live.leaving is not None:
-            live.leaving.cancel()
-            live.leaving = None
+        live.stay()
         try:
             yield
         finally:
@@ -154,6 +166,7 @@ class Runner:
         live = self._live.get(run_id)
         if live is None or live.listeners > 0 or live.state.over:
             return
+        live.stay()
         if live.run.session_id is not None and self._detach_seconds > 0:
             self._stop_in(live, self._detach_seconds)
         else:
@@ -202,6 +215,24 @@ class Runner:
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSING_SECONDS)
 
+    async def _stored(self, request: RunRequest, store: Store) -> Run:
+        return await store.runs.start(
+            request.caller.owner,
+            session=request.session,
+            messages=request.new,
+            trace_id=await store.traces.new_id(),
+            experiment=request.options.experiment,
+            resumes=request.resumes,
+            key=request.key,
+        )
+
+    def _started(self, run: Run, request: RunRequest, store: Store) -> Run:
+        state = RunState(run, request.options, run.session_id)
+        live = self._live[run.run_id] = LiveRun(state, asyncio.get_running_loop().create_future(), store)
+        live.task = asyncio.create_task(self._work(live, request))
+        live.task.add_done_callback(lambda task: self._over(live, task))
+        return run
+
     def _stop_in(self, live: LiveRun, seconds: float) -> None:
         live.leaving = asyncio.get_running_loop().call_later(seconds, self._stop_without_listener, live)
 
@@ -234,8 +265,7 @@ class Runner:
             )
         finally:
             stopping.cancel()
-        if live.leaving is not None:
-            live.leaving.cancel()
+        live.stay()
         live.trace = _recorded(observer, outcome, run, session_id)
         self._emit_end(live, request, outcome, session_id, emit)
         try:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, extract, func, insert, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Row, and_, delete, extract, func, insert, select, update
 
-from task.conversation.messages import assistant
+from task.conversation.history import NOT_APPROVED, PERHAPS_RUN, unanswered
+from task.conversation.messages import Message, assistant, tool_message
 from task.llm.base import ModelOptions, Usage
 from task.store import tables
 from task.store.database import Database
@@ -25,7 +26,8 @@ LEASE_SECONDS = 30.0
 STARTED, TEXT = "started", "text"
 INTERRUPTED = "interrupted"
 ERROR = "the process that answered ended in the middle"
-_processes = tables.processes
+_processes, _approvals = tables.processes, tables.approvals
+Orphaned = Callable[[Column[str]], ColumnElement[bool]]  # of the process of a row
 _NOW = select(extract("epoch", func.clock_timestamp()))
 
 
@@ -75,19 +77,25 @@ class Processes:
     async def leave(self) -> None:
         await self.database.execute(delete(_processes).where(_processes.c.id == self.own_id))
 
-    async def living(self) -> set[str]:
-        """The ids of the processes that live, this one among them."""
+    async def dead(self) -> set[str]:
+        """The ids of processes that have ended without leaving."""
         await self.clock.set()  # this machine's own clock may have been put forward since
         rows, since = await self.database.rows(select(_processes)), self.clock() - LEASE_SECONDS
-        return {self.own_id, *(row.id for row in rows if row.seen_at >= since and not _known_dead(row.place))}
+        return {row.id for row in rows if row.seen_at < since or _known_dead(row.place)} - {self.own_id}
 
     async def interrupt_orphans(self) -> int:
         """Mark what dead processes left running as interrupted; how many runs there were."""
-        living, now = await self.living(), self.clock()
-        if not await self.database.read(lambda connection: _left_behind(connection, living)):
+        dead, now = await self.dead(), self.clock()
+
+        def orphaned(process: Column[str]) -> ColumnElement[bool]:
+            # Of processes that have entered since `dead` was read nothing is touched.
+            living = select(_processes.c.id).where(_processes.c.id.not_in(dead))
+            return and_(process != self.own_id, process.not_in(living))
+
+        if not dead and not await self.database.read(lambda connection: _left_behind(connection, orphaned)):
             return 0
-        found = await self.database.write(lambda connection: _interrupt(connection, living, now))
-        await self.database.execute(delete(_processes).where(_processes.c.id.not_in(living)))
+        found = await self.database.write(lambda connection: _interrupt(connection, orphaned, now))
+        await self.database.execute(delete(_processes).where(_processes.c.id.in_(dead)))
         return found
 
     def _row(self) -> dict[str, Any]:
@@ -111,19 +119,18 @@ def _start_ticks(pid: int) -> str:
         return "gone" if Path("/proc/self/stat").exists() else "unknown"
 
 
-def _left_behind(connection: Connection, living: set[str]) -> bool:
-    runs, traces, processes = tables.runs.c, tables.traces.c, tables.processes.c
+def _left_behind(connection: Connection, orphaned: Orphaned) -> bool:
+    runs, traces = tables.runs.c, tables.traces.c
     lost = (
-        select(processes.id).where(processes.id.not_in(living)),
-        select(runs.id).where(runs.status == "running", runs.process.not_in(living)),
-        select(traces.id).where(traces.status == "running", traces.process.not_in(living)),
+        select(runs.id).where(runs.status == "running", orphaned(runs.process)),
+        select(traces.id).where(traces.status == "running", orphaned(traces.process)),
     )
     return any(connection.execute(query.limit(1)).first() is not None for query in lost)
 
 
-def _interrupt(connection: Connection, living: set[str], now: float) -> int:
-    runs, traces, approvals = tables.runs, tables.traces, tables.approvals
-    lost = update(runs).where(runs.c.status == "running", runs.c.process.not_in(living))
+def _interrupt(connection: Connection, orphaned: Orphaned, now: float) -> int:
+    runs, traces, approvals = tables.runs, tables.traces, _approvals
+    lost = update(runs).where(runs.c.status == "running", orphaned(runs.c.process))
     lost = lost.values(status=INTERRUPTED, ended_at=now, error=ERROR)
     rows = connection.execute(lost.returning(*runs.c)).all()
     for row in rows:
@@ -133,12 +140,23 @@ def _interrupt(connection: Connection, living: set[str], now: float) -> int:
         connection.execute(insert(tables.events), _last_event(row, events[-1]["id"] + 1 if events else 1))
         if row.session_id is not None and text:
             # Its tool results died with the process.
-            add_messages(connection, row.session_id, [replace(assistant(text), unsourced=True)], now)
+            left = [*_results_lost(connection, row), replace(assistant(text), unsourced=True)]
+            add_messages(connection, row.session_id, left, now)
         waiting = update(approvals).where(approvals.c.run_id == row.id, approvals.c.status == "waiting")
         connection.execute(waiting.values(status="expired"))
-    broken = update(traces).where(traces.c.status == "running", traces.c.process.not_in(living))
+    broken = update(traces).where(traces.c.status == "running", orphaned(traces.c.process))
     connection.execute(broken.values(status=INTERRUPTED, completed_at=now, error=ERROR))
     return len(rows)
+
+
+def _results_lost(connection: Connection, run: Row[Any]) -> list[Message]:
+    # The results of the calls that the run continued with would otherwise be missing before its text.
+    if run.resumes is None:
+        return []
+    rows = connection.execute(select(_approvals.c.status, _approvals.c.data).where(_approvals.c.run_id == run.resumes))
+    allowed = {unpacked(row.data)["call_id"] for row in rows if row.status == "allowed"}
+    calls = unanswered(messages_of(connection, run.session_id))
+    return [tool_message(call, PERHAPS_RUN if call.id in allowed else NOT_APPROVED, failed=True) for call in calls]
 
 
 def _leave_trace(

@@ -35,6 +35,7 @@ SAVE_SECONDS = 0.1
 POLL_SECONDS = 0.2
 LISTENING_SECONDS = 1.0  # how often a listener in another process reports itself to the run's process
 KEY_SECONDS = 86_400.0  # how long a client may send a request again under its name
+KEY_REUSED = "this Idempotency-Key came with another request before; choose a new one"
 ENDING_SECONDS = 40.0  # longer than it takes until a dead process's run is marked
 _runs, _events, _keys = tables.runs, tables.events, tables.request_keys
 _NAMED = {column.name: bindparam(column.name, type_=column.type) for column in _events.c}
@@ -134,6 +135,7 @@ class Runs:
 
         Raises:
             AlreadyStarted: the request has started a run, or the other run is continued already.
+            KeyReused: the key came with another request before.
             Conflict: another run answers in this session, the session was changed since, or it has ended.
             NotFound: the session is gone.
             StoreUnavailable: the run cannot be stored now.
@@ -145,10 +147,12 @@ class Runs:
             await self._interrupt_dead(session.session_id)
 
         def work(connection: Connection) -> None:
+            if session is not None:
+                _hold(connection, session.session_id)
             if resumes is not None:
                 _refuse_second_resumption(connection, resumes)
             if key is not None:
-                _claim(connection, owner, key, run)
+                _claim(connection, owner, key, run.run_id, now)
             if session is not None:
                 _refuse_second_run(connection, session.session_id)
                 append(connection, owner, session.session_id, messages, session.version, now)
@@ -214,14 +218,27 @@ class Runs:
         """The run that a request of this name has started.
 
         Raises:
-            InvalidRequest: it was another request.
+            KeyReused: it was another request.
         """
         row = await self._database.first(select(_keys).where(_keys.c.owner == owner, _keys.c.name == key.name))
         if row is None or row.created_at < self._clock() - KEY_SECONDS:
             return None
         if row.digest != key.digest:
-            raise KeyReused("this Idempotency-Key came with another request before; choose a new one")
+            raise KeyReused(KEY_REUSED)
         return await self.get(owner, row.run_id)
+
+    async def claim(self, owner: str, key: RequestKey, run_id: str) -> str:
+        """Let the key stand for a run that was started before, unless it does for one: the run that it stands for.
+
+        Raises:
+            KeyReused: it came with another request before.
+        """
+        now = self._clock()
+        try:
+            await self._database.write(lambda connection: _claim(connection, owner, key, run_id, now))
+        except AlreadyStarted as earlier:
+            return earlier.run_id
+        return run_id
 
     async def list(
         self, owner: str, session_id: str | None = None, limit: int = 50, cursor: str | None = None
@@ -308,9 +325,8 @@ class Runs:
         }  # fmt: skip
 
     async def _interrupt_dead(self, session_id: str) -> None:
-        query = select(_runs.c.process).where(_runs.c.session_id == session_id, _runs.c.status == "running")
-        row = await self._database.first(query)
-        if row is not None and row.process not in await self._processes.living():
+        query = select(_runs.c.id).where(_runs.c.session_id == session_id, _runs.c.status == "running")
+        if await self._database.first(query) is not None:
             await self._processes.interrupt_orphans()
 
     async def _stored_after(self, run_id: str, after: int) -> Sequence[Event]:
@@ -322,6 +338,11 @@ class Runs:
 
 def _cancel(run_id: str, now: float, connection: Connection) -> None:
     connection.execute(update(_runs).where(_runs.c.id == run_id).values(status="cancelled", ended_at=now))
+
+
+def _hold(connection: Connection, session_id: str) -> None:
+    # On a server others wait here, and then find this run.
+    connection.execute(select(tables.sessions.c.id).where(tables.sessions.c.id == session_id).with_for_update())
 
 
 def _refuse_second_run(connection: Connection, session_id: str) -> None:
@@ -336,12 +357,13 @@ def _refuse_second_resumption(connection: Connection, run_id: str) -> None:
         raise AlreadyStarted(row.id)
 
 
-def _claim(connection: Connection, owner: str, key: RequestKey, run: Run) -> None:
+def _claim(connection: Connection, owner: str, key: RequestKey, run_id: str, now: float) -> None:
     mine = (_keys.c.owner == owner, _keys.c.name == key.name)
-    connection.execute(delete(_keys).where(*mine, _keys.c.created_at < run.started_at - KEY_SECONDS))
-    row = {"owner": owner, "name": key.name, "digest": key.digest}
-    if not insert_new(connection, _keys, {**row, "run_id": run.run_id, "created_at": run.started_at}):
-        raise AlreadyStarted(connection.execute(select(_keys.c.run_id).where(*mine)).scalar_one())
+    connection.execute(delete(_keys).where(*mine, _keys.c.created_at < now - KEY_SECONDS))
+    row = {"owner": owner, "name": key.name, "digest": key.digest, "run_id": run_id, "created_at": now}
+    if not insert_new(connection, _keys, row):
+        earlier = connection.execute(select(_keys.c.run_id, _keys.c.digest).where(*mine)).one()
+        raise AlreadyStarted(earlier.run_id) if earlier.digest == key.digest else KeyReused(KEY_REUSED)
 
 
 def _run(row: Row[Any]) -> Run:

@@ -254,16 +254,25 @@ async def list_approvals(
     "/approvals/{approval_id}", response_model=AnsweredBody, responses=failures(404, 409, 413, 415)
 )  # fmt: skip
 async def answer_approval(
-    approval_id: str, body: ApprovalAnswer, service: CurrentService, caller: CurrentCaller
+    approval_id: str,
+    body: ApprovalAnswer,
+    request: Request,
+    service: CurrentService,
+    caller: CurrentCaller,
+    store: CurrentStore,
 ) -> Any:
     """Answer a question; the first answer counts, and the same one again gets the same reply.
 
     After the last answer of a run another run continues it.
     """
 
-    async def answer_and_resume() -> dict[str, Any]:
+    async def prepare() -> RunRequest | None:
         answered = await service.cards.answer(caller, approval_id, body.decision, body.reason, body.arguments)
-        return {"approval": answered, "resumed": await service.resume(caller, answered.run_id)}
+        return await service.preparing.resumed(caller, answered.run_id) if answered.run_id is not None else None
+
+    async def answer_and_resume() -> dict[str, Any]:
+        resumed = await service.start_in_background(request, caller, prepare)
+        return {"approval": await (await store.get()).approvals.get(caller.owner, approval_id), "resumed": resumed}
 
     return await run_to_completion(answer_and_resume())  # a person who leaves after the click has still decided
 
