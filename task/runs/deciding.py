@@ -55,8 +55,8 @@ class Deciding:
         return await self._decide(asked[0].run_id or "", words, codes)
 
     async def in_session(self, session_id: str, said: Message) -> RunRequest | None:
-        """The run of the session's one open question, or of its one question whose answer no run has taken up; None: the
-        message is not a bare word, or there is none.
+        """The run of the session's one open question, or of its one answered question that no run has taken up; None:
+        the message is not a bare word, or there is none.
 
         Raises:
             Conflict: there are several, or it was answered otherwise.
