@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.support.isolation import OUTSIDE, hide_environment, without_services
@@ -18,6 +19,9 @@ from tests.support.isolation import OUTSIDE, hide_environment, without_services
 # Before the first import of the product, which sets a variable of its own.
 HOME = tempfile.mkdtemp(prefix="dial-agent-home-")
 hide_environment(HOME)
+# An example takes as long as the machine needs; tests that bound time measure CPU.
+hypothesis.settings.register_profile("default", deadline=None)
+hypothesis.settings.load_profile("default")
 
 
 def pytest_unconfigure() -> None:

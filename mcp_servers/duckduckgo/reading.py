@@ -122,8 +122,12 @@ async def _end(process: Process) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+    assert process.stdin is not None
     async with asyncio.timeout(_SECONDS_TO_DIE):
         await process.communicate()
+        process.stdin.close()
+        with suppress(ConnectionError):  # it died before it had read all
+            await process.stdin.wait_closed()
 
 
 def main(memory_bytes: int, seconds: int, characters: int) -> None:

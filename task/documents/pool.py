@@ -185,8 +185,12 @@ class _ReaderProcess:
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+        assert self._process.stdin is not None
         async with asyncio.timeout(_SECONDS_TO_DIE):
             await self._process.communicate()
+            self._process.stdin.close()
+            with suppress(ConnectionError):  # it died before it had read all
+                await self._process.stdin.wait_closed()
 
     async def _send(self, kind: Kind, payload: bytes) -> None:
         assert self._process.stdin is not None
