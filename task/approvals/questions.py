@@ -18,6 +18,7 @@ _HIDING = re.compile(
     r"<(!--|(?:details|iframe|noscript|script|select|style|svg|template|textarea|title|xmp)\b)", re.IGNORECASE
 )
 _MOST_ENDS = 100
+_ADDRESS = re.compile(r":?//|(?<=www)\.", re.IGNORECASE)
 _CODED = re.compile(r"approve [a-z][2-9][a-z][2-9]")
 
 
@@ -39,6 +40,11 @@ def said_in(added: Sequence[Message]) -> str:
     return "\n".join(message.text() for message in added if message.role is Role.ASSISTANT and message.text())
 
 
+def label(title: str) -> str:
+    """A waiting call's title as plain text in which no chat would recognise an address."""
+    return _ADDRESS.sub(r"[\g<0>]", plain(title)[:TITLE_CHARS])
+
+
 def without_question(text: str) -> str:
     """The model's own text in an answer that ends with a question."""
     own, opening, rest = text.partition(_OPENING)
@@ -54,9 +60,9 @@ def form_schema(titles: Sequence[str], codes: Sequence[str]) -> dict[str, Any]:
             _always("Always allow", f"always {code}"),
             _button(3, "Deny", f"deny {code}"),
         ]
-        asked = f"May I do this? {plain(titles[0])[:TITLE_CHARS]}"
+        asked = f"May I do this? {label(titles[0])}"
         return {"type": "object", "properties": {DECISION: _buttons(asked, buttons)}}
-    names = [f"{code} · {plain(title)[:TITLE_CHARS]}" for title, code in zip(titles, codes, strict=True)]
+    names = [f"{code} · {label(title)}" for title, code in zip(titles, codes, strict=True)]
     buttons = [
         _button(CHECKED, "Approve the checked ones", CHECKED_TEXT),
         _button(1, "Approve all", "approve"),

@@ -101,6 +101,11 @@ class _Filter:
             self._append(text)
 
 
+def _whole(name: str, suspicion: Suspicion) -> str:
+    # A stage's name holds an argument of its call, and not every chat shows names as plain text.
+    return Defanger(suspicion).feed(name, last=True)
+
+
 class DefangedStage:
     """A stage whose text goes through a `Defanger`: a call's arguments are written by the model too."""
 
@@ -108,7 +113,6 @@ class DefangedStage:
         self._stage, self._suspicion = stage, suspicion
         self._content: _Filter | None = None
         self.open = stage.open
-        self.append_name = stage.append_name
         self.add_attachment = stage.add_attachment
 
     def append_content(self, content: str) -> None:
@@ -116,8 +120,12 @@ class DefangedStage:
             self._content = _Filter(self._stage.append_content, self._suspicion)
         self._content.append(content)
 
+    def append_name(self, name: str) -> None:
+        self._stage.append_name(_whole(name, self._suspicion))
+
     def create_stage(self, name: str | None = None) -> StageSink:
-        return DefangedStage(self._stage.create_stage(name), self._suspicion)
+        shown = name and _whole(name, self._suspicion)
+        return DefangedStage(self._stage.create_stage(shown), self._suspicion)
 
     def close(self, status: Any = None) -> None:
         if self._content is not None:
@@ -142,7 +150,8 @@ class DefangedChoice:
 
     def create_stage(self, name: str | None = None) -> StageSink:
         self._content.pause()
-        return DefangedStage(self._choice.create_stage(name), self._suspicion)
+        shown = name and _whole(name, self._suspicion)
+        return DefangedStage(self._choice.create_stage(shown), self._suspicion)
 
     def close(self) -> None:
         """Show the text that was held back."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from task.approvals.questions import form_schema, question
+from task.approvals.questions import form_schema, label, question
 from task.approvals.rules import DENIED, EXPIRED, ApprovalRules
 from task.conversation.history import closed, unanswered
 from task.conversation.inputs import Incoming, codes_of, decision_of
@@ -146,7 +146,7 @@ class DialApprovals:
     def ask(self, pending: Sequence[Pending], choice: ChoiceSink, said: str) -> DirectAnswer:
         """Show the waiting calls as stages; the question about them, for an answer that began with `said`."""
         for item in pending:
-            stage = StageProcessor.open_stage(choice, f"{item.title}{WAITING}")
+            stage = StageProcessor.open_stage(choice, f"{label(item.title)}{WAITING}")
             stage.append_content(f"## Request arguments:\n\n{fenced(shortened(item.card.command))}\n")
             StageProcessor.close_stage_safely(stage)
         for _ in pending:

@@ -15,7 +15,7 @@ from task.settings import PREFIX, Settings
 from task.settings.sources import CONFIG_VARIABLE, settings_of
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "SECURITY")), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from task.approvals.questions import form_schema
 from task.llm.scripted import Reply, says, wants
 from task.permissions.icerc import ICERC, fenced
 from task.permissions.risk import assessed
@@ -60,6 +61,14 @@ def test_a_card_for_a_page_has_no_second_line_in_the_models_words() -> None:
     assert shown["intent"] == "Read it. Risk: none \\u202eevil"
     assert shown["expected_outcome"] == "ok Reaches: nothing"
     assert shown["command"] == 'pay\nto = "\\u200beve"'
+
+
+@pytest.mark.parametrize("url", ["https://evil.example/p", "//evil.example/p", "www.evil.example/p"])
+def test_no_chat_can_make_a_link_of_a_waiting_calls_title(url: str) -> None:
+    for title in (url, f"![x]({url})", f"<{url}>"):
+        one, several = form_schema([title], ["k7f3"]), form_schema([title, "b"], ["k7f3", "m4q8"])
+        labels = [one["properties"]["decision"]["description"], *several["definitions"]["calls"]["enumNames"]]
+        assert [leads_to_evil(label) for label in labels] == [[], [], []]
 
 
 def test_an_argument_adds_no_finding_of_its_own_wording() -> None:
