@@ -4,7 +4,8 @@ AgentError
 ├── SettingsError          a setting is missing, unknown or malformed; stops the start with one line
 ├── InvalidRequest         the caller's mistake, found before a run starts or while it does
 │   ├── NotFound           it does not exist, or it belongs to somebody else
-│   └── Conflict           it has been changed since it was read, or it has ended
+│   ├── Conflict           it has been changed since it was read, or it has ended
+│   └── TooManyRuns        the caller has as many runs in progress as one caller may have
 ├── ToolError              a tool could not do what the model asked; becomes a tool message
 │   └── ArgumentsError     the call's arguments do not match the tool's schema
 ├── StoreUnavailable       the database is locked, full or unreachable; a later retry may succeed
@@ -39,6 +40,10 @@ class NotFound(InvalidRequest):
 
 class Conflict(InvalidRequest):
     """A change that conflicts with what is stored; the text says how to continue."""
+
+
+class TooManyRuns(InvalidRequest):
+    """A run more than one caller may have in progress; a later retry may succeed."""
 
 
 class StoreUnavailable(AgentError):

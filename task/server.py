@@ -131,6 +131,7 @@ def _http_options(settings: Settings) -> HttpOptions:
         settings.backend == "dial",
         settings.dial_body_bytes,
         http.requests_per_minute,
+        http.runs_per_caller,
         http.ui,
         http.steps,
         http.detach_seconds,

@@ -64,6 +64,7 @@ class HttpOptions:
     behind_core: bool
     dial_bytes: int
     requests_per_minute: int
+    runs_per_caller: int
     ui: bool
     steps: int
     detach_seconds: float
@@ -77,7 +78,12 @@ class HttpApi:
     def __init__(self, product: Product, options: HttpOptions) -> None:
         shelf = FileShelf(product, options.upload_bytes)
         self.runner = Runner(
-            product, options.steps, options.detach_seconds, adapt=with_web_search, describe=_error_event
+            product,
+            options.steps,
+            options.detach_seconds,
+            options.runs_per_caller,
+            adapt=with_web_search,
+            describe=_error_event,
         )
         self._identity = Identity(options.mode, options.core_key, product, options.requests_per_minute)
         service = Service(

@@ -73,7 +73,8 @@ class Runner:
     """Starts runs and lets clients listen, leave, reconnect and stop them.
 
     `steps` limits the requests with tools of one run, and a run in a session continues `detach_seconds` without a
-    listener. `adapt` gives the tools the form in which the door offers them, `describe` words its errors.
+    listener; one caller may have `most` runs in progress. `adapt` gives the tools the form in which the door offers
+    them, `describe` words its errors.
     """
 
     def __init__(
@@ -81,11 +82,12 @@ class Runner:
         product: Product,
         steps: int | None = None,
         detach_seconds: float = 0.0,
+        most: int | None = None,
         *,
         adapt: Adapt = tuple,
         describe: Describe = described,
     ) -> None:
-        self._product, self._detach_seconds = product, detach_seconds
+        self._product, self._detach_seconds, self._most = product, detach_seconds, most
         self._limits = product.limits if steps is None else replace(product.limits, steps=steps)
         self._adapt, self._describe = adapt, describe
         self._live: dict[str, LiveRun] = {}
@@ -114,6 +116,7 @@ class Runner:
         Raises:
             Conflict: the session is being answered, was changed, or has ended.
             KeyReused: the request's key came with another request before.
+            TooManyRuns: the caller has as many in progress as one may have.
             StoreUnavailable: the run cannot be kept.
         """
         owner, store, again = request.caller.owner, await self._product.store.get(), request.again
@@ -224,6 +227,7 @@ class Runner:
             experiment=request.options.experiment,
             resumes=request.resumes,
             key=request.key,
+            most=self._most,
         )
 
     def _started(self, run: Run, request: RunRequest, store: Store) -> Run:

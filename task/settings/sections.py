@@ -199,6 +199,9 @@ class HttpSettings(Section):
     origins: Texts = setting([], "Web origins of others that may call the HTTP API from a browser.")
     hosts: Texts = setting([], "Further names by which the HTTP API may be called in the mode `open`.")
     requests_per_minute: int = setting(600, "Requests of one key in a minute.", ge=1)
+    runs_per_caller: int = setting(
+        100, "Runs that one caller may have in progress, over all agents of the store.", ge=1
+    )
     body_bytes: int = setting(8 * 2**20, "Largest request body, files aside.", ge=1024)
     steps: int = setting(10, "Model requests with tools in one run of the HTTP API.", ge=1, le=1000)
     detach_seconds: float = setting(120, "Seconds a run in a session continues without a listener.", ge=0)

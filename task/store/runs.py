@@ -9,10 +9,10 @@ from functools import partial
 from time import monotonic
 from typing import Any, cast
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
 from task.conversation.messages import Message, message_from
-from task.errors import Conflict, KeyReused, NotFound, StoreUnavailable
+from task.errors import Conflict, KeyReused, NotFound, StoreUnavailable, TooManyRuns
 from task.store import tables
 from task.store.database import Database, insert_new
 from task.store.processes import Processes
@@ -128,16 +128,19 @@ class Runs:
         experiment: str | None = None,
         resumes: str | None = None,
         key: RequestKey | None = None,
+        most: int | None = None,
     ) -> Run:
         """Start a run of this process; in a session, `messages` are added to it as it was at `session.version`.
 
         `resumes` is the run that it continues, which happens once; `key` names the request, once for each owner.
+        The owner may have `most` runs in progress, this one included.
 
         Raises:
             AlreadyStarted: the request has started a run, or the other run is continued already.
             KeyReused: the key came with another request before.
             Conflict: another run answers in this session, the session was changed since, or it has ended.
             NotFound: the session is gone.
+            TooManyRuns: the owner has as many in progress.
             StoreUnavailable: the run cannot be stored now.
         """
         self._writer.admit()
@@ -156,6 +159,8 @@ class Runs:
             if session is not None:
                 _refuse_second_run(connection, session.session_id)
                 append(connection, owner, session.session_id, messages, session.version, now)
+            if most is not None:
+                _refuse_too_many(connection, owner, most)
             connection.execute(insert(_runs), self._row(run))
 
         try:
@@ -349,6 +354,12 @@ def _refuse_second_run(connection: Connection, session_id: str) -> None:
     query = select(_runs.c.id).where(_runs.c.session_id == session_id, _runs.c.status == "running")
     if connection.execute(query).first() is not None:
         raise Conflict(f"the session {session_id} is being answered already; wait for that answer, or cancel its run")
+
+
+def _refuse_too_many(connection: Connection, owner: str, most: int) -> None:
+    query = select(func.count()).select_from(_runs).where(_runs.c.status == "running", _runs.c.owner == owner)
+    if connection.execute(query).scalar_one() >= most:
+        raise TooManyRuns(f"You have {most} runs in progress, and may have no more. Wait for one, or cancel it.")
 
 
 def _refuse_second_resumption(connection: Connection, run_id: str) -> None:

@@ -19,6 +19,7 @@ from task.errors import (
     NotFound,
     ProviderError,
     StoreUnavailable,
+    TooManyRuns,
     new_reference,
 )
 
@@ -148,6 +149,8 @@ def failure_of(error: BaseException, model: str = "") -> Failure:
             return Failure(404, str(error), "not_found")
         case Conflict():
             return Failure(409, str(error), "conflict")
+        case TooManyRuns():
+            return Failure(429, str(error), "rate_limit_exceeded", headers=_retry(RETRY_SECONDS))
         case KeyReused():
             return Failure(422, str(error), "idempotency_key_reused", "Idempotency-Key")
         case InvalidRequest():
