@@ -78,7 +78,7 @@ class RunState:
             case "error":
                 self.failure = data
             case "finished":
-                self.status, self.finish_reason = data["status"], data["finish_reason"]
+                self.status, self.finish_reason = data["status"], data.get("finish_reason")
                 self.session_id, self.end = data["session_id"], data.get("messages")
             case _:
                 pass

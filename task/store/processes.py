@@ -190,7 +190,7 @@ def _events(connection: Connection, run_id: str) -> list[Mapping[str, Any]]:
 def _last_event(run: Row[Any, Any, Any], number: int) -> dict[str, Any]:
     # Listeners wait for this event, and the dead process did not write it.
     event = {
-        "id": number, "type": FINISHED, "status": INTERRUPTED, "limit": None,
+        "id": number, "type": FINISHED, "status": INTERRUPTED, "limit": None, "finish_reason": None,
         "run_id": run.id, "session_id": run.session_id, "trace_id": run.trace_id,
     }  # fmt: skip
     return {"run_id": run.id, "first": number, "last": number, "data": packed([event])}

@@ -14,6 +14,8 @@ from sqlalchemy import Connection, event
 
 from task.conversation.messages import assistant, user
 from task.errors import Conflict, NotFound
+from task.runs.request import RunOptions
+from task.runs.state import state_of
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import SqliteDatabase
 from task.store.records import Event as RunEvent
@@ -157,6 +159,23 @@ async def test_another_owners_run_is_not_there(store: Store) -> None:
         with pytest.raises(NotFound, match="there is no run"):
             await work
     await store.runs.finish(run, "finished")
+
+
+async def test_a_run_whose_process_died_adds_up_to_what_it_had_written_and_a_failure(tmp_path: Path) -> None:
+    clock = StoreClock()
+    async with opened(sqlite_url(tmp_path), clock) as store, opened(sqlite_url(tmp_path), clock) as other:
+        run = await store.runs.start(OWNER, session=await store.sessions.start(OWNER), messages=[user("hi")])
+        request = RunOptions("runs", "m").as_dict()
+        store.runs.append_event(run.run_id, "started", messages=0, request=request)
+        store.runs.append_event(run.run_id, "text", text="I was just")
+        async with asyncio.timeout(10), aclosing(other.runs.events_after(OWNER, run.run_id)) as events:
+            await anext(events)
+        clock.now += 31
+        await other.processes.interrupt_orphans()
+        stored = await other.runs.get(OWNER, run.run_id)
+        state = state_of(stored, [event async for event in other.runs.events_after(OWNER, run.run_id)])
+    assert state is not None
+    assert (state.status, state.written, state.failed) == ("interrupted", "I was just", True)
 
 
 async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_path: Path) -> None:
