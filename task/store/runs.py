@@ -363,6 +363,8 @@ def _refuse_too_many(connection: Connection, owner: str, most: int) -> None:
 
 
 def _refuse_second_resumption(connection: Connection, run_id: str) -> None:
+    # Locked, so that of two who resume it at once the second one finds what the first has started.
+    connection.execute(select(_runs.c.id).where(_runs.c.id == run_id).with_for_update())
     row = connection.execute(select(_runs.c.id).where(_runs.c.resumes == run_id)).first()
     if row is not None:
         raise AlreadyStarted(row.id)
