@@ -13,12 +13,14 @@ import pytest
 from sqlalchemy import Connection, event
 
 from task.conversation.messages import assistant, user
-from task.errors import Conflict, NotFound
+from task.errors import Conflict, KeyReused, NotFound
 from task.runs.request import RunOptions
 from task.runs.state import state_of
 from task.runs.traces import TraceRecorder, TraceStart
 from task.store.database import SqliteDatabase
+from task.store.records import AlreadyStarted, RequestKey
 from task.store.records import Event as RunEvent
+from task.store.runs import KEY_SECONDS
 from task.store.store import Store
 from tests.support.stores import OWNER, StoreClock, opened, sqlite_url
 
@@ -203,3 +205,21 @@ async def test_a_process_that_is_not_seen_for_long_leaves_interrupted_runs(tmp_p
         assert ((trace.completed_at or 0) - trace.started_at, trace.config["temperature"]) == (31, 0.5)
         await store.runs.finish(run, "finished", added=[assistant("I was just thinking.")])
         assert (await other.sessions.get(OWNER, session.session_id)).messages == kept
+
+
+async def test_a_key_stands_for_its_run_for_a_day_and_for_one_request_only(tmp_path: Path) -> None:
+    clock, key, other = StoreClock(), RequestKey("a-key", "one body"), RequestKey("a-key", "another body")
+    async with opened(sqlite_url(tmp_path), clock) as store:
+        run = await store.runs.start(OWNER, key=key)
+        with pytest.raises(AlreadyStarted) as again:
+            await store.runs.start(OWNER, key=key)
+        with pytest.raises(KeyReused):
+            await store.runs.start(OWNER, key=other)  # two processes have prepared them at the same time
+        with pytest.raises(KeyReused):
+            await store.runs.claim(OWNER, other, run.run_id)
+        theirs = await store.runs.started_by("bob", key)
+        clock.now += KEY_SECONDS + 1
+        expired = await store.runs.started_by(OWNER, other)
+        fresh = await store.runs.start(OWNER, key=other)
+    assert (again.value.run_id, theirs, expired) == (run.run_id, None, None)
+    assert fresh.run_id != run.run_id

@@ -1,0 +1,169 @@
+"""Requests that a client sends again under the same `Idempotency-Key`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.llm.scripted import says, wants
+from tests.support.api_client import agent, coded, waiting
+from tests.support.http_api import Api, Reply, http_api, key_of, said
+from tests.support.upstream import dripping, hanging, http_error
+
+SLOW = dripping(says(*("word " for _ in range(4))), seconds=0.0005)
+BODIES: dict[str, dict[str, Any]] = {
+    "/chat": {"messages": [said("hi")]},
+    "/runs": {"messages": [said("hi")]},
+    "/v1/responses": {"input": "hi"},
+    "/v1/chat/completions": {"messages": [said("hi")]},
+}
+
+
+async def keyed(api: Api, path: str, body: dict[str, Any], key: str = "a-key") -> Reply:
+    return await api.post(path, body, headers={"Idempotency-Key": key})
+
+
+async def runs(api: Api) -> list[str]:
+    return [run["run_id"] for run in (await api.get("/runs")).json["runs"]]
+
+
+@pytest.mark.parametrize("path", list(BODIES))
+async def test_the_same_request_under_its_key_starts_one_run_and_another_is_refused(tmp_path: Path, path: str) -> None:
+    async with http_api(then=says("Hello."), tmp_path=tmp_path) as api:
+        first = await keyed(api, path, BODIES[path])
+        again = await keyed(api, path, BODIES[path])
+        other = await keyed(api, path, {**BODIES[path], "temperature": 0.1})
+        started = await runs(api)
+    assert first.status == again.status == (202 if path == "/runs" else 200)
+    assert len(started) == 1
+    assert first.json.get("run_id", first.json.get("id")) == again.json.get("run_id", again.json.get("id"))
+    assert (other.status, other.error["code"], other.error["param"]) == (
+        422, "idempotency_key_reused", "Idempotency-Key",
+    )  # fmt: skip
+
+
+async def test_one_key_at_two_addresses_is_two_requests(tmp_path: Path) -> None:
+    async with http_api(then=says("Hello."), tmp_path=tmp_path) as api:
+        await keyed(api, "/chat", BODIES["/chat"])
+        other = await keyed(api, "/runs", BODIES["/runs"])
+    assert (other.status, other.error["code"]) == (422, "idempotency_key_reused")
+
+
+async def test_a_decision_on_a_card_under_a_key_continues_once_and_another_is_refused(tmp_path: Path) -> None:
+    script = wants("write_note", text="milk"), says("Done.")
+    async with agent(*script, tmp_path=tmp_path) as api:
+        await api.complete("note it")
+        [approval] = await waiting(api)
+        path = f"/approvals/{approval['approval_id']}"
+        first, again = [await keyed(api, path, {"decision": "approve"}) for _ in range(2)]
+        other = await keyed(api, path, {"decision": "deny"})
+        await api.events(first.json["resumed"]["run_id"])
+        started = await runs(api)
+    assert first.json["resumed"]["run_id"] == again.json["resumed"]["run_id"]
+    assert (again.json["approval"]["status"], len(started)) == ("allowed", 2)
+    assert (other.status, other.error["code"]) == (422, "idempotency_key_reused")
+
+
+async def test_a_key_stands_for_the_run_that_a_repeated_decision_found(tmp_path: Path) -> None:
+    async with agent(wants("write_note", text="milk"), says("Done."), tmp_path=tmp_path) as api:
+        question = (await api.complete("note it")).json["choices"][0]["message"]
+        body = {"messages": [said(coded("approve", question["content"]))]}
+        done = await api.post("/v1/chat/completions", body)
+        again = await keyed(api, "/v1/chat/completions", body)
+        other = await keyed(api, "/v1/chat/completions", BODIES["/chat"])
+    assert again.json["run_id"] == done.json["run_id"]
+    assert (other.status, other.error["code"]) == (422, "idempotency_key_reused")
+
+
+async def test_a_body_of_10_mb_is_recognised_and_so_is_one_that_differs_at_its_end(tmp_path: Path) -> None:
+    async def sent(api: Api, last: str) -> Reply:
+        body = json.dumps({"messages": [said(f"{'x' * 10_000_000}{last}")]}).encode()
+        headers = {"Idempotency-Key": "a-key", "Content-Type": "application/json"}
+        return await api.post("/v1/chat/completions", data=BytesIO(body), headers=headers)
+
+    async with http_api(then=says("Long."), tmp_path=tmp_path, http={"body_bytes": 16 * 2**20}) as api:
+        first, again, other = [await sent(api, last) for last in "aab"]
+        started = await runs(api)
+    assert first.status == 200, first.text
+    assert (again.json["run_id"], started) == (first.json["run_id"], [first.json["run_id"]])
+    assert (other.status, other.error["code"]) == (422, "idempotency_key_reused")
+
+
+@pytest.mark.parametrize("key", ["", "k" * 300])
+async def test_a_key_without_a_usable_length_is_refused(tmp_path: Path, key: str) -> None:
+    async with http_api(tmp_path=tmp_path) as api:
+        reply = await keyed(api, "/chat", BODIES["/chat"], key)
+        started = await runs(api)
+    assert (reply.status, started) == (400, [])
+    assert "1 to 255 characters" in reply.error["message"]
+
+
+async def test_a_key_is_its_owners(tmp_path: Path) -> None:
+    secrets = [await key_of(owner, tmp_path) for owner in ("ann", "bob")]
+    async with http_api(then=says("Hello."), tmp_path=tmp_path, http={"mode": "keys"}) as api:
+        ann, bob = map(api.with_key, secrets)
+        replies = [await keyed(one, "/chat", {"messages": [said(text)]}) for one, text in ((ann, "a"), (bob, "b"))]
+        started = [await runs(one) for one in (ann, bob)]
+    assert [reply.status for reply in replies] == [200, 200]
+    assert started == [[reply.json["run_id"]] for reply in replies]
+
+
+async def test_twenty_requests_at_once_under_one_key_start_one_run(tmp_path: Path) -> None:
+    async with http_api(says("Hello."), tmp_path=tmp_path) as api:
+        replies = await asyncio.gather(*(keyed(api, "/v1/chat/completions", BODIES["/chat"]) for _ in range(20)))
+        started = await runs(api)
+    assert {reply.json["run_id"] for reply in replies} == set(started)
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_a_repeat_during_the_run_joins_its_stream(tmp_path: Path, path: str) -> None:
+    async with http_api(SLOW, tmp_path=tmp_path) as api:
+        body = {**BODIES[path], "stream": True}
+        first = asyncio.ensure_future(keyed(api, path, body))
+        await api.upstream.received(1)
+        again = await keyed(api, path, body)
+        before = await asyncio.wait_for(first, 20)
+        started = await runs(api)
+    assert again.text == before.text
+    assert len(started) == 1
+
+
+async def test_a_request_whose_run_failed_gets_the_same_failure_under_its_key(tmp_path: Path) -> None:
+    async with http_api(http_error(401), then=says("Hello."), tmp_path=tmp_path) as api:
+        replies = [await keyed(api, "/v1/chat/completions", BODIES["/chat"]) for _ in range(2)]
+        fresh = await keyed(api, "/v1/chat/completions", BODIES["/chat"], "another")
+    assert [reply.status for reply in replies] == [502, 502]
+    assert fresh.status == 200
+
+
+async def test_a_request_that_was_refused_may_be_corrected_under_its_key(tmp_path: Path) -> None:
+    async with http_api(says("Hello."), tmp_path=tmp_path) as api:
+        refused = await keyed(api, "/chat", {**BODIES["/chat"], "session_id": "sess_none"})
+        corrected = await keyed(api, "/chat", BODIES["/chat"])
+    assert (refused.status, corrected.status) == (404, 200)
+
+
+async def test_a_body_over_the_limit_is_refused_and_leaves_its_key_free(tmp_path: Path) -> None:
+    async with http_api(says("Hello."), tmp_path=tmp_path, http={"body_bytes": 2_000}) as api:
+        refused = await keyed(api, "/chat", {"messages": [said("x" * 4_000)]})
+        corrected = await keyed(api, "/chat", BODIES["/chat"])
+    assert (refused.status, corrected.status) == (413, 200)
+
+
+async def test_a_run_that_was_asked_for_twice_is_not_ended_while_somebody_listens(tmp_path: Path) -> None:
+    seconds = 0.3
+    endless = hanging(says("Half", " a sentence"), chunks=1)
+    async with http_api(endless, tmp_path=tmp_path, http={"detach_seconds": seconds}) as api:
+        run, _ = [(await keyed(api, "/runs", BODIES["/runs"])).json for _ in range(2)]
+        listening = asyncio.ensure_future(api.events(run["run_id"]))
+        await asyncio.wait({listening}, timeout=4 * seconds)
+        status = (await api.get(f"/runs/{run['run_id']}")).json["status"]
+        await api.post(f"/runs/{run['run_id']}/cancel")
+        events = await asyncio.wait_for(listening, 20)
+    assert (status, events[-1]["status"]) == ("running", "cancelled")
