@@ -27,10 +27,10 @@ from task.api.platform.answers import Answers
 from task.api.platform.events import RunEvent
 from task.api.platform.web_search import with_web_search
 from task.api.service import Service
-from task.api.web import markdown
 from task.api.web.page import add_page
+from task.api.web.page import routes as page_routes
 from task.product import Product
-from task.runs.cards import Cards
+from task.runs.deciding import Cards
 from task.runs.preparing import Preparing
 from task.runs.runner import Runner
 
@@ -118,7 +118,7 @@ def _application(service: Service, *, ui: bool) -> FastAPI:
     app.state.service = service
     add_failure_handlers(app)
     routers = [openai_routes.routes, responses_routes.routes, platform_routes.routes, platform_routes.run_routes]
-    for router in [*routers, *([markdown.routes] if ui else [])]:
+    for router in [*routers, *([page_routes] if ui else [])]:
         # As they are: `include_router` would build each of them a second time, while the first request waits.
         app.router.routes.extend(router.routes)
     if ui:

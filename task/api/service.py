@@ -22,7 +22,7 @@ from task.errors import InvalidRequest
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
 from task.product import Product
-from task.runs.cards import Cards
+from task.runs.deciding import Cards
 from task.runs.preparing import Preparing
 from task.runs.request import RunOptions
 from task.runs.runner import LiveRun, Prepare, Runner

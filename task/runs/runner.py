@@ -13,8 +13,7 @@ from weakref import WeakValueDictionary
 from task.errors import NotFound, StoreUnavailable
 from task.loop import RunOutcome
 from task.product import Product
-from task.runs.answering import Adapt, answer, finish_reason
-from task.runs.choice import Emit, RunChoice
+from task.runs.answering import Adapt, Emit, RunChoice, answer, finish_reason
 from task.runs.request import RunRequest
 from task.runs.state import RunState, state_of, usage_data
 from task.runs.traces import TraceRecorder, TraceStart, trace_context

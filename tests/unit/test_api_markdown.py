@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from task.api.web.markdown import blocks_of
+from task.api.web.page import blocks_of
 
 
 class Elements(HTMLParser):

@@ -25,7 +25,7 @@ from task.errors import AgentError, NotFound, StoreUnavailable
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
 from task.permissions.decisions import Effect
 from task.product import Backend, Product
-from task.runs.cards import Cards
+from task.runs.deciding import Cards
 from task.runs.preparing import Preparing
 from task.runs.request import RunCaller, RunOptions, RunRequest
 from task.runs.runner import Runner
