@@ -20,7 +20,7 @@ from task.conversation.messages import Message, ToolCall, assistant, system, too
 from task.conversation.sinks import ChoiceSink, StageProcessor, StageSink
 from task.conversation.state import NO_TOOLS, TOOL_CALL_HISTORY_KEY, StateRejected, TurnState, turn_history
 from task.dial.approvals import DialApprovals, DirectAnswer
-from task.dial.request import DialRequest, incoming_of
+from task.dial.request import CallerLimit, DialRequest, incoming_of
 from task.errors import ToolError
 from task.llm.base import Usage
 from task.loop import LoopObserver, RunOutcome, SilentObserver
@@ -42,7 +42,7 @@ class GeneralPurposeAgent:
     """Answers DIAL requests with a model and tools. Source: API reference, GeneralPurposeAgent.
 
     `state` is the hidden state of the last request. Without the process's `product` the agent makes one of its own for
-    `endpoint`. `observer` follows the run.
+    `endpoint`. `observer` follows the run, `limit` counts the caller's others.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class GeneralPurposeAgent:
         *,
         product: Product | None = None,
         observer: LoopObserver | None = None,
+        limit: CallerLimit | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.system_prompt = system_prompt
@@ -61,6 +62,7 @@ class GeneralPurposeAgent:
         self.state: dict[str, Any] = {TOOL_CALL_HISTORY_KEY: []}
         self._given = product
         self._observer = observer or SilentObserver()
+        self._limit = limit
 
     async def handle_request(
         self, deployment_name: str, choice: Choice, request: Request, response: Response
@@ -78,8 +80,23 @@ class GeneralPurposeAgent:
 
         Raises:
             ProviderError: the model refused or failed; text that was written and the state stay.
+            TooManyRuns: the caller has as many in progress as one may have.
         """
-        incoming, identify = request.incoming, self._principal_of(request.api_key, request.owner)
+        identify = self._principal_of(request.api_key, request.owner)
+        if self._limit is None:
+            return await self._answer(deployment_name, choice, request, response, identify)
+        async with self._limit.admitted(identify):
+            return await self._answer(deployment_name, choice, request, response, identify)
+
+    async def _answer(
+        self,
+        deployment_name: str,
+        choice: Choice,
+        request: DialRequest,
+        response: Response,
+        identify: Callable[[], Awaitable[str]],
+    ) -> Message:
+        incoming = request.incoming
         principal = await identify() if any(item.state and item.state != NO_TOOLS for item in incoming) else ""
         turns = self._turns(incoming, principal)
         caller = _caller(request, turns, identify)

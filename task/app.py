@@ -13,8 +13,8 @@ from aidial_sdk.exceptions import InvalidRequestError
 
 from task.agent import GeneralPurposeAgent
 from task.conversation.messages import user
-from task.dial.request import DialRequest, configuration_schema, identified
-from task.errors import InvalidRequest, ProviderError, new_reference
+from task.dial.request import CallerLimit, DialRequest, configuration_schema, identified
+from task.errors import InvalidRequest, ProviderError, TooManyRuns, new_reference
 from task.product import Product
 from task.runs.traces import TraceStart, recorded, trace_context
 from task.settings import Settings, load_settings
@@ -35,6 +35,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         self.settings = settings or load_settings()
         self.product = Product(self.settings)
         self.tools: list[BaseTool] = []
+        self._limit = CallerLimit(self.settings.http.runs_per_caller)
 
     async def chat_completion(self, request: Request, response: Response) -> None:
         """Parse the request, then answer it into a single choice; every failure reaches the caller as a sentence."""
@@ -52,11 +53,19 @@ class GeneralPurposeAgentApplication(ChatCompletion):
             try:
                 async with recorded(self.product.store, start) as observer:
                     agent = GeneralPurposeAgent(
-                        self.product.endpoint, prompt, self.tools, product=self.product, observer=observer
+                        self.product.endpoint,
+                        prompt,
+                        self.tools,
+                        product=self.product,
+                        observer=observer,
+                        limit=self._limit,
                     )
                     await agent.answer(deployment, choice, parsed, response)
             except ProviderError as error:
                 raise _provider_failure(error, deployment) from error
+            except TooManyRuns as error:  # Core would swallow a 429
+                text = str(error)
+                raise HTTPException(text, 500, code="rate_limit_exceeded", display_message=text) from error
             except HTTPException:
                 raise
             except Exception as error:

@@ -1,8 +1,10 @@
-"""Read a DIAL request: what was asked, with which configuration, and for whom."""
+"""Read a DIAL request: what was asked, how and for whom; and limit how many of one caller's are answered at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -21,7 +23,7 @@ from starlette.types import Scope
 
 from task.conversation.inputs import CALLER, Incoming, forwarded
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
-from task.errors import InvalidRequest
+from task.errors import InvalidRequest, TooManyRuns
 from task.llm.base import ModelOptions
 from task.permissions.decisions import PermissionMode
 
@@ -239,3 +241,32 @@ def _with_calls(message: DialMessage) -> Message | None:
 
 def _attachment(item: Any) -> Attachment:
     return Attachment(item.type, item.title, item.data, item.url, item.reference_url, item.reference_type)
+
+
+class CallerLimit:
+    """How many requests of one caller a process answers at once.
+
+    While it answers fewer in all, nobody is asked who they are: that takes a request to DIAL Core.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._running: dict[object, Callable[[], Awaitable[str]]] = {}
+
+    @asynccontextmanager
+    async def admitted(self, principal: Callable[[], Awaitable[str]]) -> AsyncGenerator[None]:
+        """Count the request inside the block.
+
+        Raises:
+            TooManyRuns: so many of the caller's are in progress.
+        """
+        if len(self._running) >= self._most:
+            own, *others = await asyncio.gather(principal(), *(ask() for ask in self._running.values()))
+            if others.count(own) >= self._most:
+                raise TooManyRuns(f"{self._most} of your requests are being answered. Wait until one has ended.")
+        key = object()
+        self._running[key] = principal
+        try:
+            yield
+        finally:
+            del self._running[key]

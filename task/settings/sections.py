@@ -200,7 +200,7 @@ class HttpSettings(Section):
     hosts: Texts = setting([], "Further names by which the HTTP API may be called in the mode `open`.")
     requests_per_minute: int = setting(600, "Requests of one key in a minute.", ge=1)
     runs_per_caller: int = setting(
-        100, "Runs that one caller may have in progress, over all agents of the store.", ge=1
+        100, "Runs that one caller may have in progress, over all agents of the store; at the DIAL route in each.", ge=1
     )
     body_bytes: int = setting(8 * 2**20, "Largest request body, files aside.", ge=1024)
     steps: int = setting(10, "Model requests with tools in one run of the HTTP API.", ge=1, le=1000)

@@ -6,11 +6,15 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from task.llm.scripted import says, wants
 from tests.support.api_client import NOTES
 from tests.support.http_api import Api, Reply, http_api, key_of, said
+from tests.support.product import product
 from tests.support.upstream import hanging
 
+DIAL = "/openai/deployments/general-purpose-agent/chat/completions"
 LIMITED = {"mode": "keys", "runs_per_caller": 1}
 
 
@@ -42,3 +46,20 @@ async def test_a_run_that_waits_for_a_person_does_not_count(tmp_path: Path) -> N
     async with http_api(*script, tmp_path=tmp_path, tool_paths=[NOTES], http=limited) as api:
         assert (await api.complete("Note")).json["status"] == "suspended"
         assert (await api.complete("Hi")).status == 200
+
+
+async def test_at_the_dial_route_one_more_is_refused_as_core_passes_it_on(tmp_path: Path) -> None:
+    limited = {"runs_per_caller": 1}
+    async with (
+        product(hanging(says("Hello.")), says("Hi."), tmp_path=tmp_path, http=limited) as p,
+        aiohttp.ClientSession() as session,
+    ):
+        core = Api(p.core.url, p.upstream, session)
+        first = asyncio.create_task(core.post(DIAL, {"messages": [said("Hi")]}, headers={"Api-Key": "key-one"}))
+        await p.upstream.received(1)
+        refused = await core.post(DIAL, {"messages": [said("Hi")]}, headers={"Api-Key": "key-one"})
+        other = await core.post(DIAL, {"messages": [said("Hi")]}, headers={"Api-Key": "key-two"})
+        first.cancel()
+        await asyncio.wait({first}, timeout=10)
+    assert (refused.status, refused.error["code"], other.status) == (500, "rate_limit_exceeded", 200)
+    assert refused.error["display_message"].startswith("1 of your requests")
