@@ -119,7 +119,7 @@ class Preparing:
                 return RunRequest(caller, options, (), again=last.run_id)
             new = ()  # the run that took them has failed
         waiting = await _waiting(store, caller, session, last)
-        # Results of the caller's calls let what was decided run; after another message nobody waits for it any more.
+        # Results of the caller's calls let what was decided run; after another message it does not run.
         answered = waiting.answered if all(message.role is Role.TOOL for message in new) else ()
         given_up = _given_up(session.messages, new, waiting, answered, {tool["name"] for tool in options.tools})
         for message in given_up:
