@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
-import tempfile
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from task.llm.scripted import says, wants
 from tests.support.api_client import coded
-from tests.support.two_agents import NOTES
+from tests.support.toy_person import ROOT, SECONDS, door, text_of
 from tests.support.upstream import hanging, openai_upstream
-
-ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 30
-
 
 CALLED = """import asyncio
 
@@ -31,59 +21,6 @@ async def once():
 
 asyncio.run(once())
 """
-
-
-@dataclass
-class Person:
-    """Somebody at the socket."""
-
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-    def writes(self, text: str) -> None:
-        self.writer.write(text.encode() + b"\n")
-
-    async def reads_until(self, kind: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        async with asyncio.timeout(SECONDS):
-            while not found or found[-1]["type"] != kind:
-                found.append(json.loads(await self.reader.readline()))
-        return found
-
-
-@asynccontextmanager
-async def door(folder: Path, upstream: str) -> AsyncGenerator[tuple[Person, asyncio.subprocess.Process]]:
-    """The door in a process of its own, with a person at it."""
-    (folder / "notes.py").write_text(NOTES)
-    settings = {
-        "backend": "openai", "openai_base_url": upstream, "openai_api_key": "sk-test", "deployment_name": "test-model",
-        "data_dir": str(folder / "data"), "tool_paths": [str(folder / "notes.py")],
-    }  # fmt: skip
-    with tempfile.TemporaryDirectory() as short:  # a socket's path has a hundred characters at most
-        path = f"{short}/door"
-        command = [sys.executable, "-m", "tests.support.toy_door", path, json.dumps(settings)]
-        process = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
-        try:
-            person = await person_at(path)
-            with closing(person.writer):
-                yield person, process
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
-
-
-async def person_at(path: str) -> Person:
-    async with asyncio.timeout(SECONDS):
-        while True:
-            try:
-                return Person(*await asyncio.open_unix_connection(path))
-            except (FileNotFoundError, ConnectionRefusedError):
-                await asyncio.sleep(0.05)
-
-
-def text_of(events: list[dict[str, Any]]) -> str:
-    return "".join(event["text"] for event in events if event["type"] == "text")
 
 
 async def test_a_toy_door_streams_and_keeps_the_conversation(tmp_path: Path) -> None:
