@@ -38,11 +38,12 @@ def described(error: BaseException, _: str) -> Mapping[str, Any]:
 
 @dataclass(slots=True)
 class LiveRun:
-    """A run that somebody follows. `ended` is done when all of it is on disk."""
+    """A run that somebody follows. `ended` is done when all of it is on disk; `stays`: its listener may come back."""
 
     state: RunState
     ended: asyncio.Future[None]
     store: Store
+    stays: bool = False
     trace: Trace | None = None
     task: asyncio.Task[None] | None = None
     listeners: int = 0
@@ -71,7 +72,7 @@ class LiveRun:
 class Runner:
     """Starts runs and lets clients listen, leave, reconnect and stop them.
 
-    `steps` limits the requests with tools of one run, and a run in a session continues `detach_seconds` without a
+    `steps` limits the requests with tools of one run, and a run that stays continues `detach_seconds` without a
     listener; one caller may have `most` runs in progress. `adapt` gives the tools the form in which the door offers
     them, `describe` words its errors.
     """
@@ -146,14 +147,15 @@ class Runner:
         ended = asyncio.get_running_loop().create_future()
         ended.set_result(None)
         with suppress(NotFound):  # it may have been deleted
-            return LiveRun(state, ended, store, await store.traces.get(owner, run.trace_id or ""))
+            return LiveRun(state, ended, store, trace=await store.traces.get(owner, run.trace_id or ""))
         return LiveRun(state, ended, store)
 
     @asynccontextmanager
     async def listening(self, live: LiveRun) -> AsyncGenerator[None]:
         """Keep the run alive while somebody listens.
 
-        When the last listener leaves, a run in a session continues for a while, and any other is cancelled.
+        When the last listener leaves, a run in a session, or of a request with a key, continues for a while, and any
+        other is cancelled.
         """
         live.listeners += 1
         live.stay()
@@ -169,7 +171,7 @@ class Runner:
         if live is None or live.listeners > 0 or live.state.over:
             return
         live.stay()
-        if live.run.session_id is not None and self._detach_seconds > 0:
+        if live.stays and self._detach_seconds > 0:
             self._stop_in(live, self._detach_seconds)
         else:
             live.stop()
@@ -231,7 +233,8 @@ class Runner:
 
     def _started(self, run: Run, request: RunRequest, store: Store) -> Run:
         state = RunState(run, request.options, run.session_id)
-        live = self._live[run.run_id] = LiveRun(state, asyncio.get_running_loop().create_future(), store)
+        stays = run.session_id is not None or request.key is not None
+        live = self._live[run.run_id] = LiveRun(state, asyncio.get_running_loop().create_future(), store, stays)
         live.task = asyncio.create_task(self._work(live, request))
         live.task.add_done_callback(lambda task: self._over(live, task))
         return run

@@ -47,6 +47,18 @@ async def test_the_same_request_under_its_key_starts_one_run_and_another_is_refu
     )  # fmt: skip
 
 
+async def test_a_client_that_lost_its_answer_gets_all_of_it_under_the_same_key(tmp_path: Path) -> None:
+    body = {**BODIES["/v1/chat/completions"], "stream": True}
+    async with http_api(SLOW, tmp_path=tmp_path) as api:
+        headers = {**api.headers, "Idempotency-Key": "a-key"}
+        async with api.session.post(f"{api.url}/v1/chat/completions", json=body, headers=headers) as lost:
+            await lost.content.readline()
+        again = await keyed(api, "/v1/chat/completions", body)
+        requests = len(api.upstream.requests)
+    text = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in again.chunks)
+    assert (text, again.chunks[-1]["choices"][0]["finish_reason"], requests) == ("word " * 4, "stop", 1)
+
+
 async def test_one_key_at_two_addresses_is_two_requests(tmp_path: Path) -> None:
     async with http_api(then=says("Hello."), tmp_path=tmp_path) as api:
         await keyed(api, "/chat", BODIES["/chat"])
