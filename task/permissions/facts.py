@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, cast
 
 from task.permissions.addresses import (
@@ -35,6 +35,7 @@ _DOCUMENTED = {"duckduckgo_web_search": "web_search"}
 _OWN = {documented: own for own, documented in _DOCUMENTED.items()}
 
 
+@lru_cache(maxsize=1_000)
 def names_of(tool: str) -> frozenset[str]:
     """All names of the tool with this name: what a rule says of one of them holds for the others."""
     return frozenset({tool, _DOCUMENTED.get(tool, tool), _OWN.get(tool, tool)})

@@ -31,10 +31,6 @@ _ASKING = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.NETWORK})
 _UNCHANGED = Allowed("policy")
 
 
-async def _as_they_are() -> None:
-    """Grants that nobody else can revoke need no refresh."""
-
-
 @dataclass(frozen=True, slots=True)
 class PolicyGate:
     """Decides about the calls of one conversation of one principal; `clock` returns Unix time.
@@ -48,11 +44,12 @@ class PolicyGate:
     principal: str
     conversation: str
     clock: Callable[[], float]
-    refresh: Callable[[], Awaitable[None]] = _as_they_are
+    refresh: Callable[[], Awaitable[None]] | None = None
 
     async def decide(self, request: CallRequest) -> Decision:
         """Whether the call may run; no other decision can come between lookup and use of a grant."""
-        await self.refresh()  # the only wait, in front of both
+        if self.refresh is not None:
+            await self.refresh()  # the only wait, in front of both
         facts = CallFacts(request)
         if denial := self.policy.denied(facts):
             return Denied(denial)
@@ -118,7 +115,7 @@ class PriorDecisions:
     principal: str
     conversation: str
     denials: Mapping[str, str] = field(default_factory=dict[str, str])
-    refresh: Callable[[], Awaitable[None]] = _as_they_are
+    refresh: Callable[[], Awaitable[None]] | None = None
 
     def gate(self, policy: Policy, mode: PermissionMode, clock: Callable[[], float]) -> Gate:
         """The gate that decides the calls of the turn."""
