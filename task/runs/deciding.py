@@ -97,6 +97,8 @@ class Deciding:
         last = await last_run(self.store, self.caller.owner, session.session_id)
         calls = {call.id for call in unanswered(session.messages)}  # ids of calls come again
         if not calls or not calls <= {item.call_id for item in asked} or (last and last.run_id != run_id):
+            if later := await self.store.runs.resumed_by(self.caller.owner, run_id):  # by the same answer, just now
+                return RunRequest(self.caller, self.options, (), again=later.run_id)
             raise Conflict(CLOSED)
         return self._after_end(session, asked, run_id)
 

@@ -175,7 +175,7 @@ async def test_the_same_answer_in_both_at_once_is_answered_alike_and_the_call_ru
     [approval] = await asked(one)
     path = f"/approvals/{approval['approval_id']}"
     replies = await asyncio.gather(*(api.post(path, {"decision": "approve"}) for api in (one, other)))
-    assert [reply.status for reply in replies] == [200, 200]
+    assert [reply.status for reply in replies] == [200, 200], [reply.text for reply in replies]
     resumed = next(reply.json["resumed"] for reply in replies if reply.json["resumed"])
     for api in (one, other):
         assert (await events_until(api, resumed["run_id"], "finished"))[-1]["status"] == "finished"
