@@ -29,6 +29,11 @@ def seconds(expression: Expression, case: Case, size: int) -> float:
     return longest
 
 
+def least(expression: Expression, case: Case, size: int) -> float:
+    """The least of three: one may be spent on something else, such as the collection of garbage."""
+    return min(seconds(expression, case, size) for _ in range(3))
+
+
 def plain_seconds(size: int) -> float:
     """What an expression that is known to be linear takes: the middle of several runs."""
     return sorted(seconds(LINEAR, Case("", "a0", ""), size) for _ in range(9))[4]
@@ -43,7 +48,7 @@ def slow_case(expression: Expression, pieces: int) -> Case | None:
     """A text for which the expression takes more than linear time; None if none is found."""
     cases = worst_cases(expression.pattern, pieces)
     # A short text comes first, since an exponential expression would not end at a long one.
-    short = next((case for case in cases if seconds(expression, case, 20) > 0.01), None)
+    short = next((case for case in cases if least(expression, case, 20) > 0.01), None)
     return short or next(
         (case for case in cases if seconds(expression, case, SMALL) > 0.001 and is_slow(expression, case, SMALL)),
         None,
@@ -54,7 +59,7 @@ def assert_linear_in(expression: Expression, cases: st.SearchStrategy[Case]) -> 
     @settings(max_examples=20, deadline=None, database=None)
     @given(cases)
     def is_linear(case: Case) -> None:
-        assert seconds(expression, case, 48) < 0.1, expression.place
+        assert least(expression, case, 48) < 0.1, expression.place
         assert not is_slow(expression, case, SMALL), expression.place
 
     is_linear()
