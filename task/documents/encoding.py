@@ -26,7 +26,9 @@ _MOST_NULS = 0.3
 _LOST = "\N{REPLACEMENT CHARACTER}"
 _WIDE = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
 _NOT_IN_TEXT = (*_CONTROLS.decode(), _LOST)
-_DECLARED = re.compile(r"""<(?:meta|\?xml)[^<>]{0,500}?(?:charset|encoding)\s*+=\s*+["']?+\s*+([\w.:-]+)""", re.I | re.A)
+_DECLARED = re.compile(
+    r"""<(?:meta|\?xml)[^<>]{0,500}?(?:charset|encoding)\s*+=\s*+["']?+\s*+([\w.:-]+)""", re.IGNORECASE | re.ASCII
+)
 _IN_HEADER = re.compile(r"""charset\s*+=\s*+["']?+\s*+([\w.:-]+)""", re.I)
 _HEAD = 4096
 _WEB_NAMES = {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932"}
