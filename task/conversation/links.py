@@ -17,13 +17,14 @@ _AROUND_URL = "".join(map(chr, range(0x21)))  # browsers remove these before the
 _ABSOLUTE = re.compile(r"(?:([a-z][a-z0-9+.-]*+):|[/\\]{2})", re.IGNORECASE)
 # As browsers read a tag: `>` ends it, except in quotes. Source: WHATWG HTML, 13.2.5 Tokenization
 _NAME, _SPACE = r"[^\t\n\f\r />][^\t\n\f\r />=]*+", r"[\t\n\f\r ]*+"
-_ATTRIBUTE = (
-    rf"[\t\n\f\r /]*+({_NAME})"
-    rf"(?:{_SPACE}={_SPACE}(?:\"([^\"]*+)\"|'([^']*+)'|([^\t\n\f\r >\"'][^\t\n\f\r >]*+)|(?=>))|(?!{_SPACE}=))"
-)
-_ATTRIBUTES = re.compile(rf"(?<![\t\n\f\r /]){_ATTRIBUTE}")
+_VALUE = r"\"([^\"]*+)\"|'([^']*+)'|([^\t\n\f\r >\"'][^\t\n\f\r >]*+)"
+_ATTRIBUTE = rf"[\t\n\f\r /]*+({_NAME})(?:{_SPACE}={_SPACE}(?:{_VALUE}|%s)|(?!{_SPACE}=))"
+# What a tag's attributes are is known already here, so a value that is missing or not closed counts as empty:
+# where an attribute does not match, each character of its name would be tried as the beginning of another.
+_ATTRIBUTES = re.compile(rf"(?<![\t\n\f\r /]){_ATTRIBUTE % ''}")
 # Python 3.11 fails over groups inside possessive quantifiers, so there are none in this one.
-_TAG = re.compile(rf"<([a-zA-Z][^\t\n\f\r />]*+)((?:{re.sub(r'[(](?![?])', '(?:', _ATTRIBUTE)})*+)[\t\n\f\r /]*+>")
+_UNGROUPED = re.sub(r"[(](?![?])", "(?:", _ATTRIBUTE % "(?=>)")
+_TAG = re.compile(rf"<([a-zA-Z][^\t\n\f\r />]*+)((?:{_UNGROUPED})*+)[\t\n\f\r /]*+>")
 _IS_URL = re.compile(r"(?:[a-z][a-z0-9+.-]*+:)?+[/\\]{2}|(?:https?|wss?|ftp|file|javascript|vbscript):", re.IGNORECASE)
 _IN_VALUE = re.compile(r"(?:(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*+:)?+[/\\]{2}[^\s\"'<>)]*+", re.IGNORECASE)
 _HARMLESS = frozenset({"data", "mailto", "tel", "sms"})

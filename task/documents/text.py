@@ -17,7 +17,7 @@ from task.documents.encoding import decode
 from task.documents.markdown import as_markdown
 from task.documents.model import Block, Extraction
 
-_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_STRING = r'"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+(?:"|\\?\Z)'
 # One line of the indented form: an optional key, a bracket or a scalar, an optional comma.
 _LINE = re.compile(rf"(?:({_STRING})\s*:\s*)?({_STRING}|[{{}}\[\]]|[^\s{{}}\[\],:\"]+)\s*(,?)")
 _NAMED_LINES = 5

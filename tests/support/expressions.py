@@ -8,6 +8,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from re import _constants as codes  # pyright: ignore[reportAttributeAccessIssue]
 from re import _parser as parser  # pyright: ignore[reportAttributeAccessIssue]
@@ -105,7 +106,7 @@ def _compiled(call: ast.Call, names: dict[str, Any]) -> re.Pattern[Any] | None:
 
 
 def _methods(tree: ast.Module, target: str) -> tuple[str, ...]:
-    # The methods of the name that the module uses; all of them if they are not seen.
+    # The methods of the name that the module uses, or for a public one any module; all of them if none is seen.
     used = {
         node.attr
         for node in ast.walk(tree)
@@ -113,7 +114,14 @@ def _methods(tree: ast.Module, target: str) -> tuple[str, ...]:
         and ast.unparse(node.value).partition("[")[0] == target
         and node.attr in CALLS
     }
+    if not used and target and not target.startswith("_"):
+        used = set(re.findall(rf"\b{target}\.({'|'.join(CALLS)})\b", _source()))
     return tuple(sorted(used)) or ("search", "fullmatch")
+
+
+@cache
+def _source() -> str:
+    return "\n".join(path.read_text(encoding="utf-8") for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 
 def worst_cases(pattern: re.Pattern[Any], width: int) -> list[Case]:

@@ -132,6 +132,11 @@ def _defang(text: str) -> str:
     return "".join([*map(defanger.feed, pieces), defanger.feed("", last=True)])
 
 
+def _tag(text: str) -> object:
+    tag = tag_at(f"<a {text}", 0, len(text) + 3)
+    return tag and list(tag.urls())
+
+
 def _stream(data: bytes) -> object:
     answer, reader, built = _Answer((), 1_000_000), SseReader(), Accumulator()
     for start in range(0, len(data), 50):
@@ -408,7 +413,7 @@ PARSERS = (
     Parser("settings", joined(*YAML), lambda text: _parsed(text, Path("x.yaml")), 11_000, (AgentError,)),
     Parser("reply", joined("approve ", "k7f3", ", ", "and ", "deny all", "because", "please", "1"), _reply, 18_000),
     Parser("sanitiser", joined(*MARKDOWN, *HTML), _defang, 4_000),
-    Parser("tag", joined(*HTML, "=", '"', "/>"), lambda text: tag_at(f"<a {text}", 0, len(text) + 3), 9_000),
+    Parser("tag", joined(*HTML, "=", '"', "/>"), _tag, 9_000),
     Parser("markdown", joined(*MARKDOWN, *HTML), blocks_of, 2_000),
     Parser("card", joined("Intent: ", "**", "\u0430", "#", ">"), _card, 4_000),
     Parser("request bodies", changed(BODY), _bodies, 7_500),

@@ -206,6 +206,10 @@ def test_texts_made_to_take_forever_are_read_quickly_in_small_pieces() -> None:
     assert max(slow.values()) < 0.4, max(slow, key=lambda unit: slow[unit])
 
 
+def test_long_names_of_attributes_without_values_are_read_quickly() -> None:
+    assert seconds_for(f"<img {'a' * 1_900}=>" * 200) < 0.3
+
+
 @pytest.mark.system
 @pytest.mark.timeout(600)
 def test_a_million_characters_take_a_second_at_most() -> None:
