@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from task.app import GeneralPurposeAgentApplication
 from task.dial.fast_chunks import dial_app, sdk_version
 from task.dial.request import DialRoute
 from task.errors import SettingsError
+from task.product import Product
 from task.product.parts import default_tools
 from task.settings import PREFIX, Settings
 
@@ -38,7 +39,7 @@ class IgnoreLeavingCallers(logging.Filter):
 
 
 def set_up_logging(level: str, file: Path | None = None) -> None:
-    """One line per record in `file`, else on standard error, from every logger; a file that is moved is made anew.
+    """One line per record in `file`, else on standard error, from every logger; a file that is moved is created again.
 
     Raises:
         SettingsError: the file cannot be written.
@@ -75,29 +76,13 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
     product.check()
     api = HttpApi(product, _http_options(settings))
 
-    async def warm_up() -> None:
-        try:
-            await product.warm_up()
-        finally:
-            if warmed_up is not None:
-                warmed_up()
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
-        warming = asyncio.create_task(warm_up())
-        yield
-        warming.cancel()
-        await asyncio.wait({warming})
-        await api.close()
-        await product.close()
-
     app = dial_app(
         fast=settings.fast_chunks,
         sdk=sdk_version(),
         dial_url=settings.dial_endpoint,
         add_healthcheck=True,
         allow_extra_request_fields=True,
-        lifespan=lifespan,
+        lifespan=_lifespan(product, api, warmed_up or (lambda: None)),
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -113,6 +98,27 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
     app.add_api_route("/ready", ready, methods=["GET"])
     app.mount("/", api.app)
     return api.guarded(app)
+
+
+def _lifespan(
+    product: Product, api: HttpApi, warmed_up: Callable[[], None]
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    async def warm_up() -> None:
+        try:
+            await product.warm_up()
+        finally:
+            warmed_up()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+        warming = asyncio.create_task(warm_up())
+        yield
+        warming.cancel()
+        await asyncio.wait({warming})
+        await api.close()
+        await product.close()
+
+    return lifespan
 
 
 async def _failed(_: Request, error: Exception) -> Response:

@@ -23,10 +23,9 @@ from task.api.openai.files import FileShelf
 from task.api.openai.incoming import MessageReader
 from task.api.openai.responses_schemas import ResponseEvent
 from task.api.platform import routes as platform_routes
-from task.api.platform.answers import Answers
 from task.api.platform.events import RunEvent
 from task.api.platform.web_search import with_web_search
-from task.api.service import Service
+from task.api.service import Answers, Service
 from task.api.web.page import add_page
 from task.api.web.page import routes as page_routes
 from task.product import Product

@@ -1,8 +1,10 @@
-"""What the routes share: the caller, the store, and how a request becomes a run."""
+"""What the routes share: the caller, the store, how a request becomes a run, and how a run's answer is sent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated, Any
@@ -11,12 +13,12 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 
+from task.api.edge.failures import Failure, RunFailed
 from task.api.edge.identity import ApiCaller, Identity
-from task.api.edge.rendering import JsonResponse
+from task.api.edge.rendering import EventStream, JsonResponse
 from task.api.openai.files import FileShelf
 from task.api.openai.incoming import IncomingMessages, MessageReader
 from task.api.openai.schemas import AnswerRequest, ChatCompletionRequest, OpenRequest
-from task.api.platform.answers import Answers
 from task.conversation.inputs import CALLER
 from task.errors import InvalidRequest
 from task.llm.base import ModelOptions
@@ -156,3 +158,59 @@ CurrentService = Annotated[Service, Depends(_service)]
 CurrentCaller = Annotated[ApiCaller, Depends(_caller)]
 # Opened by the routes: a request is found malformed before the store is found unavailable.
 CurrentStore = Annotated[StoreAccess, Depends(_store)]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    runner: Runner
+    heartbeat: float
+
+    async def wait(self, live: LiveRun) -> None:
+        """Wait for the end of the run; the SDK's middleware cancels this when the client leaves.
+
+        Raises:
+            RunFailed: there is no answer.
+        """
+        async with self.runner.listening(live):
+            await asyncio.shield(live.ended)
+        if live.state.failed:
+            raise _failed(live)
+
+    async def stream(self, live: LiveRun, parts: AsyncGenerator[bytes]) -> Response:
+        """The stream of these parts, unless the run fails before the first one.
+
+        Raises:
+            RunFailed: the run failed before it had written anything.
+        """
+        first = asyncio.ensure_future(anext(parts, b""))
+        try:
+            await asyncio.wait({first}, timeout=self.heartbeat)
+        except asyncio.CancelledError:  # the client has left already
+            first.cancel()
+            await asyncio.wait({first})
+            await parts.aclose()
+            raise
+        if first.done() and live.state.failed and not live.state.written:
+            await parts.aclose()
+            await asyncio.shield(live.ended)
+            raise _failed(live)
+        return EventStream(_following(first, parts), self.heartbeat)
+
+
+def _failed(live: LiveRun) -> RunFailed:
+    state = live.state
+    assert state.failure is not None
+    ids = {"X-Run-Id": live.run.run_id, "X-Trace-Id": live.run.trace_id or ""}
+    return RunFailed(Failure.recorded(state.failure, state.ids, ids))
+
+
+async def _following(first: asyncio.Future[bytes], parts: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    async with aclosing(parts):
+        try:
+            yield await first
+        finally:
+            if not first.done():
+                first.cancel()
+                await asyncio.wait({first})
+        async for part in parts:
+            yield part

@@ -15,8 +15,8 @@ EFFORT, PATIENCE = 8, 20_000  # characters that are looked at again at most: for
 class Defanger:
     """Takes an answer piece by piece and returns it defanged; an incomplete construct is held back.
 
-    Fenced code stays as it is: nothing in it is loaded or followed. The time is linear: a text made to be looked at
-    again and again is defanged without a look.
+    Fenced code stays as it is: nothing in it is loaded or followed. The time is linear: a text made to be
+    examined repeatedly is defanged unseen.
     """
 
     def __init__(self, suspicion: Suspicion) -> None:
@@ -258,7 +258,7 @@ def _spot_start(text: str, position: int, spot: re.Match[str] | None, tainted: b
 
 
 def _is_www(text: str, spot: re.Match[str]) -> bool:
-    # At the beginning of a piece it may have begun before.
+    # At the start of a piece it may have started in the piece before.
     start, letters = spot.start(), len(spot[0].rstrip("\\."))
     return start == 0 or (letters == 3 and not (text[start - 1].isascii() and text[start - 1].isalnum()))
 

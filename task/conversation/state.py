@@ -17,7 +17,7 @@ VERSION = 2
 PENDING_KEY = "pending"
 _SEALED = ("version", TOOL_CALL_HISTORY_KEY, PENDING_KEY, "references", "turn", "expires", "resumes", "grants")
 MAX_BYTES = 200_000
-# The state of an answer without tool calls, unsigned: whoever could forge it could as well write the user's messages.
+# The state of an answer without tool calls, unsigned: forging it gives no more than writing the user's messages.
 NO_TOOLS: Mapping[str, Any] = {TOOL_CALL_HISTORY_KEY: []}
 _SHORTENED = "\n[... shortened in the saved history; call the tool again if the rest is needed]"
 

@@ -1,4 +1,4 @@
-"""A person's decision, in words or on a card: which question it answers, and the run that goes on with it."""
+"""A person's decision, in words or on a card: which question it answers, and the run that continues."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ class Deciding:
         await self.store.runs.ended(self.caller.owner, run_id)  # its calls are in the session from then on
         session = await self.store.sessions.get(self.caller.owner, asked[0].session_id or "")
         last = await last_run(self.store, self.caller.owner, session.session_id)
-        calls = {call.id for call in unanswered(session.messages)}  # ids of calls come again
+        calls = {call.id for call in unanswered(session.messages)}  # ids of calls recur
         if not calls or not calls <= {item.call_id for item in asked} or (last and last.run_id != run_id):
             if later := await self.store.runs.resumed_by(self.caller.owner, run_id):  # by the same answer, just now
-                return RunRequest(self.caller, self.options, (), again=later.run_id)
+                return RunRequest.repeat(self.caller, later.run_id)
             raise Conflict(CLOSED)
         return self._after_end(session, asked, run_id)
 
@@ -152,7 +152,7 @@ class Deciding:
         while run.status not in ANSWERED and (later := await runs.resumed_by(owner, run.run_id)):
             run = later
         if run.status in ANSWERED:
-            return RunRequest(self.caller, self.options, (), again=run.run_id)
+            return RunRequest.repeat(self.caller, run.run_id)
         # A run that failed before it wrote anything is continued where it stopped: what was approved has run.
         if session.messages[-1].role is Role.TOOL and not unanswered(session.messages):
             return self._after_end(session, (), run.run_id)

@@ -98,7 +98,7 @@ class Preparing:
         if not asked or any(item.status == "waiting" for item in asked):
             return None
         if later := await store.runs.resumed_by(caller.owner, run_id):
-            return RunRequest(caller, RunOptions("", ""), (), again=later.run_id)
+            return RunRequest.repeat(caller, later.run_id)
         options = await self._options(store, caller, run_id)
         return await Deciding(store, caller, options).resuming(run_id, asked)
 
@@ -116,7 +116,7 @@ class Preparing:
         last = await last_run(store, caller.owner, session.session_id)
         if _taken(session.messages, new):
             if last is not None and last.status in ANSWERED:
-                return RunRequest(caller, options, (), again=last.run_id)
+                return RunRequest.repeat(caller, last.run_id)
             new = ()  # the run that took them has failed
         waiting = await _waiting(store, caller, session, last)
         # Results of the caller's calls let what was decided run; after another message it does not run.
@@ -189,15 +189,20 @@ def _before(text: str) -> Message:
 
 async def _with_own_calls(store: Store, owner: str, sent: Sequence[Message]) -> list[Message]:
     """The conversation of a caller who was sent the calls of its own tools alone, with ours of the same runs."""
+    named = [_run_of(message) for message in sent]
+    kept = await store.runs.added(owner, list(dict.fromkeys(filter(None, named))))
     found: list[Message] = []
-    for message in sent:
-        run_id = next(filter(None, (run_of_call(call.id) for call in message.tool_calls)), None)
-        added = await _added(store, owner, run_id) if run_id is not None else ()
+    for message, run_id in zip(sent, named, strict=True):
+        added = kept.get(run_id or "")
         if added:
             while found and found[-1].role is Role.ASSISTANT and not found[-1].tool_calls:
                 found.pop()  # some callers send the text before the calls as a message of its own
         found.extend(added or (message,))
     return found
+
+
+def _run_of(message: Message) -> str | None:
+    return next(filter(None, (run_of_call(call.id) for call in message.tool_calls)), None)
 
 
 async def _run_of_results(store: Store, owner: str, sent: Sequence[Message]) -> Run | None:
@@ -206,13 +211,6 @@ async def _run_of_results(store: Store, owner: str, sent: Sequence[Message]) -> 
     with suppress(NotFound):
         return await store.runs.get(owner, run_id) if run_id is not None else None
     return None
-
-
-async def _added(store: Store, owner: str, run_id: str) -> Sequence[Message]:
-    try:
-        return (await store.runs.get(owner, run_id)).added
-    except NotFound:
-        return ()
 
 
 def _taken(history: Sequence[Message], new: Sequence[Message]) -> bool:
@@ -233,7 +231,7 @@ async def _given_before(
         return None
     runs = (await store.runs.list(caller.owner, session.session_id)).items
     later = [item for item in runs if item.started_at > run.run.started_at]
-    return RunRequest(caller, options, (), again=later[-1].run_id) if later and later[-1].status in ANSWERED else None
+    return RunRequest.repeat(caller, later[-1].run_id) if later and later[-1].status in ANSWERED else None
 
 
 @dataclass(frozen=True, slots=True)

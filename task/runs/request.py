@@ -90,6 +90,11 @@ class RunRequest:
     again: str | None = None
     key: RequestKey | None = None
 
+    @classmethod
+    def repeat(cls, caller: RunCaller, run_id: str) -> RunRequest:
+        """A request that starts nothing: it gets the answer of that run."""
+        return cls(caller, RunOptions("", ""), (), again=run_id)
+
 
 def session_title(message: Message) -> str:
     """The title of a session that begins with the message: its text, or the names of its files."""

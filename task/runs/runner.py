@@ -38,12 +38,13 @@ def described(error: BaseException, _: str) -> Mapping[str, Any]:
 
 @dataclass(slots=True)
 class LiveRun:
-    """A run that somebody follows. `ended` is done when all of it is on disk; `stays`: its listener may come back."""
+    """A run that somebody follows. `ended` is done when all of it is on disk; `detaches`: it continues for a
+    while without a listener."""
 
     state: RunState
     ended: asyncio.Future[None]
     store: Store
-    stays: bool = False
+    detaches: bool = False
     trace: Trace | None = None
     task: asyncio.Task[None] | None = None
     listeners: int = 0
@@ -58,7 +59,7 @@ class LiveRun:
         # Not at once: a task that is cancelled before its first step takes none, and its run would never end.
         asyncio.get_running_loop().call_soon(self._cancel)
 
-    def stay(self) -> None:
+    def keep(self) -> None:
         """No longer end the answer because its listener left."""
         if self.leaving is not None:
             self.leaving.cancel()
@@ -72,7 +73,7 @@ class LiveRun:
 class Runner:
     """Starts runs and lets clients listen, leave, reconnect and stop them.
 
-    `steps` limits the requests with tools of one run, and a run that stays continues `detach_seconds` without a
+    `steps` limits the requests with tools of one run, and a run that detaches continues `detach_seconds` without a
     listener; one caller may have `most` runs in progress. `adapt` gives the tools the form in which the door offers
     them, `describe` words its errors.
     """
@@ -158,7 +159,7 @@ class Runner:
         other is cancelled.
         """
         live.listeners += 1
-        live.stay()
+        live.keep()
         try:
             yield
         finally:
@@ -170,8 +171,8 @@ class Runner:
         live = self._live.get(run_id)
         if live is None or live.listeners > 0 or live.state.over:
             return
-        live.stay()
-        if live.stays and self._detach_seconds > 0:
+        live.keep()
+        if live.detaches and self._detach_seconds > 0:
             self._stop_in(live, self._detach_seconds)
         else:
             live.stop()
@@ -233,8 +234,8 @@ class Runner:
 
     def _started(self, run: Run, request: RunRequest, store: Store) -> Run:
         state = RunState(run, request.options, run.session_id)
-        stays = run.session_id is not None or request.key is not None
-        live = self._live[run.run_id] = LiveRun(state, asyncio.get_running_loop().create_future(), store, stays)
+        detaches = run.session_id is not None or request.key is not None
+        live = self._live[run.run_id] = LiveRun(state, asyncio.get_running_loop().create_future(), store, detaches)
         live.task = asyncio.create_task(self._work(live, request))
         live.task.add_done_callback(lambda task: self._over(live, task))
         return run
@@ -271,7 +272,7 @@ class Runner:
             )
         finally:
             stopping.cancel()
-        live.stay()
+        live.keep()
         live.trace = _recorded(observer, outcome, run, session_id)
         self._emit_end(live, request, outcome, session_id, emit)
         try:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import Any, cast
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from task.conversation.messages import Message, message_from
 from task.errors import Conflict, KeyReused, NotFound, StoreUnavailable, TooManyRuns
 from task.store import tables
 from task.store.database import Database, insert_new
+from task.store.events import EventLog, stored_events
 from task.store.processes import Processes
 from task.store.records import (
     AlreadyStarted,
@@ -31,84 +32,13 @@ from task.store.records import (
 from task.store.sessions import add_messages, append
 from task.store.writer import Writer
 
-SAVE_SECONDS = 0.1
 POLL_SECONDS = 0.2
 LISTENING_SECONDS = 1.0  # how often a listener in another process reports itself to the run's process
+AT_ONCE = 500  # ids in one query
 KEY_SECONDS = 86_400.0  # how long a client may send a request again under its name
 KEY_REUSED = "this Idempotency-Key came with another request before; choose a new one"
 ENDING_SECONDS = 40.0  # longer than it takes until a dead process's run is marked
-_runs, _events, _keys = tables.runs, tables.events, tables.request_keys
-_NAMED = {column.name: bindparam(column.name, type_=column.type) for column in _events.c}
-# A run that was removed with its session gets no more events.
-_ADD_EVENTS = insert(_events).from_select(
-    list(_NAMED), select(*_NAMED.values()).where(select(_runs.c.id).where(_runs.c.id == _NAMED["run_id"]).exists())
-)
-
-
-class _EventLog:
-    """The events of a run of this process, in memory on their way to the store and to listeners."""
-
-    def __init__(self, run_id: str, writer: Writer) -> None:
-        self.run_id = run_id
-        self.cancel_requested = asyncio.Event()
-        self.listened_at = 0.0  # in another process
-        self._writer = writer
-        self._events: list[Event] = []
-        self._queued = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._listening: list[asyncio.Future[None]] = []
-        self._over = False
-
-    def append(self, kind: str, data: Mapping[str, Any]) -> Event:
-        event = Event(len(self._events) + 1, kind, data)
-        self._events.append(event)
-        if self._timer is None:
-            self._save_soon()
-        if self._listening:
-            self._wake()
-        return event
-
-    def end(self) -> None:
-        self._over = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._save()
-        self._wake()
-
-    async def after(self, number: int) -> AsyncGenerator[Event]:
-        while True:
-            while number < len(self._events):
-                number += 1
-                yield self._events[number - 1]
-            if self._over:
-                return
-            more = asyncio.get_running_loop().create_future()
-            self._listening.append(more)
-            await more
-
-    def _save_soon(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(SAVE_SECONDS, self._save_if_there_is_room)
-
-    def _save_if_there_is_room(self) -> None:
-        # Without it the events wait here, for a larger row.
-        if self._writer.has_room:
-            self._save()
-        else:
-            self._save_soon()
-
-    def _save(self) -> None:
-        self._timer = None
-        new = self._events[self._queued :]
-        self._queued = len(self._events)
-        data = packed([event.as_dict() for event in new])
-        row = {"run_id": self.run_id, "first": new[0].number, "last": self._queued, "data": data}
-        self._writer.put(lambda connection: connection.execute(_ADD_EVENTS, row))
-
-    def _wake(self) -> None:
-        listening, self._listening = self._listening, []
-        for future in listening:
-            if not future.done():
-                future.set_result(None)
+_runs, _keys = tables.runs, tables.request_keys
 
 
 class Runs:
@@ -116,7 +46,7 @@ class Runs:
 
     def __init__(self, database: Database, writer: Writer, processes: Processes, clock: Callable[[], float]) -> None:
         self._database, self._writer, self._processes, self._clock = database, writer, processes, clock
-        self._live: dict[str, _EventLog] = {}
+        self._live: dict[str, EventLog] = {}
 
     async def start(
         self,
@@ -150,17 +80,9 @@ class Runs:
             await self._interrupt_dead(session.session_id)
 
         def work(connection: Connection) -> None:
+            _admit(connection, run, session, key, most)
             if session is not None:
-                _hold(connection, session.session_id)
-            if resumes is not None:
-                _refuse_second_resumption(connection, resumes)
-            if key is not None:
-                _claim(connection, owner, key, run.run_id, now)
-            if session is not None:
-                _refuse_second_run(connection, session.session_id)
                 append(connection, owner, session.session_id, messages, session.version, now)
-            if most is not None:
-                _refuse_too_many(connection, owner, most)
             connection.execute(insert(_runs), self._row(run))
 
         try:
@@ -168,7 +90,7 @@ class Runs:
         except (asyncio.CancelledError, StoreUnavailable):
             self._writer.put(partial(_cancel, run.run_id, now))  # it may be on disk all the same
             raise
-        self._live[run.run_id] = _EventLog(run.run_id, self._writer)
+        self._live[run.run_id] = EventLog(run.run_id, self._writer)
         return run
 
     def append_event(self, run_id: str, kind: str, /, **data: Any) -> Event:
@@ -213,6 +135,14 @@ class Runs:
         if row is None:
             raise NotFound(f"there is no run {run_id!r}")
         return _run(row)
+
+    async def added(self, owner: str, run_ids: Sequence[str]) -> dict[str, tuple[Message, ...]]:
+        """The messages that are kept with these runs, as far as the owner has them."""
+        found: dict[str, tuple[Message, ...]] = {}
+        for start in range(0, len(run_ids), AT_ONCE):
+            query = select(_runs).where(_runs.c.id.in_(run_ids[start : start + AT_ONCE]), _runs.c.owner == owner)
+            found |= {row.id: _run(row).added for row in await self._database.rows(query)}
+        return found
 
     async def resumed_by(self, owner: str, run_id: str) -> Run | None:
         """The run that continues this one."""
@@ -271,7 +201,7 @@ class Runs:
                 listening = update(_runs).where(_runs.c.id == run_id).values(heard_at=self._clock())
                 with suppress(StoreUnavailable):  # the listener can still read
                     await self._database.execute(listening)
-            for event in await self._stored_after(run_id, after):
+            for event in await stored_events(self._database, run_id, after):
                 after = event.number
                 yield event
             if run.over:
@@ -334,20 +264,25 @@ class Runs:
         if await self._database.first(query) is not None:
             await self._processes.interrupt_orphans()
 
-    async def _stored_after(self, run_id: str, after: int) -> Sequence[Event]:
-        query = select(_events.c.data).where(_events.c.run_id == run_id, _events.c.last > after)
-        rows = await self._database.rows(query.order_by(_events.c.first))
-        events = (Event(item.pop("id"), item.pop("type"), item) for row in rows for item in unpacked(row.data))
-        return [event for event in events if event.number > after]
-
 
 def _cancel(run_id: str, now: float, connection: Connection) -> None:
     connection.execute(update(_runs).where(_runs.c.id == run_id).values(status="cancelled", ended_at=now))
 
 
-def _hold(connection: Connection, session_id: str) -> None:
-    # On a server others wait here, and then find this run.
-    connection.execute(select(tables.sessions.c.id).where(tables.sessions.c.id == session_id).with_for_update())
+def _admit(connection: Connection, run: Run, session: Session | None, key: RequestKey | None, most: int | None) -> None:
+    if session is not None:
+        # On a server others wait here, and then find this run.
+        connection.execute(
+            select(tables.sessions.c.id).where(tables.sessions.c.id == session.session_id).with_for_update()
+        )
+    if run.resumes is not None:
+        _refuse_second_resumption(connection, run.resumes)
+    if key is not None:
+        _claim(connection, run.owner, key, run.run_id, run.started_at)
+    if session is not None:
+        _refuse_second_run(connection, session.session_id)
+    if most is not None:
+        _refuse_too_many(connection, run.owner, most)
 
 
 def _refuse_second_run(connection: Connection, session_id: str) -> None:
@@ -363,8 +298,6 @@ def _refuse_too_many(connection: Connection, owner: str, most: int) -> None:
 
 
 def _refuse_second_resumption(connection: Connection, run_id: str) -> None:
-    # Locked, so that of two who resume it at once the second one finds what the first has started.
-    connection.execute(select(_runs.c.id).where(_runs.c.id == run_id).with_for_update())
     row = connection.execute(select(_runs.c.id).where(_runs.c.resumes == run_id)).first()
     if row is not None:
         raise AlreadyStarted(row.id)

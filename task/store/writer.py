@@ -29,7 +29,7 @@ CLOSED = "The store is closed. Try again in a moment."
 class Writer:
     """Does queued writes in their order. While the database cannot be used they stay queued and are retried.
 
-    None is dropped: whoever can write later, or begins something new, looks first whether there is room.
+    None is dropped: work that can wait, and work that starts something new, checks first that there is room.
     """
 
     def __init__(self, database: Database) -> None:

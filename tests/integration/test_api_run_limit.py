@@ -18,7 +18,7 @@ DIAL = "/openai/deployments/general-purpose-agent/chat/completions"
 LIMITED = {"mode": "keys", "runs_per_caller": 1}
 
 
-async def begun(api: Api) -> Reply:
+async def started(api: Api) -> Reply:
     return await api.post("/runs", {"messages": [said("Hi")]})
 
 
@@ -27,9 +27,9 @@ async def test_a_run_more_than_a_caller_may_have_is_refused_until_one_ends(tmp_p
     script: tuple[Any, ...] = (hanging(says("Hello.")), says("Hi Bob."), says("Again."))
     async with http_api(*script, tmp_path=tmp_path, http=LIMITED) as api:
         anns, bobs = api.with_key(ann), api.with_key(bob)
-        first = (await begun(anns)).json
+        first = (await started(anns)).json
         await api.upstream.received(1)
-        refused = [await begun(anns), await anns.complete("Hi"), await anns.post("/v1/responses", {"input": "Hi"})]
+        refused = [await started(anns), await anns.complete("Hi"), await anns.post("/v1/responses", {"input": "Hi"})]
         other = await bobs.complete("Hi")
         async with asyncio.timeout(10):
             await anns.post(f"/runs/{first['run_id']}/cancel")

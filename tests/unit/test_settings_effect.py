@@ -1,4 +1,4 @@
-"""Settings that have no effect yet: marked once, and named to whoever sets them."""
+"""Settings that have no effect yet: marked once, and named where a person sets them."""
 
 from __future__ import annotations
 

@@ -163,6 +163,15 @@ async def test_another_owners_run_is_not_there(store: Store) -> None:
     await store.runs.finish(run, "finished")
 
 
+async def test_the_messages_of_many_runs_are_read_together_and_only_the_owners(store: Store) -> None:
+    runs = [await store.runs.start(owner) for owner in (OWNER, OWNER, "bob")]
+    for number, run in enumerate(runs):
+        await store.runs.finish(run, "suspended", added=[assistant(f"step {number}")])
+    ids = [*(f"run_{number:016x}" for number in range(1_200)), *(run.run_id for run in runs)]
+    found = await store.runs.added(OWNER, ids)
+    assert found == {runs[0].run_id: (assistant("step 0"),), runs[1].run_id: (assistant("step 1"),)}
+
+
 async def test_a_run_whose_process_died_adds_up_to_what_it_had_written_and_a_failure(tmp_path: Path) -> None:
     clock = StoreClock()
     async with opened(sqlite_url(tmp_path), clock) as store, opened(sqlite_url(tmp_path), clock) as other:

@@ -18,7 +18,7 @@ from task.loop import SilentObserver
 from task.runs.traces import TraceRecorder, TraceStart, recorded
 from task.store.access import StoreAccess
 from task.store.database import open_database
-from task.store.runs import _EventLog
+from task.store.events import EventLog
 from task.store.store import open_store
 from task.store.writer import MOST_QUEUED, Writer
 from tests.support.stores import OWNER, opened, sqlite_url
@@ -82,7 +82,7 @@ async def test_a_run_holds_its_events_back_while_too_much_waits_and_loses_none(t
     assert events == ["0 ", "1 ", "2 "]
 
 
-async def due(live: _EventLog) -> None:
+async def due(live: EventLog) -> None:
     timer = live._timer
     async with asyncio.timeout(10):
         while live._timer is timer:
