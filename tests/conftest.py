@@ -20,7 +20,9 @@ from tests.support.isolation import OUTSIDE, hide_environment, without_services
 HOME = tempfile.mkdtemp(prefix="dial-agent-home-")
 hide_environment(HOME)
 # An example takes as long as the machine needs; tests that bound time measure CPU.
-hypothesis.settings.register_profile("default", deadline=None)
+# The same examples each time, so that a result depends on the code alone; `--hypothesis-profile explore` has others.
+hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile("default")
 
 

@@ -56,7 +56,7 @@ def slow_case(expression: Expression, pieces: int) -> Case | None:
 
 
 def assert_linear_in(expression: Expression, cases: st.SearchStrategy[Case]) -> None:
-    @settings(max_examples=60, derandomize=True, deadline=None, database=None)
+    @settings(max_examples=60, database=None)
     @given(cases)
     def is_linear(case: Case) -> None:
         assert least(expression, case, 48) < 0.1, expression.place
