@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from task.commands.exits import MEANINGS, Exit
 from task.commands.keys import Config
 from task.commands.keys import app as keys
 from task.commands.traces import app as traces
@@ -16,12 +17,14 @@ from task.errors import InvalidRequest, SettingsError, StoreUnavailable
 if TYPE_CHECKING:
     from task.settings import Settings
 
-FAILED_EXIT = 1
-USAGE_EXIT = 2
-INTERRUPTED_EXIT = 130
+DISTRIBUTION = "dial-general-purpose-agent"
 
 app = typer.Typer(
-    help="A general purpose agent for DIAL.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    help="A general purpose agent for DIAL.",
+    epilog="\n\n".join(["Exit codes:", *(f"{code:3}  {meaning}" for code, meaning in MEANINGS.items())]),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
 )
 app.add_typer(traces, name="traces")
 app.add_typer(keys, name="keys")
@@ -32,6 +35,23 @@ Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the ag
 ServerPort = Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the server.")]
 CorePort = Annotated[int | None, typer.Option("--core-port", min=0, max=65535, help="Port of local Core.")]
 OwnPort = Annotated[int | None, typer.Option("--port", "--core-port", min=0, max=65535, help="Port of local Core.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"dial-agent {version(DISTRIBUTION)}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options of the command itself."""
 
 
 @app.command()
@@ -140,11 +160,7 @@ def ask(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")] = False,
     config: Config = None,
 ) -> None:
-    """Ask one question: the answer goes to standard output, the steps to standard error.
-
-    Exit codes: 0 answered, 1 the agent failed, 2 wrong usage or settings, 3 nothing is running, 4 the answer waits for
-    an approval and nobody is there to give it, 130 interrupted.
-    """
+    """Ask one question: the answer goes to standard output, the steps to standard error."""
     from task.commands.ask import Question, run
 
     text = sys.stdin.read() if question == "-" else question
@@ -204,9 +220,9 @@ def main() -> None:
         app()
     except (SettingsError, InvalidRequest) as error:
         print(error, file=sys.stderr)
-        sys.exit(USAGE_EXIT)
+        sys.exit(Exit.USAGE)
     except StoreUnavailable as error:
         print(error, file=sys.stderr)
-        sys.exit(FAILED_EXIT)
+        sys.exit(Exit.FAILED)
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED_EXIT)
+        sys.exit(Exit.INTERRUPTED)

@@ -8,8 +8,10 @@ import binascii
 import stat
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from mimetypes import guess_extension, guess_type
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import unquote
 from uuid import uuid4
 
 import aiohttp
@@ -25,11 +27,11 @@ from task.commands.answer import (
     TerminalOutput,
 )
 from task.commands.core_client import TIMEOUT, CoreClient, CoreError, Unreachable
+from task.commands.exits import Exit
 from task.conversation.messages import Attachment
 from task.errors import InvalidRequest
 from task.settings import Settings
 
-ANSWERED, FAILED, USAGE, UNREACHABLE, WAITING = 0, 1, 2, 3, 4
 NOBODY = "Nothing of this has run: it waits for somebody's approval. Ask again at a terminal, or in a chat."
 START_IT = "start the product with `make run` or `dial-agent up`."
 BEHIND_CORE = (502, 503, 504)  # Core is there, the agent behind it is not
@@ -95,7 +97,7 @@ async def _run(address: str, api_key: str, question: Question) -> int:
             return await _ask(client, question, output)
         except Unreachable as error:
             output.show(AnswerFailed(f"{error}; {START_IT}"))
-            return UNREACHABLE
+            return Exit.UNREACHABLE
         except CoreError as error:
             message, code = _refusal(error, address, question.model)
             output.show(AnswerFailed(message))
@@ -112,7 +114,7 @@ async def _ask(client: CoreClient, question: Question, output: AnswerOutput) -> 
     conversation = uuid4().hex
     while True:
         code, answer = await _show(client.ask(question.model, messages, conversation), output, received)
-        if code != WAITING:
+        if code is not Exit.WAITING:
             break
         decision = await output.decision()
         if decision is None:
@@ -131,31 +133,39 @@ def _user_message(text: str, attachments: Sequence[Attachment] = ()) -> dict[str
 
 async def _show(
     payloads: AsyncIterator[bytes], output: AnswerOutput, received: list[Attachment]
-) -> tuple[int, dict[str, Any]]:
+) -> tuple[Exit, dict[str, Any]]:
     # The exit code, and the message that a chat would keep; attachments go to `received`.
-    reader, code = AnswerReader(), ANSWERED
+    reader, code = AnswerReader(), Exit.DONE
     async for event in reader.events(payloads):
         output.show(event)
         if isinstance(event, Attachment):
             received.append(event)
         elif isinstance(event, ApprovalAsked):
-            code = WAITING
+            code = Exit.WAITING
         elif isinstance(event, AnswerFailed):
-            code = FAILED
+            code = Exit.FAILED
     return code, {"role": "assistant", "content": reader.text, "custom_content": {"state": reader.state or {}}}
 
 
 async def _save(client: CoreClient, attachments: list[Attachment], folder: Path, output: AnswerOutput) -> None:
     for attachment in attachments:
         if attachment.url and attachment.url.startswith("files/"):
-            target = _free_name(folder, attachment.title or attachment.url)
+            target = _free_name(folder, _file_name(attachment))
             await client.download(attachment.url, target)
         elif attachment.data is not None and attachment.reference_url is None:
-            target = _free_name(folder, attachment.title or "attachment")
+            target = _free_name(folder, _file_name(attachment))
             target.write_bytes(_content(attachment.data, attachment.type or ""))
         else:
             continue
         output.show(AttachmentSaved(attachment.title, attachment.url, str(target)))
+
+
+def _file_name(attachment: Attachment) -> str:
+    # Titles of charts and pictures have no extension: their file has one, or their type.
+    stored, kind = unquote(attachment.url or ""), attachment.type or ""
+    title = attachment.title or stored or "attachment"
+    extension = PurePosixPath(stored).suffix or (".json" if kind.endswith("+json") else guess_extension(kind) or "")
+    return title if guess_type(title)[0] or title.endswith(extension) else title + extension
 
 
 def _free_name(folder: Path, title: str) -> Path:
@@ -178,11 +188,11 @@ def _content(data: str, kind: str) -> bytes:
         return data.encode()
 
 
-def _refusal(error: CoreError, address: str, model: str) -> tuple[str, int]:
+def _refusal(error: CoreError, address: str, model: str) -> tuple[str, Exit]:
     if error.status == 401:
-        return f"{address} refuses the key ({error}); set DIAL_API_KEY to the one it knows.", USAGE
+        return f"{address} refuses the key ({error}); set DIAL_API_KEY to the one it knows.", Exit.USAGE
     if error.status == 404:
-        return f"{address} answers: {error}; --model {model} is not deployed there.", USAGE
+        return f"{address} answers: {error}; --model {model} is not deployed there.", Exit.USAGE
     if error.status in BEHIND_CORE:
-        return f"{address} answers, but {model} behind it does not ({error}); {START_IT}", UNREACHABLE
-    return str(error), FAILED
+        return f"{address} answers, but {model} behind it does not ({error}); {START_IT}", Exit.UNREACHABLE
+    return str(error), Exit.FAILED

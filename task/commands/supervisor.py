@@ -15,6 +15,7 @@ from types import TracebackType
 
 import aiohttp
 
+from task.commands.exits import Exit
 from task.errors import AgentError
 
 PR_SET_PDEATHSIG = 1
@@ -22,7 +23,6 @@ LONGEST_LINE = 32_768
 DRAIN_SECONDS = 1.0
 POLL_SECONDS = 0.05
 PROBE_TIMEOUT = aiohttp.ClientTimeout(total=2)
-SETTINGS_EXIT = 2
 
 Write = Callable[[str, str], None]  # (program's name, line)
 
@@ -45,7 +45,7 @@ class Program:
 class ProgramFailed(AgentError):
     """A program that did not start or was given up; `exit_code` is what the supervisor should end with."""
 
-    def __init__(self, message: str, exit_code: int = 1) -> None:
+    def __init__(self, message: str, exit_code: int = Exit.FAILED) -> None:
         super().__init__(message)
         self.exit_code = exit_code
 
@@ -188,7 +188,7 @@ class Supervisor:
             code = await asyncio.shield(child.exited)
             settled = time.monotonic() - child.started >= self._restarts.settled_seconds
             failures = 1 if settled else failures + 1
-            if code == SETTINGS_EXIT or failures > self._restarts.attempts:
+            if code == Exit.USAGE or failures > self._restarts.attempts:
                 if not program.optional:
                     raise _failed(child, "is given up")
                 self._write(program.name, f"{_ending(code)} and is given up; the product runs without it")
@@ -228,7 +228,7 @@ def _failed(child: Child, consequence: str) -> ProgramFailed:
         return ProgramFailed(f"{program.name} was not ready within {program.start_seconds:g} s and {consequence}.")
     code = child.exited.result()
     message = f"{program.name} {_ending(code)} and {consequence}; its lines above say why."
-    return ProgramFailed(message, SETTINGS_EXIT if code == SETTINGS_EXIT else 1)
+    return ProgramFailed(message, Exit.USAGE if code == Exit.USAGE else Exit.FAILED)
 
 
 def _ending(code: int) -> str:

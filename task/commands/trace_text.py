@@ -6,11 +6,15 @@ from collections.abc import Sequence
 
 import orjson
 
+from task.conversation.messages import Message, Role
 from task.runs.replay import Parting
 from task.store.records import iso
 from task.store.trace_records import Trace, TracedCall, TracedTurn
 
-HEADINGS = ("TRACE", "STARTED", "STATUS", "DOOR", "MODEL", "TURNS", "CALLS", "TOKENS", "COST", "SECONDS", "EXPERIMENT")
+HEADINGS = (
+    "TRACE", "STARTED", "STATUS", "DOOR", "MODEL", "TURNS", "CALLS", "TOKENS", "COST", "SECONDS", "EXPERIMENT",
+    "QUESTION",
+)  # fmt: skip
 WIDEST = 60  # characters of a column that is not the last
 
 
@@ -83,7 +87,13 @@ def _row(trace: Trace) -> tuple[str, ...]:
     return (
         trace.trace_id, iso(trace.started_at)[:19], trace.status, trace.door, trace.model, str(len(trace.turns)),
         str(len(trace.tool_calls)), str(trace.total_tokens), _cost(trace), _seconds(trace), trace.experiment or "",
+        _one_line(_question(trace), WIDEST),
     )  # fmt: skip
+
+
+def _question(trace: Trace) -> str:
+    asked = [Message(Role.USER, turn.content) for turn in trace.turns[: trace.asked] if turn.role == Role.USER]
+    return asked[-1].text() if asked else ""
 
 
 def _turn(trace: Trace, turn: TracedTurn, calls: dict[str, TracedCall], full: bool) -> str:

@@ -5,26 +5,30 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
+from task.commands.exits import Exit
 from task.commands.keys import Config, with_store
+from task.store.records import RunStatus
 
 if TYPE_CHECKING:
     from task.store.store import Store
     from task.store.trace_records import Trace
     from task.store.traces import TraceFilter
 
-DIFFERENT_EXIT = 1
 PAGE = 200
 
 app = typer.Typer(help="List, show, export, replay and compare what runs did.", no_args_is_help=True)
 
 Session = Annotated[str | None, typer.Option(metavar="ID", help="Only those of this session.")]
 Experiment = Annotated[str | None, typer.Option(metavar="LABEL", help="Only those with this experiment label.")]
-Status = Annotated[str | None, typer.Option(help="Only those that ended so: finished, limited, failed …")]
-Door = Annotated[str | None, typer.Option(help="Only those of this front door.")]
+Status = Annotated[
+    RunStatus | None,
+    typer.Option(metavar="STATUS", help=f"Only those with this status: {', '.join(get_args(RunStatus))}."),
+]
+Door = Annotated[str | None, typer.Option(help="Only those of this front door: dial or http.")]
 TraceId = Annotated[str, typer.Argument(metavar="TRACE", help="A trace's id.")]
 
 
@@ -87,7 +91,7 @@ def export(
 
 @app.command()
 def replay(trace_id: TraceId, config: Config = None) -> None:
-    """Run a trace again, offline, with its recorded model and tools; exit code 1 when something else comes out."""
+    """Run a trace again, offline, with its recorded model and tools; exit code 1 when the outcome differs."""
     import asyncio
 
     from task.commands.trace_text import difference
@@ -97,15 +101,15 @@ def replay(trace_id: TraceId, config: Config = None) -> None:
     parted = parting(trace, asyncio.run(replayed(trace)))
     if parted is not None:
         print(difference(parted, "recorded", "replayed"))
-        raise typer.Exit(DIFFERENT_EXIT)
+        raise typer.Exit(Exit.FAILED)
     print(f"{trace_id}: {len(trace.turns)} turns replayed, the same as recorded ({trace.status})")
 
 
 @app.command()
-def diff(
+def compare(
     one: TraceId, other: Annotated[str, typer.Argument(metavar="OTHER", help="Another's id.")], config: Config = None
 ) -> None:
-    """Show where two runs part; exit code 1 when they do."""
+    """Show where two runs differ; exit code 1 when they do."""
     from task.commands.trace_text import difference, side_by_side
     from task.runs.replay import parting
 
@@ -117,7 +121,7 @@ def diff(
     parted = parting(first, second)
     if parted is not None:
         print(difference(parted, one, other))
-        raise typer.Exit(DIFFERENT_EXIT)
+        raise typer.Exit(Exit.FAILED)
     print("\nBoth runs are the same, turn by turn.")
 
 
@@ -125,7 +129,7 @@ def _trace(config: Path | None, trace_id: str) -> Trace:
     return with_store(config, lambda store: store.traces.get(None, trace_id))
 
 
-def _filter(session: str | None, experiment: str | None, status: str | None, door: str | None) -> TraceFilter:
+def _filter(session: str | None, experiment: str | None, status: RunStatus | None, door: str | None) -> TraceFilter:
     from task.store.traces import TraceFilter
 
     return TraceFilter(session_id=session, experiment=experiment, status=status, door=door)

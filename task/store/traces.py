@@ -12,7 +12,7 @@ from task.errors import NotFound
 from task.llm.base import Usage
 from task.store import tables
 from task.store.database import Database, insert_new
-from task.store.records import Page, new_id, packed, unpacked
+from task.store.records import Page, RunStatus, new_id, packed, unpacked
 from task.store.trace_records import CUT, Price, Trace, TracedCall, TracedDecision, TracedTurn
 from task.store.writer import Writer
 
@@ -28,7 +28,7 @@ class TraceFilter:
     session_id: str | None = None
     run_id: str | None = None
     experiment: str | None = None
-    status: str | None = None
+    status: RunStatus | None = None
     door: str | None = None
     since: float | None = None
     until: float | None = None

@@ -105,6 +105,9 @@ async def returning(request: web.Request) -> web.StreamResponse:
     answer = attaching(
         {"title": "../../report.csv", "url": sent["url"]},
         {"title": "pixel.png", "type": "image/png", "data": base64.b64encode(PIXEL).decode()},
+        {"title": "A blue pixel v1.0", "type": "image/png", "data": base64.b64encode(PIXEL).decode()},
+        {"title": "Sales by day", "type": "application/vnd.plotly.v1+json", "data": "{}"},
+        {"title": "The table you sent", "type": "application/octet-stream", "url": sent["url"]},
         {"title": "[1] source", "data": "quote", "reference_url": "https://example.org"},
         text="Here.",
     )
@@ -125,7 +128,9 @@ async def test_attached_files_arrive_and_the_answers_files_are_kept_in_the_folde
             )
     assert (done.code, done.out) == (0, "Here.\n"), done.err
     assert application.last.json["messages"][-1]["custom_content"]["attachments"][0]["title"] == name
-    assert sorted(path.name for path in out.iterdir()) == ["pixel.png", "report-2.csv", "report.csv"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "A blue pixel v1.0.png", "Sales by day.json", "The table you sent.csv", "pixel.png", "report-2.csv", "report.csv",
+    ]  # fmt: skip
     assert (out / "report-2.csv").read_text() == "a,b\n1,2\n"
     assert (out / "report.csv").read_text() == "mine"
     assert (out / "pixel.png").read_bytes() == PIXEL

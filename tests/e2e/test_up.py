@@ -172,7 +172,9 @@ async def up_at_a_terminal(home: Path, **environ: str) -> AsyncGenerator[Termina
 
 async def test_a_terminal_is_asked_once_and_a_no_is_remembered(tmp_path: Path) -> None:
     async with up_at_a_terminal(tmp_path) as first:
-        await first.having("[y/N] ")
+        await first.having("Download it now? [y/N] ")
+        first.type("yse\n")
+        await first.having("Please answer y or n. [y/N] ")
         first.type("n\n")
         await first.having("Ready in")
         await first.having("Ctrl-C")

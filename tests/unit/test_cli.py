@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from task.commands.addresses import key_for
 from task.commands.ask import Question, check
 from task.commands.core import OWN_CONFIG, render_config, replace_file
+from task.commands.exits import MEANINGS, Exit
 from task.errors import InvalidRequest, SettingsError
 from task.settings import Settings
 
@@ -34,6 +36,19 @@ def test_help_is_shown_at_once(tmp_path: Path) -> None:
     assert shown.returncode == 0
     for command in ("up", "serve", "core", "ask", "doctor", "tools", "core-config"):
         assert f" {command} " in shown.stdout
+
+
+def test_the_version_is_the_packages_own(tmp_path: Path) -> None:
+    assert dial_agent(tmp_path, "--version").stdout == f"dial-agent {version('dial-general-purpose-agent')}\n"
+
+
+def test_help_and_setup_page_list_every_exit_code(tmp_path: Path) -> None:
+    shown = " ".join(dial_agent(tmp_path, "--help").stdout.split())
+    page = (ROOT / "docs" / "setup.md").read_text()
+    assert set(MEANINGS) == set(Exit)
+    for code, meaning in MEANINGS.items():
+        assert f"{code} {meaning}" in shown
+        assert f"| {code} | {meaning} |" in page
 
 
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:

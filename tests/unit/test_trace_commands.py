@@ -64,11 +64,20 @@ def test_traces_are_listed_with_what_distinguishes_them(home: Path) -> None:
     lines = done(home, "traces", "list").splitlines()
     assert lines[0].split() == [
         "TRACE", "STARTED", "STATUS", "DOOR", "MODEL", "TURNS", "CALLS", "TOKENS", "COST", "SECONDS", "EXPERIMENT",
+        "QUESTION",
     ]  # fmt: skip
     assert lines[1].split()[2:7] == ["failed", "dial", "gpt-4o", "1", "0"]
     assert lines[5].split()[2:8] == ["finished", "http", "gpt-4o", "4", "1", "107"]
+    assert [line.endswith("  What is 25*47?") for line in lines[1:]] == [False, True, True, True, True]
     assert len(ids(home, "--experiment", "e25")) == 2
     assert len(ids(home, "--status", "failed", "--door", "dial")) == 1
+
+
+def test_an_unknown_status_is_refused_with_those_there_are(home: Path) -> None:
+    refused = dial_agent(home, "traces", "list", "--status", "finishd")
+    assert refused.exit_code == 2
+    assert "finished" in refused.stderr
+    assert "interrupted" in refused.stderr
 
 
 def test_a_listing_continues_at_its_cursor(home: Path) -> None:
@@ -110,12 +119,12 @@ def test_a_replay_reports_whether_the_result_is_the_same(home: Path) -> None:
 
 def test_a_comparison_reports_where_two_runs_part(home: Path) -> None:
     one, same, other, *_ = ids(home)
-    assert "Both runs are the same" in done(home, "traces", "diff", one, same)
-    parted = dial_agent(home, "traces", "diff", one, other)
+    assert "Both runs are the same" in done(home, "traces", "compare", one, same)
+    parted = dial_agent(home, "traces", "compare", one, other)
     assert parted.exit_code == 1
     assert "They part at turn 2: calls" in parted.stdout
     assert '{"expression":"26*47"}' in parted.stdout
-    assert isinstance(dial_agent(home, "traces", "diff", one, "trace_none").exception, NotFound)
+    assert isinstance(dial_agent(home, "traces", "compare", one, "trace_none").exception, NotFound)
 
 
 def test_a_key_is_shown_once_and_works_until_it_is_revoked(tmp_path: Path) -> None:

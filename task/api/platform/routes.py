@@ -44,6 +44,7 @@ from task.blocking import run_to_completion
 from task.runs.request import RunRequest
 from task.runs.runner import Runner
 from task.store.database import position
+from task.store.records import RunStatus
 from task.store.traces import TraceFilter
 
 CHAT_TOKENS = 2048
@@ -154,7 +155,7 @@ async def list_traces(
     session_id: QueryText = None,
     run_id: QueryText = None,
     experiment: QueryText = None,
-    status: QueryText = None,
+    status: RunStatus | None = None,
     door: QueryText = None,
     since: QueryTime = None,
     until: QueryTime = None,

@@ -1,0 +1,24 @@
+"""How the commands end: every exit code of `dial-agent`, and what it means."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    WAITING = 4
+    INTERRUPTED = 130
+
+
+MEANINGS = {
+    Exit.DONE: "success; also `up` and the servers after Ctrl-C",
+    Exit.FAILED: "failure; `doctor` found a problem; two traces differ",
+    Exit.USAGE: "wrong usage or settings: one line says what to change",
+    Exit.UNREACHABLE: "`ask`: nothing answers at that address",
+    Exit.WAITING: "`ask`: the answer waits for an approval, and nobody is there to give it",
+    Exit.INTERRUPTED: "any other command: interrupted with Ctrl-C",
+}
