@@ -129,7 +129,8 @@ async def test_attached_files_arrive_and_the_answers_files_are_kept_in_the_folde
     assert (done.code, done.out) == (0, "Here.\n"), done.err
     assert application.last.json["messages"][-1]["custom_content"]["attachments"][0]["title"] == name
     assert sorted(path.name for path in out.iterdir()) == [
-        "A blue pixel v1.0.png", "Sales by day.json", "The table you sent.csv", "pixel.png", "report-2.csv", "report.csv",
+        "A blue pixel v1.0.png", "Sales by day.json", "The table you sent.csv", "pixel.png", "report-2.csv",
+        "report.csv",
     ]  # fmt: skip
     assert (out / "report-2.csv").read_text() == "a,b\n1,2\n"
     assert (out / "report.csv").read_text() == "mine"
