@@ -10,6 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 from task.conversation.history import repaired, unanswered
+from task.conversation.inputs import PICTURES
 from task.conversation.links import Suspicion
 from task.conversation.messages import Attachment, Message, Role, system
 from task.conversation.sanitizer import Defanger
@@ -29,7 +30,6 @@ from task.tools.toolbox import Toolbox, named
 UNSEEN = (
     "[The user attached a picture here; the model in use cannot see pictures. Tell the user if the question needs one.]"
 )
-_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # no provider takes others, such as SVG
 logger = logging.getLogger(__name__)
 
 
@@ -176,7 +176,7 @@ def _unseen(message: Message) -> Message:
 def _pictures(message: Message) -> list[Attachment]:
     if message.role is not Role.USER or message.custom_content is None:
         return []
-    return [item for item in message.custom_content.attachments if item.type in _PICTURES]
+    return [item for item in message.custom_content.attachments if item.type in PICTURES]
 
 
 def _has_image_parts(message: Message) -> bool:

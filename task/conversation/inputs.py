@@ -27,6 +27,7 @@ class Incoming:
         return self.content if isinstance(self.content, str) else Message(self.role, self.content).text()
 
 
+PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # no provider takes others, such as SVG
 ATTACHED = "Attached files:"  # the heading of the list of attachments in a message
 _NO_TURN = TurnState()  # shared: most messages of a long conversation have no state
 

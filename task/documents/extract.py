@@ -1,9 +1,10 @@
 """Find the reader for a file and read it.
 
-A format is one line in `FORMATS`: its name, the extensions and MIME types it goes by, the bytes it begins with where no
-other format does, and its reader as `module:function` in this package. The module is imported when the first file of
-the format comes, in the process that reads it. Only text files are also read in the server's own process, so their
-readers import large libraries inside functions; so do others for what few files need.
+A format is one line in `FORMATS`: its name, the extensions and MIME types it goes by (DIAL Chat offers files by the type
+that the browser reports), the bytes it begins with where no other format does, and its reader as `module:function` in
+this package. The module is imported when the first file of the format comes, in the process that reads it. Only text
+files are also read in the server's own process, so their readers import large libraries inside functions; so do others
+for what few files need.
 
 A reader takes the content and Core's content type ("" where there was none; it may carry a charset) and returns an
 `Extraction`: blocks in reading order, tables as Markdown (`markdown.as_markdown`), and notes on what was unreadable,
@@ -52,7 +53,7 @@ _OPEN_XML, _MICROSOFT = "application/vnd.openxmlformats-officedocument", "applic
 FORMATS = (
     Format("PDF", "pdf:read_pdf", (".pdf",), ("application/pdf", "application/x-pdf"), b"%PDF-"),
     Format("TXT", "text:read_text", (".txt",), ("text/plain",)),
-    Format("MD", "text:read_text", (".md", ".markdown"), ("text/markdown",)),
+    Format("MD", "text:read_text", (".md", ".markdown"), ("text/markdown", "text/x-markdown")),
     Format("HTML", "html:read_html", (".html", ".htm", ".xhtml"), ("text/html", "application/xhtml+xml")),
     Format(
         "DOCX",
@@ -88,8 +89,9 @@ FORMATS = (
         ),
     ),
     Format("JSON", "text:read_json", (".json",), ("application/json", "text/json")),
-    Format("CSV", "text:read_csv", (".csv",), ("text/csv", "application/csv")),
-    Format("TSV", "text:read_tsv", (".tsv", ".tab"), ("text/tab-separated-values",)),
+    # Browsers on Windows report a CSV file as one of Excel, where Excel is installed.
+    Format("CSV", "text:read_csv", (".csv",), ("text/csv", "application/csv", f"{_MICROSOFT}-excel")),
+    Format("TSV", "text:read_tsv", (".tsv", ".tab"), ("text/tab-separated-values", "text/tsv")),
 )
 SUPPORTED = ", ".join(format.name for format in FORMATS)
 READERS: Mapping[str, Format] = MappingProxyType({suffix: format for format in FORMATS for suffix in format.suffixes})

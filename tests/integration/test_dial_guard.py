@@ -90,7 +90,7 @@ async def test_an_owner_reaches_files_of_its_own_by_the_agents_key_and_no_others
     ann = await key_of("ann", tmp_path)
     async with local_core(config, tmp_path) as core, chat_reader(core.url, "agents-key") as agent:
         own, others = [
-            (await agent.upload(f"http/{name}/a.txt", f"text of {name}".encode(), "text/plain"))["url"]
+            (await agent.upload(f"http/{name}/a.txt", f"text of {name}".encode(), "text/plain", by_program=True))["url"]
             for name in ("ann", "bob")
         ]
         reading = [wants("file_content_extraction_tool", file_url=url) for url in (own, others)]

@@ -63,6 +63,20 @@ async def test_office_files_give_their_texts(tmp_path: Path) -> None:
             assert text in stage
 
 
+async def test_plain_files_are_read_under_every_type_that_browsers_report(tmp_path: Path) -> None:
+    files = [
+        ("notes.md", b"# Plan", "text/markdown", "# Plan"),
+        ("notes.md", b"# Plan", "text/x-markdown", "# Plan"),
+        ("sales.csv", b"Year;Sales\n2025;7350", "application/vnd.ms-excel", "| 2025 | 7350 |"),
+        ("sales.tsv", b"Year\tSales\n2025\t7350", "text/tab-separated-values", "| 2025 | 7350 |"),
+        ("rates.json", b'{"rate": 7}', "application/json", '"rate": 7'),
+    ]
+    async with product(*[reads_the_file, says("That.")] * len(files), tmp_path=tmp_path) as p:
+        for name, content, content_type, expected in files:
+            text, _ = await extraction(p, name, content, content_type)
+            assert expected in text
+
+
 async def test_macros_are_reported_to_the_model(tmp_path: Path) -> None:
     content = with_parts(letter(), {"word/vbaProject.bin": b"Sub AutoOpen()"})
     async with product(reads_the_file, says("It has macros."), tmp_path=tmp_path) as p:

@@ -150,7 +150,7 @@ async def test_a_file_without_text_is_explained(
 ) -> None:
     turns = [searches("What does it say?"), says("Nothing to read.")]
     async with product(*turns, tmp_path=tmp_path, **settings) as p:
-        await p.reader.ask("What does it say?", await p.reader.upload(name, content, kind))
+        await p.reader.ask("What does it say?", await p.reader.upload(name, content, kind, by_program=True))
     assert text in p.upstream.requests[1].messages[-1]["content"]
 
 

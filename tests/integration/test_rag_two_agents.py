@@ -27,7 +27,7 @@ from tests.support.document_turns import (
 )
 from tests.support.documents import manual
 from tests.support.ports import free_port
-from tests.support.product import MODEL
+from tests.support.product import MODEL, declared_types
 from tests.support.redis_peer import redis_peer
 from tests.support.redis_server import redis_server
 from tests.support.upstream import Upstream, openai_upstream
@@ -83,7 +83,7 @@ def _config(upstream: Upstream, ports: tuple[int, int]) -> dict[str, Any]:
             f"agent-{number}": {
                 "endpoint": f"http://127.0.0.1:{port}/{route}",
                 "displayName": f"Agent {number}",
-                "inputAttachmentTypes": ["*/*"],
+                "inputAttachmentTypes": declared_types(),
             }
             for number, port in enumerate(ports)
         },

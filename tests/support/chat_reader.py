@@ -88,8 +88,16 @@ class ChatReader:
         self._session, self._url, self._deployment = session, base_url, deployment
         self._key = {"Api-Key": api_key}
 
-    async def upload(self, name: str, content: bytes, content_type: str) -> dict[str, Any]:
-        """Put a file into the person's bucket and give the attachment that the chat would send."""
+    async def upload(
+        self, name: str, content: bytes, content_type: str, *, by_program: bool = False
+    ) -> dict[str, Any]:
+        """Put a file into the person's bucket and give the attachment that the chat would send.
+
+        The chat takes files of the types that the application's listing declares only, a program others too.
+        """
+        if not by_program:
+            declared = await self._declared_types()
+            assert content_type.lower() in declared, f"the chat does not offer {content_type}: {declared}"
         async with self._session.get(f"{self._url}/v1/bucket", headers=self._key) as response:
             bucket = (await response.json())["bucket"]
         form = aiohttp.FormData()
@@ -98,6 +106,12 @@ class ChatReader:
         async with self._session.put(place, headers=self._key, data=form) as response:
             assert response.status == 200, await response.text()
             return {"type": content_type, "title": name, "url": (await response.json())["url"]}
+
+    async def _declared_types(self) -> list[str]:
+        place = f"{self._url}/openai/applications/{self._deployment}"
+        async with self._session.get(place, headers=self._key) as response:
+            assert response.status == 200, await response.text()
+            return (await response.json())["input_attachment_types"]
 
     async def get(self, url: str) -> tuple[int, bytes]:
         async with self._session.get(f"{self._url}/v1/{url}", headers=self._key) as response:

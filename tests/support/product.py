@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from task.commands.core import OWN_CONFIG
 from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.chat_reader import ChatReader, chat_reader
@@ -62,6 +64,12 @@ def _settings(core: RunningCore, upstream: Upstream, tmp_path: Path, more: dict[
     return Settings.model_validate({**values, **more})
 
 
+def declared_types() -> list[str]:
+    """The types of files that the product's own configuration of DIAL Core lets people attach."""
+    config = json.loads(OWN_CONFIG.read_text("utf-8"))
+    return config["applications"][DEPLOYMENT]["inputAttachmentTypes"]
+
+
 def _config(port: int, upstream: Upstream, sees: bool, models: Mapping[str, Any]) -> dict[str, Any]:
     agent = f"http://127.0.0.1:{port}/openai/deployments/{DEPLOYMENT}"
     model = {
@@ -75,7 +83,7 @@ def _config(port: int, upstream: Upstream, sees: bool, models: Mapping[str, Any]
             DEPLOYMENT: {
                 "endpoint": f"{agent}/chat/completions",
                 "displayName": "General Purpose Agent",
-                "inputAttachmentTypes": ["*/*"],
+                "inputAttachmentTypes": declared_types(),
                 "maxInputAttachments": 10,
                 "features": {
                     "configurationEndpoint": f"{agent}/configuration",

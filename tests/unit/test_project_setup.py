@@ -14,6 +14,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from task.commands.core import OWN_CONFIG, render_config
+from task.conversation.inputs import PICTURES
+from task.documents.extract import BY_TYPE
+
 ROOT = Path(__file__).parent.parent.parent
 # Answers the version question with $1, pretends to make environments, and writes down what it was asked.
 INTERPRETER = """#!/bin/sh
@@ -203,7 +207,14 @@ def test_core_lists_the_agent_as_people_find_it_in_the_marketplace() -> None:
     for offer in ("file extraction", "RAG", "web search", "Python code interpreter", "image generation"):
         assert offer in agent["description"]
     assert agent["iconUrl"]
-    assert len(agent["inputAttachmentTypes"]) == 6
+
+
+def test_people_can_attach_every_kind_of_file_that_the_agent_reads_or_shows_to_a_model() -> None:
+    printed = json.loads(render_config(OWN_CONFIG, {"OPENAI_API_KEY": "one", "DIAL_API_KEY": "two"}))
+    for config in (CONFIG, printed):
+        declared = config["applications"]["general-purpose-agent"]["inputAttachmentTypes"]
+        assert sorted(declared) == sorted({*PICTURES, *BY_TYPE})
+        assert sorted(config["models"]["gpt-4o"]["inputAttachmentTypes"]) == sorted(PICTURES)
 
 
 def test_the_configuration_holds_no_key_but_names_where_it_comes_from() -> None:
