@@ -92,7 +92,9 @@ async def test_12_a_sine_is_exact(tmp_path: Path) -> None:
 
 async def test_23_an_unsupported_file_is_explained_to_the_model(tmp_path: Path) -> None:
     async with product(reads_the_file, says("I cannot read .exe files."), tmp_path=tmp_path) as p:
-        file = await p.reader.upload("setup.exe", b"MZ\x90\x00" + bytes(200), "application/octet-stream", by_program=True)
+        file = await p.reader.upload(
+            "setup.exe", b"MZ\x90\x00" + bytes(200), "application/octet-stream", by_program=True
+        )
         answer = await p.reader.ask("Extract this file", file)
     result = p.upstream.requests[1].messages[-1]["content"]
     assert "not supported" in result

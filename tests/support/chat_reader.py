@@ -88,9 +88,7 @@ class ChatReader:
         self._session, self._url, self._deployment = session, base_url, deployment
         self._key = {"Api-Key": api_key}
 
-    async def upload(
-        self, name: str, content: bytes, content_type: str, *, by_program: bool = False
-    ) -> dict[str, Any]:
+    async def upload(self, name: str, content: bytes, content_type: str, *, by_program: bool = False) -> dict[str, Any]:
         """Put a file into the person's bucket and give the attachment that the chat would send.
 
         The chat takes files of the types that the application's listing declares only, a program others too.
