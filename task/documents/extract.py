@@ -1,8 +1,8 @@
 """Find the reader for a file and read it.
 
 A format is one line in `FORMATS`: its name, the extensions and MIME types it goes by (DIAL Chat offers files by the
-type that the browser reports), the bytes it begins with where no other format does, and its reader as
-`module:function` in this package. The module is imported when the first file of the format comes, in the process that reads it. Only text
+type that the browser reports), the bytes it begins with where no other format does, and its reader as `module:function`
+in this package. The module is imported when the first file of the format comes, in the process that reads it. Only text
 files are also read in the server's own process, so their readers import large libraries inside functions; so do others
 for what few files need.
 
