@@ -54,7 +54,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--host", default="127.0.0.1", help="address to listen on")
     add("--port", type=int, default=8050)
     add("--allowed-host", action="append", default=[], metavar="NAME", help="further accepted host name; repeatable")
-    add("--data", type=Path, required=True, metavar="FOLDER", help="state that is kept across restarts")
+    add(
+        "--data",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="state kept across restarts; FOLDER-2 … beside another server",
+    )
     add("--work", type=Path, metavar="FOLDER", help="the kernels' files (default: the temporary folder)")
     add("--python", type=Path, required=True, metavar="FILE", help="Python of the kernels' own environment")
     add("--tier", default="auto", choices=["auto", "bubblewrap", "landlock"], help="sandbox to use")
@@ -73,20 +79,19 @@ def serve(config: Config) -> None:
     """Serve until a signal arrives.
 
     Raises:
-        Refusal: there is no sandbox, or another server uses the data folder.
+        Refusal: there is no sandbox.
     """
     from mcp_servers.python_interpreter.launch import Launcher, NoSandbox
     from mcp_servers.sandbox import probe
 
+    folder, lock = _unused_folder(config.data_dir)
+    config = replace(config, data_dir=folder)
     try:
-        launcher = Launcher.find(config, probe())
+        _serve(config, Launcher.find(config, probe()))
     except NoSandbox as reason:
         raise Refusal(
             f"no sandbox works here ({reason}); see docs/sandbox.md, or use --unsafe if you accept that."
         ) from reason
-    lock = _lock(config.data_dir)
-    try:
-        _serve(config, launcher)
     finally:
         os.close(lock)
 
@@ -105,14 +110,23 @@ def _serve(config: Config, launcher: object) -> None:
     serving.run(create_app(Interpreter(config, launcher)), config.host, config.port, shutdown_seconds=3)
 
 
-def _lock(folder: Path) -> int:
+def _unused_folder(wanted: Path) -> tuple[Path, int]:
+    # The first that no other server uses, of `wanted`, `wanted-2` …, with its lock.
+    folder, number = wanted, 1
+    while (lock := _lock(folder)) is None:
+        number += 1
+        folder = wanted.with_name(f"{wanted.name}-{number}")
+    return folder, lock
+
+
+def _lock(folder: Path) -> int | None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         os.close(lock)
-        raise Refusal(f"--data: another interpreter server uses {folder}; give each its own.") from None
+        return None
     return lock
 
 

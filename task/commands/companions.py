@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import task
-from task.commands.addresses import base_url, usable_port
+from task.commands.addresses import base_url, free_port, port_fault, usable_port
 from task.errors import SettingsError
 from task.settings import PREFIX, InterpreterSettings, Settings, process_environment
 from task.settings.sources import installation_secret
@@ -31,7 +31,7 @@ INTERPRETER_VARIABLES = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "PYTHON
 class Companion:
     """A server of ours; `variable` names its address for the agent, `inherited` the only variables it gets (None: all).
 
-    `name` stands before its lines, `title` beside its address.
+    `name` stands before its lines, `title` beside its address; `moved` is why it does not have its usual port.
     """
 
     name: str
@@ -40,10 +40,18 @@ class Companion:
     port: int
     variable: str
     inherited: tuple[str, ...] | None = None
+    moved: str | None = None
 
     @property
     def url(self) -> str:
         return base_url(HOST, self.port)
+
+    def place(self, running: bool) -> str:
+        """Its address for a person, and what is unusual about it."""
+        address = f"{self.url}/mcp"
+        if not running:
+            return f"{address}\nIt did not start; its lines above say why."
+        return f"{address}\n{self.moved}." if self.moved else address
 
     def program(self, environment: Mapping[str, str]) -> Program:
         from task.commands.supervisor import Program  # a server that is started alone does not need it
@@ -55,18 +63,26 @@ class Companion:
 def companions(settings: Settings) -> list[Companion]:
     """The servers to start: those for which the settings name no address.
 
+    Where the usual port is taken, for instance by a second product, the server gets another one.
+
     Raises:
-        SettingsError: a port is taken.
+        SettingsError: a port that the settings name is taken.
     """
     started: list[Companion] = []
     if settings.ddg_mcp_url is None:
-        port = usable_port(HOST, settings.search_port, SEARCH_PORT)
-        started.append(Companion("search", "Search", SEARCH, port, "DDG_MCP_URL"))
+        port, moved = _port(settings.search_port, "search_port" in settings.model_fields_set, SEARCH_PORT)
+        started.append(Companion("search", "Search", SEARCH, port, "DDG_MCP_URL", moved=moved))
     if settings.pyinterpreter_mcp_url is None and interpreter_obstacle(settings) is None:
-        port = usable_port(HOST, settings.interpreter.port, INTERPRETER_PORT)
-        command = _interpreter_command(settings)
-        started.append(Companion("python", "Python", command, port, "PYINTERPRETER_MCP_URL", INTERPRETER_VARIABLES))
+        chosen = settings.interpreter
+        port, moved = _port(chosen.port, "port" in chosen.model_fields_set, INTERPRETER_PORT)
+        variable, command = "PYINTERPRETER_MCP_URL", _interpreter_command(settings)
+        started.append(Companion("python", "Python", command, port, variable, INTERPRETER_VARIABLES, moved))
     return started
+
+
+def _port(port: int, chosen: bool, variable: str) -> tuple[int, str | None]:
+    fault = None if chosen else port_fault(HOST, port)
+    return (free_port(HOST), fault) if fault else (usable_port(HOST, port, variable), None)
 
 
 def companion_environment(started: Sequence[Companion], settings: Settings) -> dict[str, str]:

@@ -154,7 +154,7 @@ async def _serve(supervisor: Supervisor, plan: Plan, console: Console, started: 
     if ready_file is not None:
         _write_ready(ready_file, plan, supervisor, seconds)
     tools = await offered_tools(plan.agent_url)
-    servers = [(server.title, f"{server.url}/mcp") for server in plan.companions]
+    servers = [(server.title, server.place(server.name in supervisor.pids)) for server in plan.companions]
     console.print(overview(plan.agent_url, plan.core_url, plan.model, tools, seconds, servers, page=plan.page))
     console.print(f"Try:\n{example(plan.core_url, plan.model)}", markup=False, soft_wrap=True)
     await supervisor.keep()

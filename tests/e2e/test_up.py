@@ -37,6 +37,7 @@ async def test_the_demo_product_from_its_start_to_ctrl_c(tmp_path: Path) -> None
         await the_key_is_random_and_its_owners_alone(product)
         await doctor_finds_everything_answering(product)
         await a_killed_process_comes_back(product)
+        await a_second_product_runs_beside_it(product)
         await ctrl_c_leaves_no_process_and_no_port(product)
 
 
@@ -98,6 +99,12 @@ async def a_killed_process_comes_back(product: RunningProduct) -> None:
     await product.having("core   │ was ended by SIGKILL; it is started again")
     await product.having("core   │ runs again")
     assert (await product.ask("Hi")).code == 0
+
+
+async def a_second_product_runs_beside_it(product: RunningProduct) -> None:
+    async with running_product(product.home) as second:
+        assert set(second.ready["processes"]) == set(product.ready["processes"])
+        assert (await second.ask("Hi")).code == 0
 
 
 async def ctrl_c_leaves_no_process_and_no_port(product: RunningProduct) -> None:

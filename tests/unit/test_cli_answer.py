@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,19 @@ def test_a_companions_port_in_use_names_its_variable_alone(variable: str, tmp_pa
         settings = load_settings(environ={**free, variable: str(port)}, directory=tmp_path)
         with pytest.raises(SettingsError, match=rf"^Port {port} is in use by .*; choose another with {variable}\.$"):
             companions(settings)
+
+
+def test_companions_of_a_second_product_get_free_ports_and_say_why(tmp_path: Path) -> None:
+    settings = load_settings(environ={"AGENT_INTERPRETER__PYTHON": sys.executable}, directory=tmp_path)
+    usual = (settings.search_port, settings.interpreter.port)
+    with ExitStack() as listening:
+        for port in usual:
+            with suppress(OSError):  # taken already, by a product that runs on this machine
+                listening.enter_context(socket.create_server(("127.0.0.1", port)))
+        started = companions(settings)
+    assert not {server.port for server in started} & set(usual)
+    for server, port in zip(started, usual, strict=True):
+        assert (server.moved or "").startswith(f"Port {port} is in use by ")
 
 
 def test_a_free_port_has_no_holder() -> None:
