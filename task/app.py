@@ -15,6 +15,7 @@ from task.agent import GeneralPurposeAgent
 from task.conversation.messages import user
 from task.dial.request import CallerLimit, DialRequest, configuration_schema, identified
 from task.errors import InvalidRequest, ProviderError, TooManyRuns, new_reference
+from task.llm.explanations import reported
 from task.product import Product
 from task.runs.traces import TraceStart, recorded, trace_context
 from task.settings import Settings, load_settings
@@ -101,29 +102,10 @@ def _trace_start(request: DialRequest, model: str, *, content: bool) -> TraceSta
 
 
 def _provider_failure(error: ProviderError, deployment: str) -> HTTPException:
-    reference = new_reference()
-    logger.error(
-        "the model %s failed (reference %s, status %s, code %s): %s",
-        deployment, reference, error.status_code, error.code, error,
-    )  # fmt: skip
-    shown = error.display_message or f"{_sentence(error, deployment)} (error reference: {reference})"
+    reference, shown = reported(error, deployment)
     # Core takes 429, 502, 503 and 504 for its own affair and throws the body away: the status is always 500.
     code = error.code or str(error.status_code or 500)
     return HTTPException(f"{deployment}: {error} (reference {reference})", 500, code=code, display_message=shown)
-
-
-def _sentence(error: ProviderError, deployment: str) -> str:
-    match error.status_code:
-        case 401 | 403:
-            return f"The model {deployment} refused the key. An operator has to look at the model's credentials."
-        case 404:
-            return f"There is no model {deployment}. Choose another one."
-        case 429:
-            return f"The model {deployment} is busy or over its limit. Try again in a minute."
-        case 400 | 413 | 422:
-            return f"The model {deployment} did not accept the conversation: {error}"
-        case _:
-            return f"The model {deployment} did not answer properly. Try again, or choose another model."
 
 
 def _unexpected() -> HTTPException:

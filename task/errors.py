@@ -62,7 +62,8 @@ class ProviderError(AgentError):
     """A model backend's failure.
 
     `status_code` is the HTTP status (None if the connection itself failed), `code` the provider's own code if it sent
-    one, `text` the provider's message for the log, `retry_after` is in seconds.
+    one, `text` the provider's message for the log, `retry_after` is in seconds. `server` names who was asked, for
+    people; `address` is where, for the log.
     """
 
     def __init__(
@@ -81,6 +82,8 @@ class ProviderError(AgentError):
         self.text = text
         self.display_message = display_message
         self.retry_after = retry_after
+        self.server = ""
+        self.address = ""
 
 
 class FrameworkError(AgentError):

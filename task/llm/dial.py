@@ -15,6 +15,7 @@ from task.conversation.messages import Message
 from task.llm.base import Delta, ModelOptions, ToolSchema
 from task.llm.chat_chunks import chat_deltas
 from task.llm.chat_request import Profile, profile_for, request_body
+from task.llm.failures import CORE
 from task.llm.transport import RETRIES, Retries, answer_bytes
 from task.llm.window import ANSWER_TOKENS
 
@@ -68,7 +69,8 @@ class DialChatModel:
         profile = self.profile or profile_for(self.deployment)
         body = request_body(self.deployment, messages, tools, options, profile)
         headers = {**self.headers, **core_headers(self.api_key)}
-        return chat_deltas(answer_bytes(self.session, self._url(), body, headers, self.retries), (self.api_key,))
+        pieces = answer_bytes(self.session, self._url(), body, headers, self.retries, CORE)
+        return chat_deltas(pieces, (self.api_key,))
 
     def _url(self) -> str:
         path = f"{self.endpoint.rstrip('/')}/openai/deployments/{quote(self.deployment, safe='/')}/chat/completions"

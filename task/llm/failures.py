@@ -17,6 +17,8 @@ CONNECTION_FAILED = "connection_failed"
 TIMEOUT = "timeout"
 INTERRUPTED = "interrupted"
 MALFORMED = "malformed_answer"
+INSUFFICIENT_QUOTA = "insufficient_quota"
+CORE, MODEL_SERVER = "DIAL Core", "The model's server"
 
 _TEXT_LIMIT = 500
 _KEY = re.compile(r"\bsk-[\w*.-]+")

@@ -13,7 +13,7 @@ import aiohttp
 from yarl import URL
 
 from task.errors import ProviderError
-from task.llm.failures import CONNECTION_FAILED, INTERRUPTED, TIMEOUT, http_failure
+from task.llm.failures import CONNECTION_FAILED, INSUFFICIENT_QUOTA, INTERRUPTED, MODEL_SERVER, TIMEOUT, http_failure
 
 _RETRIED = frozenset({408, 409, 429})
 _HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
@@ -68,34 +68,48 @@ RETRIES = Retries()
 
 
 async def answer_bytes(
-    session: aiohttp.ClientSession, url: str, body: bytes, headers: Mapping[str, str], retries: Retries
+    session: aiohttp.ClientSession,
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    retries: Retries,
+    server: str = MODEL_SERVER,
 ) -> AsyncGenerator[bytes]:
     """The bytes of the answer to a POST of JSON; closing or cancelling the generator closes the connection.
 
-    `url` is percent-encoded already, `headers` contain the key.
+    `url` is percent-encoded already, `headers` contain the key, `server` is what errors call the one at `url`.
 
     Raises:
         ProviderError: the provider could not be reached, refused, failed or broke off.
     """
+    try:
+        response, piece = await _opened(session, url, body, headers, retries)
+        try:
+            while piece:
+                yield piece
+                piece = await response.content.readany()
+        except _CONNECTION_ERRORS as error:
+            raise _failure(error) from error
+        finally:
+            _release(response)
+    except ProviderError as error:
+        error.server, error.address = server, _address(url)
+        raise
+
+
+async def _opened(
+    session: aiohttp.ClientSession, url: str, body: bytes, headers: Mapping[str, str], retries: Retries
+) -> tuple[aiohttp.ClientResponse, bytes]:
     attempt = 1
     while True:
         try:
-            response, piece = await _open(session, url, body, headers)
-            break
+            return await _open(session, url, body, headers)
         except ProviderError as error:
             wait = retries.wait(attempt, error)
             if wait is None:
                 raise
         await retries.sleep(wait)
         attempt += 1
-    try:
-        while piece:
-            yield piece
-            piece = await response.content.readany()
-    except _CONNECTION_ERRORS as error:
-        raise _failure(error) from error
-    finally:
-        _release(response)
 
 
 async def _open(
@@ -127,7 +141,7 @@ async def _open(
 def _worth_another_try(error: ProviderError) -> bool:
     if error.status_code is None:
         return error.code in (CONNECTION_FAILED, INTERRUPTED)
-    return (error.status_code in _RETRIED or error.status_code >= 500) and error.code != "insufficient_quota"
+    return (error.status_code in _RETRIED or error.status_code >= 500) and error.code != INSUFFICIENT_QUOTA
 
 
 def _secrets(headers: Mapping[str, str]) -> list[str]:
@@ -146,6 +160,14 @@ async def _error_body(response: aiohttp.ClientResponse) -> bytes:
     while len(body) < _ERROR_BODY_LIMIT and (piece := await response.content.readany()):
         body += piece
     return body
+
+
+def _address(url: str) -> str:
+    # A user name or a query may be a key.
+    try:
+        return str(URL(url, encoded=True).with_user(None).with_query(None))
+    except ValueError:
+        return ""
 
 
 def _failure(error: Exception) -> ProviderError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from yarl import URL
 from task.local_core.clock import Clock, IdleLimit
 from task.local_core.responses import Refusal
 from task.local_core.sharing import ResponseWatch
+
+logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 300.0
 CONNECT_SECONDS = 10.0
@@ -105,7 +108,14 @@ class Relay:
                     return _swallowed(origin)
                 response = await _started(request, origin, attempt)
                 await _pump(origin, response, hooks, idle)
-        except aiohttp.ClientConnectorError:
+        except aiohttp.ClientConnectorError as error:
+            logger.warning(
+                "nothing answers at %s://%s:%s (%s)",
+                URL(target.url).scheme,
+                error.host,
+                error.port,
+                error.os_error.strerror,
+            )
             return hooks.unreachable
         except (aiohttp.ClientError, TimeoutError):
             if response is None:

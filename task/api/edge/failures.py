@@ -22,6 +22,7 @@ from task.errors import (
     TooManyRuns,
     new_reference,
 )
+from task.llm.explanations import reported
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,17 @@ _MEANINGS = {
     502: "The model refused or failed.",
     503: "The store, DIAL Core or the model cannot be used now.",
     504: "The model did not answer in time.",
+}
+# What a model's failure is for our caller; any other is a 502.
+_PROVIDER_STATUSES: dict[int | None, int] = {
+    404: 404,
+    429: 429,
+    503: 503,
+    400: 400,
+    413: 400,
+    422: 400,
+    408: 504,
+    504: 504,
 }
 # By name: given as a model, FastAPI would build it again for every failure of every route.
 _ERROR_CONTENT = {"application/json": {"schema": {"$ref": SCHEMA_REFERENCE.format(model="ErrorBody")}}}
@@ -172,32 +184,9 @@ def internal_failure(reference: str) -> Failure:
 
 
 def _provider_failure(error: ProviderError, model: str) -> Failure:
-    reference = new_reference()
-    logger.error(
-        "the model %s failed (reference %s, status %s, code %s): %s",
-        model, reference, error.status_code, error.code, error,
-    )  # fmt: skip
-    status, text = _provider_text(error, model)
-    text = error.display_message or f"{text} (error reference: {reference})"
+    reference, text = reported(error, model)
+    status = _PROVIDER_STATUSES.get(error.status_code, 502)
     return Failure(status, text, error.code, reference=reference, headers=_retry(error.retry_after))
-
-
-def _provider_text(error: ProviderError, model: str) -> tuple[int, str]:
-    match error.status_code:
-        case 401 | 403:
-            return 502, f"The model {model} refused the key. An operator has to look at the model's credentials."
-        case 404:
-            return 404, f"There is no model {model}. Choose another one."
-        case 429:
-            return 429, f"The model {model} is busy or over its limit. Try again in a minute."
-        case 503:  # also DIAL Core's word for a model's 429
-            return 503, f"The model {model} is busy or away. Try again in a minute."
-        case 400 | 413 | 422:
-            return 400, f"The model {model} did not accept the conversation: {error}"
-        case 408 | 504:
-            return 504, f"The model {model} did not answer in time. Try again, or choose another model."
-        case _:
-            return 502, f"The model {model} did not answer properly. Try again, or choose another model."
 
 
 def _retry(seconds: float | None) -> dict[str, str]:

@@ -15,6 +15,7 @@ from task.llm.accumulator import Accumulator
 from task.llm.base import Delta, ModelOptions, TextDelta, Usage
 from task.llm.chat_request import BASIC
 from task.llm.dial import DialChatModel
+from task.llm.explanations import spent_limit
 from task.llm.failures import CONTEXT_LENGTH, TIMEOUT
 from task.llm.transport import Retries, new_session
 from task.permissions.taint import Origin
@@ -205,6 +206,8 @@ class _StageWriter:
 
 
 def _explanation(error: ProviderError, deployment: str) -> str:
+    if (limit := spent_limit(error, deployment)) is not None:
+        return f"Tell the user: {limit}"
     quoted = " ".join((error.display_message or error.text).split())[:_QUOTED_CHARS]
     sentence = _sentence(error, deployment)
     return f"{sentence} It said: {quoted}" if quoted and (error.status_code or 500) < 500 else sentence
