@@ -239,10 +239,10 @@ class _Run:
         received = Accumulator()
         started = perf_counter()
         conversation = [*self._past, *repaired(self._messages[self._base :]), *note]
-        request = await self._loop.window.fitted(conversation, tools)
+        request = await self._loop.window.fitted(self._loop.toolbox.names.as_offered(conversation), tools)
         try:
             await self._receive(request, tools, received)
-            message = self._parsed(received)
+            message = self._resolved(self._parsed(received))
         except BaseException:
             if received.text:  # what a person has read stays in the conversation
                 self._add(Message(Role.ASSISTANT, received.text))
@@ -290,6 +290,10 @@ class _Run:
     async def _start_text(self, text: str) -> None:
         self._choice.append_content(f"\n\n{text}" if self._spoke else text)
         await asyncio.sleep(0)  # lets the first token leave before the rest of a large read is processed
+
+    def _resolved(self, message: Message) -> Message:
+        calls = tuple(map(self._loop.toolbox.names.resolved, message.tool_calls))
+        return replace(message, tool_calls=calls) if calls != message.tool_calls else message
 
     def _parsed(self, received: Accumulator) -> Message:
         if received.finish_reason == "content_filter":

@@ -20,8 +20,10 @@ from task.llm.base import ModelOptions, Usage
 from task.loop import Limits, LoopObserver, RunOutcome, ToolLoop
 from task.permissions.decisions import PermissionMode
 from task.permissions.gate import PriorDecisions
+from task.permissions.names import names_of, own_name
 from task.permissions.taint import ContextView
 from task.product import Product
+from task.tools.aliases import Alias
 from task.tools.base import BaseTool
 from task.tools.client_tools import ClientTool, ClientToolsGate
 from task.tools.models import Caller
@@ -39,7 +41,7 @@ class TurnRequest:
 
     `messages` are the whole conversation without a system prompt; calls without a result at its end are made first.
     `prompt` takes the place of the product's own, `tools` that of the product's tools. `own_tools` are functions that
-    the caller runs, as OpenAI's API describes them; `adapt` gives the tools the form in which the door offers them.
+    the caller runs, as OpenAI's API describes them; `aliases` are the names by which the door offers tools of ours.
     `options` are the request's; the product's complete them.
     """
 
@@ -51,7 +53,7 @@ class TurnRequest:
     prompt: str | None = None
     tools: Sequence[BaseTool] | None = None
     own_tools: Sequence[Mapping[str, Any]] = ()
-    adapt: Callable[[Sequence[BaseTool]], Sequence[BaseTool]] = tuple
+    aliases: Sequence[Alias] = ()
     mode: PermissionMode = PermissionMode.DEFAULT
     limits: Limits | None = None
 
@@ -97,11 +99,12 @@ async def _tools(product: Product, request: TurnRequest, choice: ChoiceSink) -> 
     found = await product.mcp.discover(request.caller, named(own))
     found.show(choice)
     policy = product.approval_rules.policy
-    offered = request.adapt([tool for tool in (*own, *found.tools) if policy.offers(tool.name)])
-    tools = [tool for tool in offered if tool.name not in request.own_names]  # the caller's names come first
+    offered = [tool for tool in (*own, *found.tools) if policy.offers(tool.name)]
+    theirs = request.own_names  # come first
+    tools = [tool for tool in offered if theirs.isdisjoint(names_of(tool.name))]
     tools += map(ClientTool, request.own_tools)
     name = wanted["function"]["name"] if isinstance(wanted, Mapping) else None
-    if name is not None and name not in named(tools):
+    if name is not None and {name, own_name(name)}.isdisjoint(named(tools)):
         raise InvalidRequest(f"tool_choice names {name!r}, which is no tool of yours or of the agent's.")
     return tools, found.note()
 
@@ -118,9 +121,11 @@ async def _looped(
     rules = product.approval_rules
     gate = request.decisions.gate(rules.policy, request.mode, rules.clock)
     gate = ClientToolsGate(gate, own) if own else gate
-    toolbox = Toolbox(tools, gate, product.offloader, product.limits.tool_seconds, briefed=True)
+    toolbox = Toolbox(
+        tools, gate, product.offloader, product.limits.tool_seconds, briefed=True, aliases=request.aliases
+    )
     safe = DefangedChoice(choice, _suspicion(lambda: toolbox.view(messages), product.link_hosts))
-    options = product.options(request.options)
+    options = _with_offered_choice(product.options(request.options), toolbox)
     formed = JsonChoice(safe, observer, own) if _wants_json(options) else None
     loop = ToolLoop(
         product.backend.chat_model(request.model, request.caller),
@@ -136,6 +141,14 @@ async def _looped(
         if formed is not None:
             formed.close()
         safe.close()
+
+
+def _with_offered_choice(options: ModelOptions, toolbox: Toolbox) -> ModelOptions:
+    wanted = options.tool_choice
+    if not isinstance(wanted, Mapping):
+        return options
+    name = toolbox.names.offered(wanted["function"]["name"])
+    return replace(options, tool_choice={**wanted, "function": {**wanted["function"], "name": name}})
 
 
 async def _with_pictures(product: Product, request: TurnRequest) -> list[Message]:

@@ -24,7 +24,6 @@ from task.api.openai.incoming import MessageReader
 from task.api.openai.responses_schemas import ResponseEvent
 from task.api.platform import routes as platform_routes
 from task.api.platform.events import RunEvent
-from task.api.platform.web_search import with_web_search
 from task.api.service import Answers, Service
 from task.api.web.page import add_page
 from task.api.web.page import routes as page_routes
@@ -32,6 +31,7 @@ from task.product import Product
 from task.runs.deciding import Cards
 from task.runs.preparing import Preparing
 from task.runs.runner import Runner
+from task.tools.aliases import WEB_SEARCH
 
 ABOUT = (
     "The agent for every program that speaks OpenAI, for platforms that compare agents, and for the web page. Keys are "
@@ -81,7 +81,7 @@ class HttpApi:
             options.steps,
             options.detach_seconds,
             options.runs_per_caller,
-            adapt=with_web_search,
+            aliases=(WEB_SEARCH,),
             describe=_error_event,
         )
         self._identity = Identity(options.mode, options.core_key, product, options.requests_per_minute)
@@ -93,7 +93,7 @@ class HttpApi:
             Preparing(product),
             MessageReader(shelf),
             shelf,
-            Cards(product, with_web_search),
+            Cards(product),
         )
         self._rules = Rules(
             options.mode == "open", options.behind_core, options.hosts, options.origins,

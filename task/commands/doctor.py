@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from task.commands.checks import CORRECT, SANDBOX, Check, machine_checks, sandbox_check, service_checks, store_check
-from task.commands.prompt_checks import prompt_checks, rules_check
+from task.commands.prompt_checks import prompt_checks
 from task.commands.tools import interpreter_check
 from task.errors import SettingsError
 from task.settings import Settings, load_settings
@@ -58,7 +58,6 @@ async def _all_checks(config: Path | None) -> list[Check]:
         _settings_check(settings),
         *machine_checks(settings),
         await store_check(settings),
-        rules_check(settings),
         *await prompt_checks(settings),
         await sandbox_check(),
         await interpreter_check(settings),

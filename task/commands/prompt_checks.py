@@ -11,39 +11,47 @@ from task.context.dcm_manager import context_prompt
 from task.conversation.pruning import text_tokens
 from task.errors import SettingsError
 from task.llm.window import schema_tokens
-from task.permissions.facts import names_of
+from task.permissions.names import names_of
 from task.permissions.policy import DEFAULT_RULES, Policy, dead_commands, dead_rules
 from task.product.parts import context_manager, mcp_specs, policy_of
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
 from task.tools.base import BaseTool
-from task.tools.mcp.hub import Issue, ServerSpec
+from task.tools.mcp.hub import Discovered, Issue, ServerSpec
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import fit
 from task.tools.toolbox import named
 
-COMPANIONS_TOOLS = ("execute_code", "duckduckgo_web_search", "fetch_page")  # of the servers that `up` starts
+INTERPRETERS_TOOLS, SEARCH_TOOLS = ("execute_code",), ("duckduckgo_web_search", "fetch_page")  # of servers of `up`
 HEAVY_TOOL, HEAVY_TOOLS, HEAVY_PROMPT = 1500, 8000, 8000  # tokens
 
 
 async def prompt_checks(settings: Settings) -> list[Check]:
-    """Context files, MCP servers, names of tools, and the tokens of schemas and system prompt."""
+    """Rules, context files, MCP servers, names of tools, and the tokens of schemas and system prompt."""
     context, added = _context(settings)
     try:
         specs = mcp_specs(settings)
     except SettingsError as error:
-        return [context, Check("MCP servers", "bad", str(error), "Rename one of them."), _prompt(settings, added)]
-    tools, issues = await _tools_and_issues(settings)
-    return [context, *_servers(specs, issues), *_names(tools), *_schemas(tools), _prompt(settings, added)]
+        servers = Check("MCP servers", "bad", str(error), "Rename one of them.")
+        return [rules_check(settings), context, servers, _prompt(settings, added)]
+    own, found = await _own_and_found(settings)
+    policy, issues = _policy(settings), found.issues
+    tools = [tool for tool in (*own, *found.tools) if policy is not None and policy.offers(tool.name)]
+    complete = not issues and not any(spec.forward_key for spec in specs)
+    rules = rules_check(settings, [tool.name for tool in found.tools] if complete else None)
+    return [rules, context, *_servers(specs, issues), *_names(tools), *_schemas(tools), _prompt(settings, added)]
 
 
-def rules_check(settings: Settings) -> Check:
-    """Rules that can never decide, and entries of the lists of tools and commands that fit nothing."""
+def rules_check(settings: Settings, of_servers: Sequence[str] | None = None) -> Check:
+    """Rules that can never decide, and entries of the lists of tools and commands that fit nothing.
+
+    `of_servers` are the tools of the MCP servers of the settings; None: not all of them are known.
+    """
     try:
         policy = policy_of(settings)
     except SettingsError as error:
         return Check("permission rules", "bad", str(error), CORRECT)
-    known, own = _known_tools(settings), len(settings.permissions.rules)
+    known, own = _known_tools(settings, of_servers), len(settings.permissions.rules)
     dead = [
         f"rule {found.number} ({found.rule.describe()}) never decides: {found.reason}"
         for found in dead_rules(policy.rules, known)
@@ -70,11 +78,12 @@ def _dead_entries(settings: Settings, policy: Policy, known: Sequence[str] | Non
     return dead + [f"{key}: no tool is called {name}" for key, name in named if names_of(name).isdisjoint(known)]
 
 
-def _known_tools(settings: Settings) -> list[str] | None:
-    if settings.mcp_servers or settings.ddg_mcp_url:
+def _known_tools(settings: Settings, of_servers: Sequence[str] | None) -> list[str] | None:
+    if of_servers is None and (settings.mcp_servers or settings.ddg_mcp_url):
         return None  # their tools have names of their own
+    companions = (*INTERPRETERS_TOOLS, *(() if settings.ddg_mcp_url else SEARCH_TOOLS))
     try:
-        return [*(tool.name for tool in own_tools(settings)), *COMPANIONS_TOOLS]
+        return [*(tool.name for tool in own_tools(settings)), *companions, *(of_servers or ())]
     except SettingsError:  # the row of the tools reports it
         return None
 
@@ -96,13 +105,19 @@ def _context(settings: Settings) -> tuple[Check, str]:
     return Check("context", "ok", found), rendered.text
 
 
-async def _tools_and_issues(settings: Settings) -> tuple[list[BaseTool], Sequence[Issue]]:
+def _policy(settings: Settings) -> Policy | None:
     try:
-        own, policy = own_tools(settings), policy_of(settings)
-        found = await discover_tools(settings, named(own))
+        return policy_of(settings)
+    except SettingsError:  # the row of the rules reports it
+        return None
+
+
+async def _own_and_found(settings: Settings) -> tuple[list[BaseTool], Discovered]:
+    try:
+        own = own_tools(settings)
+        return own, await discover_tools(settings, named(own))
     except SettingsError:  # the row of the tools reports it
-        return [], ()
-    return [tool for tool in (*own, *found.tools) if policy.offers(tool.name)], found.issues
+        return [], Discovered()
 
 
 def _servers(specs: Sequence[ServerSpec], issues: Sequence[Issue]) -> list[Check]:

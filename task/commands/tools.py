@@ -18,6 +18,7 @@ from rich.text import Text
 from task.commands.checks import Check, own_tools
 from task.commands.companions import interpreter_obstacle
 from task.errors import ToolError
+from task.permissions.names import names_of
 from task.settings import Settings
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class ListedTool:
     description: str
     effects: list[str]
     source: str
+    aliases: list[str]
 
 
 class _Ready(BaseModel):
@@ -57,7 +59,12 @@ def show(settings: Settings, as_json: bool) -> None:
         table.add_column(heading, overflow="fold")
     for tool in tools:
         summary = " ".join(tool.description.strip().split("\n\n")[0].split())
-        table.add_row(Text(tool.name), Text(tool.source), ", ".join(tool.effects) or "none", Text(summary))
+        table.add_row(
+            Text("\nalso ".join([tool.name, *tool.aliases])),
+            Text(tool.source),
+            ", ".join(tool.effects) or "none",
+            Text(summary),
+        )
     console = Console(highlight=False)
     console.print(table)
     for sentence in sentences:
@@ -138,7 +145,8 @@ async def offered_tools(agent_url: str) -> list[str] | None:
 
 
 def _listed(tool: BaseTool, source: str) -> ListedTool:
-    return ListedTool(tool.name, tool.description, sorted(tool.effects), source)
+    aliases = sorted(names_of(tool.name) - {tool.name})
+    return ListedTool(tool.name, tool.description, sorted(tool.effects), source, aliases)
 
 
 async def _interpreter_tools(settings: Settings, url: str) -> list[MCPToolModel]:

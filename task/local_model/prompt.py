@@ -14,6 +14,7 @@ from task.conversation.messages import Message, Role, assistant, system, user
 from task.conversation.pruning import Budget, pruned
 from task.llm.base import ToolSchema
 from task.local_model.tables import after_a_result
+from task.permissions.names import ALIASES
 from task.prompts import SYSTEM_PROMPT
 
 
@@ -36,6 +37,12 @@ class Card:
 ARITHMETIC = (
     r"^([-+*/%^()., 0-9\[\]]|sqrt|sin|cos|tan|asin|acos|atan|degrees|radians|log10|log2|log|exp|round|abs|min|max|sum"
     r"|factorial|floor|ceil|pow|pi|e)+$"
+)
+_SEARCH = Card(
+    "search the web",
+    "search the web: news, weather, prices, results, whatever is recent",
+    "Who won the race today?",
+    {"query": "race winner today"},
 )
 # In the order in which models read them: a prefix that was computed once is reused.
 CARDS: Mapping[str, Card] = MappingProxyType({
@@ -70,12 +77,8 @@ CARDS: Mapping[str, Card] = MappingProxyType({
         "Roll two dice 100 times",
         {"code": "import random\nprint([random.randint(1, 6) + random.randint(1, 6) for _ in range(100)])"},
     ),
-    "duckduckgo_web_search": Card(
-        "search the web",
-        "search the web: news, weather, prices, results, whatever is recent",
-        "Who won the race today?",
-        {"query": "race winner today"},
-    ),
+    "duckduckgo_web_search": _SEARCH,
+    "web_search": _SEARCH,  # the same tool, as the HTTP API offers it
     "fetch_page": Card(
         "read web pages", "read a web page", "What is on https://example.org/a?", {"url": "https://example.org/a"}
     ),
@@ -140,7 +143,7 @@ def prefix(tools: Sequence[ToolSchema]) -> str:
 
 def predicted_prefix() -> Message:
     """The beginning of a conversation with all the product's tools."""
-    return system(_prefix(list(CARDS), []))
+    return system(_prefix([name for name in CARDS if name not in ALIASES], []))
 
 
 def offered(tools: Sequence[ToolSchema]) -> list[ToolSchema]:

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, cast
 
 from task.permissions.addresses import (
@@ -30,15 +30,6 @@ _URL = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _BETWEEN = re.compile(r"[=:,@]")
 _ROOT = re.compile(r"[/~]|\.\.")
 _LONGEST_PATH = 4_096
-# A tool's name, and the one under which a front door documents it.
-_DOCUMENTED = {"duckduckgo_web_search": "web_search"}
-_OWN = {documented: own for own, documented in _DOCUMENTED.items()}
-
-
-@lru_cache(maxsize=1_000)
-def names_of(tool: str) -> frozenset[str]:
-    """All names of the tool with this name: what a rule says of one of them holds for the others."""
-    return frozenset({tool, _DOCUMENTED.get(tool, tool), _OWN.get(tool, tool)})
 
 
 class CallFacts:

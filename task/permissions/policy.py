@@ -12,9 +12,10 @@ from posixpath import normpath
 from typing import Literal
 
 from task.permissions.decisions import Effect
-from task.permissions.facts import CallFacts, names_of
+from task.permissions.facts import CallFacts
 from task.permissions.invocations import read
 from task.permissions.matching import are_within, is_concerned, is_spelt_out
+from task.permissions.names import names_of
 from task.permissions.programs import covered
 from task.permissions.shell import Command
 
@@ -41,7 +42,7 @@ class Rule:
     trusted: bool = False
 
     def fits(self, facts: CallFacts) -> bool:
-        if self.tool != "*" and not any(fnmatchcase(name, self.tool) for name in names_of(facts.tool)):
+        if not self.names(facts.tool):
             return False
         if self.effects is not None and not self._effects_fit(facts.effects):
             return False
@@ -52,6 +53,10 @@ class Rule:
             and self._fit(self.host, lambda: facts.hosts)
             and self._command_fits(facts)
         )
+
+    def names(self, tool: str) -> bool:
+        """Whether the rule is about the tool, under whichever of its names."""
+        return self.tool == "*" or any(fnmatchcase(name, self.tool) for name in names_of(tool))
 
     def describe(self) -> str:
         """The rule in one line, as in the settings."""
@@ -114,7 +119,7 @@ class Policy:
 
     def restricts_commands(self, facts: CallFacts) -> bool:
         """Whether a rule denies commands of the tool, or asks about them."""
-        return bool(self._about_commands) and any(fnmatchcase(facts.tool, rule.tool) for rule in self._about_commands)
+        return any(rule.names(facts.tool) for rule in self._about_commands)
 
     def first(self, facts: CallFacts) -> Rule | None:
         return next((rule for rule in self._others if rule.fits(facts)), None)
@@ -160,7 +165,7 @@ def dead_rules(rules: Sequence[Rule], tools: Iterable[str] | None = None) -> lis
         hiding = next((other for other in _before(rules, place) if _covers(other, rule)), None)
         if hiding is not None:
             dead.append(DeadRule(place + 1, rule, f"the rule '{hiding.describe()}' decides first"))
-        elif known is not None and not any(fnmatchcase(name, rule.tool) for tool in known for name in names_of(tool)):
+        elif known is not None and not any(map(rule.names, known)):
             dead.append(DeadRule(place + 1, rule, f"no tool is called {rule.tool}"))
     return dead
 
@@ -180,7 +185,7 @@ def _before(rules: Sequence[Rule], place: int) -> list[Rule]:
 
 def _covers(wide: Rule, narrow: Rule) -> bool:
     same_sense = (wide.action == "allow") == (narrow.action == "allow")
-    if not _glob_covers(wide.tool, narrow.tool) or not _effects_cover(wide, narrow, same_sense=same_sense):
+    if not _tool_covers(wide, narrow.tool) or not _effects_cover(wide, narrow, same_sense=same_sense):
         return False
     if wide.known_url is not None and wide.known_url is not narrow.known_url:
         return False
@@ -196,11 +201,9 @@ def _effects_cover(wide: Rule, narrow: Rule, *, same_sense: bool) -> bool:
     return narrow.effects <= wide.effects
 
 
-def _glob_covers(wide: str, narrow: str) -> bool:
-    if wide == narrow or wide == "*":
-        return True
+def _tool_covers(wide: Rule, narrow: str) -> bool:
     plain = not any(mark in narrow for mark in "*?[")
-    return plain and fnmatchcase(narrow, wide)
+    return wide.tool in (narrow, "*") or (plain and wide.names(narrow))
 
 
 DEFAULT_RULES = (

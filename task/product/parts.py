@@ -17,6 +17,7 @@ from task.errors import DCMInitError, SettingsError
 from task.llm.base import ChatModel
 from task.permissions.decisions import Effect
 from task.permissions.matching import is_beginning
+from task.permissions.names import own_name
 from task.permissions.policy import DEFAULT_RULES, Policy, Rule
 from task.settings import McpServerSettings, Settings, process_environment
 from task.settings.sections import RuleSettings
@@ -195,7 +196,8 @@ def policy_of(settings: Settings) -> Policy:
     _check_beginnings("AGENT_PERMISSIONS__RULES", [text for rule in chosen.rules for text in rule.command])
     _check_beginnings("AGENT_TEPS__BASH__BLOCKED_COMMANDS", bash.blocked_commands)
     _check_beginnings("AGENT_TEPS__BASH__ALLOWED_COMMANDS", bash.allowed_commands or ())
-    lists = [frozenset(names) for names in (chosen.tools, settings.teps.allowed_tools) if names is not None]
+    given = (chosen.tools, settings.teps.allowed_tools)
+    lists = [frozenset(map(own_name, names)) for names in given if names is not None]
     commands = None if bash.allowed_commands is None else tuple(bash.allowed_commands)
     return Policy(tuple(rules), frozenset.intersection(*lists) if lists else None, commands)
 

@@ -20,12 +20,10 @@ from task.product import Product
 from task.runs.request import RunRequest, handed_out_id, session_title
 from task.store.records import Approval, Run, Session
 from task.store.store import Store
-from task.tools.base import BaseTool
+from task.tools.aliases import Alias
 from task.tools.dial_urls import file_id_of
 from task.tools.models import Caller
 from task.turn import TurnRequest, interrupted, take_turn
-
-Adapt = Callable[[Sequence[BaseTool]], Sequence[BaseTool]]
 
 
 async def answer(
@@ -36,7 +34,7 @@ async def answer(
     observer: LoopObserver,
     store: Store,
     limits: Limits,
-    adapt: Adapt,
+    aliases: Sequence[Alias],
 ) -> tuple[RunOutcome, str | None]:
     """Answer into `choice`: the outcome, and the session in which the run can be continued.
 
@@ -48,7 +46,7 @@ async def answer(
         approvals = await RunApprovals.of(
             store, product.approval_rules, request.caller.owner, session_id, request.answered, session_id or run.run_id
         )
-        turn = _turn_request(request, approvals, limits, adapt)
+        turn = _turn_request(request, approvals, limits, aliases)
         outcome = await take_turn(product, turn, choice, observer)
         outcome = replace(outcome, added=approvals.with_notes(outcome.added))
         if outcome.status == "suspended":
@@ -81,7 +79,9 @@ def finish_reason(outcome: RunOutcome, *, calls: bool) -> str | None:
     )  # OpenAI has no value for a stopped answer
 
 
-def _turn_request(request: RunRequest, approvals: RunApprovals, limits: Limits, adapt: Adapt) -> TurnRequest:
+def _turn_request(
+    request: RunRequest, approvals: RunApprovals, limits: Limits, aliases: Sequence[Alias]
+) -> TurnRequest:
     options, caller = request.options, request.caller
 
     async def principal() -> str:
@@ -95,7 +95,7 @@ def _turn_request(request: RunRequest, approvals: RunApprovals, limits: Limits, 
         replace(options.model_options, tool_choice=None if options.choice == "auto" else options.choice),
         prompt=options.prompt,
         own_tools=options.tools,
-        adapt=adapt,
+        aliases=aliases,
         mode=options.mode,
         limits=limits,
     )

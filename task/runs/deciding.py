@@ -13,7 +13,6 @@ from task.conversation.replies import Verdict, codes_in, read_reply
 from task.errors import ArgumentsError, Conflict, InvalidRequest, NotFound
 from task.permissions.gate import digest
 from task.product import Product
-from task.runs.answering import Adapt
 from task.runs.request import RunCaller, RunOptions, RunRequest
 from task.store.records import Answer, Approval, Run, Session, packed
 from task.store.store import Store
@@ -205,10 +204,9 @@ def _shown(sent: Sequence[Message], codes: Collection[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """Takes decisions; `adapt` gives the tools the names under which the door offers them."""
+    """Takes decisions about calls that wait."""
 
     product: Product
-    adapt: Adapt = tuple
 
     async def answer(
         self,
@@ -260,4 +258,4 @@ class Cards:
         own = self.product.tools
         tools_caller = Caller(caller.core_key, principal, "", dict(caller.headers))
         found = await self.product.mcp.discover(tools_caller, named(own))
-        return named(self.adapt([*own, *found.tools]))
+        return named([*own, *found.tools])

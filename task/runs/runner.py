@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from task.errors import NotFound, StoreUnavailable
 from task.loop import RunOutcome
 from task.product import Product
-from task.runs.answering import Adapt, Emit, RunChoice, answer, finish_reason
+from task.runs.answering import Emit, RunChoice, answer, finish_reason
 from task.runs.request import RunRequest
 from task.runs.state import RunState, state_of, usage_data
 from task.runs.traces import TraceRecorder, TraceStart, trace_context
@@ -21,6 +21,7 @@ from task.store.records import FINISHED, AlreadyStarted, Event, RequestKey, Run
 from task.store.runs import ENDING_SECONDS
 from task.store.store import Store
 from task.store.trace_records import Trace
+from task.tools.aliases import Alias
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +75,8 @@ class Runner:
     """Starts runs and lets clients listen, leave, reconnect and stop them.
 
     `steps` limits the requests with tools of one run, and a run that detaches continues `detach_seconds` without a
-    listener; one caller may have `most` runs in progress. `adapt` gives the tools the form in which the door offers
-    them, `describe` words its errors.
+    listener; one caller may have `most` runs in progress. `aliases` are the names by which the door offers tools,
+    `describe` words its errors.
     """
 
     def __init__(
@@ -85,12 +86,12 @@ class Runner:
         detach_seconds: float = 0.0,
         most: int | None = None,
         *,
-        adapt: Adapt = tuple,
+        aliases: Sequence[Alias] = (),
         describe: Describe = described,
     ) -> None:
         self._product, self._detach_seconds, self._most = product, detach_seconds, most
         self._limits = product.limits if steps is None else replace(product.limits, steps=steps)
-        self._adapt, self._describe = adapt, describe
+        self._aliases, self._describe = aliases, describe
         self._live: dict[str, LiveRun] = {}
         self._preparing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -268,7 +269,7 @@ class Runner:
                 request=options.as_dict(),
             )  # fmt: skip
             outcome, session_id = await answer(
-                self._product, request, run, choice, observer, store, self._limits, self._adapt
+                self._product, request, run, choice, observer, store, self._limits, self._aliases
             )
         finally:
             stopping.cancel()

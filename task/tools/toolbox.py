@@ -18,6 +18,7 @@ from task.permissions.addresses import declared_urls
 from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate
 from task.permissions.icerc import ICERC, mismatch, visible
 from task.permissions.taint import ContextView, Origin
+from task.tools.aliases import Alias, ToolNames
 from task.tools.base import BaseTool, split_brief
 from task.tools.models import Caller, ToolCallParams
 from task.tools.offload import Offloader
@@ -91,6 +92,7 @@ class Toolbox:
     """The tools of one run, which remembers repeated calls and withdrawn tools.
 
     `briefed`: the schemas of tools that write ask the model for the purpose of a call, for the person who approves it.
+    The model knows tools by the `aliases`, everything else by their own names; `names` translates.
     """
 
     tools: Sequence[BaseTool]
@@ -98,7 +100,9 @@ class Toolbox:
     offloader: Offloader = field(default_factory=lambda: Offloader(None))
     tool_seconds: float = 300
     briefed: bool = False
+    aliases: Sequence[Alias] = ()
     _by_name: dict[str, BaseTool] = field(init=False)
+    names: ToolNames = field(init=False)
     _origins: dict[str, Origin] = field(init=False, default_factory=dict[str, Origin])
     _declared: dict[str, frozenset[str]] = field(init=False, default_factory=dict[str, frozenset[str]])
     _repeats: RepeatGuard = field(init=False, default_factory=RepeatGuard)
@@ -106,11 +110,12 @@ class Toolbox:
 
     def __post_init__(self) -> None:
         self._by_name = named(self.tools)
+        self.names = ToolNames(self._by_name, self.aliases)
 
     def schemas(self) -> list[dict[str, Any]]:
         """The schemas offered to the model, in a stable order, without withdrawn tools."""
         offered = (tool for tool in self.tools if tool.name not in self._repeats.withdrawn)
-        return [tool.briefed_schema if self.briefed else tool.schema for tool in offered]
+        return [self.names.schema(tool.briefed_schema if self.briefed else tool.schema) for tool in offered]
 
     def view(self, messages: Sequence[Message]) -> ContextView:
         """The conversation as the gate sees it, with the origin of each tool's results."""
@@ -137,7 +142,8 @@ class Toolbox:
         """
         step = _Step(choice, caller, self.view(messages), seconds, decided)
 
-        async def answer(call: ToolCall) -> Message | Pending:
+        async def answer(made: ToolCall) -> Message | Pending:
+            call = self.names.resolved(made)
             async with self._slots:
                 started = perf_counter()
                 result = await self._answer(call, step)
@@ -155,7 +161,11 @@ class Toolbox:
     async def _answer(self, call: ToolCall, step: _Step) -> Message | Pending:
         tool, choice = self._by_name.get(call.name), step.choice
         if tool is None:
-            return _failed(call, choice, f"There is no tool {call.name!r}. Tools: {', '.join(self._by_name)}.")
+            return _failed(
+                call,
+                choice,
+                f"There is no tool {call.name!r}. Tools: {', '.join(map(self.names.offered, self._by_name))}.",
+            )
         if call.name in self._repeats.withdrawn:
             return _failed(call, choice, f"{call.name} is withdrawn for this turn. Answer with what you have.")
         made, brief = split_brief(call, tool.parameters)

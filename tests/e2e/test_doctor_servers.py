@@ -49,7 +49,7 @@ def clashing_server() -> MCPServer:
 async def test_without_context_and_servers_the_cost_of_a_request_is_reported() -> None:
     found = await rows()
     assert {name: row.state for name, row in found.items()} == {
-        "context": "ok", "tool names": "ok", "tool schemas": "ok", "system prompt": "ok",
+        "permission rules": "ok", "context": "ok", "tool names": "ok", "tool schemas": "ok", "system prompt": "ok",
     }  # fmt: skip
     assert "tokens in every request; the largest: " in found["tool schemas"].found
     assert "context" not in found["system prompt"].found
@@ -90,6 +90,21 @@ async def test_servers_are_asked_and_clashing_names_and_heavy_schemas_are_report
     assert "file_content_extraction_tool and File-Content-Extraction-Tool differ in case" in found["tool names"].found
     assert found["tool schemas"].state == "note"
     assert "heavy: File-Content-Extraction-Tool" in found["tool schemas"].found
+
+
+async def test_rules_and_lists_that_match_no_tool_of_any_server_are_named() -> None:
+    rules = [{"action": "deny", "tool": name} for name in ("web_search", "calculator", "other_calculatr", "write_*")]
+    wrong = {"permissions": {"rules": rules, "tools": ["calculator", "clock"]}}
+    async with running_mcp_server(clashing_server()) as url:
+        server = {"name": "other", "url": url}
+        known = (await rows(mcp_servers=[server], **wrong))["permission rules"]
+        partly = await rows(mcp_servers=[server, {**server, "name": "own", "forward_key": True}], **wrong)
+    assert known.state == "note"
+    assert "rule 3 (deny other_calculatr) never decides: no tool is called other_calculatr" in known.found
+    assert "rule 4 (deny write_*) never decides" in known.found
+    assert "permissions.tools: no tool is called clock" in known.found
+    assert ("rule 1 " in known.found, "rule 2 " in known.found) == (False, False)
+    assert partly["permission rules"].state == "ok"  # a tool that only callers' own keys list may have that name
 
 
 async def test_an_unreachable_server_and_two_of_one_name_are_bad() -> None:
@@ -155,6 +170,7 @@ async def test_tools_are_listed_with_their_sources_and_the_servers_that_do_not_a
     tools, sentences = await list_with_servers(settings(tmp_path, AGENT_MCP_SERVERS=json.dumps(servers)))
     sources = {tool.name: tool.source for tool in tools}
     assert (sources["calculator"], sources["read_file_lines"], sources["echo"]) == ("agent", "agent", "MCP peer")
+    assert all(tool.aliases == [] for tool in tools)
     assert next(tool for tool in tools if tool.name == "write").effects == ["network", "read", "write"]
     assert sentences == [
         "The server gone cannot be reached.",

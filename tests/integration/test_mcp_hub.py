@@ -44,6 +44,14 @@ async def test_a_list_is_kept_and_refreshed_behind_the_requests() -> None:
         await hub.close()
 
 
+async def test_an_alias_of_another_tool_is_no_name_for_a_servers_own() -> None:
+    async with raw_server({"tools/list": lambda _: listed("web_search", "find")}) as url:
+        hub = MCPHub([ServerSpec("intranet", url), ServerSpec("some", url, tools=frozenset({"web_search"}))])
+        assert await names(hub) == ["intranet_web_search", "find", "some_web_search"]
+        assert [tool.name for tool in await hub.tools_at(url)] == ["intranet_web_search", "find"]
+        await hub.close()
+
+
 async def test_a_server_that_hangs_delays_one_request_and_no_more() -> None:
     asked: list[str] = []
 

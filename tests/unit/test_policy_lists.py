@@ -17,7 +17,7 @@ from task.loop import RunOutcome, SilentObserver
 from task.permissions.decisions import Allowed, Deferred, Denied
 from task.permissions.gate import PriorDecisions
 from task.permissions.grants import Grants
-from task.permissions.policy import Policy
+from task.permissions.policy import Policy, Rule, dead_rules
 from task.product import Backend, Product
 from task.product.parts import policy_of
 from task.settings import Settings, load_settings
@@ -129,6 +129,17 @@ def test_a_tool_is_meant_by_either_of_its_names(listed: str, called: str) -> Non
     rules = [{"action": "deny", "tool": listed}]
     denying = policy_of(Settings.model_validate({"permissions": {"rules": rules}}))
     assert "a rule forbids it" in denying.denied(facts(called, SEARCHES, query="x"))
+
+
+def test_two_lists_may_name_one_tool_differently() -> None:
+    chosen = {"permissions": {"tools": ["web_search"]}, "teps": {"allowed_tools": ["duckduckgo_web_search"]}}
+    found = policy_of(Settings.model_validate(chosen))
+    assert found.denied(facts("duckduckgo_web_search", SEARCHES, query="x")) == ""
+
+
+def test_a_rule_on_a_tool_hides_a_later_one_on_its_alias() -> None:
+    hidden = dead_rules([Rule("deny", "duckduckgo_web_search"), Rule("allow", "web_search")])
+    assert [found.number for found in hidden] == [2]
 
 
 async def turn_with(model: ScriptedModel, **settings: Any) -> RunOutcome:

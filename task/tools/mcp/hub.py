@@ -13,6 +13,7 @@ from hashlib import sha256
 
 from task.conversation.sinks import ChoiceSink, StageProcessor
 from task.errors import new_reference
+from task.permissions.names import ALIASES, names_of
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles
 from task.tools.mcp.connection import Identity, identity_of, sdk_loaded
@@ -160,7 +161,7 @@ class MCPHub:
         if not servers:
             return Discovered((), ())
         found = await asyncio.gather(*(server.ready(caller) for server in servers))
-        names = set(taken)
+        names = {*taken, *ALIASES}  # an alias never means the tool of another server
         tools: list[BaseTool] = []
         for server, catalogue in zip(servers, found, strict=True):
             for tool in server.tools(catalogue, names):
@@ -186,7 +187,7 @@ class MCPHub:
         catalogue = await server.ready(None)
         if catalogue.failure is not None:
             raise catalogue.failure
-        return list(server.tools(catalogue, set()))
+        return list(server.tools(catalogue, ALIASES))
 
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in self._servers))
@@ -211,7 +212,7 @@ class _Server:
     async def _listed(self, identity: Identity) -> list[MCPToolModel]:
         allowed = self.spec.tools
         offered = await self._client.get_tools(identity=identity)
-        wanted = [tool for tool in offered if allowed is None or tool.name in allowed]
+        wanted = [tool for tool in offered if allowed is None or not allowed.isdisjoint(names_of(tool.name))]
         fitting = [model for tool in wanted if (model := usable(tool)) is not None]
         if len(fitting) < len(wanted):
             logger.warning("%s: %d tools have schemas that cannot be used", self.spec.name, len(wanted) - len(fitting))

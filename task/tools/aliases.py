@@ -1,0 +1,95 @@
+"""How a front door offers a tool under a documented alias, with the alias's names of the arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from task.conversation.messages import FunctionCall, Message, ToolCall
+from task.permissions.names import ALIASES, own_name
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Another name of a tool; `arguments` has the alias's names of arguments and the tool's own."""
+
+    name: str
+    arguments: Mapping[str, str]
+
+    @property
+    def tool(self) -> str:
+        return ALIASES[self.name]
+
+    def applied(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """The tool's function-calling schema under the alias."""
+        function = schema["function"]
+        parameters = function["parameters"]
+        theirs = {own: alias for alias, own in self.arguments.items()}
+        properties = {theirs.get(name, name): shape for name, shape in parameters.get("properties", {}).items()}
+        renamed: dict[str, Any] = {**parameters, "properties": properties}
+        if "required" in parameters:
+            renamed["required"] = [theirs.get(name, name) for name in parameters["required"]]
+        return {**schema, "function": {**function, "name": self.name, "parameters": renamed}}
+
+
+WEB_SEARCH = Alias("web_search", {"num_results": "max_results"})
+KNOWN: Mapping[str, Alias] = {alias.name: alias for alias in (WEB_SEARCH,)}
+
+
+class ToolNames:
+    """The names by which a model knows the `tools`: those of `aliases`, else their own."""
+
+    def __init__(self, tools: Collection[str], aliases: Sequence[Alias] = ()) -> None:
+        self._tools = tools
+        self._aliases = {alias.tool: alias for alias in aliases if alias.tool in tools and alias.name not in tools}
+
+    def offered(self, name: str) -> str:
+        """The name by which the model knows the tool."""
+        own = name if name in self._tools else own_name(name)
+        return self._aliases[own].name if own in self._aliases else own
+
+    def schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """The tool's schema as the model gets it."""
+        alias = self._aliases.get(schema["function"]["name"])
+        return alias.applied(schema) if alias is not None else schema
+
+    def resolved(self, call: ToolCall) -> ToolCall:
+        """The model's call under the tool's own name; a tool that has the name of an alias is itself."""
+        alias = KNOWN.get(call.name) if call.name not in self._tools else None
+        return _renamed(call, alias.tool, alias.arguments) if alias is not None and alias.tool in self._tools else call
+
+    def as_offered(self, messages: list[Message]) -> list[Message]:
+        """The conversation with the names by which the model knows the tools."""
+        return [self._translated(message) for message in messages] if self._aliases else messages
+
+    def _translated(self, message: Message) -> Message:
+        if message.name in self._aliases:
+            return replace(message, name=self._aliases[message.name].name)
+        if any(call.name in self._aliases for call in message.tool_calls):
+            return replace(message, tool_calls=tuple(map(self._call, message.tool_calls)))
+        return message
+
+    def _call(self, call: ToolCall) -> ToolCall:
+        alias = self._aliases.get(call.name)
+        if alias is None:
+            return call
+        return _renamed(call, alias.name, {own: theirs for theirs, own in alias.arguments.items()})
+
+
+def _renamed(call: ToolCall, tool: str, names: Mapping[str, str]) -> ToolCall:
+    return replace(call, function=FunctionCall(tool, _with_names(call.function.arguments, names)))
+
+
+def _with_names(text: str, names: Mapping[str, str]) -> str:
+    if not any(f'"{name}"' in text for name in names):
+        return text
+    try:
+        given = json.loads(text)
+    except ValueError:  # reported where the arguments are parsed
+        return text
+    if not isinstance(given, dict):
+        return text
+    arguments = cast("dict[str, Any]", given)
+    return json.dumps({names.get(name, name): value for name, value in arguments.items()}, ensure_ascii=False)

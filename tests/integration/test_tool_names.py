@@ -1,0 +1,116 @@
+"""Rules, settings and traces know a tool by one name at every door, whichever name a door or a setting gives it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.llm.scripted import says, wants
+from tests.support.http_api import Api, http_api, said
+from tests.support.mcp_processes import search_server
+from tests.support.product import product
+from tests.support.search_site import search_site
+
+SEARCH, ALIAS = "duckduckgo_web_search", "web_search"
+TOOL = '''
+from task.tools.declare import tool
+from task.tools.models import Effect
+
+@tool(effects={Effect.READ, Effect.NETWORK})
+def duckduckgo_web_search(query: str, max_results: int = 5) -> str:
+    """Search the web."""
+    return f"{max_results} results for {query}"
+'''
+
+
+def search_tool(folder: Path) -> str:
+    """A file with a tool of the search server's name."""
+    file = folder / "search_tool.py"
+    file.write_text(TOOL)
+    return str(file)
+
+
+async def trace_of(api: Api) -> dict[str, Any]:
+    [row] = (await api.get("/traces")).json["traces"]
+    return (await api.get(f"/traces/{row['trace_id']}")).json
+
+
+async def test_the_http_api_offers_the_alias_and_everything_else_knows_the_tools_name(tmp_path: Path) -> None:
+    call = wants(ALIAS, query="otters", num_results=2)
+    async with http_api(call, says("Two."), tmp_path=tmp_path, tool_paths=[search_tool(tmp_path)]) as api:
+        answer = (await api.post("/chat", {"messages": [said("Otters?")]})).json
+        messages = (await api.get(f"/session/{answer['session_id']}/messages")).json["messages"]
+        events = await api.events(answer["run_id"])
+        trace = await trace_of(api)
+        ready = (await api.get("/ready")).json["tools"]
+    first, second = api.upstream.requests
+    assert (ALIAS in first.tools, SEARCH in first.tools) == (True, False)
+    [sent] = second.messages[-2]["tool_calls"]
+    assert (sent["function"]["name"], json.loads(sent["function"]["arguments"])["num_results"]) == (ALIAS, 2)
+    assert [made["name"] for made in trace["tool_calls"]] == [SEARCH]
+    assert [made["function"]["name"] for message in messages for made in message.get("tool_calls") or ()] == [SEARCH]
+    assert [event["name"].split(":")[0] for event in events if event["type"] == "stage_opened"] == [SEARCH]
+    assert (SEARCH in ready, ALIAS in ready) == (True, False)
+    assert f'"{ALIAS}' not in json.dumps([trace, messages, events])
+
+
+@pytest.mark.parametrize(
+    ("named", "called", "door"),
+    [(SEARCH, ALIAS, "http"), (ALIAS, ALIAS, "http"), (ALIAS, SEARCH, "dial"), (SEARCH, ALIAS, "dial")],
+)
+async def test_a_rule_on_either_name_acts_at_every_door(named: str, called: str, door: str, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "permissions": {"rules": [{"action": "deny", "tool": named}]}, "tool_paths": [search_tool(tmp_path)],
+    }  # fmt: skip
+    turns = [wants(called, query="x"), says("I may not.")]
+    if door == "http":
+        async with http_api(*turns, tmp_path=tmp_path, **settings) as api:
+            await api.complete("Search")
+            received = api.upstream.requests
+    else:
+        async with product(*turns, tmp_path=tmp_path, **settings) as p:
+            await p.reader.ask("Search")
+            received = p.upstream.requests
+    assert f"a rule forbids it (deny {named})" in received[1].messages[-1]["content"]
+
+
+@pytest.mark.parametrize("allowed", [[SEARCH, "calculator"], [ALIAS, "calculator"]])
+async def test_a_list_of_tools_may_have_either_name_in_each_of_its_settings(allowed: list[str], tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"permissions": {"tools": allowed}, "teps": {"allowed_tools": [ALIAS]}}
+    async with http_api(says("Hi."), tmp_path=tmp_path, tool_paths=[search_tool(tmp_path)], **settings) as api:
+        await api.complete("Hello")
+        assert (await api.get("/ready")).json["tools"] == [SEARCH]
+    assert list(api.upstream.requests[0].tools) == [ALIAS]
+
+
+@pytest.mark.parametrize("name", [SEARCH, ALIAS])
+async def test_a_request_may_force_the_tool_by_either_name(name: str, tmp_path: Path) -> None:
+    choice = {"type": "function", "function": {"name": name}}
+    turns = [wants(ALIAS, query="x"), says("Done.")]
+    async with http_api(*turns, tmp_path=tmp_path, tool_paths=[search_tool(tmp_path)]) as api:
+        answer = await api.complete("Search", tool_choice=choice)
+    assert (answer.status, api.upstream.requests[0].body["tool_choice"]["function"]["name"]) == (200, ALIAS)
+
+
+async def test_a_callers_own_tool_takes_the_place_of_ours_under_either_name(tmp_path: Path) -> None:
+    own = {"type": "function", "function": {"name": ALIAS, "parameters": {"type": "object", "properties": {}}}}
+    async with http_api(wants(ALIAS), tmp_path=tmp_path, tool_paths=[search_tool(tmp_path)]) as api:
+        answer = await api.complete("Search", tools=[own])
+    assert answer.json["choices"][0]["finish_reason"] == "tool_calls"
+    assert [name for name in api.upstream.requests[0].tools if "search" in name and "web" in name] == [ALIAS]
+
+
+async def test_a_number_of_results_above_the_limit_is_clamped_as_the_schema_says(tmp_path: Path) -> None:
+    turns = [wants(ALIAS, query="eiffel height", num_results=1000), says("Found.")]
+    async with search_site() as site:
+        with search_server(site.url) as server:
+            async with http_api(*turns, tmp_path=tmp_path, ddg_mcp_url=server.url) as api:
+                await api.complete("Eiffel?")
+                trace = await trace_of(api)
+    shape = next(tool for tool in api.upstream.requests[0].body["tools"] if tool["function"]["name"] == ALIAS)
+    assert "a larger number counts as 20" in shape["function"]["parameters"]["properties"]["num_results"]["description"]
+    [call] = trace["tool_calls"]
+    assert "URL: http" in call["result"]
