@@ -86,7 +86,9 @@ def _add_search(server: MCPServer[Any], search: WebSearch) -> None:
     @server.tool(annotations=_READS_THE_WEB)
     async def duckduckgo_web_search(
         query: Annotated[str, Field(description="What to search for: a few key words.")],
-        max_results: Annotated[int, Field(description="How many results to give, 1 to 20; a larger number counts as 20.")] = 5,
+        max_results: Annotated[
+            int, Field(description="How many results to give, 1 to 20; a larger number counts as 20.")
+        ] = 5,
     ) -> CallToolResult:
         """Search the web using DuckDuckGo: titles, addresses and snippets of the best results.
 
