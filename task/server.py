@@ -96,7 +96,7 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
         return {"status": "ready", "model": product.model, "tools": [tool.name for tool in tools]}
 
     app.add_api_route("/ready", ready, methods=["GET"])
-    app.mount("/", api.app)
+    app.router.default = api.app  # a mount would answer paths with a line break itself, in another shape
     return api.guarded(app)
 
 

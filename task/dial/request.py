@@ -32,6 +32,7 @@ MODES = (
     "writes, executes or reaches a server. read_only: no tool may write or execute anything."
 )
 _FROM_HEADERS = frozenset({"api_key", "jwt", *FromRequestDeploymentMixin.model_fields})  # of the SDK's requests
+_ASKING = (Role.USER, Role.SYSTEM, Role.DEVELOPER)  # a system message alone is a question too, as for OpenAI
 _ROLES = {role: Role.TOOL if role is DialRole.FUNCTION else Role(role.value) for role in DialRole}
 
 
@@ -158,7 +159,7 @@ class DialRequest:
         """The request's messages, configuration and options.
 
         Raises:
-            InvalidRequest: there are no messages, the last one is not the user's, what stands beside them is malformed,
+            InvalidRequest: there are no messages, the last one is an answer, what stands beside them is malformed,
                 or the configuration does not fit.
         """
         incoming = incoming_of(request.messages, request.model_extra)
@@ -181,11 +182,11 @@ def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None
     """The messages as the agent's; attachments that stand beside them, in `extra`, belong to the last one.
 
     Raises:
-        InvalidRequest: there are no messages, the last one is not the user's, or what stands beside them is malformed.
+        InvalidRequest: there are no messages, the last one is an answer, or what stands beside them is malformed.
     """
     if not messages:
         raise InvalidRequest("The request has no messages; send at least one message of the user.")
-    if (role := messages[-1].role.value) != Role.USER:
+    if (role := messages[-1].role.value) not in _ASKING:
         raise InvalidRequest(f"The last message is the {role}'s; it must be the user's.")
     incoming = list(map(_incoming, messages))
     if custom := (extra or {}).get("custom_content"):

@@ -29,6 +29,18 @@ async def test_a_platform_gets_an_answer_a_session_and_a_trace_with_the_document
     assert trace["error"] is None
 
 
+async def test_a_system_message_alone_is_answered_on_every_route(tmp_path: Path) -> None:
+    terse, plain = said("Greet in Latin.", "system"), said("Greet in Latin.", "developer")
+    async with http_api(then=says("Salve!"), tmp_path=tmp_path) as api:
+        for path in ("/v1/chat/completions", "/chat", "/openai/deployments/general-purpose-agent/chat/completions"):
+            for messages in ([terse], [plain], [said("Be short.", "system"), terse], [said("Hi"), terse]):
+                reply = await api.post(path, {"messages": messages}, headers={"Api-Key": "k"})
+                assert (reply.status, "Salve!" in reply.text) == (200, True), (path, messages, reply.text)
+        reply = await api.post("/v1/responses", {"input": [terse]})
+        assert (reply.status, "Salve!" in reply.text) == (200, True), reply.text
+    assert all("Greet in Latin." in str(request.body["messages"][-1]) for request in api.upstream.requests)
+
+
 async def test_a_session_starts_counts_its_messages_and_ends_once(tmp_path: Path) -> None:
     async with http_api(says("Hello!"), tmp_path=tmp_path) as api:
         started = (await api.post("/session/start", {})).json

@@ -71,6 +71,10 @@ async def test_a_body_of_another_kind_or_size_is_refused(body: bytes, kind: str,
     assert reply.error["message"]
 
 
+ADDRESSES = ("/session", "/traces", "/runs", "/v1/models", "/v1/files", "/v1/responses")
+ODD_IDS = ("%00", "a%0Ab", "%0A", "a%0D%0A", "a%20b", "a%2Fb", "..%2F..", "%ff%fe", "%ED%A0%80", "%F0%9F%98%80", "'%22;--")
+
+
 async def test_what_is_not_there_is_a_404_in_openais_shape(tmp_path: Path) -> None:
     async with http_api(tmp_path=tmp_path) as api:
         replies = [
@@ -88,6 +92,7 @@ async def test_what_is_not_there_is_a_404_in_openais_shape(tmp_path: Path) -> No
             await api.get("/v1/responses/resp_0000"),
             await api.call("DELETE", "/v1/responses/resp_0000"),
             await api.get("/nothing/here"),
+            *[await api.get(f"{path}/{odd}") for path in ADDRESSES for odd in ODD_IDS],
         ]
         wrong_method = await api.get(PATH)
     assert [reply.status for reply in replies] == [404] * len(replies)

@@ -42,13 +42,13 @@ class MessageReader:
         """The messages.
 
         Raises:
-            InvalidRequest: they do not end with a question or results, or a file in them cannot be read.
+            InvalidRequest: they end with an answer, or a file in them cannot be read.
         """
         first, prompt = bodies[0], None
-        if isinstance(first, SystemMessage):
+        if isinstance(bodies[-1], AssistantMessage):
+            raise InvalidRequest("The last message must be the user's, a system's, or the result of a tool of yours.")
+        if isinstance(first, SystemMessage) and len(bodies) > 1:
             prompt, bodies = _text(first.content), bodies[1:]
-        if not bodies or not isinstance(bodies[-1], UserMessage | ToolMessage):
-            raise InvalidRequest("The last message must be the user's, or the result of a tool of yours.")
         return IncomingMessages(tuple([await self._message(caller, body) for body in bodies]), prompt)
 
     async def _message(self, caller: ApiCaller, body: ChatMessage) -> Message:
