@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from task.errors import SettingsError
 from task.settings import Settings
-from task.settings.sources import installation_secret
+from task.settings.installation import installation_secret
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  where a server on every address is reached
 LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp

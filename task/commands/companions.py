@@ -13,7 +13,7 @@ import task
 from task.commands.addresses import base_url, free_port, port_fault, usable_port
 from task.errors import SettingsError
 from task.settings import PREFIX, InterpreterSettings, Settings, process_environment
-from task.settings.sources import installation_secret
+from task.settings.installation import installation_secret
 
 if TYPE_CHECKING:
     from task.commands.supervisor import Program

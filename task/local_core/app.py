@@ -30,7 +30,7 @@ from task.local_core.responses import PlainResponse, json_response
 from task.local_core.served import ChatModelServer, embedded_lifespan
 from task.local_core.toolsets import toolset_routes
 from task.local_model.server import EmbeddedModel
-from task.settings.sources import installation_secret
+from task.settings.installation import installation_secret
 
 VERSION = "0.46.0 (local stand-in)"
 VERSION_025 = "0.25.1 (local stand-in)"

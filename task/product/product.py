@@ -28,7 +28,7 @@ from task.loop import Limits
 from task.product.parts import approval_rules_of, context_manager, default_tools, mcp_specs, policy_of
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
-from task.settings.sources import installation_secret
+from task.settings.installation import installation_secret
 from task.store.access import StoreAccess
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles

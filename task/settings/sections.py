@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
@@ -92,6 +92,15 @@ class McpServerSettings(Section):
     tools: list[str] | None = None
     forward_key: bool = False
     seconds: float = Field(default=120, gt=0, le=3600)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_an_address(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "command" in value:
+            raise ValueError(
+                "only HTTP servers are supported: start the server yourself, and give its `url` instead of a `command`"
+            )
+        return cast("Any", value)
 
 
 McpServers = Annotated[list[McpServerSettings], Listed]

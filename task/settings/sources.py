@@ -1,14 +1,11 @@
-"""Read settings from an environment, a `.env` file and a YAML file, report faults in one line, and keep secrets."""
+"""Read settings from an environment, a `.env` file and a YAML file, and report faults in one line."""
 
 from __future__ import annotations
 
-import os
-import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, TypeVar, cast, get_args
 
 from dotenv import dotenv_values
@@ -83,6 +80,12 @@ class Sources:
         if setting.variable in self.dotenv:
             return f"{setting.variable} in .env"
         return f"{self.spelling(setting.path)} in {self.document_name}"
+
+    def named(self, setting: Setting) -> str:
+        """The dotted key, as the document has it where its value comes from there."""
+        variables = (*self.environment, *self.dotenv)
+        from_document = setting.path[0] not in self.given and setting.variable not in variables
+        return self.spelling(setting.path) if from_document else setting.key
 
     def spelling(self, path: SettingPath) -> str:
         """The dotted key as the document has it."""
@@ -163,7 +166,9 @@ def _refuse_unknown(label: str, variables: Mapping[str, str], known: list[Settin
 
 
 def _explained(error: ValidationError, known: list[Setting], sources: Sources) -> str:
-    fault = error.errors(include_url=False)[0]
+    faults = error.errors(include_url=False)
+    # A misspelt name first: what is missing is missing because of it.
+    fault = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
     path = tuple(str(part) for part in fault["loc"])
     setting = next((item for item in known if item.path == path[: len(item.path)]), None)
     if setting is None:
@@ -172,11 +177,62 @@ def _explained(error: ValidationError, known: list[Setting], sources: Sources) -
         if fault["type"] == "extra_forbidden":
             return f"{key} in {sources.document_name} is not a setting; the nearest is {nearest}. Rename or remove it."
         return f"{key} in {sources.document_name} must hold settings of its own, such as {nearest}. Correct it."
+    place = _Place.of(setting, fault["loc"][len(setting.path) :])
+    inside = f" {sources.named(setting)}{place.path}:" if place.path else ""
+    if fault["type"] == "extra_forbidden":
+        return f"{sources.where(setting)}:{inside} unknown{place.suggestion()} Rename or remove it."
+    hidden = place.secret or setting.key in sources.expanded
+    return f"{sources.where(setting)}:{inside} {_reason(fault, place)}{_got(fault, hidden=hidden)}. {_fix(setting)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A place in a setting's value: its path, the section it is in where there is one, and whether it is secret."""
+
+    path: str
+    name: str
+    section: type[BaseModel] | None
+    secret: bool
+
+    @classmethod
+    def of(cls, setting: Setting, rest: Sequence[str | int]) -> _Place:
+        section, secret = _section_in(setting.field.annotation), setting.secret
+        found, inner = section, section
+        for part in rest:
+            found = inner
+            if found is not None and part in found.model_fields:
+                annotation = found.model_fields[str(part)].annotation
+                inner, secret = _section_in(annotation), SecretStr in (annotation, *get_args(annotation))
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest)
+        return cls(path, str(rest[-1]) if rest else "", found, secret)
+
+    def suggestion(self) -> str:
+        names = list(self.section.model_fields) if self.section is not None else []
+        nearest = get_close_matches(self.name, names, n=1)
+        return f", did you mean {nearest[0]}?" if nearest else f"; there are {', '.join(names)}."
+
+
+def _section_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_section_in, get_args(annotation))), None)
+
+
+def _reason(fault: Any, place: _Place) -> str:
+    if fault["type"] == "list_type" and place.section is not None:
+        return "it must be a list of mappings"
+    if fault["type"] == "model_type" and place.section is not None:
+        names = [name for name, field in place.section.model_fields.items() if field.is_required()]
+        return f"it must be a mapping with {' and '.join(names)}"
     reason = fault["msg"].removeprefix("Value error, ").rstrip(".")
+    return f"{reason[0].lower()}{reason[1:]}"
+
+
+def _got(fault: Any, *, hidden: bool) -> str:
+    # A mapping may hold a key, and an address a password.
     text = str(fault["input"])
-    hidden = setting.secret or setting.key in sources.expanded
-    got = "" if hidden or "@" in text else f" (got {text[:80]!r})"  # an address may hold a password
-    return f"{sources.where(setting)}: {reason[0].lower()}{reason[1:]}{got}. {_fix(setting)}"
+    shown = not hidden and not isinstance(fault["input"], dict | list) and text[:1] not in "[{" and "@" not in text
+    return f" (got {text[:80]!r})" if shown else ""
 
 
 def _fix(setting: Setting) -> str:
@@ -195,34 +251,3 @@ def _merged(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any
         both = isinstance(below, dict) and isinstance(value, dict)
         merged[name] = _merged(cast("dict[str, Any]", below), cast("dict[str, Any]", value)) if both else value
     return merged
-
-
-def installation_secret(path: Path) -> str:
-    """The secret kept in `path`, made on the first call; readable by its owner only.
-
-    Processes that start at once agree on one secret.
-
-    Raises:
-        SettingsError: the folder cannot be written or the file cannot be read.
-    """
-    try:
-        if not path.exists():
-            _make(path)
-        secret = path.read_text(encoding="ascii").strip()
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"AGENT_DATA_DIR: {path} cannot be used: {error}") from error
-    if not secret:
-        raise SettingsError(f"AGENT_DATA_DIR: {path} is empty; delete it and start again")
-    return secret
-
-
-def _make(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="ascii") as file:
-        file.write(secrets.token_urlsafe(32))
-    try:
-        os.link(file.name, path)  # unlike rename it never replaces the secret another process made first
-    except FileExistsError:
-        pass
-    finally:
-        Path(file.name).unlink()

@@ -49,11 +49,16 @@ def _server_url(text: str) -> str:
 
 
 def _json(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not valid JSON: {error}") from None
 
 
 def _list(value: Any) -> Any:
-    if not isinstance(value, str) or value.lstrip().startswith("["):
+    if not isinstance(value, str) or value.lstrip()[:1] in ("[", "{"):
         return _json(value)
     return [item.strip() for item in value.split(",") if item.strip()]
 

@@ -44,7 +44,7 @@ def test_a_tool_is_described_as_json_in_the_environment(tmp_path: Path) -> None:
     [
         ({"name": "no spaces"}, "pattern"),
         ({"deployment": ""}, "at least 1 character"),
-        ({"colour": "red"}, "not permitted"),
+        ({"colour": "red"}, r"tools\[0\].colour: unknown; there are name"),
         ({"arguments": {"text": {"type": "string"}}}, "another meaning"),
         ({"arguments": {"n": {"type": "strin"}}}, "not a JSON Schema"),
         ({"seconds": 0}, "greater than 0"),

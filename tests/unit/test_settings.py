@@ -1,6 +1,8 @@
 """One tree of settings: the sources of values, and the message for a wrong one."""
 
+import json
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -56,9 +58,9 @@ def test_an_empty_variable_and_an_empty_key_mean_the_default(tmp_path: Path) -> 
 
 def test_lists_and_maps_are_written_with_commas_or_as_json(tmp_path: Path) -> None:
     plain = {"AGENT_TOOL_PATHS": "a.py, pkg.mod:tool", "AGENT_CORE__HOST_MAP": "agent=127.0.0.1:5031, core=localhost"}
-    json = {"AGENT_TOOL_PATHS": '["a.py", "pkg.mod:tool"]',
-            "AGENT_CORE__HOST_MAP": '{"agent": "127.0.0.1:5031", "core": "localhost"}'}  # fmt: skip
-    settings, same = (load_settings(environ=environ, directory=tmp_path) for environ in (plain, json))
+    as_json = {"AGENT_TOOL_PATHS": '["a.py", "pkg.mod:tool"]',
+               "AGENT_CORE__HOST_MAP": '{"agent": "127.0.0.1:5031", "core": "localhost"}'}  # fmt: skip
+    settings, same = (load_settings(environ=environ, directory=tmp_path) for environ in (plain, as_json))
     assert settings.tool_paths == same.tool_paths == ["a.py", "pkg.mod:tool"]
     assert settings.core.host_map == same.core.host_map == {"agent": "127.0.0.1:5031", "core": "localhost"}
 
@@ -108,6 +110,56 @@ def test_a_wrong_yaml_file_is_one_line_too(tmp_path: Path, content: str, words: 
     message = refusal(tmp_path)
     assert words in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("source", ["AGENT_{} in the environment", "AGENT_{} in .env", "{} in dial-agent.yaml"])
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("permissions.rules", [{"action": "deny"}, {"action": "deny", "tol": "x"}],
+         "permissions.rules[1].tol: unknown, did you mean tool? Rename or remove it."),
+        ("permissions.rules", [{"actoin": "deny"}], "permissions.rules[0].actoin: unknown, did you mean action?"),
+        ("permissions.rules", [{"action": "deny", "zzz": 1}], "permissions.rules[0].zzz: unknown; there are"),
+        ("permissions.rules", [{"action": "alow"}],
+         "permissions.rules[0].action: input should be 'allow', 'deny' or 'ask' (got 'alow')"),
+        ("permissions.rules", [{"action": "deny", "effects": ["reed"]}], "permissions.rules[0].effects[0]: input"),
+        ("permissions.rules", [{}], "permissions.rules[0].action: field required."),
+        ("permissions.rules", ["deny"], "permissions.rules[0]: it must be a mapping with action (got 'deny')"),
+        ("permissions.rules", {"action": "deny"}, ": it must be a list of mappings."),
+        ("mcp_servers", [{"name": "files", "command": "npx", "args": ["files"]}],
+         "mcp_servers[0]: only HTTP servers are supported: start the server yourself, and give its `url`"),
+        ("mcp_servers", {"files": {"url": "http://files:1/mcp"}}, ": it must be a list of mappings."),
+        ("mcp_servers", [{"name": "a", "url": "a:1"}], "mcp_servers[0].url: it must be an address such as"),
+        ("mcp_servers", [{"name": "a", "url": "http://a:1/", "tokn": "sk-key"}], "mcp_servers[0].tokn: unknown, did"),
+        ("mcp_servers", [{"url": "http://a:1/", "token": "sk-key"}], "mcp_servers[0].name: field required."),
+        ("mcp_servers", [{"name": "a", "url": "http://a:1/", "token": 12345}], "mcp_servers[0].token: input should"),
+        ("prices", {"gpt-4o": {"promt": 1, "completion": 2}}, "prices.gpt-4o.promt: unknown, did you mean prompt?"),
+        ("deployments.tools", [{"name": "a", "description": "b", "deploymnt": "c"}],
+         "deployments.tools[0].deploymnt: unknown, did you mean deployment?"),
+    ],
+)  # fmt: skip
+def test_a_fault_inside_a_setting_is_named_by_its_path_whatever_its_source(
+    tmp_path: Path, key: str, value: object, words: str, source: str
+) -> None:
+    variable, environ = f"AGENT_{key.upper().replace('.', '__')}", dict[str, str]()
+    if "environment" in source:
+        environ[variable] = json.dumps(value)
+    elif ".env" in source:
+        (tmp_path / ".env").write_text(f"{variable}='{json.dumps(value)}'\n")
+    else:
+        whole = reduce(lambda inner, name: {name: inner}, reversed(key.split(".")), value)
+        (tmp_path / "dial-agent.yaml").write_text(json.dumps(whole))
+    message = refusal(tmp_path, environ)
+    start = source.format(key if "yaml" in source else key.upper().replace(".", "__"))
+    assert message.startswith(f"{start}: ")
+    assert words in message
+    assert ("\n" in message, "sk-key" in message, "12345" in message) == (False, False, False)
+
+
+def test_a_list_that_is_not_json_is_not_repeated_because_it_may_hold_a_key(tmp_path: Path) -> None:
+    message = refusal(tmp_path, {"AGENT_MCP_SERVERS": '[{"token": "sk-key", '})
+    assert message.startswith("AGENT_MCP_SERVERS in the environment: it is not valid JSON: ")
+    assert "sk-key" not in message
 
 
 def test_a_wrong_value_in_dotenv_names_dotenv(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""The secret of an installation, made at the first start."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from task.errors import SettingsError
+
+
+def installation_secret(path: Path) -> str:
+    """The secret kept in `path`, made on the first call; readable by its owner only.
+
+    Processes that start at once agree on one secret.
+
+    Raises:
+        SettingsError: the folder cannot be written or the file cannot be read.
+    """
+    try:
+        if not path.exists():
+            _make(path)
+        secret = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"AGENT_DATA_DIR: {path} cannot be used: {error}") from error
+    if not secret:
+        raise SettingsError(f"AGENT_DATA_DIR: {path} is empty; delete it and start again")
+    return secret
+
+
+def _make(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="ascii") as file:
+        file.write(secrets.token_urlsafe(32))
+    try:
+        os.link(file.name, path)  # unlike rename it never replaces the secret another process made first
+    except FileExistsError:
+        pass
+    finally:
+        Path(file.name).unlink()
