@@ -2,20 +2,23 @@
 # docker build --build-arg PIP_INDEX_ARGS="--index-url https://mirror.example/simple" .
 
 # The search in documents takes 1.5 GB of the image, with torch from an ordinary index 5 GB: TORCH_INDEX is the address
-# of an index with torch's CPU builds, and --build-arg EXTRA="" leaves the search out.
+# of an index with torch's CPU builds.
 
 FROM python:3.11-slim AS build
 ARG PIP_INDEX_ARGS=""
 ARG TORCH_INDEX=""
-ARG EXTRA="rag"
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+# The embedding process has an environment of its own, whose large packages are a layer that seldom changes.
+COPY task/embedding/requirements.txt embedding.txt
+RUN python -m venv /opt/embedding \
+ && if [ -n "${TORCH_INDEX}" ]; then /opt/embedding/bin/pip install --no-deps --index-url "${TORCH_INDEX}" "$(sed -n 's/^\(torch==[^;]*\).*/\1/p' embedding.txt)"; fi \
+ && /opt/embedding/bin/pip install ${PIP_INDEX_ARGS} --requirement embedding.txt
 RUN python -m venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH
 WORKDIR /src
 # The dependencies are a layer of their own, so that a change of the code does not install them again.
 COPY pyproject.toml constraints.txt ./
-RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*p['dependencies'], *p['optional-dependencies'].get('${EXTRA}', ()), sep='\n')" > requirements.txt \
- && if [ -n "${TORCH_INDEX}" ] && [ -n "${EXTRA}" ]; then pip install --index-url "${TORCH_INDEX}" "$(grep '^torch==' constraints.txt)"; fi \
+RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*p['dependencies'], sep='\n')" > requirements.txt \
  && pip install ${PIP_INDEX_ARGS} --constraint constraints.txt --requirement requirements.txt
 COPY README.md LICENSE ./
 COPY task task
@@ -26,6 +29,7 @@ FROM python:3.11-slim
 RUN apt-get update && apt-get install --yes --no-install-recommends tesseract-ocr && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 1001 --create-home --shell /usr/sbin/nologin agent \
  && install -d -o agent -g agent /app /data /opt/config
+COPY --from=build /opt/embedding /opt/embedding
 COPY --from=build /opt/venv /opt/venv
 COPY core_config /app/core_config
 ENV PATH=/opt/venv/bin:$PATH \
@@ -33,7 +37,8 @@ ENV PATH=/opt/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYDANTIC_V2=True \
     AGENT_HOST=0.0.0.0 \
-    AGENT_DATA_DIR=/data
+    AGENT_DATA_DIR=/data \
+    AGENT_RAG__PYTHON=/opt/embedding/bin/python
 WORKDIR /app
 USER agent
 EXPOSE 5030

@@ -6,14 +6,22 @@ WORKERS ?= 2
 VENV    := .venv
 BIN     := $(VENV)/bin
 # Address of an index with torch's CPU builds. From an ordinary index torch brings gigabytes for graphics cards on Linux.
-TORCH_INDEX ?=
+ifdef TORCH_INDEX
+export AGENT_RAG__TORCH_INDEX := $(TORCH_INDEX)
+endif
 READY   := $(VENV)/.ready
+# What tests and checks need beside the product.
+TOOLS   := $(VENV)/.tools
 # The kernels' environment, with what people's code may import, beside the product's own.
 KERNELS := .venv-kernel
 KERNELS_READY := $(KERNELS)/.ready
+# The embedding process's environment. `make run` does not wait for it: the product installs it while it runs.
+EMBEDDING := .venv-embedding
+EMBEDDING_READY := $(EMBEDDING)/.ready
+EVERYTHING := $(TOOLS) $(KERNELS_READY) $(EMBEDDING_READY)
 # The auditor's own environment: its packages are not the product's.
 AUDITOR := .venv-audit
-AUDITED := constraints.txt mcp_servers/python_interpreter/requirements.txt
+AUDITED := constraints.txt task/embedding/requirements.txt mcp_servers/python_interpreter/requirements.txt
 MAKEFLAGS += --jobs=2
 # Prints "ok", or the version it found, on any version of Python; nothing when there is none.
 VERSION  = $(shell $(PYTHON) -c 'import sys; v = sys.version_info[:2]; print("ok" if (3, 11) <= v < (3, 14) else "%d.%d" % v)' 2>/dev/null)
@@ -31,44 +39,44 @@ help: ## list the targets
 run: $(READY) $(KERNELS_READY) ## start the whole product on this machine: local DIAL Core, agent, model
 	@$(BIN)/dial-agent up
 
-test: $(READY) $(KERNELS_READY) ## run the tests, with branch coverage
+test: $(EVERYTHING) ## run the tests, with branch coverage
 	@$(BIN)/python -m pytest -m "not system" -n $(WORKERS) --dist worksteal --cov --cov-branch --cov-report=term
 
-test-system: $(READY) $(KERNELS_READY) ## run the tests that need Debian packages, and the full counts
+test-system: $(EVERYTHING) ## run the tests that need Debian packages, and the full counts
 	@$(BIN)/python -m scripts.system_packages
 	@$(BIN)/python -m pytest -m system --timeout 600 || [ $$? -eq 5 ]
 
-check: $(READY) ## format, lint, types, import contracts, fault map, generated pages
+check: $(EVERYTHING) ## format, lint, types, import contracts, fault map, generated pages
 	@failed=0; \
 	for step in "ruff format --check --quiet ." "ruff check --quiet ." "lint-imports --no-logo" "pyright --warnings" \
 	  "python -m scripts.settings_table --check" "python -m scripts.faults"; do \
 	  $(BIN)/$$step || { echo "make check: $$step failed" >&2; failed=1; }; \
 	done; exit $$failed
 
-format: $(READY) ## format the code and fix what ruff can fix
+format: $(TOOLS) ## format the code and fix what ruff can fix
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix .
 
 docs: $(READY) ## write the generated pages: docs/settings.md
 	@$(BIN)/python -m scripts.settings_table
 
-bench: $(READY) $(KERNELS_READY) ## print the speed figures of this machine; CHECK=1 fails on missed goals, JSON=1 for programs
+bench: $(EVERYTHING) ## print the speed figures of this machine; CHECK=1 fails on missed goals, JSON=1 for programs
 	@failed=0; for script in tests/benchmarks/bench_*.py; do echo "== $$script" >&2; \
 	  $(BIN)/python -m "tests.benchmarks.$$(basename "$$script" .py)" || failed=1; done; exit $$failed
 
-eval: $(READY) ## measure search in documents, the development half; HALF=test for the other (docs/evaluation.md)
+eval: $(TOOLS) $(EMBEDDING_READY) ## measure search in documents, the development half; HALF=test for the other (docs/evaluation.md)
 	@$(BIN)/python -m evaluation $(if $(HALF),--half $(HALF)) --write docs/evaluation.md
 
-conformance: $(READY) ## run the official MCP conformance suite against both servers and the client
+conformance: $(TOOLS) $(KERNELS_READY) ## run the official MCP conformance suite against both servers and the client
 	@$(BIN)/python -m scripts.conformance
 
 # Strict, because otherwise packages that the database does not know, or a database out of reach, count as sound.
 audit: $(AUDITOR)/.ready ## look the pinned dependencies up in the database of known vulnerabilities; before a release
 	@$(AUDITOR)/bin/pip-audit --strict --progress-spinner off --disable-pip --no-deps $(foreach list,$(AUDITED),-r $(list))
 
-clean: ## remove the virtual environment and every cache
-	rm -rf $(VENV) $(KERNELS) $(AUDITOR) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist *.egg-info
-	find task mcp_servers tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+clean: ## remove the virtual environments and every cache
+	rm -rf $(VENV) $(KERNELS) $(EMBEDDING) $(AUDITOR) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist *.egg-info
+	find task mcp_servers tests scripts evaluation -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A system Python may come without ensurepip; its own pip then fills the environment.
 $(READY): pyproject.toml constraints.txt
@@ -76,10 +84,18 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 \
 	  || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 	@echo "Installing the pinned dependencies into $(VENV) (once, and again when they change) …"
-	@echo "That is a download of 0.5 GB and 2.2 GB on disk$(if $(TORCH_INDEX),, (on Linux 3 GB more, unless TORCH_INDEX names an index with torch's CPU builds)) …"
-	$(if $(TORCH_INDEX),@$(BIN)/python -m pip install --quiet --disable-pip-version-check --index-url $(TORCH_INDEX) "$$(grep '^torch==' constraints.txt)")
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,rag]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
+
+$(TOOLS): $(READY)
+	@echo "Installing what tests and checks need into $(VENV) (once, and again when it changes) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(EMBEDDING_READY): task/embedding/requirements.txt | $(TOOLS)
+	@echo "Installing the search in documents into $(EMBEDDING) (once, and again when it changes) …"
+	@$(BIN)/dial-agent embedding
+	@touch -c $@
 
 $(KERNELS_READY): mcp_servers/python_interpreter/requirements.txt
 	$(if $(filter ok,$(VERSION)),,$(error $(REFUSAL)))

@@ -99,6 +99,14 @@ def remove(config: Config = None) -> None:
 
 
 @app.command()
+def embedding(config: Config = None) -> None:
+    """Install what search in documents needs: the embedding model and its libraries; `up` does it in the background."""
+    from task.commands.embedding import run
+
+    raise typer.Exit(run(_settings(config)))
+
+
+@app.command()
 def serve(config: Config = None, host: Host = None, port: Port = None) -> None:
     """Run the agent alone."""
     import gc

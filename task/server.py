@@ -24,6 +24,7 @@ from task.errors import SettingsError
 from task.product import Product
 from task.product.parts import default_tools
 from task.settings import PREFIX, Settings
+from task.tools.rag.rag_tool import RagTool
 
 DEPLOYMENT = "general-purpose-agent"
 logger = logging.getLogger(__name__)
@@ -93,7 +94,9 @@ def create_app(settings: Settings, warmed_up: Callable[[], None] | None = None) 
 
     async def ready() -> dict[str, Any]:
         tools = await product.offered_tools()
-        return {"status": "ready", "model": product.model, "tools": [tool.name for tool in tools]}
+        report = {"status": "ready", "model": product.model, "tools": [tool.name for tool in tools]}
+        search = next((tool for tool in product.tools if isinstance(tool, RagTool)), None)
+        return report | ({"search_in_documents": (await search.state()).text} if search else {})
 
     app.add_api_route("/ready", ready, methods=["GET"])
     app.router.default = api.app  # a mount would answer paths with a line break itself, in another shape

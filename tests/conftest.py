@@ -72,7 +72,10 @@ def pytest_collection() -> Generator[None, object, object]:
 def embedding_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of an embedding process that is ready: loading the model takes seconds, so tests share one."""
     from task.embedding.client import Embedder
+    from task.embedding.environment import EmbeddingEnvironment
 
+    if (state := EmbeddingEnvironment().state()).kind != "ready":
+        pytest.fail(f"search in documents is {state.text}", pytrace=False)
     folder = tmp_path_factory.getbasetemp() / "embedder"
     embedder = Embedder(folder)
     asyncio.run(embedder.embed(["ready"]))

@@ -15,6 +15,7 @@ import aiohttp
 from task.commands.addresses import base_url, core_address, core_is_ours, key_for, port_fault
 from task.commands.core_client import CoreClient, CoreError, Unreachable
 from task.commands.model_choice import choose_model, embedded_model, listed_models
+from task.embedding.environment import EmbeddingEnvironment
 from task.errors import SettingsError, StoreUnavailable
 from task.settings import Settings
 
@@ -29,6 +30,9 @@ SQLITE = "sqlite:///"
 AGENT = "general-purpose-agent"
 SANDBOX = (sys.executable, "-m", "mcp_servers.sandbox")
 START = "Start it with `make run`."
+DOCUMENTS = "search in documents"
+WAIT = "It ends by itself; everything else works meanwhile."
+INSTALL = "Run `dial-agent embedding`; `dial-agent up` does it in the background."
 CORRECT = "Correct the setting it names."
 NO_SANDBOX = (
     "Install bubblewrap, or use a kernel with Landlock (Linux 5.13 or newer). `dial-agent doctor --sandbox` shows more."
@@ -51,7 +55,8 @@ class Check:
 
 def machine_checks(settings: Settings) -> list[Check]:
     """Python, data folder, secret and tools: what needs no network."""
-    return [_python(), _data_folder(settings), _state_secret(settings), _tools(settings)]
+    checks = [_python(), _data_folder(settings), _state_secret(settings), _tools(settings)]
+    return [*checks, _embedding(settings)] if settings.rag.enabled else checks
 
 
 async def service_checks(settings: Settings, session: aiohttp.ClientSession) -> list[Check]:
@@ -160,6 +165,17 @@ def _tools(settings: Settings) -> Check:
         return Check("tools", "ok", ", ".join(tool.name for tool in own_tools(settings) if policy.offers(tool.name)))
     except SettingsError as error:
         return Check("tools", "bad", str(error), CORRECT)
+
+
+def _embedding(settings: Settings) -> Check:
+    environment = EmbeddingEnvironment(settings.rag.python)
+    if not environment.possible:
+        return Check(DOCUMENTS, "note", "not offered: there is no torch for Intel Macs", "Set AGENT_RAG__PYTHON.")
+    state = environment.state()
+    if state.kind == "ready":
+        return Check(DOCUMENTS, "ok", f"{state.text} ({environment.python})")
+    reason = f" The last attempt ended with: {state.reason}" if state.reason else ""
+    return Check(DOCUMENTS, "note", f"{state.text}{reason}", WAIT if state.kind == "installing" else INSTALL)
 
 
 def _missing_store(url: str) -> Check | None:

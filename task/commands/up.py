@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -29,6 +29,7 @@ from task.commands.model import announcement, at_terminal, wants_download
 from task.commands.model_choice import ChosenModel, choose_model
 from task.commands.supervisor import Child, Program, ProgramFailed, Supervisor, Write
 from task.commands.tools import offered_tools
+from task.embedding.environment import EmbeddingEnvironment, State
 from task.settings import PREFIX, Settings, process_environment
 from task.settings.sources import CONFIG_VARIABLE
 
@@ -40,6 +41,7 @@ COLOURS = ("cyan", "magenta", "yellow", "green", "blue")
 QUESTION = 'ask "What is the top sale for category A?" --file report.csv'
 ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
 REGISTER = "`dial-agent core-config` prints what to add to its configuration; `dial-agent doctor` checks it."
+MEANWHILE = "\nEverything else works now; `dial-agent doctor` shows how far it is."
 LABELS = {
     "demo": " (a demo, not a real model)",
     "local": " (a small model on this machine: for trying the product, not for judging it)",
@@ -56,6 +58,13 @@ class Plan:
     environment: dict[str, str]
     companions: list[Companion]
     page: bool
+    embedding: EmbeddingEnvironment | None
+
+    def background(self, downloads: bool) -> list[Program]:
+        """What is installed while the product already answers: the local model, search in documents."""
+        pull = [Program("model", (*COMMAND, "model", "pull"), self.environment)] if downloads else []
+        missing = self.embedding is not None and self.embedding.managed and self.embedding.state().kind != "ready"
+        return [*pull, Program("embedding", (*COMMAND, "embedding"), self.environment)] if missing else pull
 
     def programs(self) -> list[Program]:
         """The processes to start, in order."""
@@ -87,9 +96,9 @@ async def _run(settings: Settings, config: Path | None, ready_file: Path | None,
         plan = replace(plan, model=replace(plan.model, reason=DOWNLOADS))
     elif plan.model.rule == "local":
         console.print(announcement(settings))
-    programs = plan.programs()
-    lines = PrefixedLines(console, [program.name for program in programs])
-    async with _download(plan.environment, lines, downloads), Supervisor(programs, lines) as supervisor:
+    programs, background = plan.programs(), plan.background(downloads)
+    lines = PrefixedLines(console, [program.name for program in (*programs, *background)])
+    async with _installing(background, lines), Supervisor(programs, lines) as supervisor:
         stop = _stop_signal(supervisor)
         work = asyncio.create_task(_serve(supervisor, plan, console, started, ready_file))
         await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -106,16 +115,13 @@ async def _run(settings: Settings, config: Path | None, ready_file: Path | None,
 
 
 @asynccontextmanager
-async def _download(environment: dict[str, str], write: Write, wanted: bool) -> AsyncGenerator[None]:
-    # In a process beside the others, so that the product is ready before the download ends.
-    if not wanted:
+async def _installing(programs: Sequence[Program], write: Write) -> AsyncGenerator[None]:
+    # In processes beside the others, so that the product is ready before they end.
+    async with AsyncExitStack() as stack:
+        for program in programs:
+            child = await Child.start(program, write)
+            stack.push_async_callback(child.end, grace=1)
         yield
-        return
-    child = await Child.start(Program("model", (*COMMAND, "model", "pull"), environment), write)
-    try:
-        yield
-    finally:
-        await child.end(grace=1)
 
 
 async def _plan(settings: Settings, config: Path | None) -> Plan:
@@ -145,7 +151,9 @@ async def _plan(settings: Settings, config: Path | None) -> Plan:
             shared["OPENAI_BASE_URL"] = model.base_url
     servers = companions(settings)
     environment = {**process_environment(), **shared, **companion_environment(servers, settings)}
-    return Plan(agent_url, core_url, model, environment, servers, settings.http.ui)
+    embedding = EmbeddingEnvironment(settings.rag.python)
+    searches = settings.rag.enabled and embedding.possible
+    return Plan(agent_url, core_url, model, environment, servers, settings.http.ui, embedding if searches else None)
 
 
 async def _serve(supervisor: Supervisor, plan: Plan, console: Console, started: float, ready_file: Path | None) -> None:
@@ -155,7 +163,10 @@ async def _serve(supervisor: Supervisor, plan: Plan, console: Console, started: 
         _write_ready(ready_file, plan, supervisor, seconds)
     tools = await offered_tools(plan.agent_url)
     servers = [(server.title, server.place(server.name in supervisor.pids)) for server in plan.companions]
-    console.print(overview(plan.agent_url, plan.core_url, plan.model, tools, seconds, servers, page=plan.page))
+    embedding = plan.embedding.state() if plan.embedding else None
+    console.print(
+        overview(plan.agent_url, plan.core_url, plan.model, tools, seconds, servers, embedding, page=plan.page)
+    )
     console.print(f"Try:\n{example(plan.core_url, plan.model)}", markup=False, soft_wrap=True)
     await supervisor.keep()
 
@@ -219,10 +230,14 @@ def overview(
     tools: list[str] | None,
     ready_seconds: float,
     companions: Sequence[tuple[str, str]] = (),
+    embedding: State | None = None,
     *,
     page: bool = True,
 ) -> Table:
-    """The table that is printed once; `companions` are names and addresses, `page` says that there is a web page."""
+    """The table that is printed once.
+
+    `companions` are names and addresses, `embedding` is how far search in documents is; `page`: there is a web page.
+    """
     table = Table(box=ROUNDED, show_header=False, title=f"Ready in {ready_seconds:.1f} s", title_justify="left")
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -235,6 +250,8 @@ def overview(
     table.add_row("Model", Text(f"{model.name}{LABELS.get(model.rule, '')}\nbecause {model.reason}"))
     names = "could not be listed; `dial-agent tools` says why" if tools is None else ", ".join(tools)
     table.add_row("Tools", Text(names))
+    if embedding is not None and embedding.kind != "ready":
+        table.add_row("Documents", Text(f"Search in documents is {embedding.text}.{MEANWHILE}"))
     if model.rule == "demo":
         table.add_row("Missing", Text(f"A real model. {NO_MODEL} Then start again."))
     if model.rule == "dial":

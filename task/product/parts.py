@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
-from importlib.util import find_spec
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -13,6 +11,7 @@ from task.approvals.rules import ApprovalRules
 from task.context.dcm_manager import ContextOptions, DCMManager
 from task.documents.pool import ReaderLimits, ReaderPool
 from task.embedding.client import Embedder, EmbedderOptions, default_folder
+from task.embedding.environment import EmbeddingEnvironment
 from task.errors import DCMInitError, SettingsError
 from task.llm.base import ChatModel
 from task.permissions.decisions import Effect
@@ -38,9 +37,6 @@ from task.tools.rag.rag_tool import RagOptions, RagTool
 from task.tools.rag.shelf import ShelfLimits
 from task.tools.toolbox import named
 
-logger = logging.getLogger(__name__)
-
-_RAG_LIBRARIES = ("bm25s", "faiss", "langchain_text_splitters", "numpy", "sentence_transformers", "torch")
 # The embedding process gets only what fetching a model from a hub needs, and where it is kept.
 _EMBEDDER_VARIABLES = frozenset({
     "HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE", "HF_TOKEN", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "LANG", "NO_PROXY",
@@ -84,10 +80,8 @@ def _rag_tools(
     chat_model: Callable[[str, Caller], ChatModel] | None,
 ) -> list[RagTool]:
     rag = settings.rag
-    if not rag.enabled:
-        return []
-    if missing := [name for name in _RAG_LIBRARIES if find_spec(name) is None]:
-        logger.warning("no search in documents: install the `rag` extra (there is no %s)", ", ".join(missing))
+    installed = EmbeddingEnvironment(rag.python)
+    if not (rag.enabled and installed.possible):
         return []
     environment = {name: value for name, value in process_environment().items() if name in _EMBEDDER_VARIABLES}
     embedding = EmbedderOptions(
@@ -108,7 +102,7 @@ def _rag_tools(
             DocumentCache.create(rag.cache_seconds, max_bytes=rag.cache_bytes),
             files=files,
             readers=readers,
-            embedder=Embedder(rag.process_dir or default_folder(), embedding),
+            embedder=Embedder(rag.process_dir or default_folder(), embedding, installed=installed),
             model=chat_model,
             store=RedisStore(rag.store_url.get_secret_value()) if rag.store_url else None,
             options=options,

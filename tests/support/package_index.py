@@ -4,11 +4,13 @@ async with package_index({"tiny-part1": b"wheel…"}) as index:
     index.environment        variables that point pip at it and at nothing else
     index.downloads          names of the wheels that were asked for, in order
     index.cut = 1            that many further downloads break off in the middle
+    index.gate.clear()       further downloads stop in the middle until it is set again
     del index.wheels[...]    the package is gone
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import os
@@ -31,6 +33,10 @@ class PackageIndexPeer:
     url: str = ""
     downloads: list[str] = field(default_factory=list[str])
     cut: int = 0
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.gate.set()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -57,7 +63,9 @@ class PackageIndexPeer:
             assert request.transport is not None
             request.transport.abort()
             return response
-        await response.write(content)
+        await response.write(content[: len(content) // 2])
+        await self.gate.wait()
+        await response.write(content[len(content) // 2 :])
         return response
 
 

@@ -23,7 +23,9 @@ ROOT = Path(__file__).parent.parent.parent
 INTERPRETER = """#!/bin/sh
 case "$*" in
   -c*) echo {version} ;;
-  "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
+  up|embedding) echo "$*, torch from $AGENT_RAG__TORCH_INDEX" >> asked.txt; exit ;;
+  "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python && cp "$0" .venv/bin/dial-agent ;;
+  "-m venv .venv-kernel") mkdir -p .venv-kernel/bin && cp "$0" .venv-kernel/bin/python ;;
 esac
 echo "$*" >> asked.txt
 """
@@ -34,6 +36,9 @@ def project(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / "pyproject.toml").touch()
     (tmp_path / "constraints.txt").touch()
+    for folder in ("task/embedding", "mcp_servers/python_interpreter"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "requirements.txt").touch()
     return tmp_path
 
 
@@ -69,7 +74,7 @@ def test_a_missing_interpreter_gets_the_same_sentence(project: Path) -> None:
 
 def test_the_environment_is_made_once_and_again_only_when_the_requirements_change(project: Path) -> None:
     python = interpreter(project, "ok")
-    installation = "-m pip install --quiet --disable-pip-version-check -c constraints.txt -e .[dev,rag]"
+    installation = "-m pip install --quiet --disable-pip-version-check -c constraints.txt -e ."
     assert make(project, "docs", python).returncode == 0
     assert make(project, "docs", python).returncode == 0
     asked = (project / "asked.txt").read_text(encoding="utf-8").splitlines()
@@ -83,18 +88,26 @@ def test_the_environment_is_made_once_and_again_only_when_the_requirements_chang
     assert asked.count("-m venv .venv") == 1
 
 
-def test_the_size_is_said_and_torch_can_come_from_an_index_of_its_own(project: Path) -> None:
-    (project / "constraints.txt").write_text("tokenizers==1\ntorch==2.13.0\n", encoding="utf-8")
+def test_run_installs_neither_the_tests_nor_the_search_in_documents_and_the_tests_install_all(project: Path) -> None:
     python = interpreter(project, "ok")
-    plain = make(project, "docs", python)
-    assert "0.5 GB" in plain.stdout
-    assert "TORCH_INDEX" in plain.stdout
-
-    (project / ".venv" / ".ready").unlink()
-    chosen = make(project, "docs", python, "TORCH_INDEX=https://torch.example/cpu")
+    assert make(project, "run", python, "TORCH_INDEX=https://torch.example/cpu").returncode == 0
     asked = (project / "asked.txt").read_text(encoding="utf-8").splitlines()
-    assert "TORCH_INDEX" not in chosen.stdout
-    assert any(line.endswith("--index-url https://torch.example/cpu torch==2.13.0") for line in asked)
+    assert asked[-1] == "up, torch from https://torch.example/cpu"
+    assert not any("dev" in line or "embedding" in line for line in asked)
+
+    assert make(project, "test", python).returncode == 0
+    asked = (project / "asked.txt").read_text(encoding="utf-8").splitlines()[len(asked) :]
+    assert asked[:2] == ["-m pip install --quiet --disable-pip-version-check -c constraints.txt -e .[dev]",
+                         "embedding, torch from "]  # fmt: skip
+    assert not any("venv" in line for line in asked)
+
+
+def test_clean_removes_every_environment(project: Path) -> None:
+    for name in (".venv", ".venv-kernel", ".venv-embedding", "task", "mcp_servers", "tests", "scripts", "evaluation"):
+        (project / name / "__pycache__").mkdir(parents=True, exist_ok=True)
+    assert make(project, "clean", "python3").returncode == 0
+    assert not list(project.glob(".venv*"))
+    assert not list(project.rglob("__pycache__"))
 
 
 COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")

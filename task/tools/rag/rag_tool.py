@@ -14,6 +14,7 @@ from task.blocking import close_all
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.documents.pool import ReaderPool
 from task.embedding.client import Embedder, default_folder
+from task.embedding.environment import State
 from task.errors import ProviderError, ToolError
 from task.llm.base import ChatModel
 from task.permissions.taint import Origin
@@ -131,6 +132,10 @@ class RagTool(BaseTool):
     def origin(self) -> Origin:
         """A model writes the results; they are not copied from outside."""
         return Origin.MADE
+
+    async def state(self) -> State:
+        """Whether documents can be searched already."""
+        return await asyncio.to_thread(self._embedder.installed.state)
 
     async def close(self) -> None:
         await close_all(self._shelf.close, self._readers.close, self._embedder.close)
