@@ -13,6 +13,9 @@ from task.conversation.sanitizer import Defanger
 
 logger = logging.getLogger(__name__)
 
+STAGE_BYTES = 39_000  # DIAL Chat replaces the text of a stage above 40 KB by a download button
+_REST = "\n\n[... the rest is too long for a stage]\n"
+
 
 class _Sink(Protocol):
     def append_content(self, content: str) -> None: ...
@@ -106,8 +109,24 @@ def _whole(name: str, suspicion: Suspicion) -> str:
     return Defanger(suspicion).feed(name, last=True)
 
 
+class _Room:
+    """Appends text until a stage has the size that DIAL Chat shows."""
+
+    def __init__(self, append: Callable[[str], None]) -> None:
+        self._append, self._left = append, STAGE_BYTES
+
+    def append(self, content: str) -> None:
+        if self._left < 0:
+            return
+        raw = content.encode(errors="replace")
+        fits = len(raw) <= self._left
+        self._append(content if fits else raw[: self._left].decode(errors="ignore") + _REST)
+        self._left -= len(raw)
+
+
 class DefangedStage:
-    """A stage whose text goes through a `Defanger`: a call's arguments are written by the model too."""
+    """A stage whose text goes through a `Defanger`, as the model writes a call's arguments too, and is as long as DIAL
+    Chat shows it at most, whatever tools write and the `Defanger` adds."""
 
     def __init__(self, stage: StageSink, suspicion: Suspicion) -> None:
         self._stage, self._suspicion = stage, suspicion
@@ -117,7 +136,7 @@ class DefangedStage:
 
     def append_content(self, content: str) -> None:
         if self._content is None:
-            self._content = _Filter(self._stage.append_content, self._suspicion)
+            self._content = _Filter(_Room(self._stage.append_content).append, self._suspicion)
         self._content.append(content)
 
     def append_name(self, name: str) -> None:

@@ -26,8 +26,7 @@ from task.tools.offload import Offloader
 PARALLEL_CALLS = 32
 CANCEL_GRACE = 1.0  # seconds a cancelled tool may take to clean up before it is left behind
 WARN_AT, WITHDRAW_AT = 3, 5  # equal results of equal calls
-ARGUMENT_CHARS = 4_000
-RESPONSE_CHARS = 30_000  # DIAL Chat replaces a stage above 40 KB by a download button
+ARGUMENT_CHARS, ARGUMENTS_CHARS, RESPONSE_CHARS = 4_000, 8_000, 30_000  # one, all, and the result, in a stage
 _UPPER = {"url": "URL", "id": "ID", "sql": "SQL"}
 
 
@@ -286,7 +285,8 @@ def _retrieve_error(task: asyncio.Task[Message]) -> None:
 
 
 def request_arguments(arguments: Mapping[str, Any]) -> str:
-    lines = [f"**{label(name)}**: {_value(value)}" for name, value in arguments.items()]
+    share = min(ARGUMENT_CHARS, ARGUMENTS_CHARS // max(len(arguments), 1))
+    lines = [f"**{label(name)}**: {_value(value, share)}" for name, value in arguments.items()]
     return "\n\n".join(["## Request arguments:", *lines, ""])
 
 
@@ -307,8 +307,8 @@ def clipped(text: str, characters: int) -> str:
     return raw[:characters].decode(errors="ignore") + f"\n\n[... {len(raw) - characters:,} more bytes]"
 
 
-def _value(value: Any) -> str:
+def _value(value: Any, characters: int) -> str:
     if isinstance(value, str):
-        text = clipped(value, ARGUMENT_CHARS)
+        text = clipped(value, characters)
         return f"\n\n```\n{text}\n```" if "\n" in text else text
-    return clipped(json.dumps(value, ensure_ascii=False, default=str), ARGUMENT_CHARS)
+    return clipped(json.dumps(value, ensure_ascii=False, default=str), characters)

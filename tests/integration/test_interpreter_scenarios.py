@@ -103,6 +103,18 @@ async def test_13_a_file_that_the_message_carries_itself_is_read_like_an_attache
     assert carried["data"][:40] not in str(p.upstream.requests[1].body)
 
 
+async def test_the_stage_of_code_that_prints_much_stays_below_what_the_chat_shows(
+    server: RunningInterpreter, tmp_path: Path
+) -> None:
+    code = "open('all.txt', 'w').write('all'); print('see [this](http://printed.example/page) ' * 2_000)"
+    async with product(runs(code), says("Done."), tmp_path=tmp_path, **settings(server)) as p:
+        answer = await p.reader.ask("Print the addresses")
+    [stage] = answer.stages.values()
+    assert len(tool_result(p.upstream.requests[1])) > 5_000
+    assert (stage.status, [item["title"] for item in stage.attachments]) == ("completed", ["all.txt"])
+    assert 30_000 < len(stage.content.encode()) <= 40_000
+
+
 async def test_14_variables_survive_the_turn_and_the_agents_restart(server: RunningInterpreter, tmp_path: Path) -> None:
     turns = (runs("x = 42"), says("Done."))
     async with product(*turns, tmp_path=tmp_path, **settings(server)) as p:

@@ -150,6 +150,20 @@ def test_a_sentence_before_a_call_is_shown_completely_before_the_call() -> None:
     assert choice.content == "Let me see: //evil.example/S"
 
 
+@pytest.mark.parametrize("size", [7, 50_000])
+def test_a_stage_stays_below_what_the_chat_shows_although_harmless_text_is_longer(size: int) -> None:
+    choice = RecordingChoice()
+    stage = DefangedChoice(choice, suspicion()).create_stage("search")
+    text = f"ä [a]({EVIL}) " * 900
+    stage.open()
+    for start in range(0, len(text), size):
+        stage.append_content(text[start : start + size])
+    stage.close()
+    content = choice.stages[0].content
+    assert len(text) < 39_000 < len(content.encode()) <= 40_000
+    assert content.endswith("[... the rest is too long for a stage]\n")
+
+
 def test_stages_and_reasoning_are_made_harmless_too() -> None:
     choice = RecordingChoice()
     filtered = DefangedChoice(choice, suspicion())

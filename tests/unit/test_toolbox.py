@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from functools import cache
 from typing import Any
@@ -165,6 +166,15 @@ async def test_a_stage_stays_below_what_the_chat_shows() -> None:
     choice = RecordingChoice()
     await result_of(Toolbox([answering("huge", "ä" * 100_000)]), call("huge"), choice)
     assert len(choice.stages[0].content.encode()) < 40_000
+
+
+async def test_many_long_arguments_leave_room_for_the_response() -> None:
+    choice = RecordingChoice()
+    given = {f"part_{number}": f"line\n{'x' * 5_000}" for number in range(20)}
+    await result_of(Toolbox([answering("join", "joined")]), call("join", json.dumps(given)), choice)
+    content = choice.stages[0].content
+    assert len(content.encode()) < 15_000
+    assert content.endswith("## Response:\n\njoined\n")
 
 
 @pytest.mark.parametrize(("name", "shown"), [("file_url", "File URL"), ("request", "Request"), ("user_id", "User ID")])

@@ -23,7 +23,7 @@ from task.tools.base import BaseTool
 from task.tools.deployment.files import MAX_BYTES, passed_files, stored, without_content
 from task.tools.dial_files import DialFiles, UnpooledFiles
 from task.tools.models import ToolCallParams
-from task.tools.toolbox import RESPONSE_CHARS, clipped, request_arguments
+from task.tools.toolbox import request_arguments
 
 if TYPE_CHECKING:
     import aiohttp
@@ -122,21 +122,21 @@ class DeploymentTool(BaseTool):
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
         tool_call_params.stage.append_content(f"{request_arguments(arguments)}## Response:\n\n")
-        answer = await self._ask(arguments, tool_call_params, _StageWriter(tool_call_params.stage))
+        answer = await self._ask(arguments, tool_call_params, tool_call_params.stage)
         if not answer.text and not answer.attachments:
             raise ToolError(f"The deployment {self._spec.deployment} answered with nothing. Try another way.")
         return result(answer.text, answer.attachments)
 
     async def _ask(
-        self, arguments: Mapping[str, Any], params: ToolCallParams, writer: _StageWriter | None = None
+        self, arguments: Mapping[str, Any], params: ToolCallParams, stage: StageSink | None = None
     ) -> DeploymentAnswer:
         answer = Accumulator()
         try:
             async with self._asked(self._message(arguments, params), self._options(arguments), params) as deltas:
                 async for delta in deltas:
                     answer.add(delta)
-                    if writer is not None and isinstance(delta, TextDelta):
-                        writer.write(delta.text)
+                    if stage is not None and isinstance(delta, TextDelta):
+                        stage.append_content(delta.text)
                     elif isinstance(delta, Usage) and params.caller is not None:
                         params.caller.spend(delta, self._spec.deployment)
         except ProviderError as error:
@@ -189,20 +189,6 @@ def result(text: str, attachments: tuple[Attachment, ...]) -> Message:
     """The tool's message: the text, and the URLs of the files for later turns."""
     text = "\n\n".join(filter(None, (text, attachment_note([item for item in attachments if item.url]))))
     return Message(Role.TOOL, text, custom_content=CustomContent(attachments) if attachments else None)
-
-
-class _StageWriter:
-    """Streams a text into a stage, up to the size that DIAL Chat shows."""
-
-    def __init__(self, stage: StageSink) -> None:
-        self._stage = stage
-        self._room = RESPONSE_CHARS
-
-    def write(self, text: str) -> None:
-        if self._room <= 0:
-            return
-        self._stage.append_content(clipped(text, self._room))
-        self._room -= len(text.encode(errors="replace"))
 
 
 def _explanation(error: ProviderError, deployment: str) -> str:

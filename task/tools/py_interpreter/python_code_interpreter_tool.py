@@ -31,6 +31,7 @@ from task.tools.py_interpreter.execution import (
     inputs_of,
     outcome,
 )
+from task.tools.toolbox import RESPONSE_CHARS, clipped
 
 INPUTS = f"{META_DOMAIN}/inputs"
 PICTURES = f"{META_DOMAIN}/pictures"
@@ -191,7 +192,7 @@ class PythonCodeInterpreterTool(BaseTool):
         custom = CustomContent(attachments) if attachments else None
         if execution.failed:  # the toolbox shows the text of a failure itself, below the code already in the stage
             return Message(Role.TOOL, text, custom_content=custom, failed=True)
-        params.stage.append_content(text)
+        params.stage.append_content(clipped(text, RESPONSE_CHARS))
         return Message(Role.TOOL, heading(code) + text, custom_content=custom)
 
     async def _produced(self, file: ProducedFile, files_path: str, api_key: str) -> Attachment | str:

@@ -13,7 +13,7 @@ from task.tools.rag.chunks import ChunkedDocument
 from task.tools.rag.passages import Passage
 from task.tools.rag.search import Hit
 from task.tools.rag.shelf import Opened
-from task.tools.toolbox import RESPONSE_CHARS, clipped, request_arguments
+from task.tools.toolbox import request_arguments
 
 _PROGRESS_SECONDS = 2.0
 _SHOWN_CHARS = 160
@@ -28,7 +28,6 @@ class StageReport:
 
     def __init__(self, stage: StageSink) -> None:
         self._stage = stage
-        self._room = RESPONSE_CHARS
 
     def asked(self, question: str, urls: Sequence[str]) -> None:
         self.write(request_arguments({"request": question, "file_url": "\n".join(urls)}))
@@ -95,9 +94,8 @@ class StageReport:
             self.write("".join(f"- {note}\n" for note in notes) + "\n")
 
     def write(self, text: str) -> None:
-        if text and self._room > 0:
-            self._stage.append_content(clipped(text, self._room))
-            self._room -= len(text.encode(errors="replace"))
+        if text:
+            self._stage.append_content(text)
 
 
 def for_the_model(answer: Answer, notes: Sequence[str]) -> str:
