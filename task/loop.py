@@ -233,7 +233,14 @@ class _Run:
             )  # fmt: skip
         finally:
             self._add(*(done[call.id] for call in calls if call.id in done))
+        await self._keep_short(calls, done)
         return [result for result in results if isinstance(result, Pending)]
+
+    async def _keep_short(self, calls: Sequence[ToolCall], done: Mapping[str, Message]) -> None:
+        offloader, place = self._loop.toolbox.offloader, -1 - len(done)
+        kept = [await offloader.shortened_call(call, self._caller) if call.id in done else call for call in calls]
+        if kept != list(calls) and len(self._added) > len(done):  # a resumed run did not add the calls
+            self._messages[place] = self._added[place] = replace(self._added[place], tool_calls=tuple(kept))
 
     async def _ask(self, tools: Sequence[ToolSchema], note: Sequence[Message] = ()) -> Message:
         received = Accumulator()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 
 class Role(StrEnum):
@@ -43,6 +44,27 @@ class ToolCall:
             "type": "function",
             "function": {"name": self.function.name, "arguments": self.function.arguments},
         }
+
+    def texts(self) -> list[str]:
+        """The text of each argument; JSON for what is not text."""
+        return [_text_of(value) for value in self._arguments().values()]
+
+    def with_texts(self, change: Callable[[str], str]) -> ToolCall:
+        """The call with each of its `texts` changed."""
+        texts = {name: (_text_of(value), value) for name, value in self._arguments().items()}
+        changed = {name: value if (new := change(text)) == text else new for name, (text, value) in texts.items()}
+        return replace(self, function=FunctionCall(self.name, json.dumps(changed, ensure_ascii=False)))
+
+    def _arguments(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.function.arguments)
+        except ValueError:  # in a history that a caller sends
+            found = None
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else {"arguments": self.function.arguments}
+
+
+def _text_of(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)

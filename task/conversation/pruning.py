@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from task.conversation.messages import Message, Role, assistant
+from task.conversation.history import unanswered
+from task.conversation.messages import Message, Role, ToolCall, assistant
 
 # Common tokenizers need one token for about four bytes of prose. A fifth fewer leaves room for code, tables and scripts
 # that need more: an overestimated conversation is shortened a little early, an underestimated one is refused.
@@ -134,25 +135,40 @@ def shortened(
     kept_chars: Sequence[int] = _KEPT_CHARS,
     note: str = SHORTENED,
 ) -> list[Message]:
-    """The messages with their longest tool results cut to head and tail until the tokens fit, if that is possible.
+    """The messages with their longest tool results and arguments cut to head and tail until the tokens fit, if that is
+    possible. Calls at the end that have no result yet stay as they are.
 
-    `kept_chars` is how much of a result remains around `note`, tried in turn.
+    `kept_chars` is how much of each remains around `note`, tried in turn.
     """
     result = list(messages)
     if budget.tokens is None:
         return result
     sizes = [count(message) for message in result]
-    total = sum(sizes)
+    total, waiting = sum(sizes), unanswered(result)
     for keep in kept_chars:
         for place in sorted(range(len(result)), key=lambda place: -sizes[place]):
             if total <= budget.tokens:
                 return result
-            message = result[place]
-            if message.role is Role.TOOL and len(text := message.text()) > keep + len(note):
-                result[place] = replace(message, content=text[: keep // 2] + note + text[-keep // 2 :])
-                total += count(result[place]) - sizes[place]
-                sizes[place] = count(result[place])
+            brief = _brief(result[place], keep, note, waiting)
+            if brief is not result[place]:
+                result[place] = brief
+                total += count(brief) - sizes[place]
+                sizes[place] = count(brief)
     return result
+
+
+def _brief(message: Message, keep: int, note: str, waiting: Sequence[ToolCall]) -> Message:
+    longest = keep + len(note)
+
+    def brief(text: str) -> str:
+        return text[: keep // 2] + note + text[-keep // 2 :] if len(text) > longest else text
+
+    if message.role is Role.TOOL and len(text := message.text()) > longest:
+        return replace(message, content=brief(text))
+    if all(len(call.function.arguments) <= longest or call in waiting for call in message.tool_calls):
+        return message
+    calls = (call if call in waiting else call.with_texts(brief) for call in message.tool_calls)
+    return replace(message, tool_calls=tuple(calls))
 
 
 def _units(messages: Sequence[Message]) -> list[_Unit]:

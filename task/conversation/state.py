@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from task.conversation.messages import Message, Role, message_from
-from task.conversation.pruning import Budget, shortened
+from task.conversation.pruning import Budget, cut, shortened
 
 TOOL_CALL_HISTORY_KEY = "tool_call_history"
 VERSION = 2
@@ -68,7 +68,9 @@ class StateSeal:
     secret: bytes
 
     def pack(self, turn: TurnState, principal: str) -> dict[str, Any]:
-        """The state as JSON data, at most about 200 kB: results are shortened, the longest first, until it fits."""
+        """The state as JSON data, at most 200 KiB: the longest results and arguments are shortened until it fits, and
+        where that is not enough, the oldest calls are left out.
+        """
         body: dict[str, Any] = {
             "version": VERSION,
             TOOL_CALL_HISTORY_KEY: [_stored(message) for message in _shortened(turn.history)],
@@ -146,4 +148,5 @@ def _shortened(history: Sequence[Message]) -> list[Message]:
     if sum(map(_size, history)) <= MAX_BYTES:
         return list(history)
     brief = [replace(message, reasoning_content=None) for message in history]
-    return shortened(brief, Budget(tokens=MAX_BYTES), _size, (2_000, 200), _SHORTENED)
+    room = Budget(tokens=MAX_BYTES)
+    return list(cut(shortened(brief, room, _size, (2_000, 200), _SHORTENED), room, count=_size).kept)

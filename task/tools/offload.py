@@ -1,11 +1,11 @@
-"""Keep long results out of the conversation: store them in DIAL, and let the model read or search the file."""
+"""Keep long results and arguments out of the conversation: the model reads or searches the file they are stored in."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from task.conversation.messages import Message
+from task.conversation.messages import Message, ToolCall
 from task.errors import ToolError
 from task.tools.base import BaseTool
 from task.tools.models import Caller, DownloadedFile, ToolCallParams
@@ -28,25 +28,41 @@ class TextFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Offloader:
-    """Shortens results above `limit` characters; without `files`, or when storing fails, they are only cut."""
+    """Shortens results, and a call's arguments, above `limit` characters.
+
+    Without `files`, or when storing fails, they are only cut.
+    """
 
     files: TextFiles | None
     limit: int = 40_000
 
     async def shortened(self, name: str, text: str, caller: Caller) -> str:
-        if len(text) <= self.limit:
-            return text
+        """The text of a tool's result."""
+        return await self._shortened(f"{name}-result.txt", "result", text, caller) if len(text) > self.limit else text
+
+    async def shortened_call(self, call: ToolCall, caller: Caller) -> ToolCall:
+        """A call that has run, as the conversation keeps it."""
+        if len(call.function.arguments) <= self.limit:
+            return call
+        texts = call.texts()
+        most = max(self.limit // len(texts), 2 * (HEAD + TAIL))
+        long = {text for text in texts if len(text) > most}
+        stored = [await self._shortened(f"{call.name}-argument.txt", "argument", text, caller) for text in long]
+        kept = dict(zip(long, stored, strict=True))
+        return call.with_texts(lambda text: kept.get(text, text))
+
+    async def _shortened(self, file: str, what: str, text: str, caller: Caller) -> str:
         lines = text.count("\n") + 1
         size = f"{len(text):,} characters in {lines:,} lines"
         if self.files is None:
-            return _cut(text, f"[cut: the result has {size}, and the middle is not kept anywhere]")
+            return _cut(text, f"[cut: the {what} has {size}, and the middle is not kept anywhere]")
         try:
-            url = await self.files.upload(f"{name}-result.txt", text.encode(), "text/plain", caller.api_key)
+            url = await self.files.upload(file, text.encode(errors="replace"), "text/plain", caller.api_key)
         except ToolError as error:
-            return _cut(text, f"[cut: the result has {size}; it could not be stored ({error})]")
+            return _cut(text, f"[cut: the {what} has {size}; it could not be stored ({error})]")
         return _cut(
             text,
-            f"[cut: the result has {size}. All of it is in {url}: "
+            f"[cut: the {what} has {size}. All of it is in {url}: "
             "read_file_lines reads lines of it, search_in_file finds text in it]",
         )
 

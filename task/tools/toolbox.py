@@ -27,6 +27,8 @@ PARALLEL_CALLS = 32
 CANCEL_GRACE = 1.0  # seconds a cancelled tool may take to clean up before it is left behind
 WARN_AT, WITHDRAW_AT = 3, 5  # equal results of equal calls
 ARGUMENT_CHARS, ARGUMENTS_CHARS, RESPONSE_CHARS = 4_000, 8_000, 30_000  # one, all, and the result, in a stage
+PENDING_CHARS = 100_000  # a suspended turn keeps the calls of its last step as they are
+TOO_LONG_TO_ASK = "the user would have to approve it, and its arguments are too long; send less, in several calls"
 _UPPER = {"url": "URL", "id": "ID", "sql": "SQL"}
 
 
@@ -84,6 +86,7 @@ class _Step:
     context: ContextView
     seconds: float | None
     decided: Decided | None
+    room: int
 
 
 @dataclass(slots=True)
@@ -139,7 +142,7 @@ class Toolbox:
         bounds every call. `ended` is called with each answer as it arrives, even if the step is cancelled before the
         last one; `decided` with each decision of the gate.
         """
-        step = _Step(choice, caller, self.view(messages), seconds, decided)
+        step = _Step(choice, caller, self.view(messages), seconds, decided, PENDING_CHARS // max(len(calls), 1))
 
         async def answer(made: ToolCall) -> Message | Pending:
             call = self.names.resolved(made)
@@ -179,6 +182,8 @@ class Toolbox:
             declared = self._declared[tool.name] = declared_urls(tool.parameters)
         request = CallRequest(call, arguments, effects, step.context, brief, declared)
         decision = await self.gate.decide(request)
+        if isinstance(decision, Deferred) and decision.digest and len(json.dumps(call.function.arguments)) > step.room:
+            decision = Denied(TOO_LONG_TO_ASK)
         if step.decided is not None:
             step.decided(call, decision)
         if isinstance(decision, Deferred):

@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 
 from task.approvals.rules import CoreClaims
+from task.llm.scripted import says, wants
 from task.settings import Settings
 from tests.support.agent import running_agent
 from tests.support.chat_reader import chat_reader
@@ -24,6 +25,7 @@ from tests.support.core_peers import dialling
 from tests.support.note_product import notes, noting
 from tests.support.product import DEPLOYMENT, MODEL, Product
 from tests.support.up import ROOT, environment
+from tests.support.upstream import Received
 
 if TYPE_CHECKING:
     from aidial_client import AsyncDial
@@ -52,6 +54,19 @@ async def test_calls_are_approved_one_by_one_with_check_boxes_and_shown_folded(t
         await p.reader.press("Approve the checked ones", asked, calls=["2"])
     assert notes(tmp_path) == ["2"]
     assert len([stage for stage in asked.stages.values() if stage.parent is None]) <= 3
+
+
+async def test_a_call_too_long_to_be_approved_is_refused_and_the_state_stays_small(tmp_path: Path) -> None:
+    long = wants("write_note", text="é" * 60_000)
+    async with noting(tmp_path, then=lambda received: says("No.") if called(received) else long) as p:
+        answer = await p.reader.ask("Note much")
+    assert (answer.content, answer.form_schema, notes(tmp_path)) == ("No.", None, [])
+    assert "its arguments are too long; send less, in several calls" in p.upstream.requests[1].messages[-1]["content"]
+    assert len(json.dumps(answer.state)) <= 200 * 1024
+
+
+def called(received: Received) -> bool:
+    return received.messages[-1]["role"] == "tool"
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -80,6 +80,21 @@ async def test_an_answer_without_tools_leaves_an_empty_history(tmp_path: Path) -
             assert (await p.reader.ask("Hi")).state == {TOOL_CALL_HISTORY_KEY: []}
 
 
+async def test_a_long_argument_is_stored_as_a_file_and_shortened_for_the_model_and_the_state(tmp_path: Path) -> None:
+    expression = "+".join(["1"] * 150_000)
+    items = (wants("calculator", expression=expression), says("Too long."), says("Yes."))
+    async with product(*items, tmp_path=tmp_path) as p:
+        first = await p.reader.ask("Add them")
+        await p.reader.ask("Really?")
+        argument = json.loads(p.upstream.requests[1].messages[-2]["tool_calls"][0]["function"]["arguments"])
+        [place] = re.findall(r"All of it is in (files/\S+):", argument["expression"])
+        stored = await p.reader.get(place)
+    assert (first.content, stored) == ("Too long.", (200, expression.encode()))
+    assert argument["expression"].startswith("1+1+1")
+    assert len(json.dumps(first.state)) < 20_000
+    assert p.upstream.requests[2].messages[2] == p.upstream.requests[1].messages[2]
+
+
 def other_result(state: dict[str, Any]) -> None:
     state[TOOL_CALL_HISTORY_KEY][1]["content"] = "9999"
 

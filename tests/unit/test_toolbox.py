@@ -113,8 +113,9 @@ class StoredTexts(DialFiles):
     async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str:
         if self._full:
             raise ToolError("there is no room")
-        self.texts[name] = content
-        return name
+        url = f"{len(self.texts)}-{name}" if name in self.texts else name
+        self.texts[url] = content
+        return url
 
     async def download(self, url: str, api_key: str, max_size: int) -> DownloadedFile:
         return DownloadedFile(url, self.texts[url], None, None)
@@ -152,6 +153,27 @@ async def test_reading_lines_stays_within_its_bound_and_names_the_range() -> Non
     assert len(page) < 10_100
     beyond = (await result_of(toolbox, call("read_file_lines", '{"file_url": "x", "first_line": 600000}'))).text()
     assert "ask for lines between 1 and 500000" in beyond
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stored"),
+    [
+        ({"text": "é\\n" * 30_000, "mode": "w"}, 1),
+        ({"rows": list(range(20_000))}, 1),
+        ({f"part{number}": f"{number}" * 30_000 for number in range(4)}, 4),
+        ({"text": "x" * 30_000}, 0),
+    ],
+    ids=["text", "a list", "several", "short"],
+)
+async def test_long_arguments_are_stored_and_stay_json(arguments: dict[str, Any], stored: int) -> None:
+    files = StoredTexts()
+    asked = call("save", json.dumps(arguments))
+    kept = await Offloader(files).shortened_call(asked, CALLER)
+    found = json.loads(kept.function.arguments)
+    assert (found.keys(), len(files.texts)) == (arguments.keys(), stored)
+    assert all(f"All of it is in {url}:" in kept.function.arguments for url in files.texts)
+    assert len(kept.function.arguments) < 41_000
+    assert (kept == asked) is (stored == 0)
 
 
 @pytest.mark.parametrize("files", [None, StoredTexts(full=True)])

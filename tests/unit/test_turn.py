@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from task.conversation.history import repaired
 from task.conversation.inputs import Incoming, conversation, user_message
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall, assistant, tool_message, user
 from task.conversation.state import (
-    MAX_BYTES,
     TOOL_CALL_HISTORY_KEY,
     StateRejected,
     StateSeal,
@@ -217,9 +217,39 @@ def test_a_large_history_is_shortened_from_the_longest_results_on() -> None:
     large = [tool_message(CALL, f"{number}" * 39_000) for number in range(9)]
     state = SEAL.pack(TurnState((*calls, small, *large)), "user-1")
     texts = [item.text() for item in SEAL.unpack(state, "user-1").history if item.role is Role.TOOL]
-    assert len(json.dumps(state)) <= MAX_BYTES + 1_000
+    assert len(json.dumps(state)) <= 200 * 1024
     assert texts[0] == "short"
     assert any("shortened in the saved history" in text for text in texts[1:])
+
+
+def many_calls(number: int, characters: int) -> list[Message]:
+    history: list[Message] = []
+    for place in range(number):
+        call = ToolCall(f"c{place}", FunctionCall("save", json.dumps({"text": "é" * characters, "rows": [1, place]})))
+        history += [assistant(None, [call]), tool_message(call, "saved")]
+    return history
+
+
+@pytest.mark.parametrize(
+    "history",
+    [many_calls(1, 300_000), many_calls(15, 39_000), many_calls(1_000, 300)],
+    ids=["one long argument", "many arguments", "very many calls"],
+)
+def test_whatever_a_turn_has_called_the_state_is_small_and_its_history_valid(history: list[Message]) -> None:
+    state = SEAL.pack(TurnState(tuple(history)), "user-1")
+    kept = SEAL.unpack(state, "user-1").history
+    assert len(json.dumps(state)) <= 200 * 1024
+    assert kept[-1] == history[-1]
+    assert kept == tuple(repaired(kept))
+    assert [sorted(json.loads(call.function.arguments)) for call in kept[-2].tool_calls] == [["rows", "text"]]
+
+
+def test_calls_that_wait_are_saved_as_they_are() -> None:
+    waiting = ToolCall("w", FunctionCall("save", json.dumps({"text": "x" * 90_000})))
+    history = (*many_calls(3, 39_000), assistant(None, [waiting]))
+    state = SEAL.pack(TurnState(history, (Waiting("w", "digest"),)), "user-1")
+    assert len(json.dumps(state)) <= 200 * 1024
+    assert SEAL.unpack(state, "user-1").history[-1] == history[-1]
 
 
 def test_only_calls_and_results_are_kept_the_chat_keeps_the_rest() -> None:
