@@ -29,7 +29,9 @@ class LimitSettings(Section):
     tool_seconds: float = setting(300, "Seconds one tool call may take.", gt=0)
     run_seconds: float = setting(1500, "Seconds one run may take; the key Core gives lives 1800.", gt=0)
     run_tokens: int | None = setting(None, "Tokens one run may use; empty: no limit.", ge=1)
-    offload_chars: int = setting(40_000, "Longer tool results and arguments are stored and read piece by piece.", ge=1000)
+    offload_chars: int = setting(
+        40_000, "Longer tool results and arguments are stored and read piece by piece.", ge=1000
+    )
     max_upload_bytes: int = setting(50 * 2**20, "Largest file the agent uploads.", ge=1)
     max_download_bytes: int = setting(10 * 2**20, "Largest file the agent downloads.", ge=1)
     reader_processes: int = setting(2, "Documents read at a time, in a process each.", ge=1, le=64)
