@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+KEEP_ALIVE_SECONDS = 330  # longer than any caller keeps an idle connection: a request on one being closed is lost
 TOKEN_VARIABLE = "AGENT_MCP_TOKEN"  # noqa: S105 - a variable's name
 CLIENT = "agent"
 SCOPE = "tools"
@@ -93,12 +94,20 @@ def refusal(host: str, token: str | None) -> str | None:
     return None if loopback else f"{host} can be reached by others: set {TOKEN_VARIABLE}, or listen on 127.0.0.1."
 
 
-def run(app: Starlette, host: str, port: int, *, log_level: str = "warning", shutdown_seconds: int = 5) -> None:
+def run(
+    app: Starlette,
+    host: str,
+    port: int,
+    *,
+    keep_alive_seconds: int,
+    log_level: str = "warning",
+    shutdown_seconds: int = 5,
+) -> None:
     """Serve until a signal arrives; running calls have `shutdown_seconds` to finish."""
     import uvicorn
 
     uvicorn.run(
         app, host=host, port=port, log_level=log_level.lower(), access_log=False,
-        timeout_graceful_shutdown=shutdown_seconds,
+        timeout_keep_alive=keep_alive_seconds, timeout_graceful_shutdown=shutdown_seconds,
         http="h11",  # httptools keeps white space around header values, which the protocol says to ignore
     )  # fmt: skip

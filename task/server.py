@@ -174,5 +174,6 @@ def run(settings: Settings) -> None:
         log_level=settings.log_level.lower(),
         log_config=None,
         access_log=False,
+        timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=settings.shutdown_seconds,
     )

@@ -45,6 +45,7 @@ class Options:
     fetches_per_minute: int
     pause_seconds: float
     log_level: str
+    keep_alive_seconds: int
 
 
 def build(search: WebSearch, pages: PageFetcher, token: str | None = None, url: str = "") -> MCPServer[Any]:
@@ -136,6 +137,9 @@ def options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options
         "--search-url", default=environment.get("DDG_SEARCH_URL", engine.SEARCH_URL), help="address of the search page"
     )
     parser.add_argument("--region", default=environment.get("DDG_REGION", "us-en"), help="region of the results")
+    parser.add_argument(
+        "--keep-alive-seconds", type=int, default=serving.KEEP_ALIVE_SECONDS, help="life of idle connections"
+    )
     parser.add_argument("--searches-per-minute", type=int, default=30)
     parser.add_argument("--fetches-per-minute", type=int, default=20)
     parser.add_argument("--pause-seconds", type=float, default=600, help="pause after DuckDuckGo has refused")
@@ -145,6 +149,7 @@ def options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options
     return Options(
         given.host, given.port, environment.get(serving.TOKEN_VARIABLE) or None, hosts, given.search_url, given.region,
         given.searches_per_minute, given.fetches_per_minute, given.pause_seconds, given.log_level,
+        given.keep_alive_seconds,
     )  # fmt: skip
 
 
@@ -163,4 +168,4 @@ def main() -> None:
     server = build(search, pages, chosen.token, f"http://localhost:{chosen.port}")
     security = serving.security(chosen.allowed_hosts)
     app = server.streamable_http_app(transport_security=security, host=chosen.host)
-    serving.run(app, chosen.host, chosen.port, log_level=chosen.log_level)
+    serving.run(app, chosen.host, chosen.port, keep_alive_seconds=chosen.keep_alive_seconds, log_level=chosen.log_level)

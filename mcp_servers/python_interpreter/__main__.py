@@ -44,7 +44,7 @@ def parse(arguments: list[str], environ: dict[str, str]) -> Config:
     return Config(
         token=token, data_dir=given.data, python=given.python.absolute(), host=given.host, port=given.port,
         allowed_hosts=tuple(given.allowed_host), work_dir=given.work, unsafe=given.unsafe, tier=given.tier,
-        preload=not given.bare, limits=limits,
+        preload=not given.bare, keep_alive_seconds=given.keep_alive_seconds, limits=limits,
     )  # fmt: skip
 
 
@@ -53,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     add, usual = parser.add_argument, Limits()
     add("--host", default="127.0.0.1", help="address to listen on")
     add("--port", type=int, default=8050)
+    add("--keep-alive-seconds", type=int, default=serving.KEEP_ALIVE_SECONDS, help="life of idle connections")
     add("--allowed-host", action="append", default=[], metavar="NAME", help="further accepted host name; repeatable")
     add(
         "--data",
@@ -107,7 +108,8 @@ def _serve(config: Config, launcher: object) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")  # before the SDK's own
     if launcher.tier == "none":
         print("WARNING no sandbox: code may do all that this user may", file=sys.stderr, flush=True)
-    serving.run(create_app(Interpreter(config, launcher)), config.host, config.port, shutdown_seconds=3)
+    app, kept = create_app(Interpreter(config, launcher)), config.keep_alive_seconds
+    serving.run(app, config.host, config.port, keep_alive_seconds=kept, shutdown_seconds=3)
 
 
 def _unused_folder(wanted: Path) -> tuple[Path, int]:

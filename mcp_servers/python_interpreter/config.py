@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mcp_servers.sandbox.policy import TierName
+from mcp_servers.serving import KEEP_ALIVE_SECONDS
 
 MIB = 2**20
 
@@ -52,4 +53,5 @@ class Config:
     unsafe: bool = False
     tier: TierName = "auto"
     preload: bool = True
+    keep_alive_seconds: int = KEEP_ALIVE_SECONDS
     limits: Limits = field(default_factory=Limits)

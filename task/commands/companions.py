@@ -23,6 +23,7 @@ INTERPRETER = (sys.executable, "-m", "mcp_servers.python_interpreter")
 TOKEN_VARIABLE = f"{PREFIX}MCP_TOKEN"
 SEARCH_PORT, INTERPRETER_PORT = f"{PREFIX}SEARCH_PORT", f"{PREFIX}INTERPRETER__PORT"
 HOST = "127.0.0.1"
+KEEP_ALIVE = "--keep-alive-seconds"
 # Code runs below the interpreter, so it gets nobody's keys.
 INTERPRETER_VARIABLES = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "TMPDIR", TOKEN_VARIABLE)
 
@@ -71,7 +72,7 @@ def companions(settings: Settings) -> list[Companion]:
     started: list[Companion] = []
     if settings.ddg_mcp_url is None:
         port, moved = _port(settings.search_port, "search_port" in settings.model_fields_set, SEARCH_PORT)
-        started.append(Companion("search", "Search", SEARCH, port, "DDG_MCP_URL", moved=moved))
+        started.append(Companion("search", "Search", _search_command(settings), port, "DDG_MCP_URL", moved=moved))
     if settings.pyinterpreter_mcp_url is None and interpreter_obstacle(settings) is None:
         chosen = settings.interpreter
         port, moved = _port(chosen.port, "port" in chosen.model_fields_set, INTERPRETER_PORT)
@@ -116,7 +117,7 @@ def become_search_server(settings: Settings, host: str, port: int | None) -> NoR
     environment = process_environment()
     if settings.mcp_token:
         environment[TOKEN_VARIABLE] = settings.mcp_token.get_secret_value()
-    _become((*SEARCH, "--host", host, "--port", str(wanted)), environment)
+    _become((*_search_command(settings), "--host", host, "--port", str(wanted)), environment)
 
 
 def become_interpreter(settings: Settings, host: str, port: int | None, allowed_hosts: Sequence[str]) -> NoReturn:
@@ -145,9 +146,14 @@ def _kernel_python(settings: InterpreterSettings) -> Path:
     return settings.python or Path(task.__file__).parent.parent / ".venv-kernel" / "bin" / "python"
 
 
+def _search_command(settings: Settings) -> tuple[str, ...]:
+    return (*SEARCH, KEEP_ALIVE, str(settings.keep_alive_seconds))
+
+
 def _interpreter_command(settings: Settings) -> tuple[str, ...]:
     chosen = settings.interpreter
     given = {
+        KEEP_ALIVE: settings.keep_alive_seconds,
         "--data": settings.data_dir / "interpreter",
         "--python": _kernel_python(chosen),
         "--seconds": chosen.seconds,

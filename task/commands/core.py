@@ -104,6 +104,7 @@ def _core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
         allowed_origins=frozenset(core.allowed_origins),
         environment=_environment(),
         core025=core.core025,
+        keep_alive_seconds=settings.keep_alive_seconds,
     )
 
 

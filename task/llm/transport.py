@@ -15,6 +15,9 @@ from yarl import URL
 from task.errors import ProviderError
 from task.llm.failures import CONNECTION_FAILED, INSUFFICIENT_QUOTA, INTERRUPTED, MODEL_SERVER, TIMEOUT, http_failure
 
+# Servers that close idle connections after 5 s are common (uvicorn, Node.js, llama.cpp), and a request on a connection
+# that is just being closed is lost.
+KEEP_ALIVE_SECONDS = 4.0
 _RETRIED = frozenset({408, 409, 429})
 _HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
 _SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key"})
@@ -30,7 +33,7 @@ def new_session(read_seconds: float = 300.0) -> aiohttp.ClientSession:
     Connections are not limited, since each one is a running answer; `read_seconds`: the longest silence within one.
     """
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, limit_per_host=0, keepalive_timeout=30),
+        connector=aiohttp.TCPConnector(limit=0, limit_per_host=0, keepalive_timeout=KEEP_ALIVE_SECONDS),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=read_seconds),
         cookie_jar=aiohttp.DummyCookieJar(),  # the pool serves many callers
     )

@@ -25,7 +25,6 @@ from task.local_core.images import ImageServer, painter_of, with_image_model
 from task.local_core.listings import chat_routes, listing_routes
 from task.local_core.models import ModelChoice, UpstreamModel, UpstreamServer, with_choice
 from task.local_core.permissions import permission_routes
-from task.local_core.relay import IDLE_SECONDS
 from task.local_core.responses import PlainResponse, json_response
 from task.local_core.served import ChatModelServer, embedded_lifespan
 from task.local_core.toolsets import toolset_routes
@@ -76,18 +75,20 @@ def serve(settings: CoreSettings) -> None:
     """Serve until interrupted. Raises: SettingsError when the settings are bad or the port is taken."""
     app = create_app(settings)
     try:
-        web.run_app(app, host=settings.host, port=settings.port, print=None, **runner_options(), **_loop_option())
+        web.run_app(
+            app, host=settings.host, port=settings.port, print=None, **runner_options(settings), **_loop_option()
+        )
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
         raise SettingsError(f"port {settings.port} is in use; stop what listens there or choose another") from None
 
 
-def runner_options() -> dict[str, Any]:
-    """How the server runs: a client that leaves ends its handler, and idle connections last as long as in Core."""
+def runner_options(settings: CoreSettings) -> dict[str, Any]:
+    """How the server runs; a client that leaves ends its handler."""
     return {
         "handler_cancellation": True,
-        "keepalive_timeout": IDLE_SECONDS,
+        "keepalive_timeout": settings.keep_alive_seconds,
         "access_log": None,
         "shutdown_timeout": SHUTDOWN_SECONDS,
     }

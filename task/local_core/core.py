@@ -47,6 +47,7 @@ class CoreSettings:
     allowed_origins: frozenset[str] = frozenset()
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     core025: bool = False
+    keep_alive_seconds: float = 330
     max_upload: int = 512 * 2**20
     max_body: int = 64 * 2**20
     key_seconds: float = KEY_SECONDS

@@ -15,6 +15,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
+from task.llm.transport import KEEP_ALIVE_SECONDS
 from task.local_core.clock import Clock, IdleLimit
 from task.local_core.responses import Refusal
 from task.local_core.sharing import ResponseWatch
@@ -23,8 +24,6 @@ logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 300.0
 CONNECT_SECONDS = 10.0
-# uvicorn closes idle connections after 5 s; reusing one at that moment would lose the request.
-KEEP_ALIVE_SECONDS = 3.0
 
 _NOT_PASSED = frozenset({
     "connection", "keep-alive", "host", "proxy-authenticate", "proxy-authorization", "te", "trailer",

@@ -101,6 +101,12 @@ class Settings(BaseSettings):
     log_level: LogLevel = setting("INFO", "Least severe log lines shown: DEBUG, INFO, WARNING or ERROR.")
     log_file: Folder | None = setting(None, "File to which the agent's log is appended; empty: standard error.")
     heartbeat_seconds: float = setting(15, "Seconds of silence after which a stream gets a heartbeat.", gt=0)
+    keep_alive_seconds: int = setting(
+        330,
+        "Seconds for which the product's servers keep idle connections open. DIAL Core keeps its own for up to 300, and"
+        " a request on one that is just being closed is lost (502 `No route`).",
+        ge=5,  # longer than `task.llm.transport.KEEP_ALIVE_SECONDS`, so that the product's own clients let go first
+    )
     shutdown_seconds: int = setting(
         10, "Seconds that answers under way get when the agent is stopped; `dial-agent up` gives them 3.", ge=0
     )

@@ -17,7 +17,7 @@ import orjson
 
 from task.errors import ToolError
 from task.llm.dial import client_credentials, core_headers
-from task.llm.transport import new_session, no_cookies
+from task.llm.transport import KEEP_ALIVE_SECONDS, new_session, no_cookies
 from task.tools.charts import is_chart, without_remote_sources
 from task.tools.dial_urls import file_url, folder_of, in_reach, own, shortened
 from task.tools.models import DownloadedFile
@@ -200,9 +200,11 @@ async def _got_once(session: aiohttp.ClientSession, url: str, headers: Mapping[s
 
 
 def _new_pool() -> AsyncDialClientPool:
+    import httpx
     from aidial_client import AsyncDialClientPool
 
-    return AsyncDialClientPool(cookies=no_cookies())
+    limits = httpx.Limits(max_connections=1000, keepalive_expiry=KEEP_ALIVE_SECONDS)
+    return AsyncDialClientPool(connection_limits=limits, cookies=no_cookies())
 
 
 async def _read(answer: FileDownloadResponse, max_size: int) -> bytes:

@@ -38,15 +38,15 @@ async def local_core(config: Mapping[str, Any], tmp_path: Path, **switches: Any)
     """
     given: dict[str, Any] = {"api_key": API_KEY, "test_hooks": True, "unsigned_tokens": True} | switches
     settings = CoreSettings(data_folder=tmp_path / "core", config=config, port=0, **given)
-    async with served(create_app(settings)) as url:
+    async with served(create_app(settings), settings) as url:
         keys = tuple(config.get("keys", {}))
         yield RunningCore(url, settings.api_key or "", keys, settings)
 
 
 @asynccontextmanager
-async def served(app: web.Application) -> AsyncGenerator[str]:
+async def served(app: web.Application, settings: CoreSettings | None = None) -> AsyncGenerator[str]:
     """The address at which an aiohttp application is served on a free loopback port."""
-    runner = web.AppRunner(app, **runner_options())
+    runner = web.AppRunner(app, **runner_options(settings or CoreSettings(Path())))
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
 from task.llm.dial import core_headers
-from task.llm.transport import no_cookies
+from task.llm.transport import KEEP_ALIVE_SECONDS, no_cookies
 from task.tools.mcp.owned_session import OwnedSession
 from task.tools.mcp.results import Fault, MCPFailure, failure_of
 from task.tools.models import Caller
@@ -158,7 +158,7 @@ def _http_client(url: str, headers: Mapping[str, str]) -> httpx2.AsyncClient:
         trust_env=False,
         cookies=no_cookies(),
         timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),  # every call has its own limit
-        limits=httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
+        limits=httpx2.Limits(max_connections=CONNECTIONS, keepalive_expiry=KEEP_ALIVE_SECONDS),
         event_hooks={"request": [add_headers], "response": [remember_status]},
     )
 

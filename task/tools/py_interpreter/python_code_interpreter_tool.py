@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.errors import ToolError
-from task.llm.transport import no_cookies
+from task.llm.transport import KEEP_ALIVE_SECONDS, no_cookies
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles, UnpooledFiles
 from task.tools.mcp.connection import META_DOMAIN, conversation_meta
@@ -315,6 +315,11 @@ class InterpreterServer:
             timeout = httpx.Timeout(TRANSFER_SECONDS, connect=CONNECT_SECONDS)
             secure = self._origin.startswith("https:")
             self._http = httpx.AsyncClient(
-                headers=self._headers, timeout=timeout, trust_env=False, verify=secure, cookies=no_cookies()
+                headers=self._headers,
+                timeout=timeout,
+                trust_env=False,
+                verify=secure,
+                cookies=no_cookies(),
+                limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS),
             )
         return self._http

@@ -1,0 +1,199 @@
+"""Idle connections: servers keep them longer than their callers do, and clients let go before their servers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from task.llm.transport import RETRIES, answer_bytes, new_session
+from task.tools.dial_files import DialFiles
+from task.tools.mcp.mcp_client import MCPClient
+from task.tools.py_interpreter.python_code_interpreter_tool import InterpreterServer
+from tests.support.asgi import served_asgi
+from tests.support.chat_reader import chat_reader
+from tests.support.core import local_core
+from tests.support.mcp_server import small_server
+from tests.support.ports import free_port
+from tests.support.up import ROOT, environment, running_product
+
+SETTING = 7
+SILENCE = 5.5  # longer than the 5 seconds after which uvicorn closes a connection unless it is configured
+CLIENT_SILENCE = 4.5  # servers that close after 5 seconds still have it open, and are about to close it
+DONE = b'data: {"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+
+
+class Connection:
+    """One connection to a server, on which requests follow each other."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def healthy(self) -> bool:
+        self._writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        async with asyncio.timeout(10):
+            head = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
+            await self._reader.readexactly(int(re.search(r"content-length: (\d+)", head)[1]))  # type: ignore[index]
+        return head.startswith("http/1.1 200")
+
+    async def silent_for(self, seconds: float) -> bool:
+        """Whether the server leaves the connection open so long."""
+        return not await self.closed_within(seconds)
+
+    async def closed_within(self, seconds: float) -> bool:
+        try:
+            return await asyncio.wait_for(self._reader.read(1), seconds) == b""
+        except TimeoutError:
+            return False
+
+
+@asynccontextmanager
+async def connection_to(url: str) -> AsyncGenerator[Connection]:
+    parts = urlsplit(url)
+    reader, writer = await _opened(parts.hostname or "", parts.port or 0)
+    try:
+        yield Connection(reader, writer)
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def _opened(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(OSError):
+                return await asyncio.open_connection(host, port)
+            await asyncio.sleep(0.05)
+
+
+async def test_the_agent_answers_after_a_silence_and_stops_without_waiting_for_idle_connections(tmp_path: Path) -> None:
+    port = str(free_port())
+    environ = environment(tmp_path, AGENT_PORT=port, AGENT_SHUTDOWN_SECONDS="600", AGENT_DATA_DIR=str(tmp_path))
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "task", "serve", cwd=ROOT, env=environ)
+    try:
+        async with connection_to(f"http://127.0.0.1:{port}") as connection:
+            assert await connection.healthy()
+            assert await connection.silent_for(SILENCE)
+            assert await connection.healthy()
+            process.terminate()
+            await asyncio.wait_for(process.wait(), 30)
+            assert await connection.closed_within(1)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@pytest.mark.system
+async def test_every_server_of_the_product_keeps_idle_connections_for_the_seconds_of_the_setting(
+    tmp_path: Path,
+) -> None:
+    async with running_product(tmp_path, AGENT_KEEP_ALIVE_SECONDS=str(SETTING)) as product:
+        table = "\n".join(product.lines)
+        companions = re.findall(r"(http://127\.0\.0\.1:\d+)/mcp", table)
+        assert len(companions) == 2
+        urls = [product.ready["agent"], product.ready["core"], *companions]
+        assert await asyncio.gather(*map(_kept_as_set, urls)) == [(True, True, True)] * 4
+
+
+async def _kept_as_set(url: str) -> tuple[bool, bool, bool]:
+    async with connection_to(url) as connection:
+        assert await connection.healthy()
+        kept = await connection.silent_for(SILENCE)
+        return kept, await connection.healthy(), await connection.closed_within(SETTING + 20)
+
+
+class Peer:
+    """Records for every request the connection on which it came."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.ports: list[int] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            self.ports.append(scope["client"][1])
+        await self._app(scope, receive, send)
+
+
+async def _answering(scope: Scope, receive: Receive, send: Send) -> None:
+    while (await receive()).get("more_body"):
+        pass
+    path: str = scope["path"]
+    body = DONE if path.endswith("completions") else b'{"bucket": "b", "url": "files/b/x"}'
+    kind = b"text/event-stream" if path.endswith("completions") else b"application/json"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+    await send({"type": "http.response.body", "body": body})
+
+
+@asynccontextmanager
+async def _model(peer: str, _: Path) -> AsyncGenerator[Callable[[], Awaitable[object]]]:
+    async with new_session() as session:
+
+        async def call() -> None:
+            async for _ in answer_bytes(session, f"{peer}/chat/completions", b"{}", {}, RETRIES):
+                pass
+
+        yield call
+
+
+@asynccontextmanager
+async def _files(peer: str, _: Path) -> AsyncGenerator[Callable[[], Awaitable[object]]]:
+    files = DialFiles(peer)
+    yield lambda: files.download("files/b/x.csv", "key", 1000)
+    await files.close()
+
+
+@asynccontextmanager
+async def _interpreter(peer: str, _: Path) -> AsyncGenerator[Callable[[], Awaitable[object]]]:
+    server = InterpreterServer(f"{peer}/mcp", "token", 10)
+    yield lambda: server.put("/sessions/s/files/", "a.csv", "1", b"a")
+    await server.close()
+
+
+@asynccontextmanager
+async def _local_core(peer: str, tmp_path: Path) -> AsyncGenerator[Callable[[], Awaitable[object]]]:
+    config = {
+        "applications": {"general-purpose-agent": {"endpoint": f"{peer}/chat/completions"}},
+        "keys": {"key-one": {"project": "ONE", "role": "default"}},
+    }
+    async with local_core(config, tmp_path) as core, chat_reader(core.url, "key-one") as reader:
+        yield lambda: reader.ask("Hi")
+
+
+@asynccontextmanager
+async def _mcp(peer: str, _: Path) -> AsyncGenerator[Callable[[], Awaitable[object]]]:
+    async with MCPClient(f"{peer}/mcp") as client:
+        yield lambda: client.call("add", {"left": 1, "right": 2})
+
+
+CLIENTS = [_model, _files, _interpreter, _local_core, _mcp]
+
+
+@pytest.mark.system
+async def test_no_client_of_the_product_reuses_a_connection_that_its_server_is_about_to_close(tmp_path: Path) -> None:
+    ports = await asyncio.gather(*(_ports_of(client, tmp_path) for client in CLIENTS))
+    for client, (before, after) in zip(CLIENTS, ports, strict=True):
+        assert before and after, client.__name__
+        assert before.isdisjoint(after), client.__name__
+
+
+async def _ports_of(client: Callable[..., object], tmp_path: Path) -> tuple[set[int], set[int]]:
+    async with AsyncExitStack() as stack:
+        is_mcp = client is _mcp
+        peer = Peer(small_server().streamable_http_app() if is_mcp else _answering)
+        url = await stack.enter_async_context(served_asgi(peer, lifespan="on" if is_mcp else "off"))
+        call = await stack.enter_async_context(client(url, tmp_path))  # type: ignore[arg-type]
+        await call()
+        before = len(peer.ports)
+        await asyncio.sleep(CLIENT_SILENCE)
+        await call()
+        return set(peer.ports[:before]), set(peer.ports[before:])
