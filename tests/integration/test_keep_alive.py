@@ -182,7 +182,8 @@ CLIENTS = [_model, _files, _interpreter, _local_core, _mcp]
 async def test_no_client_of_the_product_reuses_a_connection_that_its_server_is_about_to_close(tmp_path: Path) -> None:
     ports = await asyncio.gather(*(_ports_of(client, tmp_path) for client in CLIENTS))
     for client, (before, after) in zip(CLIENTS, ports, strict=True):
-        assert before and after, client.__name__
+        assert before, client.__name__
+        assert after, client.__name__
         assert before.isdisjoint(after), client.__name__
 
 
