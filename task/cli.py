@@ -205,10 +205,22 @@ def core_config(
     template: Annotated[Path | None, typer.Argument(help="A configuration other than the product's own.")] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write there instead of printing.")] = None,
     mode: Annotated[str, typer.Option(metavar="OCTAL", help="Who may read the written file; it holds keys.")] = "600",
+    fragment: Annotated[
+        bool,
+        typer.Option("--fragment", help="Only what an existing Core needs: the application, and its roles' limits."),
+    ] = False,
+    agent: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where that Core reaches this agent, for --fragment.")
+    ] = None,
 ) -> None:
     """Print Core's configuration for a real DIAL Core, with the environment's values filled in."""
-    from task.commands.core import print_config
+    from task.commands.core import print_config, print_fragment
 
+    if agent is not None and not (fragment and agent.startswith(("http://", "https://"))):
+        raise typer.BadParameter("takes an address such as http://host:5030, with --fragment", param_hint="--agent")
+    if fragment:
+        print_fragment(_settings(None), template, agent, output)
+        return
     try:
         bits = int(mode, 8)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The checks of `dial-agent doctor` of this machine, the store, and the services that the settings point to."""
+"""The checks of `dial-agent doctor` of this machine and the store."""
 
 from __future__ import annotations
 
@@ -10,11 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import aiohttp
-
-from task.commands.addresses import base_url, core_address, core_is_ours, key_for, port_fault
-from task.commands.core_client import CoreClient, CoreError, Unreachable
-from task.commands.model_choice import choose_model, embedded_model, listed_models
 from task.embedding.environment import EmbeddingEnvironment
 from task.errors import SettingsError, StoreUnavailable
 from task.settings import Settings
@@ -24,22 +19,15 @@ if TYPE_CHECKING:
 
 OLDEST, TOO_NEW = (3, 11), (3, 14)
 SHORT_SECRET = 16  # characters
-HEALTH_TIMEOUT = aiohttp.ClientTimeout(total=1)
 STORE_SECONDS, SANDBOX_SECONDS = 2.0, 30.0
 SQLITE = "sqlite:///"
-AGENT = "general-purpose-agent"
 SANDBOX = (sys.executable, "-m", "mcp_servers.sandbox")
-START = "Start it with `make run`."
 DOCUMENTS = "search in documents"
 WAIT = "It ends by itself; everything else works meanwhile."
 INSTALL = "Run `dial-agent embedding`; `dial-agent up` does it in the background."
 CORRECT = "Correct the setting it names."
 NO_SANDBOX = (
     "Install bubblewrap, or use a kernel with Landlock (Linux 5.13 or newer). `dial-agent doctor --sandbox` shows more."
-)
-NO_MODEL = (
-    "Run `dial-agent model pull` for a small one on this machine, or start Ollama with a model, or set OPENAI_API_KEY "
-    "(and OPENAI_BASE_URL for another provider), or DIAL_ENDPOINT and DIAL_API_KEY for a real DIAL Core."
 )
 
 
@@ -57,11 +45,6 @@ def machine_checks(settings: Settings) -> list[Check]:
     """Python, data folder, secret and tools: what needs no network."""
     checks = [_python(), _data_folder(settings), _state_secret(settings), _tools(settings)]
     return [*checks, _embedding(settings)] if settings.rag.enabled else checks
-
-
-async def service_checks(settings: Settings, session: aiohttp.ClientSession) -> list[Check]:
-    """Ports, Core with key and deployments, the agent, and the model."""
-    return [await _agent(settings, session), *await _core(settings, session), await _model(settings)]
 
 
 async def store_check(settings: Settings) -> Check:
@@ -189,68 +172,3 @@ def _missing_store(url: str) -> Check | None:
     except OSError as error:
         fix = "Name a folder you may write to with AGENT_STORE__URL."
         return Check("store", "bad", f"SQLite in {file}: it cannot be made: {error.strerror}", fix)
-
-
-async def _agent(settings: Settings, session: aiohttp.ClientSession) -> Check:
-    address = base_url(settings.host, settings.port)
-    try:
-        async with session.get(f"{address}/health", timeout=HEALTH_TIMEOUT) as response:
-            if response.status == 200:
-                return Check("agent", "ok", f"answers at {address}")
-    except (aiohttp.ClientError, TimeoutError):
-        pass
-    if fault := port_fault(settings.host, settings.port):
-        return Check("agent", "bad", fault, "End that process, or choose another port with AGENT_PORT.")
-    return Check("agent", "note", f"does not run; port {settings.port} is free", START)
-
-
-async def _core(settings: Settings, session: aiohttp.ClientSession) -> list[Check]:
-    address = core_address(settings)
-    try:
-        client = CoreClient(session, address, key_for(settings, address))
-        await client.bucket()
-    except SettingsError as error:
-        return [Check("core", "bad", str(error), "Set DIAL_API_KEY.")]
-    except CoreError as error:
-        refused = Check("core key", "bad", f"{address} answers: {error}", "Set DIAL_API_KEY to a key this Core knows.")
-        return [Check("core", "ok", f"answers at {address}"), refused]
-    except Unreachable as error:
-        if not core_is_ours(settings):
-            return [Check("core", "bad", str(error), "Correct DIAL_ENDPOINT, or unset it to use local Core.")]
-        if fault := port_fault(settings.core.host, settings.core_port):
-            return [Check("core", "bad", fault, "End that process, or choose another port with AGENT_CORE_PORT.")]
-        return [Check("core", "note", f"local Core does not run; port {settings.core_port} is free", START)]
-    answers, accepted = Check("core", "ok", f"answers at {address}"), Check("core key", "ok", "accepted")
-    return [answers, accepted, await _deployments(client, settings)]
-
-
-async def _deployments(client: CoreClient, settings: Settings) -> Check:
-    try:
-        names = await client.deployments()
-    except (CoreError, Unreachable) as error:
-        return Check("deployments", "bad", str(error), "Look at Core's own log.")
-    wanted = [AGENT] if core_is_ours(settings) else [AGENT, settings.deployment_name]
-    if missing := [name for name in wanted if name not in names]:
-        found = f"Core does not list {', '.join(missing)}; it lists {', '.join(names) or 'nothing'}"
-        return Check("deployments", "bad", found, "Add it to Core's configuration, or correct DEPLOYMENT_NAME.")
-    return Check("deployments", "ok", ", ".join(names))
-
-
-async def _model(settings: Settings) -> Check:
-    try:
-        model = await choose_model(settings)
-    except SettingsError as error:
-        return Check("model", "bad", str(error), CORRECT)
-    found = f"{model.name}, because {model.reason}"
-    if model.rule == "demo":
-        return Check("model", "note", f"{found} (a demo, not a real model)", NO_MODEL)
-    if model.rule == "local" and embedded_model(settings).found() is None:
-        return Check("model", "bad", f"{found}; it is not on this machine", "Run `dial-agent model pull`.")
-    if model.rule == "upstream":
-        names = await listed_models(model.base_url or "", model.api_key)
-        if not names:
-            return Check("model", "bad", f"{found}; it lists no models", "Check OPENAI_BASE_URL and OPENAI_API_KEY.")
-        if model.name not in names:
-            fix = f"Set DEPLOYMENT_NAME to one of: {', '.join(names[:8])}."
-            return Check("model", "note", f"{found}; it does not list this model", fix)
-    return Check("model", "ok", found)

@@ -6,12 +6,13 @@ import asyncio
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from task.commands.addresses import local_core_key, usable_port
+from task.commands.addresses import base_url, core_is_ours, local_core_key, usable_port
 from task.errors import SettingsError
 from task.settings import PREFIX, Settings, process_environment
 from task.settings.sources import read_dotenv
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from task.local_core.models import ModelChoice
 
 OWN_CONFIG = Path(__file__).resolve().parents[2] / "core_config" / "config.json"
+TEMPLATE_AGENT = "http://agent:5030"  # the service of docker-compose.yml
 _VARIABLE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -47,16 +49,48 @@ def print_config(template: Path | None, output: Path | None, mode: int) -> None:
         replace_file(output, text, mode)
 
 
+def print_fragment(settings: Settings, template: Path | None, agent: str | None, output: Path | None) -> None:
+    """Print what an existing Core needs in its configuration, or write it to `output`."""
+    path, address = template or OWN_CONFIG, agent or base_url(settings.host, settings.port)
+    text = config_fragment(_read(path), address.rstrip("/"), path)
+    if output is None:
+        print(text)
+    else:
+        replace_file(output, text, 0o644)
+    if agent is None and not core_is_ours(settings):
+        print(
+            f"{settings.dial_endpoint} must reach this agent at {address}; --agent names another address.",
+            file=sys.stderr,
+        )
+
+
+def config_fragment(template: str, agent: str, path: Path = OWN_CONFIG) -> str:
+    """The applications of a configuration, and what its roles may do with them, for the agent at this address.
+
+    Raises:
+        SettingsError: the template is not a configuration.
+    """
+    try:
+        config = json.loads(template.replace(TEMPLATE_AGENT, json.dumps(agent)[1:-1]))
+        applications: dict[str, Any] = config["applications"]
+        roles = {
+            role: {"limits": {name: limit for name, limit in entry["limits"].items() if name in applications}}
+            for role, entry in config["roles"].items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SettingsError(f"{path} is not a configuration with applications and roles. Correct it.") from error
+    for application in applications.values():
+        application.pop("iconUrl", None)  # it is on the theme server of docker-compose.yml
+    return json.dumps({"applications": applications, "roles": roles}, indent=2)
+
+
 def render_config(path: Path, environment: Mapping[str, str]) -> str:
     """The file's text with every `${env:NAME}` replaced.
 
     Raises:
         SettingsError: the file cannot be read, a variable is not set, or the result is not JSON.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}. Name an existing file.") from error
+    text = _read(path)
     missing = sorted({name for name in _VARIABLE.findall(text) if not environment.get(name)})
     if missing:
         raise SettingsError(f"{', '.join(missing)}: not set, but {path.name} needs it. Set it and try again.")
@@ -84,6 +118,13 @@ def replace_file(path: Path, text: str, mode: int = 0o600, *, option: str = "--o
         os.replace(unfinished, path)
     except OSError as error:
         raise SettingsError(f"{option}: {path} cannot be written: {error.strerror}. Choose another file.") from error
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}. Name an existing file.") from error
 
 
 def _core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:

@@ -14,14 +14,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from task.commands.checks import CORRECT, SANDBOX, Check, machine_checks, sandbox_check, service_checks, store_check
+from task.commands.checks import CORRECT, SANDBOX, Check, machine_checks, sandbox_check, store_check
 from task.commands.prompt_checks import prompt_checks
+from task.commands.service_checks import TIMEOUT, service_checks
 from task.commands.tools import interpreter_check
 from task.errors import SettingsError
 from task.settings import Settings, load_settings
 
 MARKS = {"ok": ("✓", "green"), "note": ("!", "yellow"), "bad": ("✗", "red")}
-TIMEOUT = aiohttp.ClientTimeout(total=5, sock_connect=2)
 
 
 def run(config: Path | None, as_json: bool) -> int:

@@ -85,9 +85,20 @@ async def choose_model(settings: Settings, *, behind_core: bool = False) -> Chos
 
 async def listed_models(base_url: str, api_key: str) -> list[str]:
     """The ids that an OpenAI-compatible upstream lists; none when it does not answer in time."""
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    listing = await _fetched(f"{base_url}/models", _Listing, LISTING_TIMEOUT, headers)
+    listing = await _fetched(f"{base_url}/models", _Listing, LISTING_TIMEOUT, _bearer(api_key))
     return [model.id for model in listing.data]
+
+
+async def listing_status(base_url: str, api_key: str) -> int | None:
+    """The HTTP status of an upstream's list of models; None when it does not answer in time."""
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=LISTING_TIMEOUT) as session,
+            session.get(f"{base_url}/models", headers=_bearer(api_key)) as response,
+        ):
+            return response.status
+    except (aiohttp.ClientError, TimeoutError):
+        return None
 
 
 def weight_store(settings: Settings) -> WeightStore:
@@ -146,6 +157,10 @@ async def _ollama(settings: Settings) -> ChosenModel | None:
         return None
     name = settings.deployment_name if settings.deployment_name in names else names[0]
     return ChosenModel("ollama", name, f"Ollama runs at {settings.ollama_local}", f"{settings.ollama_local}/v1")
+
+
+def _bearer(api_key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
 
 async def _fetched(url: str, shape: type[Shape], limit: aiohttp.ClientTimeout, headers: dict[str, str]) -> Shape:

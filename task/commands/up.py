@@ -22,11 +22,12 @@ from rich.table import Table
 from rich.text import Text
 
 from task.commands.addresses import base_url, local_core_key, usable_port
-from task.commands.checks import NO_MODEL
+from task.commands.checks import Check
 from task.commands.companions import Companion, companion_environment, companions, interpreter_obstacle
 from task.commands.core import replace_file
 from task.commands.model import announcement, at_terminal, wants_download
 from task.commands.model_choice import ChosenModel, choose_model
+from task.commands.service_checks import NO_MODEL, REGISTER, connection_checks
 from task.commands.supervisor import Child, Program, ProgramFailed, Supervisor, Write
 from task.commands.tools import offered_tools
 from task.embedding.environment import EmbeddingEnvironment, State
@@ -40,7 +41,6 @@ LOG_WIDTH = 120
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue")
 QUESTION = 'ask "What is the top sale for category A?" --file report.csv'
 ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
-REGISTER = "`dial-agent core-config` prints what to add to its configuration; `dial-agent doctor` checks it."
 MEANWHILE = "\nEverything else works now; `dial-agent doctor` shows how far it is."
 LABELS = {
     "demo": " (a demo, not a real model)",
@@ -100,7 +100,7 @@ async def _run(settings: Settings, config: Path | None, ready_file: Path | None,
     lines = PrefixedLines(console, [program.name for program in (*programs, *background)])
     async with _installing(background, lines), Supervisor(programs, lines) as supervisor:
         stop = _stop_signal(supervisor)
-        work = asyncio.create_task(_serve(supervisor, plan, console, started, ready_file))
+        work = asyncio.create_task(_serve(settings, supervisor, plan, console, started, ready_file))
         await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
             work.cancel()
@@ -156,19 +156,24 @@ async def _plan(settings: Settings, config: Path | None) -> Plan:
     return Plan(agent_url, core_url, model, environment, servers, settings.http.ui, embedding if searches else None)
 
 
-async def _serve(supervisor: Supervisor, plan: Plan, console: Console, started: float, ready_file: Path | None) -> None:
-    await supervisor.start()
+async def _serve(
+    settings: Settings, supervisor: Supervisor, plan: Plan, console: Console, started: float, ready_file: Path | None
+) -> None:
+    checks, _ = await asyncio.gather(_connections(settings, plan), supervisor.start())
     seconds = time.monotonic() - started
     if ready_file is not None:
         _write_ready(ready_file, plan, supervisor, seconds)
     tools = await offered_tools(plan.agent_url)
     servers = [(server.title, server.place(server.name in supervisor.pids)) for server in plan.companions]
     embedding = plan.embedding.state() if plan.embedding else None
-    console.print(
-        overview(plan.agent_url, plan.core_url, plan.model, tools, seconds, servers, embedding, page=plan.page)
-    )
+    addresses = plan.agent_url, plan.core_url
+    console.print(overview(*addresses, plan.model, tools, seconds, servers, embedding, checks, page=plan.page))
     console.print(f"Try:\n{example(plan.core_url, plan.model)}", markup=False, soft_wrap=True)
     await supervisor.keep()
+
+
+async def _connections(settings: Settings, plan: Plan) -> list[Check]:
+    return await connection_checks(settings) if plan.model.rule in ("dial", "upstream") else []
 
 
 def _stop_signal(supervisor: Supervisor) -> asyncio.Future[None]:
@@ -231,12 +236,14 @@ def overview(
     ready_seconds: float,
     companions: Sequence[tuple[str, str]] = (),
     embedding: State | None = None,
+    checks: Sequence[Check] = (),
     *,
     page: bool = True,
 ) -> Table:
     """The table that is printed once.
 
-    `companions` are names and addresses, `embedding` is how far search in documents is; `page`: there is a web page.
+    `companions` are names and addresses, `embedding` is how far search in documents is, `checks` are those of Core and
+    the model, of which each that is bad becomes a warning; `page`: there is a web page.
     """
     table = Table(box=ROUNDED, show_header=False, title=f"Ready in {ready_seconds:.1f} s", title_justify="left")
     table.add_column(style="bold", no_wrap=True)
@@ -254,7 +261,9 @@ def overview(
         table.add_row("Documents", Text(f"Search in documents is {embedding.text}.{MEANWHILE}"))
     if model.rule == "demo":
         table.add_row("Missing", Text(f"A real model. {NO_MODEL} Then start again."))
-    if model.rule == "dial":
+    for check in (check for check in checks if check.state == "bad"):
+        table.add_row("Warning", Text(f"{check.found}. {check.fix}", "yellow"))
+    if model.rule == "dial" and not any(check.name == "deployments" for check in checks):
         table.add_row("Needed", Text(f"{core_url} must know this agent: {REGISTER}"))
     table.add_row("Stop", "Ctrl-C")
     return table

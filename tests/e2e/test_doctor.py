@@ -12,7 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from task.commands.checks import Check, machine_checks, sandbox_check, service_checks, store_check
+from task.commands.checks import Check, machine_checks, sandbox_check, store_check
+from task.commands.service_checks import service_checks
 from task.llm.scripted import says
 from task.settings import load_settings
 from task.store.schema import HEAD
@@ -87,6 +88,31 @@ async def test_an_upstream_that_lists_no_models_is_reported(tmp_path: Path) -> N
     async with openai_upstream() as upstream:
         found = await rows(tmp_path, {"OPENAI_BASE_URL": f"{upstream.url}/elsewhere", "OPENAI_API_KEY": "k"})
     assert found["model"].state == "bad"
+
+
+async def test_an_upstream_that_cannot_be_used_has_its_own_fix(tmp_path: Path) -> None:
+    async with openai_upstream(api_key="right") as upstream:
+        for address, key, words, fix in (
+            (upstream.endpoint, "right", "it lists no models there", f"Set OPENAI_BASE_URL={upstream.url}."),
+            (upstream.url, "wrong", "it refuses the key", "Set OPENAI_API_KEY to one that it knows."),
+            ("http://127.0.0.1:9/v1", "right", "nothing answers there", "Start it, or correct OPENAI_BASE_URL."),
+            (
+                f"{upstream.url}/x",
+                "right",
+                "it lists no models (HTTP 404)",
+                "Correct OPENAI_BASE_URL: most end in /v1.",
+            ),
+        ):
+            row = (await rows(tmp_path, {"OPENAI_BASE_URL": address, "OPENAI_API_KEY": key}))["model"]
+            assert (row.state, row.fix) == ("bad", fix)
+            assert words in row.found
+
+
+async def test_a_core_that_does_not_list_the_agent_gets_the_command_that_prints_what_to_add(tmp_path: Path) -> None:
+    async with local_core({"keys": {}}, tmp_path) as core:
+        found = await rows(tmp_path, {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": core.api_key})
+    assert "core-config --fragment" in found["deployments"].fix
+    assert "DEPLOYMENT_NAME" in found["deployments"].fix
 
 
 async def test_a_wrong_setting_is_a_row_and_the_exit_code_1(tmp_path: Path) -> None:

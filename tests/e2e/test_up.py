@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import psutil
 
-from task.commands.checks import service_checks
+from task.commands.service_checks import service_checks
 from task.settings import load_settings
 from tests.support.isolation import NO_OLLAMA
 from tests.support.package_index import PackageIndexPeer, package_index
@@ -48,6 +48,16 @@ async def test_a_second_product_on_the_same_port_is_refused_with_the_process_tha
     assert (refused.code, refused.out) == (2, "")
     assert refused.err.startswith(f"Port {port} is in use by ")
     assert refused.err.endswith(f"(process {os.getpid()}); choose another with --port or AGENT_PORT.\n")
+
+
+async def test_a_core_that_is_away_is_a_warning_in_the_table(tmp_path: Path) -> None:
+    away = {"DIAL_ENDPOINT": "http://127.0.0.1:9", "DIAL_API_KEY": "k", "AGENT_SEARCH_PORT": "0"}
+    async with running_product(tmp_path, **away) as product:
+        await product.having("Stop ")
+        table = " ".join(" ".join(line.strip("│ ").split()) for line in product.lines).replace("│ ", "")
+    assert "http://127.0.0.1:9 does not answer" in table
+    assert "Correct DIAL_ENDPOINT, or unset it to use local Core." in table
+    assert "dial-agent core-config --fragment" in table
 
 
 async def one_table_says_everything(product: RunningProduct) -> None:

@@ -107,6 +107,8 @@ class Upstream:
             self._changed.notify_all()
 
     async def list_models(self, request: web.Request) -> web.Response:
+        if self._api_key is not None and request.headers.get("Authorization") != f"Bearer {self._api_key}":
+            return web.json_response({"error": {"message": "Incorrect API key provided"}}, status=401)
         return web.json_response({"object": "list", "data": [{"id": "test-model", "object": "model"}]})
 
     async def complete(self, request: web.Request) -> web.StreamResponse:

@@ -113,6 +113,47 @@ def test_core_config_fills_in_the_environment_and_the_dotenv_file(tmp_path: Path
     assert "${" not in shown.stdout
 
 
+def test_the_fragment_for_an_existing_core_needs_no_key_and_has_this_agents_address(tmp_path: Path) -> None:
+    shown = dial_agent(tmp_path, "core-config", "--fragment", AGENT_PORT="6001")
+    fragment = json.loads(shown.stdout)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert fragment.keys() == {"applications", "roles"}
+    agent = "http://127.0.0.1:6001/openai/deployments/general-purpose-agent"
+    application = fragment["applications"]["general-purpose-agent"]
+    assert application["endpoint"] == f"{agent}/chat/completions"
+    assert application["features"]["configurationEndpoint"] == f"{agent}/configuration"
+    assert fragment["roles"] == {"default": {"limits": {"general-purpose-agent": {}}}}
+    assert "localhost:3001" not in shown.stdout
+    assert "gpt-4o" not in shown.stdout
+
+
+def test_the_fragment_takes_the_address_at_which_another_machines_core_reaches_the_agent(tmp_path: Path) -> None:
+    named = dial_agent(tmp_path, "core-config", "--fragment", "--agent", "https://agent.example/")
+    own = dial_agent(tmp_path, "core-config", "--fragment", DIAL_ENDPOINT="https://core.example")
+    endpoint = json.loads(named.stdout)["applications"]["general-purpose-agent"]["endpoint"]
+    assert endpoint.startswith("https://agent.example/openai/")
+    assert (
+        own.stderr
+        == "https://core.example must reach this agent at http://127.0.0.1:5030; --agent names another address.\n"
+    )
+    assert json.loads(own.stdout)
+
+
+@pytest.mark.parametrize("arguments", [("--fragment", "--agent", "host:5030"), ("--agent", "http://host:5030")])
+def test_an_agents_address_that_cannot_be_used_is_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    shown = dial_agent(tmp_path, "core-config", *arguments)
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert "--agent" in shown.stderr
+
+
+def test_a_fragment_of_something_else_is_refused(tmp_path: Path) -> None:
+    for content in ("[]", "{", "{}", '{"applications": {"a": 1}, "roles": []}'):
+        (tmp_path / "odd.json").write_text(content)
+        shown = dial_agent(tmp_path, "core-config", "odd.json", "--fragment")
+        assert (shown.returncode, shown.stdout) == (2, "")
+        assert "odd.json is not a configuration" in shown.stderr
+
+
 def test_core_config_names_what_is_missing(tmp_path: Path) -> None:
     shown = dial_agent(tmp_path, "core-config", OPENAI_API_KEY="k")
     assert (shown.returncode, shown.stdout) == (2, "")

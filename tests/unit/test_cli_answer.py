@@ -9,7 +9,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,10 @@ from task.commands.answer import (
     TerminalOutput,
     TextPiece,
 )
+from task.commands.checks import Check
 from task.commands.companions import companions
 from task.commands.core_client import CoreClient, Unreachable
-from task.commands.model_choice import ChosenModel
+from task.commands.model_choice import ChosenModel, Rule
 from task.commands.up import PrefixedLines, overview
 from task.conversation.messages import Attachment
 from task.errors import SettingsError
@@ -153,12 +154,29 @@ def test_when_nobody_reads_the_lines_the_process_ends_quietly() -> None:
     assert writer.wait(10) == 7
 
 
-def printed(*, page: bool) -> list[str]:
-    model = ChosenModel("demo", "scripted-demo", "no other was found")
-    table = overview("http://127.0.0.1:5030", "http://127.0.0.1:8080", model, ["calculator"], 1.0, page=page)
+def printed(*, page: bool, rule: Rule = "demo", checks: Sequence[Check] = ()) -> list[str]:
+    model = ChosenModel(rule, "scripted-demo", "no other was found")
+    addresses = "http://127.0.0.1:5030", "http://127.0.0.1:8080"
+    table = overview(*addresses, model, ["calculator"], 1.0, checks=checks, page=page)
     paper = io.StringIO()
     Console(width=120, file=paper).print(table)
     return [" ".join(line.replace("│", " ").split()) for line in paper.getvalue().splitlines()]
+
+
+def test_what_is_wrong_with_core_or_the_model_is_a_warning_with_its_fix() -> None:
+    checks = [
+        Check("core", "bad", "http://core:1 does not answer", "Correct DIAL_ENDPOINT."),
+        Check("model", "ok", "x"),
+    ]
+    lines = "\n".join(printed(page=False, rule="dial", checks=checks))
+    assert "Warning http://core:1 does not answer. Correct DIAL_ENDPOINT." in lines
+    assert "core-config --fragment" in lines
+
+
+def test_a_core_that_lists_the_agent_needs_nothing() -> None:
+    lines = "\n".join(printed(page=False, rule="dial", checks=[Check("deployments", "ok", "general-purpose-agent")]))
+    assert "Warning" not in lines
+    assert "Needed" not in lines
 
 
 def test_the_first_row_is_the_address_of_the_web_page() -> None:

@@ -1,0 +1,116 @@
+"""Whether agent, Core and model answer as the settings expect: rows of `doctor`, and the warnings of `up`."""
+
+from __future__ import annotations
+
+import aiohttp
+
+from task.commands.addresses import base_url, core_address, core_is_ours, key_for, port_fault
+from task.commands.checks import CORRECT, Check
+from task.commands.core_client import CoreClient, CoreError, Unreachable
+from task.commands.model_choice import ChosenModel, choose_model, embedded_model, listed_models, listing_status
+from task.errors import SettingsError
+from task.settings import Settings
+
+HEALTH_TIMEOUT = aiohttp.ClientTimeout(total=1)
+TIMEOUT = aiohttp.ClientTimeout(total=5, sock_connect=2)
+AGENT = "general-purpose-agent"
+START = "Start it with `make run`."
+REGISTER = "`dial-agent core-config --fragment` prints what to add to its configuration; `dial-agent doctor` checks it."
+NO_MODEL = (
+    "Run `dial-agent model pull` for a small one on this machine, or start Ollama with a model, or set OPENAI_API_KEY "
+    "(and OPENAI_BASE_URL for another provider), or DIAL_ENDPOINT and DIAL_API_KEY for a real DIAL Core."
+)
+
+
+async def service_checks(settings: Settings, session: aiohttp.ClientSession) -> list[Check]:
+    """Ports, Core with key and deployments, the agent, and the model."""
+    return [await _agent(settings, session), *await _core(settings, session), await _model(settings)]
+
+
+async def connection_checks(settings: Settings) -> list[Check]:
+    """Core, where it is not ours, and the model."""
+    async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
+        rows = [] if core_is_ours(settings) else await _core(settings, session)
+    return [*rows, await _model(settings)]
+
+
+async def _agent(settings: Settings, session: aiohttp.ClientSession) -> Check:
+    address = base_url(settings.host, settings.port)
+    try:
+        async with session.get(f"{address}/health", timeout=HEALTH_TIMEOUT) as response:
+            if response.status == 200:
+                return Check("agent", "ok", f"answers at {address}")
+    except (aiohttp.ClientError, TimeoutError):
+        pass
+    if fault := port_fault(settings.host, settings.port):
+        return Check("agent", "bad", fault, "End that process, or choose another port with AGENT_PORT.")
+    return Check("agent", "note", f"does not run; port {settings.port} is free", START)
+
+
+async def _core(settings: Settings, session: aiohttp.ClientSession) -> list[Check]:
+    address = core_address(settings)
+    try:
+        client = CoreClient(session, address, key_for(settings, address))
+        await client.bucket()
+    except SettingsError as error:
+        return [Check("core", "bad", str(error), "Set DIAL_API_KEY.")]
+    except CoreError as error:
+        refused = Check("core key", "bad", f"{address} answers: {error}", "Set DIAL_API_KEY to a key this Core knows.")
+        return [Check("core", "ok", f"answers at {address}"), refused]
+    except Unreachable as error:
+        if not core_is_ours(settings):
+            return [Check("core", "bad", str(error), "Correct DIAL_ENDPOINT, or unset it to use local Core.")]
+        if fault := port_fault(settings.core.host, settings.core_port):
+            return [Check("core", "bad", fault, "End that process, or choose another port with AGENT_CORE_PORT.")]
+        return [Check("core", "note", f"local Core does not run; port {settings.core_port} is free", START)]
+    answers, accepted = Check("core", "ok", f"answers at {address}"), Check("core key", "ok", "accepted")
+    return [answers, accepted, await _deployments(client, settings)]
+
+
+async def _deployments(client: CoreClient, settings: Settings) -> Check:
+    try:
+        names = await client.deployments()
+    except (CoreError, Unreachable) as error:
+        return Check("deployments", "bad", str(error), "Look at Core's own log.")
+    wanted = [AGENT] if core_is_ours(settings) else [AGENT, settings.deployment_name]
+    if missing := [name for name in wanted if name not in names]:
+        found = f"Core does not list {', '.join(missing)}; it lists {', '.join(names) or 'nothing'}"
+        fixes = [REGISTER] if AGENT in missing else []
+        fixes += ["Correct DEPLOYMENT_NAME, or add the model."] if settings.deployment_name in missing else []
+        return Check("deployments", "bad", found, " ".join(fixes))
+    return Check("deployments", "ok", ", ".join(names))
+
+
+async def _model(settings: Settings) -> Check:
+    try:
+        model = await choose_model(settings)
+    except SettingsError as error:
+        return Check("model", "bad", str(error), CORRECT)
+    found = f"{model.name}, because {model.reason}"
+    if model.rule == "demo":
+        return Check("model", "note", f"{found} (a demo, not a real model)", NO_MODEL)
+    if model.rule == "local" and embedded_model(settings).found() is None:
+        return Check("model", "bad", f"{found}; it is not on this machine", "Run `dial-agent model pull`.")
+    if model.rule == "upstream":
+        return await _upstream(model, found)
+    return Check("model", "ok", found)
+
+
+async def _upstream(model: ChosenModel, found: str) -> Check:
+    address, key = model.base_url or "", model.api_key
+    names = await listed_models(address, key)
+    if model.name in names:
+        return Check("model", "ok", found)
+    if names:
+        fix = f"Set DEPLOYMENT_NAME to one of: {', '.join(names[:8])}."
+        return Check("model", "note", f"{found}; it does not list this model", fix)
+    if await listed_models(f"{address}/v1", key):
+        return Check("model", "bad", f"{found}; it lists no models there", f"Set OPENAI_BASE_URL={address}/v1.")
+    match await listing_status(address, key):
+        case None:
+            return Check("model", "bad", f"{found}; nothing answers there", "Start it, or correct OPENAI_BASE_URL.")
+        case 401 | 403:
+            return Check("model", "bad", f"{found}; it refuses the key", "Set OPENAI_API_KEY to one that it knows.")
+        case status:
+            fix = "Correct OPENAI_BASE_URL: most end in /v1."
+            return Check("model", "bad", f"{found}; it lists no models (HTTP {status})", fix)
