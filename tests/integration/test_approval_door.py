@@ -157,6 +157,15 @@ async def test_a_person_lists_and_takes_back_what_is_always_allowed(tmp_path: Pa
     assert notes(tmp_path) == ["1"]
 
 
+async def test_what_is_always_allowed_holds_in_the_renamed_chat(tmp_path: Path) -> None:
+    async with noting(tmp_path) as p:
+        p.reader.conversation_id = "conversations/bucket/New chat"
+        await p.reader.press("Always allow", await p.reader.ask("Note 1"))
+        p.reader.conversation_id = "conversations/bucket/Notes"
+        answer = await p.reader.ask("Note 1")
+    assert (answer.form_schema, notes(tmp_path)) == (None, ["1", "1"])
+
+
 async def asking(p: Product, home: Path, *options: str, **streams: Any) -> Process:
     environ = environment(home, DIAL_ENDPOINT=p.core.url, DIAL_API_KEY="key-one", PYTHONPATH=str(ROOT))
     arguments = (sys.executable, "-m", "task", "ask", "Note 1", *options)

@@ -139,6 +139,18 @@ async def test_14_a_client_without_conversation_ids_keeps_its_session_in_the_sta
     assert "```\n84\n```" in answer.stages[0].content
 
 
+async def test_14_a_renamed_chat_keeps_its_variables_and_files(server: RunningInterpreter, tmp_path: Path) -> None:
+    turns = (runs("x = 42"), says("Done."), says("Fine."), runs("print(x * 2, len(open('report.csv').read()))"))
+    async with product(*turns, says("84"), tmp_path=tmp_path, **settings(server)) as p:
+        p.reader.conversation_id = "conversations/bucket/New chat"
+        file = await p.reader.upload("report.csv", b"a,b\n", "text/csv")
+        await p.reader.ask("Run this code: x = 42", file)
+        p.reader.conversation_id = "conversations/bucket/Doubling x"
+        await p.reader.ask("Thank you")
+        answer = await p.reader.ask("Now multiply x by 2 and print the result")
+    assert "```\n84 4\n```" in answer.stages[0].content
+
+
 async def test_14_another_person_with_the_same_conversation_id_finds_nothing(
     server: RunningInterpreter, tmp_path: Path
 ) -> None:
