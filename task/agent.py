@@ -225,8 +225,8 @@ def _ask(question: DirectAnswer, choice: Choice, said: str) -> None:
 
 
 def _caller(request: DialRequest, turns: Mapping[int, TurnState], principal: Callable[[], Awaitable[str]]) -> Caller:
-    """The caller with the conversation's files and its id: the saved one, as a renamed chat has another of its own, else
-    the client's, else a new one."""
+    """The caller with the conversation's files and its id: the saved one, as a renamed chat sends another, or the
+    client's own, or a new one."""
     files = tuple(attachment for item in request.incoming for attachment in item.attachments)
     saved = (turns[position].references.get(CONVERSATION_REFERENCE, "") for position in sorted(turns, reverse=True))
     conversation_id = next(filter(None, saved), "") or request.conversation_id or uuid4().hex
