@@ -12,9 +12,10 @@ from typing import Any
 from task.conversation.history import repaired, unanswered
 from task.conversation.inputs import PICTURES
 from task.conversation.links import Suspicion
-from task.conversation.messages import Attachment, Message, Role, system
+from task.conversation.messages import Attachment, CustomContent, Message, Role, system
 from task.conversation.sanitizer import Defanger
 from task.conversation.sinks import ChoiceSink, DefangedChoice
+from task.conversation.sources import Sources
 from task.errors import InvalidRequest, ToolError
 from task.llm.base import ModelOptions, Usage
 from task.loop import Limits, LoopObserver, RunOutcome, ToolLoop
@@ -121,9 +122,11 @@ async def _looped(
     rules = product.approval_rules
     gate = request.decisions.gate(rules.policy, request.mode, rules.clock)
     gate = ClientToolsGate(gate, own) if own else gate
+    sources = Sources(messages)
     toolbox = Toolbox(
-        tools, gate, product.offloader, product.limits.tool_seconds, briefed=True, aliases=request.aliases
-    )
+        tools, gate, product.offloader, product.limits.tool_seconds, briefed=True, aliases=request.aliases,
+        sources=sources,
+    )  # fmt: skip
     safe = DefangedChoice(choice, _suspicion(lambda: toolbox.view(messages), product.link_hosts))
     options = _with_offered_choice(product.options(request.options), toolbox)
     formed = JsonChoice(safe, observer, own) if _wants_json(options) else None
@@ -136,11 +139,27 @@ async def _looped(
         window=product.window(request.model, request.caller.api_key),
     )
     try:
-        return await loop.run(messages, formed or safe, request.caller)
+        outcome = await loop.run(messages, formed or safe, request.caller)
     finally:
         if formed is not None:
             formed.close()
         safe.close()
+    return _cited(outcome, sources, choice)
+
+
+def _cited(outcome: RunOutcome, sources: Sources, choice: ChoiceSink) -> RunOutcome:
+    said = [place for place, message in enumerate(outcome.added) if message.role is Role.ASSISTANT]
+    if outcome.status == "suspended" or not said:
+        return outcome
+    cited = tuple(sources.cited("\n".join(outcome.added[place].text() for place in said)))
+    for item in cited:
+        choice.add_attachment(**item.as_dict())
+    added = list(outcome.added)
+    if cited:
+        last = added[said[-1]]
+        own = last.custom_content.attachments if last.custom_content else ()
+        added[said[-1]] = replace(last, custom_content=CustomContent((*own, *cited)))
+    return replace(outcome, added=tuple(added))
 
 
 def _with_offered_choice(options: ModelOptions, toolbox: Toolbox) -> ModelOptions:

@@ -15,14 +15,14 @@ from typing import Annotated, Any
 from mcp.server.caching import CacheHint
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import CallToolResult, TextContent, ToolAnnotations
+from mcp.types import CallToolResult, ToolAnnotations
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from mcp_servers import serving
 from mcp_servers.duckduckgo import engine
-from mcp_servers.duckduckgo.answers import page_data, page_piece, results_data, results_text
+from mcp_servers.duckduckgo.answers import page_content, page_data, results_content, results_data
 from mcp_servers.duckduckgo.fetch import FetchFailed, PageFetcher
 from mcp_servers.duckduckgo.search import SearchFailed, WebSearch
 
@@ -100,7 +100,7 @@ def _add_search(server: MCPServer[Any], search: WebSearch) -> None:
             found = await search.search(query, max_results)
         except SearchFailed as error:
             raise ToolError(str(error)) from error
-        return _result(results_text(found), results_data(found))
+        return CallToolResult(content=[*results_content(found)], structured_content=results_data(found))
 
 
 def _add_fetch(server: MCPServer[Any], pages: PageFetcher) -> None:
@@ -116,11 +116,8 @@ def _add_fetch(server: MCPServer[Any], pages: PageFetcher) -> None:
         except FetchFailed as error:
             raise ToolError(str(error)) from error
         length = min(max_length, LONGEST_PIECE)
-        return _result(page_piece(page, start, length), page_data(page, start, length))
-
-
-def _result(text: str, data: dict[str, Any]) -> CallToolResult:
-    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=data)
+        content = page_content(page, start, length)
+        return CallToolResult(content=[*content], structured_content=page_data(page, start, length))
 
 
 def options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from task.conversation.messages import Attachment, ToolCall
 from task.conversation.sinks import ChoiceSink, StageSink
+from task.conversation.sources import Sources
 from task.llm.base import Usage
 from task.permissions.decisions import Effect as Effect
 
@@ -47,6 +48,7 @@ class ToolCallParams:
     """Everything one execution of a tool receives. Source: API reference, Data Models.
 
     `arguments` are the parsed, schema-checked arguments of `tool_call`; `BaseTool.execute` sets them if they are None.
+    `sources` numbers what the tool finds, for the whole answer.
     """
 
     tool_call: ToolCall
@@ -56,6 +58,7 @@ class ToolCallParams:
     conversation_id: str
     arguments: dict[str, Any] | None = None
     caller: Caller | None = None
+    sources: Sources = field(default_factory=Sources)
 
 
 @dataclass(frozen=True, slots=True)

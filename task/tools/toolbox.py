@@ -13,6 +13,7 @@ from typing import Any
 
 from task.conversation.messages import Attachment, Message, ToolCall, tool_message
 from task.conversation.sinks import ChoiceSink, StageProcessor, StageSink
+from task.conversation.sources import Sources, number_of
 from task.errors import ArgumentsError, SettingsError
 from task.permissions.addresses import declared_urls
 from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate
@@ -95,6 +96,8 @@ class Toolbox:
 
     `briefed`: the schemas of tools that write ask the model for the purpose of a call, for the person who approves it.
     The model knows tools by the `aliases`, everything else by their own names; `names` translates.
+    `sources` collects the citations of the results: the answer carries them when it is written, other attachments at
+    once.
     """
 
     tools: Sequence[BaseTool]
@@ -103,6 +106,7 @@ class Toolbox:
     tool_seconds: float = 300
     briefed: bool = False
     aliases: Sequence[Alias] = ()
+    sources: Sources = field(default_factory=Sources)
     _by_name: dict[str, BaseTool] = field(init=False)
     names: ToolNames = field(init=False)
     _origins: dict[str, Origin] = field(init=False, default_factory=dict[str, Origin])
@@ -203,9 +207,10 @@ class Toolbox:
             if tool.show_in_stage:
                 stage.sink.append_content(request_arguments(arguments))
             params = ToolCallParams(
-                call, stage.sink, choice, caller.api_key, caller.conversation_id, dict(arguments), caller
+                call, stage.sink, choice, caller.api_key, caller.conversation_id, dict(arguments), caller, self.sources
             )
             message = await _within(tool.execute(params), limit) or _interrupted(call, limit)
+            message = self.sources.adopted(message)
             stage.failed = message.failed
             if tool.show_in_stage or message.failed:
                 stage.sink.append_content(response(message.text()))
@@ -241,7 +246,8 @@ def named(tools: Sequence[BaseTool]) -> dict[str, BaseTool]:
 
 def _attachments(results: Sequence[Message | Pending]) -> list[Attachment]:
     messages = [result for result in results if isinstance(result, Message) and result.custom_content]
-    return [item for message in messages if message.custom_content for item in message.custom_content.attachments]
+    items = [item for message in messages if message.custom_content for item in message.custom_content.attachments]
+    return [item for item in items if number_of(item) is None]
 
 
 class _CallStage:

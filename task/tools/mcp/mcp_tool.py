@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.conversation.sources import Sources
 from task.errors import ToolError
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles
@@ -18,6 +20,9 @@ from task.tools.models import Caller, Effect, ToolCallParams
 MAX_FILE_BYTES = 20 * 2**20
 MAX_FILES = 20
 MAX_PROGRESS_LINES = 40
+MAX_SOURCES = 50
+MAX_SUMMARY_CHARS = 600
+_ACTIVE = re.compile(r"[\[\]<]")  # what would be a link or a picture in the chat, which shows a citation as Markdown
 
 
 class MCPTool(BaseTool):
@@ -71,12 +76,13 @@ class MCPTool(BaseTool):
         )
         if result.is_error:
             raise ToolError(result.text or f"{self.name} failed without saying why.")
-        return await self._message(result, tool_call_params.api_key, identity)
+        return await self._message(result, tool_call_params.sources, tool_call_params.api_key, identity)
 
-    async def _message(self, result: MCPResult, api_key: str, identity: Identity) -> Message:
+    async def _message(self, result: MCPResult, sources: Sources, api_key: str, identity: Identity) -> Message:
+        found, citations = _numbered(result, sources)
         attachments, notes = await self._kept(result.files, api_key, identity)
-        text = "\n\n".join(filter(None, (result.text, "\n".join(notes)))) or "The tool gave no result."
-        return Message(Role.TOOL, text, custom_content=CustomContent(tuple(attachments)))
+        text = "\n\n".join(filter(None, (found, "\n".join(notes)))) or "The tool gave no result."
+        return Message(Role.TOOL, text, custom_content=CustomContent((*attachments, *citations)))
 
     async def _kept(
         self, files: Sequence[MCPFile], api_key: str, identity: Identity
@@ -111,6 +117,19 @@ class MCPTool(BaseTool):
     async def _read(self, uri: str, identity: Identity) -> bytes:
         found = await self.client.read(uri, max_bytes=MAX_FILE_BYTES, identity=identity)
         return b"".join(file.content or b"" for file in found)
+
+
+def _numbered(result: MCPResult, sources: Sources) -> tuple[str, list[Attachment]]:
+    """The result's text with the number of each source behind what it says of the source, and the citations."""
+    pieces, citations, start = [], [], 0
+    for source in result.sources[:MAX_SOURCES]:
+        url = source.url.partition("#")[0]
+        number = sources.number(url)
+        summary = _ACTIVE.sub(r"\\\g<0>", source.summary[:MAX_SUMMARY_CHARS])
+        citations.append(sources.citation(number, source.title, data=summary, reference_url=url))
+        pieces.append(f"{result.text[start : source.end]}\n   Cite as [{number}].")
+        start = source.end
+    return "".join((*pieces, result.text[start:])), citations
 
 
 class _Progress:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import mcp.types as wire
 
 MAX_TEXT_CHARS = 1_000_000
+MAX_TITLE_CHARS = 200
+_BETWEEN = "\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,16 @@ class MCPFile:
 
 
 @dataclass(frozen=True, slots=True)
+class MCPSource:
+    """A web page that a result rests on; the result's text about it ends at the position `end`."""
+
+    title: str
+    url: str
+    summary: str
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class MCPResult:
     """A call's result; `structured` is JSON, or None."""
 
@@ -40,18 +52,23 @@ class MCPResult:
     structured: Any = None
     files: tuple[MCPFile, ...] = ()
     is_error: bool = False
+    sources: tuple[MCPSource, ...] = ()
 
 
 def result_of(answer: wire.CallToolResult) -> MCPResult:
     """The SDK's result as our own: text for the model, files as bytes or links."""
     texts: list[str] = []
     files: list[MCPFile] = []
+    sources: list[MCPSource] = []
     for number, item in enumerate(answer.content, 1):
         match item.type:
             case "text":
                 texts.append(item.text)
             case "image" | "audio":
                 files.append(_file(f"{item.type}_{number}", item.mime_type, item.data))
+            case "resource_link" if _is_source(item):
+                end, title = len(_BETWEEN.join(texts)), " ".join((item.title or item.name).split())
+                sources.append(MCPSource(title[:MAX_TITLE_CHARS], item.uri, item.description or title, end))
             case "resource_link":
                 files.append(MCPFile(item.name, item.mime_type or _guessed(item.uri), uri=item.uri))
             case "resource":
@@ -60,7 +77,13 @@ def result_of(answer: wire.CallToolResult) -> MCPResult:
                 files.extend([file] if file else [])
     if not any(text.strip() for text in texts) and answer.structured_content is not None:
         texts = [json.dumps(answer.structured_content, ensure_ascii=False, indent=1)]
-    return MCPResult(_joined(texts), answer.structured_content, tuple(files), bool(answer.is_error))
+    return MCPResult(_joined(texts), answer.structured_content, tuple(files), bool(answer.is_error), tuple(sources))
+
+
+def _is_source(item: wire.ResourceLink) -> bool:
+    # A link for the model is material; one for the user, or for nobody in particular, is a result.
+    audience = item.annotations.audience if item.annotations else None
+    return "assistant" in (audience or ()) and item.uri.startswith(("http://", "https://"))
 
 
 def files_of(contents: Iterable[wire.TextResourceContents | wire.BlobResourceContents]) -> list[MCPFile]:
@@ -103,7 +126,7 @@ def _guessed(uri: str) -> str:
 
 
 def _joined(texts: list[str]) -> str:
-    text = "\n\n".join(texts)
+    text = _BETWEEN.join(texts)
     if len(text) <= MAX_TEXT_CHARS:
         return text
     return f"{text[:MAX_TEXT_CHARS]}\n\n[... {len(text) - MAX_TEXT_CHARS:,} more characters were left out]"

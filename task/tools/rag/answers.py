@@ -36,7 +36,7 @@ from that excerpt".
 _QUOTES = re.compile(r"^[ \t\r*_#]*+quotes[ \t\r*_]*+:?+[ \t\r*_]*+$", re.IGNORECASE | re.MULTILINE)
 _QUOTE = re.compile(r"^[^\w\n]*?\[(\d{1,3})\]\s*+[:–-]?+\s*+(\S.*)$", re.MULTILINE)
 _NOT_FOUND = re.compile(rf"\W*{NOT_FOUND}", re.IGNORECASE)
-_QUOTE_CHARS = 600
+QUOTE_CHARS = 600
 _END = re.compile(
     r"(?<![.!?…:;])[.!?…:;]++$|(?<!\s)\s*+\|$"
 )  # a marker goes before the full stop, and inside a table's last cell
@@ -155,7 +155,7 @@ def _parted(text: str) -> tuple[str, list[tuple[int, str]]]:
     if not heads:
         return text.strip(), []
     body, tail = text[: heads[-1].start()], text[heads[-1].end() :]
-    return body.strip(), [(int(number), quote[:_QUOTE_CHARS]) for number, quote in _QUOTE.findall(tail)]
+    return body.strip(), [(int(number), quote[:QUOTE_CHARS]) for number, quote in _QUOTE.findall(tail)]
 
 
 def _excerpt(passage: Passage) -> str:

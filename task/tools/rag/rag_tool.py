@@ -7,11 +7,12 @@ import mimetypes
 import re
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from task.blocking import close_all
 from task.conversation.messages import Attachment, CustomContent, Message, Role
+from task.conversation.sources import Sources
 from task.documents.pool import ReaderPool
 from task.embedding.client import Embedder, default_folder
 from task.embedding.environment import State
@@ -21,7 +22,7 @@ from task.permissions.taint import Origin
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles, UnpooledFiles
 from task.tools.models import Caller, ToolCallParams
-from task.tools.rag.answers import Answer, checked, written
+from task.tools.rag.answers import QUOTE_CHARS, checked, written
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.index_store import RedisStore
 from task.tools.rag.passages import Passage, estimated_tokens, passages, whole
@@ -151,8 +152,9 @@ class RagTool(BaseTool):
         if not readable:
             return report.ended(f"There is no text to search in. {'. '.join(_notes(opened))}. Tell the user.")
         report.without_text(_notes([item for item in opened if not item.document.chunks]))
-        found = await self._found(question, readable, report)
-        return await self._answered(question, found, opened, tool_call_params, report)
+        sources = tool_call_params.sources
+        found = [_numbered(item, readable, sources) for item in await self._found(question, readable, report)]
+        return await self._answered(question, found, readable, _notes(opened), tool_call_params, report)
 
     async def _found(self, question: str, opened: Sequence[Opened], report: StageReport) -> list[Passage]:
         documents = [item.document for item in opened]
@@ -171,6 +173,7 @@ class RagTool(BaseTool):
         question: str,
         found: Sequence[Passage],
         opened: Sequence[Opened],
+        notes: Sequence[str],
         params: ToolCallParams,
         report: StageReport,
     ) -> Message:
@@ -182,11 +185,13 @@ class RagTool(BaseTool):
                     model, question, found, report.write, lambda usage: caller.spend(usage, self._deployment)
                 )
         except ProviderError as error:
-            return Message(Role.TOOL, report.ended(passages_only(found, self._deployment, error, _notes(opened))))
+            quoted = CustomContent(tuple(_citation(item, item.source[:QUOTE_CHARS], opened, params) for item in found))
+            text = report.ended(passages_only(found, self._deployment, error, notes))
+            return Message(Role.TOOL, text, custom_content=quoted)
         answer = checked(text, found)
         report.answered(answer)
-        attached = CustomContent(_attachments(answer, opened))
-        return Message(Role.TOOL, for_the_model(answer, _notes(opened)), custom_content=attached)
+        cited = CustomContent(tuple(_citation(item.passage, item.quote, opened, params) for item in answer.citations))
+        return Message(Role.TOOL, for_the_model(answer, notes), custom_content=cited)
 
     @asynccontextmanager
     async def _chat_model(self, caller: Caller) -> AsyncGenerator[ChatModel]:
@@ -236,16 +241,16 @@ def _notes(opened: Sequence[Opened]) -> list[str]:
     ]
 
 
-def _attachments(answer: Answer, opened: Sequence[Opened]) -> tuple[Attachment, ...]:
-    documents = [item for item in opened if item.document.chunks]
-    return tuple(
-        Attachment(
-            "text/markdown", citation.title, data=citation.quote, reference_url=source.url,
-            reference_type=source.content_type or mimetypes.guess_type(source.document.name)[0],
-        )
-        for citation in answer.citations
-        for source in [documents[citation.passage.document]]
-    )  # fmt: skip
+def _numbered(passage: Passage, opened: Sequence[Opened], sources: Sources) -> Passage:
+    return replace(passage, number=sources.number((opened[passage.document].url, passage.where, passage.source)))
+
+
+def _citation(passage: Passage, quote: str, opened: Sequence[Opened], params: ToolCallParams) -> Attachment:
+    file = opened[passage.document]
+    kind = file.content_type or mimetypes.guess_type(file.document.name)[0]
+    return params.sources.citation(
+        passage.number, passage.title, data=quote, reference_url=file.url, reference_type=kind
+    )
 
 
 def _caller_of(params: ToolCallParams) -> Caller:

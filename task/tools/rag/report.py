@@ -102,7 +102,10 @@ def for_the_model(answer: Answer, notes: Sequence[str]) -> str:
     """The checked answer with its sources, and how far the model may rely on it."""
     parts = [answer.text if answer.found else NOTHING]
     if answer.citations:
-        parts.append("Sources:\n" + "\n".join(f'{item.title}: "{item.quote}"' for item in answer.citations))
+        parts.append(
+            "Sources, to be cited by these numbers:\n"
+            + "\n".join(f'{item.title}: "{item.quote}"' for item in answer.citations)
+        )
     if answer.unsupported:
         parts.append(f"What is marked {UNSUPPORTED} is not in the excerpts: do not repeat it as a fact.")
     return "\n\n".join((*parts, *_about(notes)))

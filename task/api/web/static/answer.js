@@ -77,8 +77,8 @@ export class Answer {
 
   on_attachment({ stage, attachment }) {
     const card = stage === null || stage === undefined ? null : this.cards.get(stage);
-    if (card && !isCitation(attachment)) card.attachLater(() => shown(attachment));
-    else this.attach(attachment);
+    if (!card) this.attach(attachment);
+    else if (!isCitation(attachment)) card.attachLater(() => shown(attachment)); // the answer carries those it cites
   }
 
   on_approval({ approvals }) {
@@ -178,7 +178,7 @@ export class Answer {
       const card = storedCard(call, result);
       this.cards.set(call.id, card);
       this.place(card.element);
-      for (const item of result?.attachments ?? []) this.attach(item);
+      for (const item of (result?.attachments ?? []).filter((item) => !isCitation(item))) this.attach(item);
     }
     for (const item of message.attachments ?? []) this.attach(item);
   }

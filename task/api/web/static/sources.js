@@ -26,7 +26,7 @@ export class Sources {
     return true;
   }
 
-  /** Passages of that number: two searches of one answer both begin with 1. */
+  /** The passages of that number. */
   numbered(number) {
     return this.items.filter((item) => NUMBERED.exec(item.title ?? "")?.[1] === number);
   }

@@ -1,0 +1,126 @@
+"""The sources of an answer: each has one number in the whole conversation, and the answer carries those it cites."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
+from itertools import count
+
+from task.conversation.messages import Attachment, CustomContent, Message, Role
+
+_MARKER = re.compile(r"\[(\d{1,4}(?:\s*[,;–-]\s*\d{1,4})*)\]")
+_RANGE = re.compile(r"(\d+)(?:\s*[–-]\s*(\d+))?")
+_TITLE = re.compile(r"\s*\[(\d{1,4})\]\s*")
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
+_PAGES = ("http://", "https://")
+_URL_ENDS = r"(?![\w/?&=#%~-]|\.\w)"
+_LONGEST_RANGE = 50
+
+
+class Sources:
+    """Numbers what the tools of a turn find; `messages` are the conversation before, whose sources keep their numbers.
+
+    Equal keys have equal numbers: a page that two searches find is one source.
+    """
+
+    def __init__(self, messages: Sequence[Message] = ()) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._citations: dict[int, Attachment] = {}
+        self._own: set[Attachment] = set()
+        self._quotes: set[int] = set()  # the numbers of this turn's sources that are no pages
+        for message in messages:
+            self._restore(message)
+        self._free = count(max(self._citations, default=0) + 1)
+
+    def number(self, key: Hashable) -> int:
+        if key not in self._numbers:
+            self._numbers[key] = next(self._free)
+        return self._numbers[key]
+
+    def citation(
+        self, number: int, title: str, *, data: str, reference_url: str, reference_type: str | None = None
+    ) -> Attachment:
+        """The attachment with which an answer cites the source that has the number."""
+        item = Attachment(
+            "text/markdown", f"[{number}] {title}", data=data, reference_url=reference_url,
+            reference_type=reference_type,
+        )  # fmt: skip
+        self._own.add(item)
+        self._add(number, item)
+        return item
+
+    def adopted(self, message: Message) -> Message:
+        """A tool's result; where the tool numbered its sources by itself, they have numbers of this conversation."""
+        items = message.custom_content.attachments if message.custom_content else ()
+        foreign = [item for item in items if number_of(item) is not None and item not in self._own]
+        if not foreign:
+            return message
+        moved = {number_of(item): self.number(_key(item) or object()) for item in foreign}
+        renumbered = [self._moved(item, moved) if item in foreign else item for item in items]
+        text = _MARKER.sub(lambda found: _marker(moved.get(number, number) for number in _in(found[1])), message.text())
+        return replace(message, content=text, custom_content=CustomContent(tuple(renumbered)))
+
+    def cited(self, text: str) -> list[Attachment]:
+        """The citations for an answer: what its text names by number or address, else the quotes that were found.
+
+        Pages that the text does not name are results nobody used.
+        """
+        prose = _CODE.sub("", text)
+        named = {number for found in _MARKER.findall(prose) for number in _in(found)}
+        items = sorted(self._citations.items())
+        cited = [item for number, item in items if number in named or _addresses(text, item)]
+        return cited or [item for number, item in items if number in self._quotes and text.strip()]
+
+    def _restore(self, message: Message) -> None:
+        if message.role is Role.USER:
+            self._quotes.clear()
+        if message.role is not Role.TOOL or message.custom_content is None:
+            return
+        for item in message.custom_content.attachments:
+            if (number := number_of(item)) is not None:
+                self._add(number, item)
+
+    def _add(self, number: int, item: Attachment) -> None:
+        if (key := _key(item)) is not None:
+            self._numbers[key] = number
+        else:
+            self._quotes.add(number)
+        before = self._citations.setdefault(number, item)
+        if (item.data or "") not in (before.data or ""):
+            self._citations[number] = replace(before, data=f"{before.data}\n\n{item.data}")
+
+    def _moved(self, item: Attachment, moved: dict[int | None, int]) -> Attachment:
+        title = _TITLE.sub("", item.title or "", count=1)
+        return self.citation(
+            moved[number_of(item)], title, data=item.data or "", reference_url=item.reference_url or "",
+            reference_type=item.reference_type,
+        )  # fmt: skip
+
+
+def number_of(item: Attachment) -> int | None:
+    """The number of a citation, `[n] title`; None for any other attachment."""
+    found = _TITLE.match(item.title or "") if item.data is not None and item.reference_url else None
+    return int(found[1]) if found else None
+
+
+def _key(item: Attachment) -> str | None:
+    url = item.reference_url or ""
+    return url.partition("#")[0] if url.startswith(_PAGES) else None
+
+
+def _addresses(text: str, item: Attachment) -> bool:
+    url = _key(item)
+    return url is not None and url in text and re.search(re.escape(url) + _URL_ENDS, text) is not None
+
+
+def _in(marker: str) -> list[int]:
+    numbers: list[int] = []
+    for found in _RANGE.finditer(marker):
+        first, last = int(found[1]), int(found[2] or found[1])
+        numbers += range(first, min(last, first + _LONGEST_RANGE) + 1)
+    return numbers
+
+
+def _marker(numbers: Iterable[int]) -> str:
+    return f"[{', '.join(map(str, dict.fromkeys(numbers)))}]"
