@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
 from task.conversation.history import repaired, unanswered
-from task.conversation.inputs import PICTURES
 from task.conversation.links import Suspicion
-from task.conversation.messages import Attachment, CustomContent, Message, Role, system
+from task.conversation.messages import CustomContent, Message, Role, system
 from task.conversation.sanitizer import Defanger
 from task.conversation.sinks import ChoiceSink, DefangedChoice
 from task.conversation.sources import Sources
-from task.errors import InvalidRequest, ToolError
+from task.errors import InvalidRequest
 from task.llm.base import ModelOptions, Usage
 from task.loop import Limits, LoopObserver, RunOutcome, ToolLoop
 from task.permissions.decisions import PermissionMode
 from task.permissions.gate import PriorDecisions
 from task.permissions.names import names_of, own_name
 from task.permissions.taint import ContextView
+from task.pictures import with_pictures
 from task.product import Product
 from task.tools.aliases import Alias
 from task.tools.base import BaseTool
 from task.tools.client_tools import ClientTool, ClientToolsGate
 from task.tools.models import Caller
 from task.tools.toolbox import Toolbox, named
-
-UNSEEN = (
-    "[The user attached a picture here; the model in use cannot see pictures. Tell the user if the question needs one.]"
-)
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +73,7 @@ async def take_turn(product: Product, request: TurnRequest, choice: ChoiceSink, 
 
     try:
         tools, note = await _tools(product, request, choice)
-        seen = await _with_pictures(product, request)
+        seen = await with_pictures(product, request.model, request.messages, request.caller.api_key)
         prompt = (await product.prompt() if request.prompt is None else request.prompt) + note
         messages = [*([system(prompt)] if prompt else ()), *seen]
         base = len(messages)
@@ -168,65 +162,6 @@ def _with_offered_choice(options: ModelOptions, toolbox: Toolbox) -> ModelOption
         return options
     name = toolbox.names.offered(wanted["function"]["name"])
     return replace(options, tool_choice={**wanted, "function": {**wanted["function"], "name": name}})
-
-
-async def _with_pictures(product: Product, request: TurnRequest) -> list[Message]:
-    """The messages for the model in use: pictures as image parts, or a sentence in their place where it takes none."""
-    messages, key = request.messages, request.caller.api_key
-    if not any(message.custom_content is not None or isinstance(message.content, list) for message in messages):
-        return list(messages)  # the usual case, on the way of every request
-    if any(_pictures(message) or _has_image_parts(message) for message in messages):
-        if await product.accepts_images(request.model, key):
-            messages = [await _seen(product, message, key) for message in messages]
-        else:
-            messages = [_unseen(message) for message in messages]
-    return [_without_attachments(message) for message in messages]
-
-
-async def _seen(product: Product, message: Message, key: str) -> Message:
-    urls: list[str] = []
-    for picture in _pictures(message):
-        try:
-            url = await product.image_url(picture, key)
-        except ToolError as error:
-            logger.warning("a picture was left out: %s", error)
-            continue
-        urls += [url] if url else []
-    shown = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
-    return replace(message, content=[*_parts(message), *shown]) if shown else message
-
-
-def _unseen(message: Message) -> Message:
-    if not (_pictures(message) or _has_image_parts(message)):
-        return message
-    parts = [part if part.get("type") != "image_url" else _text(UNSEEN) for part in _parts(message)]
-    parts += [_text(UNSEEN) for _ in _pictures(message)]
-    plain = all(part.get("type") == "text" for part in parts)
-    return replace(message, content="\n".join(part["text"] for part in parts) if plain else parts)
-
-
-def _pictures(message: Message) -> list[Attachment]:
-    if message.role is not Role.USER or message.custom_content is None:
-        return []
-    return [item for item in message.custom_content.attachments if item.type in PICTURES]
-
-
-def _has_image_parts(message: Message) -> bool:
-    return isinstance(message.content, list) and any(part.get("type") == "image_url" for part in message.content)
-
-
-def _without_attachments(message: Message) -> Message:
-    # The text of a question lists its files already.
-    is_question = message.role is Role.USER and message.custom_content is not None
-    return replace(message, custom_content=None) if is_question else message
-
-
-def _parts(message: Message) -> list[dict[str, Any]]:
-    return message.content if isinstance(message.content, list) else [_text(message.content or "")]
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
 
 
 def interrupted(added: Sequence[Message]) -> tuple[Message, ...]:

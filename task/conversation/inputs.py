@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from task.conversation.history import NOT_APPROVED, PERHAPS_RUN, closed, repaired, with_turn
@@ -27,7 +27,6 @@ class Incoming:
         return self.content if isinstance(self.content, str) else Message(self.role, self.content).text()
 
 
-PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # no provider takes others, such as SVG
 ATTACHED = "Attached files:"  # the heading of the list of attachments in a message
 _NO_TURN = TurnState()  # shared: most messages of a long conversation have no state
 
@@ -97,6 +96,9 @@ class _Past:
             item = self._incoming[position]
             unsourced = position not in self._turns and item.state != NO_TOOLS
             messages.append(Message(Role.ASSISTANT, item.text(), unsourced=unsourced))
+        pictures = tuple(item for item in self._incoming[position].attachments if item.is_stored_picture)
+        if pictures and messages[-1].role is Role.ASSISTANT:
+            messages[-1] = replace(messages[-1], custom_content=CustomContent(pictures))
 
     def _result(self, turn: TurnState, position: int) -> str:
         reply = self._incoming[position + 1] if position + 1 < len(self._incoming) else None

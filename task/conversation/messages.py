@@ -67,6 +67,9 @@ def _text_of(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # no provider takes others, such as SVG
+
+
 @dataclass(frozen=True, slots=True)
 class Attachment:
     """A DIAL attachment: exactly one of `data` and `url`."""
@@ -77,6 +80,16 @@ class Attachment:
     url: str | None = None
     reference_url: str | None = None
     reference_type: str | None = None
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether models that see pictures take it."""
+        return self.type in PICTURES
+
+    @property
+    def is_stored_picture(self) -> bool:
+        """Whether it is such a picture and a file in DIAL."""
+        return self.is_picture and (self.url or "").startswith("files/")
 
     def as_dict(self) -> dict[str, str]:
         fields = ("type", "title", "data", "url", "reference_url", "reference_type")

@@ -104,6 +104,11 @@ def number_of(item: Attachment) -> int | None:
     return int(found[1]) if found else None
 
 
+def marker_of(number: int, text: str) -> tuple[int, int] | None:
+    """Where the text first cites the number: start and end of the marker."""
+    return next((found.span() for found in _MARKER.finditer(text) if number in _in(found[1])), None)
+
+
 def _key(item: Attachment) -> str | None:
     url = item.reference_url or ""
     return url.partition("#")[0] if url.startswith(_PAGES) else None

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
-from task.conversation.messages import Message, Role, message_from
+from task.conversation.messages import CustomContent, Message, Role, message_from
 from task.conversation.pruning import Budget, cut, shortened
+from task.conversation.sources import number_of
 
 TOOL_CALL_HISTORY_KEY = "tool_call_history"
 VERSION = 2
@@ -130,7 +131,9 @@ def _turn(body: Mapping[str, Any]) -> TurnState:
 
 
 def _stored(message: Message) -> dict[str, Any]:
-    return replace(message, custom_content=None, failed=False).as_stored()
+    items = message.custom_content.attachments if message.custom_content else ()
+    kept = tuple(item for item in items if number_of(item) is not None or item.is_stored_picture)
+    return replace(message, custom_content=CustomContent(kept) if kept else None, failed=False).as_stored()
 
 
 def _restored(item: Mapping[str, Any]) -> Message:
@@ -147,6 +150,6 @@ def _size(message: Message) -> int:
 def _shortened(history: Sequence[Message]) -> list[Message]:
     if sum(map(_size, history)) <= MAX_BYTES:
         return list(history)
-    brief = [replace(message, reasoning_content=None) for message in history]
+    brief = [replace(message, reasoning_content=None, custom_content=None) for message in history]
     room = Budget(tokens=MAX_BYTES)
     return list(cut(shortened(brief, room, _size, (2_000, 200), _SHORTENED), room, count=_size).kept)

@@ -217,6 +217,7 @@ class Product:
         if image.url is None or "://" in image.url or image.url.startswith("data:"):
             return image.url if image.url and image.url.startswith("data:") else None
         if self.backend.fetches_files:
+            self.files.check(image.url, api_key)
             return image.url
         file = await self.files.download(image.url, api_key, MAX_IMAGE_BYTES)
         return f"data:{image.type};base64,{base64.b64encode(file.content).decode()}"

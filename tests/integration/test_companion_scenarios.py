@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from task.llm.scripted import Reply, says, wants
+from tests.support.core import API_KEY
 from tests.support.image_deployment import PNG, image_deployment
 from tests.support.interpreter import TOKEN, RunningInterpreter, running_interpreter
 from tests.support.mcp_processes import search_server
 from tests.support.product import Product, product
-from tests.support.search_site import EIFFEL, PARIS, QUILLHAVEN, Site, search_site
+from tests.support.search_site import EIFFEL, FOUNDER, PARIS, QUILLHAVEN, Site, search_site
 from tests.support.upstream import Item, Received
 
 SEARCH, IMAGE = "duckduckgo_web_search", "image_generation_tool"
@@ -88,6 +89,55 @@ async def test_18_an_artistic_image_is_made_of_what_the_search_has_found(
     assert [item["url"] for item in painted.attachments if item.get("url")] == [picture["url"]]
     assert (status, content, picture["type"]) == (200, PNG, "image/png")
     assert answer.content == "Painted."
+
+
+async def test_a_picture_comes_before_the_pages_that_the_answer_cites_and_only_those_come(tmp_path: Path) -> None:
+    def painted(received: Received) -> Reply:
+        places.append(numbers_of(received))
+        return wants(SEARCH, query="weather in Paris") & wants(IMAGE, prompt="A lighthouse in the rain")
+
+    def cites(received: Received) -> Reply:
+        places.append(numbers_of(received))
+        number = places[-1]
+        return says(f"Founded in 1871 [{number[FOUNDER[1]]}]. In Paris it rains [{number[PARIS[1]]}].")
+
+    def numbers_of(received: Received) -> dict[str, str]:
+        results = "\n".join(str(message["content"]) for message in received.messages if message["role"] == "tool")
+        return dict(re.findall(r"   URL: (\S+)\n.*\n   Cite as \[(\d+)\]\.$", results, re.MULTILINE))
+
+    places: list[dict[str, str]] = []
+    turns = [wants(SEARCH, query="quillhaven"), painted, cites, says("Rain [3] and light rain [1].")]
+    async with companions(tmp_path, *turns) as (p, _):
+        answer = await p.reader.ask("Tell me about the lighthouse and the weather, with a picture.")
+        later = await p.reader.ask("And the weather?")
+    assert places == [
+        {QUILLHAVEN[1]: "1", FOUNDER[1]: "2"}, {QUILLHAVEN[1]: "1", FOUNDER[1]: "2", PARIS[1]: "3"}
+    ]  # fmt: skip
+    picture, founder, paris = answer.attachments.values()
+    assert picture["type"] == "image/png"
+    assert founder == {
+        "type": "text/markdown", "title": f"[2] {FOUNDER[0]}", "data": FOUNDER[2], "reference_url": FOUNDER[1]
+    }  # fmt: skip
+    assert (paris["title"], paris["reference_url"]) == (f"[3] {PARIS[0]}", PARIS[1])
+    assert [item["title"] for item in later.attachments.values()] == [f"[1] {QUILLHAVEN[0]}", f"[3] {PARIS[0]}"]
+
+
+async def test_openais_client_reads_the_cited_pages_in_the_annotations_of_a_response(tmp_path: Path) -> None:
+    from openai import AsyncOpenAI
+
+    turns = [wants("web_search", query="quillhaven"), says("It was founded in 1871 [2].")]
+    async with (
+        companions(tmp_path, *turns, dial_api_key=API_KEY) as (p, _),
+        AsyncOpenAI(base_url=f"{p.agent_url}/v1", api_key="none", max_retries=0, timeout=20) as openai,
+    ):
+        answer = await openai.responses.create(model="test-model", input="When?")
+    [message] = answer.output
+    assert message.type == "message"
+    assert message.content[0].type == "output_text"
+    [noted] = message.content[0].annotations
+    assert noted.type == "url_citation"
+    assert (noted.url, noted.title) == (FOUNDER[1], f"[2] {FOUNDER[0]}")
+    assert answer.output_text[noted.start_index : noted.end_index] == "[2]"
 
 
 async def test_web_results_are_used_in_code_and_then_in_a_picture(

@@ -16,8 +16,10 @@ import pytest
 from task.conversation.state import TOOL_CALL_HISTORY_KEY
 from task.llm.base import Finish, TextDelta, Usage
 from task.llm.scripted import Reply, says, wants
+from task.pictures import MADE
 from tests.support.chat_reader import chat_reader
 from tests.support.http_api import http_api, key_of
+from tests.support.image_deployment import image_deployment
 from tests.support.product import MODEL, product
 from tests.support.upstream import (
     Item,
@@ -424,6 +426,21 @@ async def test_a_picture_reaches_models_that_see_and_others_get_a_sentence(sees:
         assert content[-1] == {"type": "image_url", "image_url": {"url": picture["url"]}}
     else:
         assert "cannot see pictures" in content
+
+
+async def test_pictures_that_the_chat_sends_back_with_an_answer_reach_a_model_that_sees(tmp_path: Path) -> None:
+    turns = [wants("image_generation_tool", prompt="a cat"), says("Here."), says("A cat.")]
+    async with image_deployment() as images, product(*turns, tmp_path=tmp_path, models=images.models, sees=True) as p:
+        images.core = p.core.url
+        first = await p.reader.ask("Paint a cat")
+        [picture] = first.attachments.values()
+        p.reader.messages[-1]["custom_content"]["attachments"] = [picture]
+        await p.reader.ask("What is in that picture?")
+    assert p.upstream.requests[-1].messages[-1]["content"] == [
+        {"type": "text", "text": "What is in that picture?"},
+        {"type": "text", "text": f"{MADE}\n- {picture['url']}"},
+        {"type": "image_url", "image_url": {"url": picture["url"]}},
+    ]
 
 
 @pytest.mark.parametrize("people", [5, pytest.param(50, marks=pytest.mark.system)])

@@ -12,6 +12,7 @@ import pytest
 from task.app import GeneralPurposeAgentApplication
 from task.errors import ToolError
 from task.llm.scripted import Reply, says, wants
+from task.pictures import MADE
 from task.settings import Settings
 from task.tools.models import Effect
 from tests.support.mcp_processes import PNG, ServerProcess, mcp_peer, search_server
@@ -130,6 +131,26 @@ async def test_pictures_and_files_are_attached_and_never_travel_as_text(peer: Se
     assert "image_2.png (image/png) files/" in tool_result(p.upstream.requests[1])
     assert "iVBOR" not in str(p.upstream.requests[2].body)
     assert {"echo", "write"}.isdisjoint(p.upstream.requests[0].tools)
+
+
+async def test_a_made_picture_reaches_a_model_that_sees_in_the_next_turns_until_it_is_deleted(
+    peer: ServerProcess, tmp_path: Path
+) -> None:
+    turns = [wants("picture"), says("Here."), says("A dot."), says("It was a dot.")]
+    server = {"name": "peer", "url": peer.url, "token": "sesame", "tools": ["picture"]}
+    async with product(*turns, tmp_path=tmp_path, sees=True, mcp_servers=[server]) as p:
+        [picture] = (await p.reader.ask("Draw")).attachments.values()
+        await p.reader.ask("What is in that picture?")
+        shown = p.upstream.requests[-1].messages[-1]["content"]
+        await p.reader.delete(picture["url"])
+        after = await p.reader.ask("And now?")
+    assert shown == [
+        {"type": "text", "text": "What is in that picture?"},
+        {"type": "text", "text": f"{MADE}\n- {picture['url']}"},
+        {"type": "image_url", "image_url": {"url": picture["url"]}},
+    ]
+    assert after.content == "It was a dot."
+    assert "image_url" not in str(p.upstream.requests[-1].messages)
 
 
 async def test_a_server_learns_of_the_conversation_but_not_its_name_and_gets_no_key(

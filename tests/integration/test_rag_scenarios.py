@@ -22,6 +22,7 @@ from tests.support.document_turns import (
     POPCORN,
     RAG,
     TABLE,
+    attached_urls,
     reads_the_excerpts,
     repeats_the_tool,
     searches,
@@ -134,6 +135,48 @@ async def test_several_files_are_searched_at_once(tmp_path: Path, settings: dict
         ]
         answer = await p.reader.ask("How many days of leave?", *files)
     assert [item["title"] for item in answer.attachments.values()] == ["[1] policy.txt, line 1"]
+
+
+async def test_two_searches_in_one_answer_number_their_sources_once_and_the_answer_carries_those_it_cites(
+    tmp_path: Path,
+) -> None:
+    facts = {"leave.txt": b"Leave is thirty days a year.", "notice.txt": b"Notice is four weeks at the end of a month."}
+
+    def both(received: Received) -> Reply:
+        leave, notice = attached_urls(received)
+        return wants(RAG, request="How long is leave?", file_url=leave) & wants(
+            RAG, request="How long is notice?", file_url=notice
+        )
+
+    def cites(received: Received) -> Reply:
+        excerpts = received.messages[-1]["content"]
+        [number] = re.findall(r"Excerpt \[(\d+)\]", excerpts)
+        return says(
+            f"Leave is thirty days [{number}]." if "leave.txt" in excerpts else f"Notice is four weeks [{number}]."
+        )
+
+    def of_notice(received: Received) -> Reply:
+        results = "\n".join(str(message["content"]) for message in received.messages if message["role"] == "tool")
+        numbers.append(re.findall(r"^\[(\d+)\] (?:leave|notice)\.txt", results, re.MULTILINE))
+        [number] = re.findall(r"Notice is four weeks \[(\d+)\]", results)
+        return says(f"Four weeks [{number}].")
+
+    def of_leave(received: Received) -> Reply:
+        results = "\n".join(str(message["content"]) for message in received.messages if message["role"] == "tool")
+        [number] = re.findall(r"Leave is thirty days \[(\d+)\]", results)
+        return says(f"Thirty days [{number}].")
+
+    numbers: list[list[str]] = []
+    async with product(both, cites, cites, of_notice, of_leave, tmp_path=tmp_path) as p:
+        files = [await p.reader.upload(name, content, "text/plain") for name, content in facts.items()]
+        answer = await p.reader.ask("How long are leave and notice?", *files)
+        later = await p.reader.ask("And leave alone?")
+    assert sorted(numbers[0]) == ["1", "2"]
+    [notice], [leave] = answer.attachments.values(), later.attachments.values()
+    assert notice["title"] == f"[{answer.content[-3]}] notice.txt, line 1"
+    assert leave["title"] == f"[{later.content[-3]}] leave.txt, line 1"
+    shown = [item["title"] for stage in answer.stages.values() for item in stage.attachments]
+    assert {notice["title"], leave["title"]} == set(shown)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,18 @@ import asyncio
 from functools import partial
 
 import pytest
+from mcp.types import ResourceLink, TextContent
 
-from mcp_servers.duckduckgo.answers import UNTRUSTED, results_data, results_text
+from mcp_servers.duckduckgo.answers import UNTRUSTED, results_content, results_data
 from mcp_servers.duckduckgo.engine import Hit, ask
 from mcp_servers.duckduckgo.search import Found, SearchFailed, WebSearch
 from tests.support.clock import FakeClock
 from tests.support.ports import free_port
 from tests.support.search_site import EIFFEL, QUILLHAVEN, Site, search_site
+
+
+def results_text(found: Found) -> str:
+    return "\n\n".join(item.text for item in results_content(found) if isinstance(item, TextContent))
 
 
 def searching(site: Site, clock: FakeClock | None = None, per_minute: int = 30) -> WebSearch:
@@ -32,6 +37,16 @@ async def test_results_are_marked_as_material_from_the_web_with_their_source() -
     assert results_text(found).startswith(f"1 results of DuckDuckGo. {UNTRUSTED}")
     assert f"URL: {EIFFEL[1]}" in results_text(found)
     assert (results_data(found)["untrusted"], results_data(found)["source"]) == (True, "duckduckgo.com")
+
+
+async def test_each_result_is_followed_by_its_page_as_a_source_for_the_assistant() -> None:
+    [_, text, source] = results_content(Found((Hit(*EIFFEL),)))
+    assert isinstance(text, TextContent)
+    assert isinstance(source, ResourceLink)
+    assert EIFFEL[1] in text.text
+    assert (source.name, source.uri, source.description) == EIFFEL
+    assert source.annotations is not None
+    assert source.annotations.audience == ["assistant"]
 
 
 async def test_nothing_found_is_an_answer() -> None:

@@ -115,6 +115,10 @@ class ChatReader:
         async with self._session.get(f"{self._url}/v1/{url}", headers=self._key) as response:
             return response.status, await response.read()
 
+    async def delete(self, url: str) -> None:
+        async with self._session.delete(f"{self._url}/v1/{url}", headers=self._key) as response:
+            assert response.status == 200, await response.text()
+
     async def ask(self, text: str, *attachments: dict[str, Any], stream: bool = True, form_value: Any = None) -> Answer:
         """Send the next message of the person and read the answer to its end."""
         return [answer async for answer in self.watch(text, *attachments, stream=stream, form_value=form_value)][-1]

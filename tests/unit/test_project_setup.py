@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from task.commands.core import OWN_CONFIG, render_config
-from task.conversation.inputs import PICTURES
+from task.conversation.messages import PICTURES
 from task.documents.extract import BY_TYPE
 
 ROOT = Path(__file__).parent.parent.parent

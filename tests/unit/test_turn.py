@@ -24,14 +24,17 @@ from task.conversation.state import (
     turn_history,
     waits,
 )
+from task.errors import ToolError
 from task.llm.scripted import ScriptedModel, says
 from task.loop import SilentObserver
 from task.permissions.gate import PriorDecisions
 from task.permissions.grants import Grants
+from task.pictures import MADE_BYTES, UNSEEN, with_pictures
 from task.product import Backend, Product
 from task.settings import Settings
+from task.tools.dial_files import DialFiles, FileInfo
 from task.tools.models import Caller
-from task.turn import UNSEEN, TurnRequest, take_turn
+from task.turn import TurnRequest, take_turn
 from tests.support.choices import RecordingChoice
 from tests.support.in_process import NOWHERE
 
@@ -75,6 +78,59 @@ async def test_other_models_get_a_sentence_about_pictures() -> None:
     assert isinstance(content, str)
     assert content.endswith(UNSEEN)
     assert "cannot see pictures" in content
+
+
+class SizedFiles(DialFiles):
+    """Files of which only sizes are known; one that is not there was deleted."""
+
+    def __init__(self, sizes: dict[str, int]) -> None:
+        super().__init__(NOWHERE)
+        self.sizes = sizes
+
+    async def metadata(self, url: str, api_key: str) -> FileInfo:
+        if url not in self.sizes:
+            raise ToolError("There is no such file.")
+        return FileInfo(url, url, self.sizes[url], "image/png", None)
+
+
+def drawn(*numbers: int) -> Incoming:
+    pictures = [Attachment("image/png", f"{n}.png", url=f"files/b/{n}.png") for n in numbers]
+    others = [Attachment("image/svg+xml", url="files/b/a.svg"), Attachment("image/png", url="https://evil.example/p")]
+    return Incoming(Role.ASSISTANT, "Drawn.", (*pictures, *others))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shown"),
+    [
+        ({}, [[], []]),
+        (dict.fromkeys(range(1, 7), 10), [[3], [5, 4, 6]]),
+        ({3: 10, 4: 10, 6: 10}, [[3], [4, 6]]),
+        ({3: 10, 4: MADE_BYTES, 5: MADE_BYTES - 10, 6: 10}, [[], [5, 6]]),
+    ],
+    ids=["all-deleted", "latest-four", "one-deleted", "within-the-room"],
+)
+async def test_the_latest_pictures_of_answers_are_shown_with_the_question_after_them(
+    sizes: dict[int, int], shown: list[list[int]]
+) -> None:
+    incoming = [
+        Incoming(Role.USER, "Draw"), drawn(1, 2, 3), Incoming(Role.USER, "More"), drawn(4, 5, 4, 6),
+        Incoming(Role.USER, "Which is best?"),
+    ]  # fmt: skip
+    async with aiohttp.ClientSession() as session:
+        product = Product(Settings.model_validate({"dial_endpoint": NOWHERE}))
+        product.session = session
+        product.backend = Backend(lambda name, caller: ScriptedModel(), fetches_files=True, listed=False)
+        product.files = SizedFiles({f"files/b/{number}.png": size for number, size in sizes.items()})
+        seen = await with_pictures(product, "model", conversation(incoming, {}), "key")
+    parts = [seen[place].content for place in (2, 4)]
+    urls = [
+        [part["image_url"]["url"] for part in content if part["type"] == "image_url"]
+        if isinstance(content, list)
+        else []
+        for content in parts
+    ]
+    assert urls == [[f"files/b/{number}.png" for number in numbers] for numbers in shown]
+    assert [seen[0].content, seen[1].content] == ["Draw", "Drawn."]
 
 
 @pytest.mark.parametrize("kind", ["image/svg+xml", "image/tiff"])

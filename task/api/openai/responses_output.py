@@ -9,6 +9,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from task.api.edge.rendering import sse
+from task.conversation.messages import Attachment
+from task.conversation.sources import marker_of, number_of
 from task.runs.request import RunOptions
 from task.runs.runner import LiveRun, Runner
 from task.runs.state import BROKEN_OFF, RunState
@@ -241,14 +243,14 @@ def citations(attachments: Sequence[Mapping[str, str]], text: str) -> list[dict[
 
     There is one for each attachment that is a file at `/v1/files` or has an address; others have no kind of their own.
 
-    Positions are those of the address in the text, or the text's end.
+    Positions are those of the source's number in the text, else of the address, else the text's end.
     """
     places = [(item, item.get("url") or item.get("reference_url") or "") for item in attachments]
     files = [place.partition("#")[0] for _, place in places if place.startswith("files/")]
-    pages = [(item.get("title"), place) for item, place in places if place.startswith(("http://", "https://"))]
+    pages = [(item, place) for item, place in places if place.startswith(("http://", "https://"))]
     return [
         *(_file_citation(url, number) for number, url in enumerate(files)),
-        *(_page_citation(title or url, url, text) for title, url in pages),
+        *(_page_citation(item, url, text) for item, url in pages),
     ]
 
 
@@ -257,7 +259,11 @@ def _file_citation(url: str, number: int) -> dict[str, Any]:
     return {"type": "file_citation", "file_id": file_id_of(url), "filename": name, "index": number}
 
 
-def _page_citation(title: str, url: str, text: str) -> dict[str, Any]:
-    start, _, rest = text.partition(url)
-    end = len(text) - len(rest)
-    return {"type": "url_citation", "url": url, "title": title, "start_index": len(start), "end_index": end}
+def _page_citation(item: Mapping[str, str], url: str, text: str) -> dict[str, Any]:
+    number = number_of(Attachment(**item))
+    place = marker_of(number, text) if number is not None else None
+    if place is None:
+        before, _, after = text.partition(url)
+        place = len(before), len(text) - len(after)
+    title = item.get("title") or url
+    return {"type": "url_citation", "url": url, "title": title, "start_index": place[0], "end_index": place[1]}

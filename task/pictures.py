@@ -1,0 +1,125 @@
+"""Pictures of the conversation for models that see: those of questions, and the latest ones of earlier answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from task.conversation.messages import Attachment, Message, Role
+from task.errors import ToolError
+from task.product import Product
+
+UNSEEN = (
+    "[The user attached a picture here; the model in use cannot see pictures. Tell the user if the question needs one.]"
+)
+MADE = "[Pictures of your answer before this message. The user did not attach them.]"
+MOST_MADE = 4  # each costs about a thousand tokens in every later request
+MADE_BYTES = 8 * 2**20
+logger = logging.getLogger(__name__)
+
+
+async def with_pictures(product: Product, model: str, messages: Sequence[Message], key: str) -> list[Message]:
+    """The messages for `model`: pictures as image parts of questions, or a sentence in their place where it takes none.
+
+    A model cannot be sent pictures as its own, so those of an answer are shown with the question after it.
+    """
+    if not any(message.custom_content is not None or isinstance(message.content, list) for message in messages):
+        return list(messages)  # the usual case, on the way of every request
+    made = _made(messages)
+    if made or any(_asked_with(message) or _has_image_parts(message) for message in messages):
+        if await product.accepts_images(model, key):
+            messages = await _seen(product, messages, made, key)
+        else:
+            messages = [_unseen(message) for message in messages]
+    return [_without_attachments(message) for message in messages]
+
+
+def _made(messages: Sequence[Message]) -> dict[int, list[Attachment]]:
+    # The latest pictures of answers, by the position of the question after them.
+    found, question = dict[str, tuple[int, Attachment]](), None
+    for place in range(len(messages) - 1, -1, -1):
+        if messages[place].role is Role.USER:
+            question = place
+        elif question is not None:
+            for item in reversed(_attachments(messages[place])):
+                if item.is_stored_picture and item.url is not None and len(found) < MOST_MADE:
+                    found.setdefault(item.url, (question, item))
+    by_question = dict[int, list[Attachment]]()
+    for place, item in reversed(found.values()):
+        by_question.setdefault(place, []).append(item)
+    return by_question
+
+
+async def _seen(
+    product: Product, messages: Sequence[Message], made: Mapping[int, Sequence[Attachment]], key: str
+) -> list[Message]:
+    shown = list(messages)
+    readable = await _readable(product, made, key)
+    for place, message in enumerate(messages):
+        own = [item for item in made.get(place, ()) if item.url in readable]
+        parts = [_text("\n".join([MADE, *(f"- {item.url}" for item in own)]))] if own else []
+        for item in (*own, *_asked_with(message)):
+            try:
+                url = await product.image_url(item, key)
+            except ToolError as error:
+                logger.warning("a picture was left out: %s", error)
+                continue
+            parts += [{"type": "image_url", "image_url": {"url": url}}] if url else []
+        shown[place] = replace(message, content=[*_parts(message), *parts]) if parts else message
+    return shown
+
+
+async def _readable(product: Product, made: Mapping[int, Sequence[Attachment]], key: str) -> set[str]:
+    # DIAL Core refuses a whole request because of one file that was deleted. Newest first, within the room.
+    async def size(url: str) -> int | None:
+        try:
+            return (await product.files.metadata(url, key)).size or 0
+        except ToolError as error:
+            logger.warning("a picture of an earlier answer was left out: %s", error)
+            return None
+
+    urls = [item.url for place in sorted(made, reverse=True) for item in reversed(made[place]) if item.url]
+    readable, room = set[str](), MADE_BYTES
+    for url, found in zip(urls, await asyncio.gather(*map(size, urls)), strict=True):
+        if found is not None and found <= room:
+            readable.add(url)
+            room -= found
+    return readable
+
+
+def _unseen(message: Message) -> Message:
+    if not (_asked_with(message) or _has_image_parts(message)):
+        return message
+    parts = [part if part.get("type") != "image_url" else _text(UNSEEN) for part in _parts(message)]
+    parts += [_text(UNSEEN) for _ in _asked_with(message)]
+    plain = all(part.get("type") == "text" for part in parts)
+    return replace(message, content="\n".join(part["text"] for part in parts) if plain else parts)
+
+
+def _attachments(message: Message) -> Sequence[Attachment]:
+    return message.custom_content.attachments if message.custom_content else ()
+
+
+def _asked_with(message: Message) -> list[Attachment]:
+    return [item for item in _attachments(message) if item.is_picture] if message.role is Role.USER else []
+
+
+def _has_image_parts(message: Message) -> bool:
+    return isinstance(message.content, list) and any(part.get("type") == "image_url" for part in message.content)
+
+
+def _without_attachments(message: Message) -> Message:
+    # The text of a question lists its files already.
+    is_question = message.role is Role.USER and message.custom_content is not None
+    return replace(message, custom_content=None) if is_question else message
+
+
+def _parts(message: Message) -> list[dict[str, Any]]:
+    return message.content if isinstance(message.content, list) else [_text(message.content or "")]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
