@@ -6,7 +6,6 @@ import asyncio
 from functools import partial
 
 import pytest
-from mcp.types import ResourceLink, TextContent
 
 from mcp_servers.duckduckgo.answers import UNTRUSTED, results_content, results_data
 from mcp_servers.duckduckgo.engine import Hit, ask
@@ -17,7 +16,7 @@ from tests.support.search_site import EIFFEL, QUILLHAVEN, Site, search_site
 
 
 def results_text(found: Found) -> str:
-    return "\n\n".join(item.text for item in results_content(found) if isinstance(item, TextContent))
+    return "\n\n".join(item.text for item in results_content(found) if item.type == "text")
 
 
 def searching(site: Site, clock: FakeClock | None = None, per_minute: int = 30) -> WebSearch:
@@ -41,9 +40,9 @@ async def test_results_are_marked_as_material_from_the_web_with_their_source() -
 
 async def test_each_result_is_followed_by_its_page_as_a_source_for_the_assistant() -> None:
     [_, text, source] = results_content(Found((Hit(*EIFFEL),)))
-    assert isinstance(text, TextContent)
-    assert isinstance(source, ResourceLink)
+    assert text.type == "text"
     assert EIFFEL[1] in text.text
+    assert source.type == "resource_link"
     assert (source.name, source.uri, source.description) == EIFFEL
     assert source.annotations is not None
     assert source.annotations.audience == ["assistant"]
