@@ -107,7 +107,7 @@ class Guard:
         if self._is_local(path) and not (_is_near(scope) and self._is_own_name(host)):
             text = (
                 "In the mode `open` the agent answers this machine only, by its own name. An operator can choose "
-                "another one: AGENT_HTTP__MODE=keys."
+                "another one: AGENT_HTTP__MODE=keys, or =dial for callers with a key of DIAL Core."
             )
             return Failure(403, text, "not_local")
         if method in CHANGING and not known and _is_foreign(headers, host):
