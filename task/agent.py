@@ -112,6 +112,7 @@ class GeneralPurposeAgent:
             approvals.decisions(),
             request.options,
             prompt=self.system_prompt,
+            persona=request.configuration.persona or "",
             tools=self.tools,
             mode=request.configuration.permission_mode,
         )

@@ -42,20 +42,21 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         """Parse the request, then answer it into a single choice; every failure reaches the caller as a sentence."""
         try:
             parsed = DialRequest.parse(request)
+            await self.product.context_prompt(parsed.configuration.persona or "")
         except InvalidRequest as error:
             if request.stream and self.settings.errors_in_stream:
                 response.create_single_choice().open()
             raise InvalidRequestError(str(error), display_message=str(error)) from error
         if not self.tools:
             self.tools = await self._create_tools()
-        deployment, prompt = parsed.configuration.model or self.product.model, await self.product.prompt()
+        deployment = parsed.configuration.model or self.product.model
         start = _trace_start(parsed, deployment, content=self.settings.trace_content)
         with response.create_single_choice() as choice:
             try:
                 async with recorded(self.product.store, start) as observer:
                     agent = GeneralPurposeAgent(
                         self.product.endpoint,
-                        prompt,
+                        self.product.prompt,
                         self.tools,
                         product=self.product,
                         observer=observer,
@@ -79,7 +80,9 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         """What a person may choose for a conversation, as DIAL's JSON schema, with conversation starters."""
         caller = identified(request)
         key = caller.core_key if caller is not None else request.api_key
-        return configuration_schema(await self.product.chat_models(key), self.product.model)
+        models, context = await self.product.chat_models(key), self.product.context
+        personas = await context.personas() if context is not None else []
+        return configuration_schema(models, self.product.model, personas, context.persona if context else "")
 
     async def _create_tools(self) -> list[BaseTool]:
         return self.product.tools

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
+from task.context.dcm_manager import ContextPrompt
 from task.conversation.history import repaired, unanswered
 from task.conversation.links import Suspicion
 from task.conversation.messages import CustomContent, Message, Role, system
@@ -23,6 +24,7 @@ from task.permissions.names import names_of, own_name
 from task.permissions.taint import ContextView
 from task.pictures import with_pictures
 from task.product import Product
+from task.product.parts import context_tools
 from task.tools.aliases import Alias
 from task.tools.base import BaseTool
 from task.tools.client_tools import ClientTool, ClientToolsGate
@@ -35,9 +37,10 @@ class TurnRequest:
     """One request to the agent, whichever door it came through.
 
     `messages` are the whole conversation without a system prompt; calls without a result at its end are made first.
-    `prompt` takes the place of the product's own, `tools` that of the product's tools. `own_tools` are functions that
-    the caller runs, as OpenAI's API describes them; `aliases` are the names by which the door offers tools of ours.
-    `options` are the request's; the product's complete them.
+    `prompt` takes the place of the product's own, `tools` that of the product's tools; the context with `persona` (the
+    one of the settings, where it is empty) comes beside either. `own_tools` are functions that the caller runs, as
+    OpenAI's API describes them; `aliases` are the names by which the door offers tools of ours. `options` are the
+    request's; the product's complete them.
     """
 
     messages: Sequence[Message]
@@ -46,6 +49,7 @@ class TurnRequest:
     decisions: PriorDecisions
     options: ModelOptions = field(default_factory=ModelOptions)
     prompt: str | None = None
+    persona: str = ""
     tools: Sequence[BaseTool] | None = None
     own_tools: Sequence[Mapping[str, Any]] = ()
     aliases: Sequence[Alias] = ()
@@ -72,9 +76,11 @@ async def take_turn(product: Product, request: TurnRequest, choice: ChoiceSink, 
         return _as_shown(messages[:base], added, view, product.link_hosts)
 
     try:
-        tools, note = await _tools(product, request, choice)
+        context = await product.context_prompt(request.persona)
+        tools, note = await _tools(product, request, context, choice)
         seen = await with_pictures(product, request.model, request.messages, request.caller.api_key)
-        prompt = (await product.prompt() if request.prompt is None else request.prompt) + note
+        prompt = product.prompt if request.prompt is None else request.prompt
+        prompt = "\n\n".join(filter(None, (prompt, context.text))) + note
         messages = [*([system(prompt)] if prompt else ()), *seen]
         base = len(messages)
         outcome = await _looped(product, request, tools, messages, choice, observer)
@@ -85,12 +91,15 @@ async def take_turn(product: Product, request: TurnRequest, choice: ChoiceSink, 
     return replace(outcome, added=shown(outcome.added))
 
 
-async def _tools(product: Product, request: TurnRequest, choice: ChoiceSink) -> tuple[list[BaseTool], str]:
+async def _tools(
+    product: Product, request: TurnRequest, context: ContextPrompt, choice: ChoiceSink
+) -> tuple[list[BaseTool], str]:
     """All tools of the turn, and a note for the model about servers that are missing."""
     wanted = request.options.tool_choice
     if wanted == "none" and not unanswered(request.messages):  # calls that were approved run all the same
         return [], ""
-    own = product.tools if request.tools is None else request.tools
+    given = product.tools if request.tools is None else request.tools
+    own = [*given, *context_tools(product.context, context)]
     found = await product.mcp.discover(request.caller, named(own))
     found.show(choice)
     policy = product.approval_rules.policy

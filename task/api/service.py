@@ -53,7 +53,7 @@ class Service:
     shelf: FileShelf
     cards: Cards
 
-    def options(
+    async def options(
         self,
         door: str,
         body: AnswerRequest,
@@ -61,7 +61,13 @@ class Service:
         *prompts: str | None,
         **more: Any,
     ) -> RunOptions:
-        """How to answer with the `given` options of the model; the system prompt is the first of `prompts`."""
+        """How to answer with the `given` options of the model; the system prompt is the first of `prompts`.
+
+        Raises:
+            InvalidRequest: there is no such persona.
+        """
+        persona = body.persona or ""
+        await self.product.context_prompt(persona)
         model = self.product.model if body.model in (None, "", AGENT) else body.model
         asked = ModelOptions().over(**given)
         options = self.product.options(asked, ModelOptions(temperature=TEMPERATURE, top_p=TOP_P))
@@ -69,10 +75,13 @@ class Service:
         prompt = next((prompt for prompt in prompts if prompt is not None), None)
         return RunOptions(
             door, model, prompt, options, mode=PermissionMode(body.permission_mode),
-            experiment=body.experiment, warnings=_warnings(body, model, unsent, given.get("max_tokens") or 0), **more,
+            experiment=body.experiment, warnings=_warnings(body, model, unsent, given.get("max_tokens") or 0),
+            persona=persona, **more,
         )  # fmt: skip
 
-    def completion_options(self, door: str, body: ChatCompletionRequest, received: IncomingMessages) -> RunOptions:
+    async def completion_options(
+        self, door: str, body: ChatCompletionRequest, received: IncomingMessages
+    ) -> RunOptions:
         stop = [body.stop] if isinstance(body.stop, str) else body.stop
         extra = {name: value for name in PASSED_ON if (value := getattr(body, name)) is not None}
         given: dict[str, Any] = {
@@ -81,7 +90,7 @@ class Service:
             "stop": stop, "seed": body.seed, "reasoning_effort": body.reasoning_effort, "extra": extra,
         }  # fmt: skip
         choice = body.tool_choice
-        return self.options(
+        return await self.options(
             door, body, given, received.prompt, body.system_prompt,
             tools=tuple(tool.function.model_dump(exclude_none=True) for tool in body.tools or ()),
             choice=choice if choice is None or isinstance(choice, str) else choice.model_dump(),

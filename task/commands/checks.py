@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -106,10 +107,16 @@ def own_tools(settings: Settings) -> list[BaseTool]:
     Raises:
         SettingsError: a tool of `AGENT_TOOL_PATHS` cannot be loaded.
     """
-    from task.product.parts import default_tools
+    from task.context.dcm_manager import LiveContext, context_prompt
+    from task.product.parts import context_manager, context_tools, default_tools
     from task.tools.dial_files import DialFiles
 
-    return default_tools(settings, files=DialFiles(settings.dial_endpoint))
+    tools = default_tools(settings, files=DialFiles(settings.dial_endpoint))
+    with suppress(SettingsError):  # the row of the context reports it
+        if (manager := context_manager(settings)) is not None:
+            prompt = context_prompt(manager, settings.context.persona)
+            return [*tools, *context_tools(LiveContext(manager), prompt)]
+    return tools
 
 
 def _python() -> Check:

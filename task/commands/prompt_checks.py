@@ -23,6 +23,7 @@ from task.tools.mcp.mcp_tool_model import fit
 from task.tools.toolbox import named
 
 INTERPRETERS_TOOLS, SEARCH_TOOLS = ("execute_code",), ("duckduckgo_web_search", "fetch_page")  # of servers of `up`
+READ_DOCUMENT = "read_context_document"
 HEAVY_TOOL, HEAVY_TOOLS, HEAVY_PROMPT = 1500, 8000, 8000  # tokens
 
 
@@ -96,11 +97,16 @@ def _context(settings: Settings) -> tuple[Check, str]:
     if manager is None:
         return Check("context", "ok", "none"), ""
     rendered = context_prompt(manager, settings.context.persona)
-    warnings = [*manager.warnings, *(f"{name} has no room in the prompt" for name in rendered.left_out)]
     personas = manager.persona_ids()
     found = f"{len(manager.documents) - len(personas)} documents, {len(personas)} personas"
+    warnings = list(manager.warnings)
+    if rendered.left_out:
+        found += f"; read by {READ_DOCUMENT}: {', '.join(rendered.left_out)}"
+        policy = _policy(settings)
+        hidden = policy is not None and not policy.offers(READ_DOCUMENT)
+        warnings += [f"{READ_DOCUMENT} is not among the allowed tools"] if hidden else []
     if warnings:
-        fix = f"Correct {manager.path.name}, or the files and context settings it needs."
+        fix = f"Correct {manager.path.name}, or the files and settings it needs."
         return Check("context", "note", "; ".join([found, *warnings]), fix), rendered.text
     return Check("context", "ok", found), rendered.text
 
@@ -165,5 +171,10 @@ def _prompt(settings: Settings, added: str) -> Check:
     own, context = text_tokens(settings.system_prompt or SYSTEM_PROMPT), text_tokens(added)
     found = f"about {own + context:,} tokens in every request" + (f", {context:,} of them context" if context else "")
     if own + context > HEAVY_PROMPT:
-        return Check("system prompt", "note", found, "Shorten it, or let the model read documents with a tool.")
+        return Check(
+            "system prompt",
+            "note",
+            found,
+            "Shorten it, or lower context.max_prompt_bytes: the model reads with a tool what does not fit.",
+        )
     return Check("system prompt", "ok", found)

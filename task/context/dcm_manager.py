@@ -11,14 +11,14 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cachetools import LRUCache
 
 from task.context.definition import SECTION_PATTERN, Definition, Reference, identifier, parse
-from task.errors import DCMInitError
+from task.errors import DCMInitError, InvalidRequest
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +26,7 @@ _NO_BLOCKING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)  # no
 
 Stamp = tuple[int, int, int]  # modified (ns), size, inode: when it changes, so did the content
 CHECK_SECONDS = 2.0
+KEPT_PROMPTS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +120,27 @@ class DCMManager:
         return text
 
     def get_context_section(self, section_id: str) -> str | None:
-        """The prose of a section, without its references; None where there is no such section. For the framework's
-        users: the product itself puts whole documents into its prompt."""
+        """The prose of a section, without its references; None where there is no such section."""
         return self._known().sections.get(identifier(section_id))
 
+    def prose(self) -> dict[str, str]:
+        """The prose of the sections by id, apart from the initial prompt and from sections without any."""
+        known = self._known()
+        return {name: text for name, text in known.sections.items() if text and text != known.initial_prompt}
+
+    def get_passage(self, name: str) -> str | None:
+        """The document and the section of this id, where there are both; None where there is neither."""
+        found = [text for text in (self.get_context_section(name), self.get_document_content(name)) if text]
+        return "\n\n".join(found) or None
+
+    def log_warnings(self) -> None:
+        for warning in self.warnings:
+            logger.warning("%s", warning)
+
     def persona_ids(self) -> list[str]:
-        """The personas as `/persona` takes them: without a leading `persona_`."""
+        """The personas as people choose them: without a leading `persona_`."""
         documents = (document.reference for document in self.documents.values())
-        return [reference.id.removeprefix("persona_") for reference in documents if reference.persona]
+        return [_persona_id(reference.id) for reference in documents if reference.persona]
 
     def get_persona(self, persona_id: str) -> str | None:
         """A persona's text by its id, with or without `persona_`."""
@@ -243,61 +257,94 @@ def _reason(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ContextPrompt:
-    """The text, and the ids of the documents that did not fit."""
+    """The text, and the ids of the sections and documents that did not fit: the model reads them with a tool."""
 
-    text: str
+    text: str = ""
     left_out: tuple[str, ...] = ()
 
 
 def context_prompt(manager: DCMManager, persona: str = "") -> ContextPrompt:
-    """Initial prompt, persona and documents, in this order; a document that does not fit whole is left out."""
-    most = manager.options.max_prompt_bytes
+    """Initial prompt, persona, prose of the sections and documents, in this order.
+
+    A section or document that does not fit whole is left out.
+    """
     chosen = manager.get_persona(persona) if persona else None
     parts = [text.strip() for text in (manager.get_initial_prompt(), chosen) if text]
-    used, left_out = sum(len(part.encode()) for part in parts), list[str]()
-    for document_id, document in manager.documents.items():
-        text = None if document.reference.persona else manager.get_document_content(document_id)
-        if text is None:
+    room, left_out = manager.options.max_prompt_bytes - sum(len(part.encode()) for part in parts), dict[str, None]()
+    for tag, name, text in _passages(manager):
+        part = f'<{tag} id="{name}">\n{text.strip()}\n</{tag}>'
+        size = len(part.encode())
+        if size > room:
+            left_out[name] = None
             continue
-        block = f'<document id="{document_id}">\n{text.strip()}\n</document>'
-        if used + len(block.encode()) > most:
-            left_out.append(document_id)
-            continue
-        used += len(block.encode())
-        parts.append(block)
+        room -= size
+        parts.append(part)
     return ContextPrompt("\n\n".join(parts), tuple(left_out))
 
 
-class LiveContext:
-    """A definition's prompt for a server: its files are checked every two seconds at most, off the event loop.
+def _passages(manager: DCMManager) -> Iterator[tuple[str, str, str]]:
+    for name, prose in manager.prose().items():
+        yield "section", name, prose
+    for name, document in manager.documents.items():
+        text = None if document.reference.persona else manager.get_document_content(name)
+        if text is not None:
+            yield "document", name, text
 
-    `manager` must be initialised.
+
+class LiveContext:
+    """A definition for a server: its files are checked every two seconds at most, off the event loop.
+
+    `manager` must be initialised; `persona` is the one of conversations that choose none.
     """
 
     def __init__(self, manager: DCMManager, persona: str = "", clock: Callable[[], float] = time.monotonic) -> None:
-        self._manager, self._persona, self._clock = manager, persona, clock
-        self._text = self._render()
+        self.persona = _persona_id(persona)
+        self._manager, self._clock = manager, clock
         self._checked_at = clock()
-        self._checking = asyncio.Lock()
+        self._access = asyncio.Lock()  # a DCMManager is not thread-safe
+        self._prompts: LRUCache[str, ContextPrompt] = LRUCache(KEPT_PROMPTS)
 
-    async def prompt(self) -> str:
-        """The prompt of the current files; at most two seconds old."""
-        if self._clock() - self._checked_at >= CHECK_SECONDS and not self._checking.locked():
-            async with self._checking:
-                self._checked_at = self._clock()
-                await asyncio.to_thread(self._refresh)
-        return self._text
+    async def personas(self) -> list[str]:
+        """The personas to choose from."""
+        await self._refresh_if_due()
+        async with self._access:
+            return self._manager.persona_ids()
 
-    def _refresh(self) -> None:
-        if self._manager.reload():
-            self._text = self._render()
+    async def prompt(self, persona: str = "") -> ContextPrompt:
+        """The prompt of the current files with this persona; at most two seconds old.
 
-    def _render(self) -> str:
-        for warning in self._manager.warnings:
-            logger.warning("%s", warning)
-        rendered = context_prompt(self._manager, self._persona)
-        if rendered.left_out:
-            logger.warning(
-                "the context has no room for %s (context.max_prompt_bytes)", ", ".join(rendered.left_out)
-            )  # fmt: skip
-        return rendered.text
+        Raises:
+            InvalidRequest: there is no such persona.
+        """
+        await self._refresh_if_due()
+        wanted = _persona_id(persona) or self.persona
+        if (kept := self._prompts.get(wanted)) is not None:
+            return kept
+        async with self._access:
+            if persona and wanted not in (known := self._manager.persona_ids()):
+                raise unknown_persona(persona, known)
+            made = self._prompts[wanted] = await asyncio.to_thread(context_prompt, self._manager, wanted)
+        return made
+
+    async def read(self, name: str) -> str | None:
+        """The document or section as it is now."""
+        async with self._access:
+            return await asyncio.to_thread(self._manager.get_passage, name)
+
+    async def _refresh_if_due(self) -> None:
+        if self._clock() - self._checked_at < CHECK_SECONDS or self._access.locked():
+            return
+        async with self._access:
+            self._checked_at = self._clock()
+            if await asyncio.to_thread(self._manager.reload):
+                self._prompts.clear()
+                self._manager.log_warnings()
+
+
+def unknown_persona(persona: str, known: Sequence[str]) -> InvalidRequest:
+    """The refusal of a persona that does not exist, with those that do."""
+    return InvalidRequest(f"There is no persona {persona!r}. There are: {', '.join(known) or 'none'}.")
+
+
+def _persona_id(name: str) -> str:
+    return identifier(name).removeprefix("persona_")

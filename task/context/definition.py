@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 SECTION_PATTERN = r"^##\s+(.+?)\s*#*\s*$"
@@ -84,6 +84,7 @@ class _Parser:
         self._references: dict[str, Reference] = {}
         self._prompt: str | None = None
         self._problems: list[Problem] = []
+        self._unplaced = False
 
     def read(self, number: int, line: str, following: _Lines) -> None:
         if fence := _FENCE.match(line):
@@ -98,7 +99,7 @@ class _Parser:
         elif reference := len(line) < _LONGEST_REFERENCE and _REFERENCE.match(line.strip()):
             self._refer(number, reference)
         else:
-            self._prose.setdefault(self._section, []).append(line)
+            self._add_prose(number, [line])
 
     def definition(self) -> Definition:
         sections = {name: "\n".join(lines).strip() for name, lines in self._prose.items() if name}
@@ -118,7 +119,14 @@ class _Parser:
         if self._section == PROMPT_SECTION:
             self._set_prompt(number, "\n".join(inside).strip())
         else:
-            self._prose.setdefault(self._section, []).extend([opening, *inside, *([fence] if closed else ())])
+            self._add_prose(number, [opening, *inside, *([fence] if closed else ())])
+
+    def _add_prose(self, number: int, lines: Sequence[str]) -> None:
+        if self._section:
+            self._prose.setdefault(self._section, []).extend(lines)
+        elif any(map(str.strip, lines)) and not self._unplaced:
+            self._unplaced = True
+            self._problems.append(Problem(number, "text before the first section is ignored; give it a heading"))
 
     def _quoted(self, number: int, value: str, following: _Lines) -> str:
         if value[0] not in "\"'":

@@ -44,6 +44,7 @@ class AgentConfiguration(BaseModel):
     model: str | None = Field(default=None, min_length=1, description="The model that answers.")
     temperature: float | None = Field(default=None, ge=0, le=2, description="0 is sober, 2 is wild.")
     permission_mode: PermissionMode = Field(default=PermissionMode.DEFAULT, description=MODES)
+    persona: str | None = Field(default=None, max_length=200, description="Who answers, a persona of the context.")
     starter: int | None = Field(default=None, description="The conversation starter that was pressed.")
 
 
@@ -54,7 +55,9 @@ STARTERS = (
 )
 
 
-def configuration_schema(models: Sequence[str], default_model: str) -> dict[str, Any]:
+def configuration_schema(
+    models: Sequence[str], default_model: str, personas: Sequence[str] = (), default_persona: str = ""
+) -> dict[str, Any]:
     """The configuration as DIAL Chat shows it: a JSON schema whose buttons are the conversation starters."""
     model = {"type": "string", "description": "The model that answers.", "default": default_model}
     buttons = [
@@ -66,6 +69,9 @@ def configuration_schema(models: Sequence[str], default_model: str) -> dict[str,
         for number, (title, text) in enumerate(STARTERS, 1)
     ]
     modes = [mode.value for mode in PermissionMode]
+    persona: dict[str, Any] = {"type": "string", "enum": list(personas), "description": "Who answers."}
+    if default_persona in personas:
+        persona["default"] = default_persona
     return {
         "type": "object",
         "properties": {
@@ -77,6 +83,7 @@ def configuration_schema(models: Sequence[str], default_model: str) -> dict[str,
                 "default": PermissionMode.DEFAULT.value,
                 "description": MODES,
             },
+            **({"persona": persona} if personas else {}),
             "starter": {
                 "type": "number",
                 "description": "What shall we do?",

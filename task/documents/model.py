@@ -82,6 +82,21 @@ def paginate(blocks: Sequence[Block], size: int = PAGE_CHARS) -> tuple[str, ...]
     return (*pages, page) if page else tuple(pages)
 
 
+def page_of(pages: Sequence[str], page: int, kind: str = "file") -> str:
+    """The page with a footer that numbers it, where there are several; `kind` is what the pages are of.
+
+    Raises:
+        ToolError: there is no such page.
+    """
+    if not pages:
+        return f"The {kind} is empty: it holds no text."
+    total = len(pages)
+    if not 1 <= page <= total:
+        valid = f"its pages are 1 to {total}" if total > 1 else "its only page is 1"
+        raise ToolError(f"The {kind} has no page {page}: {valid}.")
+    return pages[page - 1] if total == 1 else f"{pages[page - 1]}\n\n**Page #{page}. Total pages: {total}**"
+
+
 def _cut(block: Block, room: int, size: int) -> list[str]:
     if len(block.whole) <= room:
         return [block.whole]

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 
 from task.approvals.rules import ApprovalRules
-from task.context.dcm_manager import ContextOptions, DCMManager
+from task.context.dcm_manager import ContextOptions, ContextPrompt, DCMManager, LiveContext
 from task.documents.pool import ReaderLimits, ReaderPool
 from task.embedding.client import Embedder, EmbedderOptions, default_folder
 from task.embedding.environment import EmbeddingEnvironment
@@ -22,6 +22,7 @@ from task.settings import McpServerSettings, Settings, process_environment
 from task.settings.sections import RuleSettings
 from task.tools.base import BaseTool
 from task.tools.calculator.calculator_tool import CalculatorTool
+from task.tools.context_document_tool import ReadContextDocumentTool
 from task.tools.declare import load_tools
 from task.tools.deployment.deployment_tool import DeploymentAccess, DeploymentSpec, DeploymentTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
@@ -206,6 +207,23 @@ def rule_of(rule: RuleSettings) -> Rule:
     """A rule of the settings as the policy's."""
     effects = frozenset(map(Effect, rule.effects)) if rule.effects is not None else None
     return Rule(rule.action, rule.tool, effects, rule.path, rule.command, rule.host, rule.known_url, rule.trusted)
+
+
+def live_context(settings: Settings) -> LiveContext | None:
+    """The context that a server uses, its warnings logged.
+
+    Raises: as `context_manager`.
+    """
+    manager = context_manager(settings)
+    if manager is None:
+        return None
+    manager.log_warnings()
+    return LiveContext(manager, settings.context.persona)
+
+
+def context_tools(context: LiveContext | None, prompt: ContextPrompt) -> list[BaseTool]:
+    """The tool that reads what does not fit into this prompt, where there is anything."""
+    return [ReadContextDocumentTool(prompt.left_out, context.read)] if context is not None and prompt.left_out else []
 
 
 def context_manager(settings: Settings) -> DCMManager | None:

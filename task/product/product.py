@@ -15,7 +15,7 @@ import aiohttp
 
 from task.approvals.rules import ApprovalRules, CoreClaims
 from task.blocking import close_all
-from task.context.dcm_manager import LiveContext
+from task.context.dcm_manager import ContextPrompt, unknown_persona
 from task.conversation.messages import Attachment
 from task.conversation.state import StateSeal
 from task.llm.base import ChatModel, ModelOptions
@@ -25,7 +25,7 @@ from task.llm.openai import OpenAIChatModel
 from task.llm.transport import Retries, new_session
 from task.llm.window import ContextWindow
 from task.loop import Limits
-from task.product.parts import approval_rules_of, context_manager, default_tools, mcp_specs, policy_of
+from task.product.parts import approval_rules_of, context_tools, default_tools, live_context, mcp_specs, policy_of
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
 from task.settings.installation import installation_secret
@@ -102,8 +102,7 @@ class Product:
         limits = settings.limits
         self.limits = Limits(limits.steps, limits.tool_seconds, limits.run_seconds, limits.run_tokens)
         self.store = StoreAccess(**settings.store_options)
-        manager = context_manager(settings)
-        self.context = LiveContext(manager, settings.context.persona) if manager is not None else None
+        self.context = live_context(settings)
         model = settings.llm
         extra = {"top_k": model.top_k} if model.top_k is not None else {}
         self._options = ModelOptions(settings.temperature, model.top_p, model.max_tokens, extra=extra)
@@ -164,14 +163,26 @@ class Product:
 
     async def offered_tools(self) -> list[BaseTool]:
         """The agent's own tools, and those of the servers that answer without a caller's key, as the policy allows."""
-        found = await self.mcp.discover(None, named(self.tools))
-        return [tool for tool in (*self.tools, *found.tools) if self.approval_rules.policy.offers(tool.name)]
+        own = [*self.tools, *context_tools(self.context, await self.context_prompt())]
+        found = await self.mcp.discover(None, named(own))
+        return [tool for tool in (*own, *found.tools) if self.approval_rules.policy.offers(tool.name)]
 
-    async def prompt(self) -> str:
-        """The system prompt of a conversation whose door gives none."""
-        prompt = self._settings.system_prompt or SYSTEM_PROMPT
-        added = await self.context.prompt() if self.context is not None else ""
-        return f"{prompt}\n\n{added}" if added else prompt
+    @property
+    def prompt(self) -> str:
+        """The system prompt of a conversation whose door gives none; the context comes after either."""
+        return self._settings.system_prompt or SYSTEM_PROMPT
+
+    async def context_prompt(self, persona: str = "") -> ContextPrompt:
+        """What the context definition adds to the system prompt; without `persona` that of the settings.
+
+        Raises:
+            InvalidRequest: there is no such persona.
+        """
+        if self.context is not None:
+            return await self.context.prompt(persona)
+        if persona:
+            raise unknown_persona(persona, ())
+        return ContextPrompt()
 
     def options(self, given: ModelOptions, documented: ModelOptions | None = None) -> ModelOptions:
         """What a model is asked with: the request's options, else the operator's, else the door's documented defaults.

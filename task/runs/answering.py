@@ -94,6 +94,7 @@ def _turn_request(
         approvals.decisions(),
         replace(options.model_options, tool_choice=None if options.choice == "auto" else options.choice),
         prompt=options.prompt,
+        persona=options.persona,
         own_tools=options.tools,
         aliases=aliases,
         mode=options.mode,

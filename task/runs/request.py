@@ -28,9 +28,10 @@ class RunCaller:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to answer. `prompt` is the caller's own system prompt, None where there is none; `tools` are the caller's
-    functions; `choice` is OpenAI's `tool_choice`; `previous` is the response that a response continues; `metadata`
-    is the caller's own, returned as it is; `warnings` name what has no effect."""
+    """How to answer. `prompt` is the caller's own system prompt, None where there is none; `persona` is the one chosen,
+    empty: that of the settings; `tools` are the caller's functions; `choice` is OpenAI's `tool_choice`; `previous` is
+    the response that a response continues; `metadata` is the caller's own, returned as it is; `warnings` name what has
+    no effect."""
 
     door: str
     model: str
@@ -43,6 +44,7 @@ class RunOptions:
     previous: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
     warnings: tuple[str, ...] = ()
+    persona: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         options = {
@@ -58,7 +60,7 @@ class RunOptions:
             "door": self.door, "model": self.model, "prompt": self.prompt, "options": options,
             "tools": [dict(tool) for tool in self.tools], "mode": self.mode.value, "experiment": self.experiment,
             "choice": self.choice, "previous": self.previous,
-            "metadata": dict(self.metadata), "warnings": list(self.warnings),
+            "metadata": dict(self.metadata), "warnings": list(self.warnings), "persona": self.persona,
         }  # fmt: skip
 
     @classmethod
@@ -66,7 +68,7 @@ class RunOptions:
         return cls(
             data["door"], data["model"], data["prompt"], ModelOptions(**data["options"]), tuple(data["tools"]),
             data.get("choice"), PermissionMode(data["mode"]), data["experiment"], data.get("previous"),
-            data.get("metadata") or {}, tuple(data.get("warnings") or ()),
+            data.get("metadata") or {}, tuple(data.get("warnings") or ()), data.get("persona") or "",
         )  # fmt: skip
 
 

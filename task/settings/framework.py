@@ -36,10 +36,10 @@ class ContextSettings(Section):
     """The context definition: first words, documents and personas."""
 
     definition_path: Folder | None = setting(None, "A FRAMEWORK_CONTEXT.md; see [Context](context.md). Empty: none.")
-    persona: str = setting("", "Id of the persona that speaks from the start.")
+    persona: str = setting("", "Id of the persona of conversations that choose none.")
     max_document_bytes: int = setting(2**20, "Largest definition or document.", ge=1)
     max_prompt_bytes: int = setting(
-        100_000, "How much the context may add to the system prompt; what exceeds is left out.", ge=0
+        100_000, "How much the context may add to the system prompt; the model reads the rest with a tool.", ge=0
     )
     cached_documents: int = setting(100, "Documents kept in memory; 0: none.", ge=0)
     allow_absolute_paths: bool = setting(False, "Let a definition name documents by absolute paths.")

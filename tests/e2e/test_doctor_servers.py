@@ -63,7 +63,8 @@ async def test_what_a_context_lacks_is_a_note_with_file_and_line(tmp_path: Path)
     found = await rows(context=chosen)
     assert found["context"].state == "note"
     assert found["context"].found == (
-        "2 documents, 0 personas; FRAMEWORK_CONTEXT.md:4: lost.md: there is no such file; big has no room in the prompt"
+        "2 documents, 0 personas; read by read_context_document: big; FRAMEWORK_CONTEXT.md:4: lost.md: "
+        "there is no such file"
     )
     assert "of them context" in found["system prompt"].found
 

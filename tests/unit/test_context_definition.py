@@ -87,6 +87,9 @@ def test_problems_name_their_line() -> None:
     assert problems('initial_prompt_template: "a"\n# initial_prompt_template: "b"\n') == [
         (2, "a second initial prompt is ignored")
     ]
+    assert problems("\nLost words.\nMore.\n## S\nProse.\n") == [
+        (2, "text before the first section is ignored; give it a heading")
+    ]
     assert problems("\n**: @x.md\n") == [(2, "a document needs a name before its path")]
 
 

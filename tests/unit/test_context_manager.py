@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from task.context.dcm_manager import CHECK_SECONDS, ContextOptions, DCMManager, LiveContext, context_prompt
-from task.errors import ComponentInitError, DCMInitError, FrameworkError
+from task.errors import ComponentInitError, DCMInitError, FrameworkError, InvalidRequest
 from tests.support.clock import FakeClock
 
 DEFINITION = """\
@@ -191,10 +191,11 @@ def test_the_last_version_of_a_vanished_definition_stays_in_use(tmp_path: Path) 
     assert context.get_initial_prompt() == "You help the team."
 
 
-def test_the_prompt_holds_first_words_persona_and_documents(tmp_path: Path) -> None:
+def test_the_prompt_holds_first_words_persona_sections_and_documents(tmp_path: Path) -> None:
     made = context_prompt(whole(tmp_path), "critic")
     assert made.text == (
-        'You help the team.\n\nDoubt.\n\n<document id="guide">\nGuide.\n</document>\n\n'
+        'You help the team.\n\nDoubt.\n\n<section id="documents">\nRead before you write.\n</section>\n\n'
+        '<document id="guide">\nGuide.\n</document>\n\n'
         '<document id="notes">\nNotes.\n</document>'
     )
     assert "Doubt." not in context_prompt(whole(tmp_path)).text
@@ -206,13 +207,50 @@ def test_a_document_without_room_in_the_prompt_is_left_out_and_named(tmp_path: P
     made = context_prompt(context)
     assert made.left_out == ("guide",)
     assert "Notes." in made.text
-    assert context.get_document_content("guide") == "x" * 500
+    assert context.get_passage("guide") == "x" * 500
+
+
+def test_a_section_without_room_in_the_prompt_is_left_out_and_named(tmp_path: Path) -> None:
+    definition = "## Rules\n" + "Never guess. " * 50 + "\n## Style\nBe brief.\n"
+    context = manager(tmp_path, definition, ContextOptions(max_prompt_bytes=200))
+    made = context_prompt(context)
+    assert (made.text, made.left_out) == ('<section id="style">\nBe brief.\n</section>', ("rules",))
+    assert (context.get_passage("rules") or "").startswith("Never guess.")
+
+
+def test_a_section_and_a_document_of_one_name_are_one_passage(tmp_path: Path) -> None:
+    context = manager(tmp_path, "## Guide\nProse.\nguide: @guide.md\n", ContextOptions(max_prompt_bytes=0),
+                      guide_md="Guide.")  # fmt: skip
+    assert context_prompt(context).left_out == ("guide",)
+    assert context.get_passage("guide") == "Prose.\n\nGuide."
+    assert context.get_passage("nothing") is None
+
+
+@pytest.mark.parametrize("definition", [
+    "## Initial Prompt\nYou help the team.\n", "## Initial Prompt\n```\nYou help the team.\n```\n",
+])  # fmt: skip
+def test_the_initial_prompt_is_in_the_prompt_once(tmp_path: Path, definition: str) -> None:
+    assert context_prompt(manager(tmp_path, definition)).text == "You help the team."
 
 
 async def test_a_running_server_takes_up_edits_within_two_seconds(tmp_path: Path) -> None:
     clock = FakeClock()
     live = LiveContext(whole(tmp_path), clock=clock.now)
+    before = await live.prompt()
     changed(tmp_path / "docs/guide.md", "Better guide.")
-    assert "Better guide." not in await live.prompt()
+    assert await live.prompt() == before
     await clock.advance(CHECK_SECONDS)
-    assert "Better guide." in await live.prompt()
+    assert "Better guide." in (await live.prompt()).text
+
+
+async def test_a_running_server_takes_up_new_personas(tmp_path: Path) -> None:
+    clock = FakeClock()
+    live = LiveContext(whole(tmp_path), clock=clock.now)
+    assert await live.personas() == ["critic"]
+    with pytest.raises(InvalidRequest, match=r"no persona .poet.\. There are: critic\."):
+        await live.prompt("poet")
+    (tmp_path / "poet.md").write_text("Rhyme.")
+    changed(tmp_path / "FRAMEWORK_CONTEXT.md", DEFINITION.replace("## Doc", "persona_poet: @poet.md\n## Doc"))
+    await clock.advance(CHECK_SECONDS)
+    assert "Rhyme." in (await live.prompt("Persona Poet")).text
+    assert await live.personas() == ["critic", "poet"]

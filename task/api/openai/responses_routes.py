@@ -75,9 +75,9 @@ async def delete_response(response_id: str, caller: CurrentCaller, store: Curren
     return {"id": response_id, "object": "response", "deleted": True}
 
 
-def _options(service: Service, body: ResponseRequest, received: IncomingMessages) -> RunOptions:
+async def _options(service: Service, body: ResponseRequest, received: IncomingMessages) -> RunOptions:
     choice = body.tool_choice
-    return service.options(
+    return await service.options(
         DOOR, body, options_of(body), received.prompt,
         tools=tuple(tool.model_dump(exclude_none=True, exclude={"type"}) for tool in body.tools or ()),
         choice=choice if choice is None or isinstance(choice, str) else _function_choice(choice.name),
@@ -91,7 +91,8 @@ def _function_choice(name: str) -> dict[str, object]:
 
 async def _run_request(service: Service, caller: ApiCaller, body: ResponseRequest) -> RunRequest:
     received = await service.reader.read(caller, messages_of(body))
-    options, store, sent = _options(service, body, received), await service.product.store.get(), received.messages
+    options, sent = await _options(service, body, received), received.messages
+    store = await service.product.store.get()
     previous = body.previous_response_id
     found = await previous_response(store, caller.owner, previous) if previous is not None else None
     session = await store.sessions.get(caller.owner, found.run.session_id or "") if found is not None else None

@@ -65,7 +65,7 @@ async def create_chat_completion(
 
     async def prepare() -> RunRequest:
         received = await service.reader.read(caller, body.messages)
-        options = service.completion_options("v1", body, received)
+        options = await service.completion_options("v1", body, received)
         return await service.preparing.prepare(caller, received.messages, options, body.session_id)
 
     live = await service.start(request, caller, prepare)

@@ -12,6 +12,7 @@ Role = Literal["system", "developer", "user", "assistant", "tool"]
 Mode = Literal["default", "ask", "read_only"]
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 SessionId = Annotated[str, Field(min_length=1, max_length=100)]
+Persona = Annotated[str, Field(min_length=1, max_length=200)]
 Label = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -136,13 +137,17 @@ class OpenRequest(RequestModel):
 
 
 class AnswerRequest(OpenRequest):
-    """The fields of every request for an answer; ours are `experiment` (a label) and `permission_mode`."""
+    """The fields of every request for an answer.
+
+    Ours are `experiment` (a label), `permission_mode`, and `persona` (one of `GET /personas`).
+    """
 
     model: str | None = Field(default=None, max_length=200)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
     experiment: Label | None = None
     permission_mode: Mode = "default"
+    persona: Persona | None = None
 
 
 class ChatFields(AnswerRequest):

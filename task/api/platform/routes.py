@@ -23,6 +23,7 @@ from task.api.platform.schemas import (
     ChatRequest,
     GrantList,
     MessageList,
+    PersonaList,
     ResultBody,
     RunBody,
     RunList,
@@ -73,8 +74,8 @@ async def chat(body: ChatRequest, request: Request, service: CurrentService, cal
     async def prepare() -> RunRequest:
         received = await service.reader.read(caller, body.messages)
         given = {"temperature": body.temperature, "top_p": body.top_p, "max_tokens": body.max_tokens or CHAT_TOKENS}
-        prompt = f"{CHAT_PROMPT}\n\n{await service.product.prompt()}"
-        options = service.options("chat", body, given, received.prompt, body.system_prompt, prompt)
+        prompt = f"{CHAT_PROMPT}\n\n{service.product.prompt}"
+        options = await service.options("chat", body, given, received.prompt, body.system_prompt, prompt)
         return await service.preparing.in_session(caller, received.messages, options, body.session_id)
 
     live = await service.start(request, caller, prepare)
@@ -88,6 +89,15 @@ async def chat(body: ChatRequest, request: Request, service: CurrentService, cal
         "run_id": live.run.run_id,
         "trace": live.trace,
     }
+
+
+@routes.get("/personas", response_model=PersonaList, responses=failures())
+async def list_personas(service: CurrentService, _: CurrentCaller) -> Any:
+    """The personas of the context, for a request's `persona`; `default` answers where a request names none."""
+    context = service.product.context
+    if context is None:
+        return {"personas": [], "default": None}
+    return {"personas": await context.personas(), "default": context.persona or None}
 
 
 @routes.post("/session/start", response_model=SessionStarted, responses=failures(413, 415))
@@ -191,7 +201,7 @@ async def start_run(body: RunStart, request: Request, service: CurrentService, c
 
     async def prepare() -> RunRequest:
         received = await service.reader.read(caller, body.messages)
-        options = service.completion_options("runs", body, received)
+        options = await service.completion_options("runs", body, received)
         return await service.preparing.in_session(caller, received.messages, options, body.session_id)
 
     return await service.start_in_background(request, caller, prepare)

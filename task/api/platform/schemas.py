@@ -82,6 +82,11 @@ class ChatBody(ResponseModel):
     run_id: str
 
 
+class PersonaList(ResponseModel):
+    personas: list[str]
+    default: str | None
+
+
 class SessionStarted(ResponseModel):
     session_id: str
     started_at: Timestamp

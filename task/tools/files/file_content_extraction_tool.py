@@ -12,9 +12,8 @@ from cachetools import TTLCache
 
 from task.conversation.messages import Message
 from task.documents.extract import SUPPORTED
-from task.documents.model import PAGE_CHARS
+from task.documents.model import PAGE_CHARS, page_of
 from task.documents.pool import ReaderPool
-from task.errors import ToolError
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles, UnpooledFiles
 from task.tools.models import DownloadedFile, ToolCallParams
@@ -131,19 +130,9 @@ class FileContentExtractionTool(BaseTool):
         tool_call_params.stage.append_content(
             request_arguments({"file_url": url} if page == 1 else {"file_url": url, "page": page})
         )
-        text = _page_of(await self._documents.pages(url, tool_call_params.api_key), page)
+        text = page_of(await self._documents.pages(url, tool_call_params.api_key), page)
         tool_call_params.stage.append_content(response(text))
         return text
 
     async def close(self) -> None:
         await self._readers.close()
-
-
-def _page_of(pages: tuple[str, ...], page: int) -> str:
-    if not pages:
-        return "The file is empty: it holds no text."
-    total = len(pages)
-    if not 1 <= page <= total:
-        valid = f"its pages are 1 to {total}" if total > 1 else "its only page is 1"
-        raise ToolError(f"The file has no page {page}: {valid}.")
-    return pages[page - 1] if total == 1 else f"{pages[page - 1]}\n\n**Page #{page}. Total pages: {total}**"

@@ -1,0 +1,199 @@
+"""The context behind every door: its prose and documents in the model's request, and the persona of a conversation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from task.llm.scripted import says, wants
+from tests.support.http_api import Api, Reply, http_api, said
+from tests.support.product import product
+from tests.support.upstream import Received
+
+DEFINITION = """\
+initial_prompt_template: "You help the team."
+## Personas
+persona_critic: @critic.md
+persona_poet: @poet.md
+## Standards
+Never round money.
+handbook: @handbook.md
+guide: @guide.md
+"""
+HANDBOOK = "\n".join(f"Rule {number}: knock {number} times." for number in range(1, 801))
+READ = "read_context_document"
+
+
+def context(folder: Path, **more: Any) -> dict[str, Any]:
+    files = {
+        "FRAMEWORK_CONTEXT.md": DEFINITION, "critic.md": "Doubt everything.", "poet.md": "Rhyme.",
+        "handbook.md": HANDBOOK, "guide.md": "Guide.",
+    }  # fmt: skip
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return {"definition_path": folder / "FRAMEWORK_CONTEXT.md", "max_prompt_bytes": 1000, **more}
+
+
+def prompt(request: Received) -> str:
+    first = request.messages[0]
+    assert first["role"] == "system"
+    return first["content"]
+
+
+def offered(request: Received) -> list[str]:
+    return [tool["function"]["name"] for tool in request.body["tools"]]
+
+
+async def chat(api: Api, messages: list[dict[str, Any]], **more: Any) -> Reply:
+    return await api.post("/chat", {"messages": messages, **more})
+
+
+async def complete(api: Api, messages: list[dict[str, Any]], **more: Any) -> Reply:
+    return await api.post("/v1/chat/completions", {"messages": messages, **more})
+
+
+async def respond(api: Api, messages: list[dict[str, Any]], **more: Any) -> Reply:
+    return await api.post("/v1/responses", {"input": messages, **more})
+
+
+async def run(api: Api, messages: list[dict[str, Any]], **more: Any) -> Reply:
+    started = await api.post("/runs", {"messages": messages, **more})
+    if started.status == 202:
+        await api.events(started.json["run_id"])
+    return started
+
+
+DOORS = pytest.mark.parametrize("ask", [chat, complete, respond, run])
+
+
+@DOORS
+async def test_a_callers_own_system_message_stands_beside_the_context(ask: Any, tmp_path: Path) -> None:
+    async with http_api(says("Hi."), tmp_path=tmp_path, context=context(tmp_path)) as api:
+        await ask(api, [said("Talk like a pirate.", "system"), said("Hi")])
+    sent = prompt(api.upstream.requests[0])
+    assert sent.startswith("Talk like a pirate.\n\nYou help the team.")
+    assert "Never round money." in sent
+    assert '<document id="guide">' in sent
+    assert "General Purpose Agent" not in sent
+
+
+async def test_the_prose_of_the_sections_reaches_the_model(tmp_path: Path) -> None:
+    async with product(says("Hi."), tmp_path=tmp_path, context=context(tmp_path)) as p:
+        await p.reader.ask("Hi")
+    assert '<section id="standards">\nNever round money.\n</section>' in prompt(p.upstream.requests[0])
+
+
+@DOORS
+async def test_a_request_chooses_its_persona(ask: Any, tmp_path: Path) -> None:
+    chosen = context(tmp_path, persona="poet")
+    async with http_api(then=says("Hi."), tmp_path=tmp_path, context=chosen) as api:
+        await ask(api, [said("Hi")])
+        await ask(api, [said("Hi")], persona="critic")
+    default, own = map(prompt, api.upstream.requests)
+    assert ("Rhyme." in default, "Doubt everything." in default) == (True, False)
+    assert ("Rhyme." in own, "Doubt everything." in own) == (False, True)
+    assert "Never round money." in default
+
+
+@DOORS
+async def test_an_unknown_persona_is_refused_with_those_there_are(ask: Any, tmp_path: Path) -> None:
+    async with http_api(says("Hi."), tmp_path=tmp_path, context=context(tmp_path)) as api:
+        refused = await ask(api, [said("Hi")], persona="pope")
+    assert (refused.status, api.upstream.requests) == (400, [])
+    assert refused.error["message"] == "There is no persona 'pope'. There are: critic, poet."
+
+
+async def test_without_a_context_there_are_no_personas(tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path) as api:
+        refused, listed = await api.complete("Hi", persona="critic"), await api.get("/personas")
+    assert (refused.status, refused.error["message"]) == (400, "There is no persona 'critic'. There are: none.")
+    assert listed.json == {"personas": [], "default": None}
+
+
+async def test_the_personas_are_listed_with_the_one_of_the_settings(tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path, context=context(tmp_path, persona="persona_poet")) as api:
+        assert (await api.get("/personas")).json == {"personas": ["critic", "poet"], "default": "poet"}
+
+
+async def test_a_run_that_was_asked_about_keeps_its_persona(tmp_path: Path) -> None:
+    rule = {"action": "ask", "tool": "calculator"}
+    turns = (wants("calculator", expression="25*47"), says("1175."))
+    async with http_api(*turns, tmp_path=tmp_path, context=context(tmp_path), permissions={"rules": [rule]}) as api:
+        await chat(api, [said("25*47?")], persona="critic")
+        [asked] = (await api.get("/approvals")).json["approvals"]
+        answered = await api.post(f"/approvals/{asked['approval_id']}", {"decision": "approve"})
+        await api.events(answered.json["resumed"]["run_id"])
+    assert "Doubt everything." in prompt(api.upstream.requests[1])
+
+
+async def test_a_document_over_the_budget_is_read_by_a_tool(tmp_path: Path) -> None:
+    turns = (wants(READ, id="handbook"), wants(READ, id="handbook", page=2), says("Knock 800 times."))
+    async with product(*turns, tmp_path=tmp_path, context=context(tmp_path)) as p:
+        answer = await p.reader.ask("How often do I knock by rule 800?")
+    first, second, last = p.upstream.requests
+    assert "Rule 1:" not in prompt(first)
+    [schema] = [tool["function"] for tool in first.body["tools"] if tool["function"]["name"] == READ]
+    assert schema["parameters"]["properties"]["id"]["enum"] == ["handbook"]
+    assert second.last["content"].startswith("Rule 1: knock 1 times.")
+    assert second.last["content"].endswith("**Page #1. Total pages: 3**")
+    assert "Rule 1:" not in last.last["content"]
+    assert (answer.content, answer.error) == ("Knock 800 times.", None)
+
+
+async def test_what_is_read_of_the_context_does_not_taint_a_conversation(tmp_path: Path) -> None:
+    turns = (wants(READ, id="handbook"), says("See [the site](https://example.org/a)."))
+    async with product(*turns, tmp_path=tmp_path, context=context(tmp_path)) as p:
+        answer = await p.reader.ask("Where is it?")
+    assert answer.content == "See [the site](https://example.org/a)."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"id": "nowhere"}, "'nowhere' is not one of ['handbook']"),
+        ({"id": "handbook", "page": 99}, "The document has no page 99: its pages are 1 to 3."),
+    ],
+    ids=["unknown", "page"],
+)
+async def test_a_document_that_cannot_be_read_is_explained_to_the_model(
+    arguments: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    async with product(wants(READ, **arguments), says("No."), tmp_path=tmp_path, context=context(tmp_path)) as p:
+        await p.reader.ask("What does it say?")
+    assert sentence in p.upstream.requests[1].last["content"]
+
+
+async def test_the_reading_tool_is_offered_where_something_is_left_to_read(tmp_path: Path) -> None:
+    async with http_api(says("Hi."), tmp_path=tmp_path, context=context(tmp_path)) as api:
+        assert READ in (await api.get("/ready")).json["tools"]
+    roomy = context(tmp_path, max_prompt_bytes=100_000)
+    async with http_api(says("Hi."), tmp_path=tmp_path, context=roomy) as api:
+        assert READ not in (await api.get("/ready")).json["tools"]
+        await api.complete("Hi")
+    assert READ not in offered(api.upstream.requests[0])
+    assert "Rule 800:" in prompt(api.upstream.requests[0])
+
+
+async def test_dial_chat_offers_the_personas_and_sends_the_one_chosen(tmp_path: Path) -> None:
+    chosen = context(tmp_path, persona="critic")
+    async with product(says("Hi."), tmp_path=tmp_path, context=chosen) as p, aiohttp.ClientSession() as session:
+        path = f"{p.core.url}/v1/deployments/general-purpose-agent/configuration"
+        async with session.get(path, headers=p.core.headers()) as response:
+            persona = (await response.json())["properties"]["persona"]
+        p.reader.configuration = {"persona": "poet"}
+        await p.reader.ask("Hi")
+    assert (persona["enum"], persona["default"]) == (["critic", "poet"], "critic")
+    assert "Rhyme." in prompt(p.upstream.requests[0])
+
+
+async def test_dial_chat_learns_which_personas_there_are(tmp_path: Path) -> None:
+    async with product(tmp_path=tmp_path, context=context(tmp_path)) as p, aiohttp.ClientSession() as session:
+        path = f"{p.agent_url}/openai/deployments/general-purpose-agent/chat/completions"
+        body = {"messages": [said("Hi")], "custom_fields": {"configuration": {"persona": "pope"}}}
+        async with session.post(path, json=body, headers={"Api-Key": "k"}) as response:
+            error = (await response.json())["error"]
+    assert (response.status, p.upstream.requests) == (400, [])
+    assert error["display_message"] == "There is no persona 'pope'. There are: critic, poet."
