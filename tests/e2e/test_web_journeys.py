@@ -326,3 +326,34 @@ async def test_a_page_that_wants_a_key_asks_for_it_once(tmp_path: Path, size: tu
         await p.sees("Hello, Ada!")
         await p.page.reload()
         await p.sees("Hello, Ada!")
+
+
+async def test_each_conversation_keeps_the_persona_that_was_chosen_for_it(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    (tmp_path / "critic.md").write_text("Doubt everything.")
+    (tmp_path / "poet.md").write_text("Rhyme.")
+    definition = tmp_path / "FRAMEWORK_CONTEXT.md"
+    definition.write_text("## Personas\npersona_critic: @critic.md\npersona_poet: @poet.md\n")
+    chosen = {"definition_path": definition}
+    async with person(then=says("Hi."), tmp_path=tmp_path, size=size, context=chosen) as p:
+        persona = p.page.get_by_label("Persona")
+        await expect(persona).to_have_value("")
+        await persona.select_option("poet")
+        await p.asks("Good morning")
+        first = await p.is_in_a_conversation()
+        await p.starts_a_new_conversation()
+        await expect(persona).to_have_value("")
+        await p.asks("Good evening")
+        await p.page.goto(first)
+        await p.page.reload()
+        await expect(persona).to_have_value("poet")
+        await p.asks("Again")
+    sent = [any("Rhyme." in str(message["content"]) for message in request.messages) for request in p.upstream.requests]
+    assert sent == [True, False, True]
+
+
+async def test_without_personas_the_page_offers_none(tmp_path: Path) -> None:
+    async with person(then=says("Hi."), tmp_path=tmp_path) as p:
+        await p.asks("Good morning")
+        await expect(p.page.get_by_label("Persona")).to_be_hidden()

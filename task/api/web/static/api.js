@@ -61,6 +61,7 @@ const query = (values) => {
 };
 
 export const models = () => json("GET", "v1/models");
+export const personas = () => json("GET", "personas");
 export const sessions = (cursor) => json("GET", `sessions${query({ limit: 40, cursor })}`);
 export const session = (id) => json("GET", `session/${part(id)}`);
 export const messages = (id) => json("GET", `session/${part(id)}/messages`);

@@ -1,4 +1,4 @@
-// Where a message is written: text, files by button, drop and paste, model and permission mode.
+// Where a message is written: text, files by button, drop and paste, model, persona and permission mode.
 import * as api from "./api.js";
 import { bytes, h, icon, iconButton, announce } from "./dom.js";
 import { keep, recall } from "./memory.js";
@@ -19,10 +19,12 @@ export class Composer {
     this.mode = h("select", { "aria-label": "Permissions", title: "What tools may do" },
       Object.entries(MODES).map(([value, label]) => h("option", { value }, label)));
     this.mode.value = recall("mode", "default");
+    this.persona = h("select", { "aria-label": "Persona", title: "Who answers", hidden: true });
+    this.conversation = null;
     this.trouble = h("p", { class: "trouble", role: "alert", hidden: true });
     this.element = h("form", { class: "composer", "aria-label": "New message" }, this.trouble, this.chips, this.field,
       h("div", { class: "composer-row" },
-        iconButton("clip", "Attach files", () => this.picker.click()), this.picker, this.model, this.mode,
+        iconButton("clip", "Attach files", () => this.picker.click()), this.picker, this.model, this.persona, this.mode,
         h("span", { class: "grow" }), this.go));
     this.listen();
     this.update();
@@ -48,6 +50,7 @@ export class Composer {
     });
     this.model.addEventListener("change", () => keep("model", this.model.value));
     this.mode.addEventListener("change", () => keep("mode", this.mode.value));
+    this.persona.addEventListener("change", () => this.keepPersona());
   }
 
   /** The models there are; the one chosen last stays chosen. */
@@ -57,8 +60,45 @@ export class Composer {
     if (names.includes(last)) this.model.value = last;
   }
 
+  /** The personas there are, if any; `usual` answers where none is chosen. */
+  offerPersonas(names, usual) {
+    this.usual = usual ?? "";
+    const ids = usual ? names : ["", ...names];
+    this.persona.replaceChildren(...ids.map((value) => h("option", { value }, value || "No persona")));
+    this.persona.hidden = names.length === 0;
+    this.showPersona();
+  }
+
+  /** Each conversation has a persona of its own; `id` is null until a new one has begun. */
+  enter(id) {
+    this.conversation = id;
+    this.showPersona();
+  }
+
+  /** The conversation has begun, with the persona that was chosen for it. */
+  begun(id) {
+    this.conversation = id;
+    this.keepPersona();
+  }
+
+  forget(id) {
+    keep(`persona.${id}`, null);
+  }
+
+  showPersona() {
+    const chosen = this.conversation ? recall(`persona.${this.conversation}`) : null;
+    this.persona.value = chosen ?? this.usual ?? "";
+    if (this.persona.selectedIndex < 0) this.persona.value = this.usual ?? "";
+  }
+
+  keepPersona() {
+    const chosen = this.persona.value;
+    if (this.conversation) keep(`persona.${this.conversation}`, chosen === this.usual ? null : chosen);
+  }
+
   get manner() {
-    return { ...(this.model.value ? { model: this.model.value } : {}), permission_mode: this.mode.value };
+    const chosen = { model: this.model.value, persona: this.persona.value, permission_mode: this.mode.value };
+    return Object.fromEntries(Object.entries(chosen).filter(([, value]) => value));
   }
 
   pressed() {

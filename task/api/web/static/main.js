@@ -16,7 +16,7 @@ const IDEAS = [
 
 const composer = new Composer({ send: (message) => send(message), stop: () => conversation.stop() });
 const conversation = new Conversation({
-  opened: (id) => { history.pushState(null, "", `#/c/${id}`); sidebar.mark(id); sidebar.load().then(retitle); },
+  opened: (id) => { composer.begun(id); history.pushState(null, "", `#/c/${id}`); sidebar.mark(id); sidebar.load().then(retitle); },
   changed: () => sidebar.load().then(retitle),
   busy: (answering) => composer.busy(answering),
   refused: (message, trouble) => {
@@ -30,7 +30,7 @@ const conversation = new Conversation({
 const themeButton = iconButton("moon", "Dark or light", () => switchTheme());
 const sidebar = new Sidebar({
   chosen: () => retitle(),
-  removed: (id) => { if (id === conversation.sessionId) location.hash = "#/"; },
+  removed: (id) => { composer.forget(id); if (id === conversation.sessionId) location.hash = "#/"; },
   tools: [h("span", { class: "grow" }), iconButton("help", "Keyboard shortcuts", () => shortcuts()), themeButton],
 });
 const title = h("h1", {}, "New conversation");
@@ -76,6 +76,7 @@ async function route() {
 
 function begin() {
   conversation.reset();
+  composer.enter(null);
   sidebar.mark(null);
   welcome.hidden = false;
   composer.field.focus();
@@ -85,6 +86,7 @@ async function openConversation(id) {
   welcome.hidden = true;
   sidebar.mark(id);
   if (conversation.sessionId === id) return;
+  composer.enter(id);
   try {
     await conversation.open(id);
     if (!matchMedia("(pointer: coarse)").matches) composer.field.focus();
@@ -137,9 +139,11 @@ function dragging(event) {
   document.body.classList.toggle("dropping", over > 0);
 }
 
-async function loadModels() {
+async function loadChoices() {
   try {
-    composer.offer((await api.models()).data.map((model) => model.id));
+    const [models, personas] = await Promise.all([api.models(), api.personas()]);
+    composer.offer(models.data.map((model) => model.id));
+    composer.offerPersonas(personas.personas, personas.default);
   } catch (error) {
     composer.fail(error.message);
   }
@@ -151,4 +155,4 @@ addEventListener("hashchange", route);
 document.addEventListener("keydown", pressed);
 for (const type of ["dragenter", "dragover", "dragleave", "drop"]) main.addEventListener(type, dragging);
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); conversation.element.focus(); });
-await Promise.allSettled([route(), sidebar.load().then(retitle), loadModels()]);
+await Promise.allSettled([route(), sidebar.load().then(retitle), loadChoices()]);
