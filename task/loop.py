@@ -32,10 +32,10 @@ UNFINISHED = "I stopped at {limit} before the work was done. Ask me to go on, or
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far one run may go: model requests with tools, seconds per tool and per run, tokens per run."""
+    """How far one run may go: model requests with tools, seconds of any tool and of the run, tokens of the run."""
 
     steps: int = 15
-    tool_seconds: float = 300
+    tool_seconds: float | None = None
     run_seconds: float = 1500
     run_tokens: int | None = None
 

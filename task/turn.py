@@ -125,18 +125,17 @@ async def _looped(
     rules = product.approval_rules
     gate = request.decisions.gate(rules.policy, request.mode, rules.clock)
     gate = ClientToolsGate(gate, own) if own else gate
-    sources = Sources(messages)
+    limits, sources = request.limits or product.limits, Sources(messages)
     toolbox = Toolbox(
-        tools, gate, product.offloader, product.limits.tool_seconds, briefed=True, aliases=request.aliases,
-        sources=sources,
-    )  # fmt: skip
+        tools, gate, product.offloader, limits.tool_seconds, briefed=True, aliases=request.aliases, sources=sources
+    )
     safe = DefangedChoice(choice, _suspicion(lambda: toolbox.view(messages), product.link_hosts))
     options = _with_offered_choice(product.options(request.options), toolbox)
     formed = JsonChoice(safe, observer, own) if _wants_json(options) else None
     loop = ToolLoop(
         product.backend.chat_model(request.model, request.caller),
         toolbox,
-        request.limits or product.limits,
+        limits,
         formed or observer,
         options=options,
         window=product.window(request.model, request.caller.api_key),

@@ -8,6 +8,7 @@ from typing import Any
 from task.errors import ConfigError, SettingsError
 from task.llm.chat_request import AZURE, OPENAI, profile_for
 from task.settings import Settings, load_settings
+from task.tools.toolbox import TOOL_SECONDS
 
 _PROVIDERS = {OPENAI.name: "openai", AZURE.name: "azure_openai", "gemini": "gemini", "anthropic": "anthropic"}
 
@@ -83,7 +84,7 @@ class ConfigurationManager:
     def get_teps_settings(self) -> dict[str, Any]:
         """What the tools may do; `tool_timeout` in milliseconds."""
         teps = self.settings.teps.model_dump(mode="json")
-        return {**teps, "tool_timeout": self.settings.limits.tool_seconds * 1000}
+        return {**teps, "tool_timeout": (self.settings.limits.tool_seconds or TOOL_SECONDS) * 1000}
 
     def get_message_history_settings(self) -> dict[str, Any]:
         """The configuration that `MessageManager` takes."""

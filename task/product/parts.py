@@ -116,7 +116,11 @@ def _interpreter_tools(settings: Settings, files: DialFiles | None) -> list[Pyth
     if url is None:
         return []
     token, most = own_token(settings, url), settings.limits.max_upload_bytes
-    return [PythonCodeInterpreterTool(settings.dial_endpoint, url, token=token, files=files, max_bytes=most)]
+    seconds = settings.interpreter.seconds
+    tool = PythonCodeInterpreterTool(
+        settings.dial_endpoint, url, token=token, files=files, max_bytes=most, seconds=seconds
+    )
+    return [tool]
 
 
 def _deployment_tools(

@@ -26,8 +26,12 @@ class LimitSettings(Section):
     """How far one run may go and how much one file may weigh."""
 
     steps: int = setting(15, "Model requests with tools in one run.", ge=1, le=1000)
-    tool_seconds: float = setting(300, "Seconds one tool call may take.", gt=0)
-    run_seconds: float = setting(1500, "Seconds one run may take; the key Core gives lives 1800.", gt=0)
+    tool_seconds: float | None = setting(
+        None, "Seconds any tool call may take; empty: as each tool has it, 300 where it has no limit of its own.", gt=0
+    )
+    run_seconds: float = setting(
+        1500, "Seconds one run may take, and what is left of them any tool call; the key Core gives lives 1800.", gt=0
+    )
     run_tokens: int | None = setting(None, "Tokens one run may use; empty: no limit.", ge=1)
     offload_chars: int = setting(
         40_000, "Longer tool results and arguments are stored and read piece by piece.", ge=1000

@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from task.settings.aliases import translated
 from task.settings.document import expanded, read_document
 from task.settings.framework import ConsoleSettings, ContextSettings, HistorySettings, ModelSettings, TepsSettings
+from task.settings.seconds import check_seconds
 from task.settings.sections import (
     DeploymentSettings,
     HttpSettings,
@@ -197,7 +198,8 @@ def load_settings(
     is looked for as well; `directory` is the working directory unless given, `environ` the process's environment.
 
     Raises:
-        SettingsError: a file cannot be read, a name is unknown, or a value is malformed; one line with the fix.
+        SettingsError: a file cannot be read, a name is unknown, a value is malformed, or two contradict each other; one
+            line with the fix.
     """
     environment = os.environ if environ is None else environ
     folder = directory or Path.cwd()
@@ -210,6 +212,7 @@ def load_settings(
     content, hidden = expanded(translation.content, {**dotenv, **environment}, sources.spelling, name)
     sources = replace(sources, document=content, expanded=hidden)
     settings = build(Settings, sources, PREFIX, _home(environment))
+    check_seconds(settings, sources, PREFIX)
     settings._without_effect = tuple(without_effect(settings, sources, PREFIX))
     return settings
 

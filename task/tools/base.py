@@ -64,7 +64,7 @@ class BaseTool(ABC):
 
     @property
     def timeout(self) -> float | None:
-        """Seconds one call may take; None: the loop's limit."""
+        """Seconds one call may take, if it has a limit of its own; the operator's and the run's hold besides."""
         return None
 
     @property

@@ -49,6 +49,7 @@ class ToolCallParams:
 
     `arguments` are the parsed, schema-checked arguments of `tool_call`; `BaseTool.execute` sets them if they are None.
     `sources` numbers what the tool finds, for the whole answer.
+    After `seconds` the call is stopped.
     """
 
     tool_call: ToolCall
@@ -59,6 +60,7 @@ class ToolCallParams:
     arguments: dict[str, Any] | None = None
     caller: Caller | None = None
     sources: Sources = field(default_factory=Sources)
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

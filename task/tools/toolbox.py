@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 from task.conversation.messages import Attachment, Message, ToolCall, tool_message
@@ -25,6 +26,7 @@ from task.tools.models import Caller, ToolCallParams
 from task.tools.offload import Offloader
 
 PARALLEL_CALLS = 32
+TOOL_SECONDS = 300.0  # of a tool that has no limit of its own
 CANCEL_GRACE = 1.0  # seconds a cancelled tool may take to clean up before it is left behind
 WARN_AT, WITHDRAW_AT = 3, 5  # equal results of equal calls
 ARGUMENT_CHARS, ARGUMENTS_CHARS, RESPONSE_CHARS = 4_000, 8_000, 30_000  # one, all, and the result, in a stage
@@ -85,7 +87,7 @@ class _Step:
     choice: ChoiceSink
     caller: Caller
     context: ContextView
-    seconds: float | None
+    deadline: float
     decided: Decided | None
     room: int
 
@@ -94,7 +96,8 @@ class _Step:
 class Toolbox:
     """The tools of one run, which remembers repeated calls and withdrawn tools.
 
-    `briefed`: the schemas of tools that write ask the model for the purpose of a call, for the person who approves it.
+    No call takes longer than `tool_seconds`, its tool's own limit, or what is left of the run. `briefed`: the schemas
+    of tools that write ask the model for the purpose of a call, for the person who approves it.
     The model knows tools by the `aliases`, everything else by their own names; `names` translates.
     `sources` collects the citations of the results: the answer carries them when it is written, other attachments at
     once.
@@ -103,7 +106,7 @@ class Toolbox:
     tools: Sequence[BaseTool]
     gate: Gate = field(default_factory=ModeGate)
     offloader: Offloader = field(default_factory=lambda: Offloader(None))
-    tool_seconds: float = 300
+    tool_seconds: float | None = None
     briefed: bool = False
     aliases: Sequence[Alias] = ()
     sources: Sources = field(default_factory=Sources)
@@ -146,7 +149,8 @@ class Toolbox:
         bounds every call. `ended` is called with each answer as it arrives, even if the step is cancelled before the
         last one; `decided` with each decision of the gate.
         """
-        step = _Step(choice, caller, self.view(messages), seconds, decided, PENDING_CHARS // max(len(calls), 1))
+        deadline = monotonic() + (math.inf if seconds is None else seconds)
+        step = _Step(choice, caller, self.view(messages), deadline, decided, PENDING_CHARS // max(len(calls), 1))
 
         async def answer(made: ToolCall) -> Message | Pending:
             call = self.names.resolved(made)
@@ -200,15 +204,16 @@ class Toolbox:
     async def _run(
         self, tool: BaseTool, call: ToolCall, arguments: dict[str, Any], step: _Step, card: ICERC | None
     ) -> Message:
-        choice, caller, seconds = step.choice, step.caller, step.seconds
-        limit = tool.timeout or self.tool_seconds
-        limit = limit if seconds is None else min(limit, seconds)
+        choice, caller = step.choice, step.caller
+        own = tool.timeout or self.tool_seconds or TOOL_SECONDS
+        limit = max(min(own, self.tool_seconds or own, step.deadline - monotonic()), 0.0)
         with _CallStage(choice, tool.title(arguments)) as stage:
             if tool.show_in_stage:
                 stage.sink.append_content(request_arguments(arguments))
             params = ToolCallParams(
-                call, stage.sink, choice, caller.api_key, caller.conversation_id, dict(arguments), caller, self.sources
-            )
+                call, stage.sink, choice, caller.api_key, caller.conversation_id, dict(arguments), caller,
+                self.sources, limit,
+            )  # fmt: skip
             message = await _within(tool.execute(params), limit) or _interrupted(call, limit)
             message = self.sources.adopted(message)
             stage.failed = message.failed
@@ -274,7 +279,8 @@ def _failed(call: ToolCall, choice: ChoiceSink, text: str) -> Message:
 
 
 def _interrupted(call: ToolCall, limit: float) -> Message:
-    text = f"Error: {call.name} was stopped after {limit:g} s without a result. Try a smaller input or another way."
+    seconds = f"{round(limit, 2):g} s"
+    text = f"Error: {call.name} was stopped after {seconds} without a result. Try a smaller input or another way."
     return tool_message(call, text, failed=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,16 @@ async def test_a_server_with_the_documented_tool_runs_code_and_its_picture_is_at
     assert "**Output:**\n```\n42\n```" in tool_result(p)
     assert f"**Generated Files:**\n- [{picture['title']}]({picture['url']})" in answer.stages[0].content
     assert (status, content, answer.stages[0].status) == (200, PNG, "completed")
+
+
+async def test_the_server_learns_how_long_the_code_may_run(tmp_path: Path) -> None:
+    with foreign_interpreter("echo") as server:
+        turns = [wants("execute_code", code=CODE), says("Done.")]
+        settings = {"permissions": ALLOWED, "limits": {"tool_seconds": 60}, "pyinterpreter_mcp_url": server.url}
+        async with product(*turns, tmp_path=tmp_path, **settings) as p:
+            await p.reader.ask("What is six times seven?")
+    [seconds] = re.findall(r'general-purpose-agent/seconds": ([\d.]+)', tool_result(p))
+    assert 0 < float(seconds) < 60
 
 
 @pytest.mark.system

@@ -117,12 +117,12 @@ async def test_a_refused_picture_is_explained_to_the_model_and_the_run_continues
     assert (answer.stages[0].status, answer.attachments) == ("failed", {})
 
 
-async def test_a_deployment_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limits", [{"deployments": {"image_seconds": 0.5}}, {"limits": {"tool_seconds": 0.5}}])
+async def test_a_deployment_that_takes_too_long_is_stopped(limits: dict[str, Any], tmp_path: Path) -> None:
     turns = [wants(TOOL, prompt=PROMPT), says("It took too long.")]
-    limits: Any = {"image_seconds": 0.5}
     async with (
         image_deployment(never(asyncio.Event())) as images,
-        product(*turns, tmp_path=tmp_path, models=images.models, deployments=limits) as p,
+        product(*turns, tmp_path=tmp_path, models=images.models, **limits) as p,
     ):
         answer = await p.reader.ask("Draw a cat")
         async with asyncio.timeout(10):

@@ -1,15 +1,16 @@
-"""Interpreter servers that are not ours: `python -m tests.support.foreign_interpreter PORT plain|sessions|other`."""
+"""Foreign interpreter servers: `python -m tests.support.foreign_interpreter PORT plain|sessions|echo|other`."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import sys
 from typing import Any
 
 import mcp.types as wire
 import uvicorn
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
@@ -21,6 +22,8 @@ def build(kind: str) -> MCPServer[Any]:
         server.tool()(execute_code)
     elif kind == "sessions":
         server.tool(name="execute_code")(execute_in_session)
+    elif kind == "echo":
+        server.tool(name="execute_code")(name_what_was_sent)
     else:
         server.tool(name="something_else")(execute_code)
     return server
@@ -34,6 +37,11 @@ async def execute_code(code: str) -> wire.CallToolResult:
 async def execute_in_session(code: str, session_id: str = "") -> dict[str, Any]:
     """The shape that other servers of this family have."""
     return {"success": True, "output": [_output(code)], "session_id": session_id or "a-new-one"}
+
+
+async def name_what_was_sent(code: str, ctx: Context[Any, Any]) -> str:
+    """The metadata of the call, as JSON."""
+    return json.dumps(dict(ctx.request_context.meta or {}))
 
 
 def _output(code: str) -> str:

@@ -11,6 +11,8 @@ from task.errors import SettingsError
 from task.settings import Settings, load_settings
 from task.settings.sources import settings_of
 
+SERVER = {"name": "a", "url": "http://a"}
+
 
 def refusal(folder: Path, environ: Mapping[str, str] | None = None, config: Path | None = None) -> str:
     with pytest.raises(SettingsError) as caught:
@@ -22,7 +24,7 @@ def test_the_documented_defaults_hold_without_any_source(tmp_path: Path) -> None
     settings = load_settings(environ={"HOME": "/home/someone"}, directory=tmp_path)
     assert (settings.dial_endpoint, settings.deployment_name) == ("http://localhost:8080", "gpt-4o")
     assert (settings.host, settings.port, settings.core_port) == ("127.0.0.1", 5030, 8080)
-    assert (settings.limits.steps, settings.limits.tool_seconds, settings.limits.run_seconds) == (15, 300, 1500)
+    assert (settings.limits.steps, settings.limits.tool_seconds, settings.limits.run_seconds) == (15, None, 1500)
     assert settings.data_dir == Path("/home/someone/.local/share/dial-agent")
 
 
@@ -154,6 +156,38 @@ def test_a_fault_inside_a_setting_is_named_by_its_path_whatever_its_source(
     assert message.startswith(f"{start}: ")
     assert words in message
     assert ("\n" in message, "sk-key" in message, "12345" in message) == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        (
+            {"AGENT_LIMITS__TOOL_SECONDS": "100", "AGENT_RAG__SECONDS": "900"},
+            "AGENT_RAG__SECONDS in the environment: 900 seconds are never reached, because AGENT_LIMITS__TOOL_SECONDS "
+            "is 100. Lower the one or raise the other.",
+        ),
+        ({"AGENT_LIMITS__TOOL_SECONDS": "2000"}, "because AGENT_LIMITS__RUN_SECONDS is 1500"),
+        ({"AGENT_LIMITS__RUN_SECONDS": "20", "AGENT_INTERPRETER__SECONDS": "30"}, "AGENT_LIMITS__RUN_SECONDS is 20"),
+        ({"AGENT_LIMITS__RUN_SECONDS": "20", "AGENT_DEPLOYMENTS__IMAGE_SECONDS": "30"}, "30 seconds are never"),
+        ({"AGENT_LIMITS__TOOL_SECONDS": "20", "AGENT_LIMITS__READER_SECONDS": "30"}, "30 seconds are never"),
+        (
+            {
+                "AGENT_LIMITS__TOOL_SECONDS": "60",
+                "AGENT_MCP_SERVERS": json.dumps([SERVER, {**SERVER, "name": "b", "seconds": 90}]),
+            },
+            "AGENT_MCP_SERVERS in the environment: mcp_servers[1].seconds: 90 seconds are never reached",
+        ),
+    ],
+)
+def test_a_limit_of_time_that_is_never_reached_stops_the_start(
+    environ: dict[str, str], words: str, tmp_path: Path
+) -> None:
+    assert words in refusal(tmp_path, environ)
+
+
+@pytest.mark.parametrize("name", ["AGENT_LIMITS__TOOL_SECONDS", "AGENT_LIMITS__RUN_SECONDS"])
+def test_defaults_give_way_to_a_short_limit_of_time(name: str, tmp_path: Path) -> None:
+    assert load_settings(environ={name: "5"}, directory=tmp_path).rag.seconds == 900
 
 
 def test_a_list_that_is_not_json_is_not_repeated_because_it_may_hold_a_key(tmp_path: Path) -> None:

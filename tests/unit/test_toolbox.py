@@ -82,6 +82,35 @@ async def test_a_tool_that_will_not_be_cancelled_is_left_behind() -> None:
     assert "stopped after 0.05 s" in answer.text()
 
 
+async def never_ends(**_: Any) -> str:
+    await asyncio.Event().wait()
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("own", "every_call", "left"),
+    [(0.05, 60, 60), (900, 0.05, 60), (900, None, 0.05), (None, 0.05, None), (0.05, None, None)],
+)
+async def test_a_call_ends_at_the_least_of_its_tools_limit_the_operators_and_the_rest_of_the_run(
+    own: float | None, every_call: float | None, left: float | None
+) -> None:
+    toolbox = Toolbox([MadeTool("slow", never_ends, seconds=own)], tool_seconds=every_call)
+    async with asyncio.timeout(10):
+        [answer] = await toolbox.call_all([call("slow")], RecordingChoice(), CALLER, seconds=left)
+    assert isinstance(answer, Message)
+    assert "slow was stopped after 0.05 s without a result" in answer.text()
+
+
+async def test_a_call_that_waited_for_its_turn_ends_with_the_run_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("task.tools.toolbox.PARALLEL_CALLS", 1)
+    toolbox = Toolbox([MadeTool("slow", never_ends, seconds=0.2)])
+    calls = [call("slow", call_id=f"c{number}") for number in range(6)]
+    async with asyncio.timeout(10):
+        answers = await toolbox.call_all(calls, RecordingChoice(), CALLER, seconds=0.9)
+    whole = ["after 0.2 s" in answer.text() for answer in answers if isinstance(answer, Message)]
+    assert (whole[0], whole[-1]) == (True, False)
+
+
 async def test_a_tool_whose_own_connection_cancels_it_is_answered_too() -> None:
     async def broken() -> str:
         raise asyncio.CancelledError

@@ -43,7 +43,7 @@ class MCPClient:
         self.url = url
         self.name = name or url
         self.failure: MCPFailure | None = None
-        self._timeout = timeout
+        self.timeout = timeout
         self._tools: dict[str, MCPToolModel] = {}
         bearer = {"Authorization": f"Bearer {token}"} if token else {}
         self._probe_seconds = probe_seconds
@@ -96,7 +96,7 @@ class MCPClient:
         Raises:
             MCPFailure: the server did not answer.
         """
-        seconds = timeout or self._timeout
+        seconds = timeout or self.timeout
         tool = self._tools.get(name)
 
         async def progressed(progress: float, total: float | None, message: str | None) -> None:
@@ -123,7 +123,7 @@ class MCPClient:
         async def use(client: Client) -> list[MCPFile]:
             return files_of((await client.read_resource(uri, cache_mode="bypass")).contents)
 
-        files = await self._run(use, self._timeout, identity, repeatable=True)
+        files = await self._run(use, self.timeout, identity, repeatable=True)
         if sum(len(file.content or b"") for file in files) > max_bytes:
             raise ToolError(f"The file is larger than {max_bytes:,} bytes, which is the most that can be kept.")
         return files

@@ -23,6 +23,7 @@ MAX_PROGRESS_LINES = 40
 MAX_SOURCES = 50
 MAX_SUMMARY_CHARS = 600
 _ACTIVE = re.compile(r"[\[\]<]")  # what would be a link or a picture in the chat, which shows a citation as Markdown
+REPORT_SECONDS = 5.0  # in which the client itself reports that its server took too long
 
 
 class MCPTool(BaseTool):
@@ -63,6 +64,10 @@ class MCPTool(BaseTool):
     def effects(self) -> frozenset[Effect]:
         known = frozenset({Effect.READ, Effect.NETWORK})
         return known if self.mcp_tool_model.read_only else known | {Effect.WRITE}
+
+    @property
+    def timeout(self) -> float | None:
+        return self.client.timeout + REPORT_SECONDS
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         caller = tool_call_params.caller

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -34,8 +35,11 @@ from task.tools.py_interpreter.execution import (
 from task.tools.toolbox import RESPONSE_CHARS, clipped
 
 INPUTS = f"{META_DOMAIN}/inputs"
+SECONDS = f"{META_DOMAIN}/seconds"
 PICTURES = f"{META_DOMAIN}/pictures"
-SECONDS = 120.0
+CODE_SECONDS = 30.0
+AROUND_SECONDS = 90.0  # to start a kernel, and to move files
+REPORT_SECONDS = 2.0  # in which the server reports that the code was stopped
 TRANSFERS = 4
 ATTEMPTS = 3
 MAX_PROGRESS_LINES = 10
@@ -62,7 +66,8 @@ TRANSFER_SECONDS = 60.0
 class PythonCodeInterpreterTool(BaseTool):
     """Python in a kernel that belongs to the conversation. Source: API reference, PythonCodeInterpreterTool.
 
-    `files` are the caller's files in DIAL; `max_bytes` limits one file in either direction.
+    `files` are the caller's files in DIAL; `max_bytes` limits one file in either direction, `seconds` is the
+    server's limit of the code of one call.
     """
 
     def __init__(
@@ -74,9 +79,11 @@ class PythonCodeInterpreterTool(BaseTool):
         token: str | None = None,
         files: DialFiles | None = None,
         max_bytes: int = MAX_BYTES,
+        seconds: float = CODE_SECONDS,
     ) -> None:
         self._name = tool_name
-        self._server = InterpreterServer(mcp_url, token, SECONDS)
+        self._seconds = seconds + AROUND_SECONDS
+        self._server = InterpreterServer(mcp_url, token, self._seconds)
         self._files = files or UnpooledFiles(dial_endpoint)
         self._max_bytes = max_bytes
         self._transfers = asyncio.Semaphore(TRANSFERS)
@@ -122,7 +129,7 @@ class PythonCodeInterpreterTool(BaseTool):
 
     @property
     def timeout(self) -> float | None:
-        return SECONDS
+        return self._seconds
 
     async def close(self) -> None:
         await self._server.close()
@@ -151,8 +158,9 @@ class PythonCodeInterpreterTool(BaseTool):
 
     async def _run(self, code: str, inputs: Inputs, params: ToolCallParams) -> tuple[MCPResult, list[str]]:
         session, versions, notes = await _session(params), inputs.versions(), list[str]()
+        end = monotonic() + (self._seconds if params.seconds is None else params.seconds) - REPORT_SECONDS
         for _ in range(ATTEMPTS):
-            meta = {**session, INPUTS: versions, PICTURES: "links"}
+            meta = {**session, INPUTS: versions, PICTURES: "links", SECONDS: end - monotonic()}
             result = await self._server.call(self._name, code, meta, _Progress(params))
             if result.is_error:
                 raise ToolError(result.text or "The code could not be run.")
