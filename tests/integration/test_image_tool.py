@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from task.llm.scripted import Reply, says, wants
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
 from task.tools.toolbox import Toolbox
