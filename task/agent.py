@@ -17,7 +17,7 @@ from task.approvals.questions import said_in
 from task.conversation.history import repaired
 from task.conversation.inputs import Incoming, conversation
 from task.conversation.messages import Message, ToolCall, assistant, system, tool_message
-from task.conversation.sinks import ChoiceSink, StageProcessor, StageSink
+from task.conversation.sinks import ChoiceSink, StageProcessor, StageSink, StageStatus
 from task.conversation.state import NO_TOOLS, TOOL_CALL_HISTORY_KEY, StateRejected, TurnState, turn_history
 from task.dial.approvals import DialApprovals, DirectAnswer
 from task.dial.request import CallerLimit, DialRequest, incoming_of
@@ -253,6 +253,7 @@ class FoldedChoice:
         self._choice = choice
         self._created = 0
         self._group: StageSink | None = None
+        self._steps: list[_Step] = []
         self.append_content = choice.append_content
         self.append_reasoning_content = choice.append_reasoning_content
         self.add_attachment = choice.add_attachment
@@ -263,12 +264,31 @@ class FoldedChoice:
             return self._choice.create_stage(name)
         if self._group is None:
             self._group = StageProcessor.open_stage(self._choice, TITLE)
-        return self._group.create_stage(name)
+        step = _Step(self._group.create_stage(name))
+        self._steps.append(step)
+        return step
 
     def set_state(self, state: dict[str, Any]) -> None:
         self._choice.set_state(state)
 
     def close(self, *, failed: bool) -> None:
-        """Close the stage that holds the others, if there is one."""
-        if self._group is not None:
-            StageProcessor.close_stage_safely(self._group, failed=failed)
+        """Close the stage that holds the others, if there is one; nobody opens it to look for a failed one."""
+        if self._group is None:
+            return
+        if count := sum(step.failed for step in self._steps):
+            self._group.append_name(f" ({count} failed)")
+        StageProcessor.close_stage_safely(self._group, failed=failed or count > 0)
+
+
+class _Step:
+    """A stage that remembers whether it failed."""
+
+    def __init__(self, stage: StageSink) -> None:
+        self._stage = stage
+        self.failed = False
+        self.open, self.append_name, self.append_content = stage.open, stage.append_name, stage.append_content
+        self.add_attachment, self.create_stage = stage.add_attachment, stage.create_stage
+
+    def close(self, status: Any = StageStatus.COMPLETED) -> None:
+        self.failed = status == StageStatus.FAILED
+        self._stage.close(status)

@@ -14,7 +14,7 @@ from aidial_sdk.exceptions import InvalidRequestError
 from task.agent import GeneralPurposeAgent
 from task.conversation.messages import user
 from task.dial.request import CallerLimit, DialRequest, configuration_schema, identified
-from task.errors import InvalidRequest, ProviderError, TooManyRuns, new_reference
+from task.errors import InvalidRequest, ProviderError, TooManyRuns, reference_of, with_reference
 from task.llm.explanations import reported
 from task.product import Product
 from task.runs.traces import TraceStart, recorded, trace_context
@@ -46,7 +46,7 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         except InvalidRequest as error:
             if request.stream and self.settings.errors_in_stream:
                 response.create_single_choice().open()
-            raise InvalidRequestError(str(error), display_message=str(error)) from error
+            raise InvalidRequestError(str(error), display_message=_refused(error)) from error
         if not self.tools:
             self.tools = await self._create_tools()
         deployment = parsed.configuration.model or self.product.model
@@ -66,12 +66,12 @@ class GeneralPurposeAgentApplication(ChatCompletion):
             except ProviderError as error:
                 raise _provider_failure(error, deployment) from error
             except TooManyRuns as error:  # Core would swallow a 429
-                text = str(error)
+                text = _refused(error)
                 raise HTTPException(text, 500, code="rate_limit_exceeded", display_message=text) from error
             except HTTPException:
                 raise
             except Exception as error:
-                raise _unexpected() from error
+                raise _unexpected(error) from error
 
     async def rate_response(self, request: RateRequest) -> None:
         logger.info("answer %s was rated %s", request.response_id, "up" if request.rate else "down")
@@ -111,8 +111,14 @@ def _provider_failure(error: ProviderError, deployment: str) -> HTTPException:
     return HTTPException(f"{deployment}: {error} (reference {reference})", 500, code=code, display_message=shown)
 
 
-def _unexpected() -> HTTPException:
-    reference = new_reference()
+def _refused(error: InvalidRequest) -> str:
+    reference = reference_of(error)
+    logger.info("a request was refused (reference %s, %s)", reference, type(error).__name__)
+    return with_reference(str(error), reference)
+
+
+def _unexpected(error: Exception) -> HTTPException:
+    reference = reference_of(error)
     logger.exception("a request failed unexpectedly (reference %s)", reference)
-    shown = f"Something went wrong on our side. Try again (error reference: {reference})."
+    shown = with_reference("Something went wrong on our side. Try again.", reference)
     return HTTPException(f"Unexpected failure (reference {reference})", 500, display_message=shown)

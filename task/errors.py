@@ -121,3 +121,13 @@ class ToolExecutionError(FrameworkError):
 def new_reference() -> str:
     """Eight hex characters that connect an error message to a line in the log."""
     return uuid4().hex[:8]
+
+
+def reference_of(error: BaseException) -> str:
+    """The reference of this error: the same in the log, in the trace and in all that people see of it."""
+    return vars(error).setdefault("reference", new_reference())
+
+
+def with_reference(sentence: str, reference: str) -> str:
+    """The sentence for people, with the reference at its end unless it has it already."""
+    return sentence if reference in sentence else f"{sentence} (error reference: {reference})"

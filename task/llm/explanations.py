@@ -6,7 +6,7 @@ import logging
 import re
 from datetime import UTC, datetime, timedelta
 
-from task.errors import ProviderError, new_reference
+from task.errors import ProviderError, reference_of, with_reference
 from task.llm.failures import CONNECTION_FAILED, CORE, INSUFFICIENT_QUOTA, INTERRUPTED, MODEL_SERVER, TIMEOUT
 
 logger = logging.getLogger(__name__)
@@ -20,12 +20,12 @@ _TWICE = 2  # smaller amounts are said in the next smaller unit: "90 minutes", n
 
 def reported(error: ProviderError, model: str) -> tuple[str, str]:
     """Log the failure with its address, for operators; the reference of that line, and the sentence for the caller."""
-    reference = new_reference()
+    reference = reference_of(error)
     logger.error(
         "the model %s failed (reference %s, status %s, code %s)%s: %s",
         model, reference, error.status_code, error.code, error.address and f" at {error.address}", error,
     )  # fmt: skip
-    return reference, error.display_message or f"{explained(error, model)} (error reference: {reference})"
+    return reference, with_reference(error.display_message or explained(error, model), reference)
 
 
 def explained(error: ProviderError, model: str, now: datetime | None = None) -> str:

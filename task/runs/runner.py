@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
-from task.errors import NotFound, StoreUnavailable
+from task.errors import NotFound, StoreUnavailable, reference_of, with_reference
 from task.loop import RunOutcome
 from task.product import Product
 from task.runs.answering import Emit, RunChoice, answer, finish_reason
@@ -33,8 +33,9 @@ Describe = Callable[[BaseException, str], Mapping[str, Any]]
 
 def described(error: BaseException, _: str) -> Mapping[str, Any]:
     """The data of an `error` event, for doors without a wording of their own."""
-    logger.error("a run failed", exc_info=error)
-    return {"error": {"message": str(error)}}
+    reference = reference_of(error)
+    logger.error("a run failed (reference %s)", reference, exc_info=error)
+    return {"error": {"message": with_reference(str(error), reference), "reference": reference}}
 
 
 @dataclass(slots=True)
@@ -277,7 +278,8 @@ class Runner:
         live.trace = _recorded(observer, outcome, run, session_id)
         self._emit_end(live, request, outcome, session_id, emit)
         try:
-            error = str(outcome.error) if outcome.error is not None else None
+            failed = outcome.error
+            error = with_reference(str(failed), reference_of(failed)) if failed is not None else None
             await store.runs.finish(run, outcome.status, added=outcome.added, error=error, session_id=session_id)
         except StoreUnavailable as failure:
             logger.warning("the run %s is not on disk yet: %s", run.run_id, failure)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from task.errors import with_reference
 from task.llm.base import Usage
 from task.runs.request import RunOptions
 from task.store.records import Event, Run, RunStatus
@@ -102,9 +103,8 @@ def state_of(run: Run, events: Iterable[Event]) -> RunState | None:
     if run.over:
         state.status, state.session_id = run.status, run.session_id
     if run.status == "interrupted":
-        state.fail(
-            state.failure or {"error": {"message": BROKEN_OFF, "type": "api_error", "param": None, "code": None}}
-        )
+        error = {"message": BROKEN_OFF, "type": "api_error", "param": None, "code": None, "reference": run.run_id}
+        state.fail(state.failure or {"error": {**error, "display_message": with_reference(BROKEN_OFF, run.run_id)}})
     return state
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from task.conversation.messages import Message, ToolCall
-from task.errors import ProviderError
+from task.errors import ProviderError, reference_of, with_reference
 from task.llm.base import ModelOptions, Usage
 from task.loop import LoopObserver, RunOutcome, SilentObserver
 from task.permissions.decisions import Allowed, Decision, Deferred, Denied
@@ -149,11 +149,12 @@ class TraceObserver:
         return TracedTurn.of(message, at, seconds, usage, content=self._start.content)
 
     def _error(self, error: BaseException | str | None) -> str | None:
-        if error is None or isinstance(error, str) or self._start.content:
-            return str(error) if error is not None else None
-        if isinstance(error, ProviderError):  # its text may quote the request
-            return f"the model failed (status {error.status_code}, code {error.code})"
-        return type(error).__name__
+        if error is None or isinstance(error, str):
+            return error
+        text = str(error) if self._start.content else type(error).__name__
+        if isinstance(error, ProviderError) and not self._start.content:  # its text may quote the request
+            text = f"the model failed (status {error.status_code}, code {error.code})"
+        return with_reference(text, reference_of(error))
 
 
 class TraceRecorder(TraceObserver):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,8 @@ from task.store.traces import write_trace
 BEAT_SECONDS = 5.0
 LEASE_SECONDS = 30.0
 STARTED, TEXT = "started", "text"
+logger = logging.getLogger(__name__)
+
 INTERRUPTED = "interrupted"
 ERROR = "the process that answered ended in the middle"
 _processes, _approvals = tables.processes, tables.approvals
@@ -95,8 +98,10 @@ class Processes:
         if not dead and not await self.database.read(lambda connection: _left_behind(connection, orphaned)):
             return 0
         found = await self.database.write(lambda connection: _interrupt(connection, orphaned, now))
+        for run_id in found:
+            logger.warning("the run %s was broken off: its process has ended", run_id)
         await self.database.execute(delete(_processes).where(_processes.c.id.in_(dead)))
-        return found
+        return len(found)
 
     def _row(self) -> dict[str, Any]:
         return {"id": self.own_id, "place": _place(os.getpid()), "seen_at": self.clock()}
@@ -128,7 +133,7 @@ def _left_behind(connection: Connection, orphaned: Orphaned) -> bool:
     return any(connection.execute(query.limit(1)).first() is not None for query in lost)
 
 
-def _interrupt(connection: Connection, orphaned: Orphaned, now: float) -> int:
+def _interrupt(connection: Connection, orphaned: Orphaned, now: float) -> list[str]:
     runs, traces, approvals = tables.runs, tables.traces, _approvals
     lost = update(runs).where(runs.c.status == "running", orphaned(runs.c.process))
     lost = lost.values(status=INTERRUPTED, ended_at=now, error=ERROR)
@@ -146,7 +151,7 @@ def _interrupt(connection: Connection, orphaned: Orphaned, now: float) -> int:
         connection.execute(waiting.values(status="expired"))
     broken = update(traces).where(traces.c.status == "running", orphaned(traces.c.process))
     connection.execute(broken.values(status=INTERRUPTED, completed_at=now, error=ERROR))
-    return len(rows)
+    return [row.id for row in rows]
 
 
 def _results_lost(connection: Connection, run: Row[Any]) -> list[Message]:

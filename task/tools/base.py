@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall, tool_message
-from task.errors import ArgumentsError, ToolError, new_reference
+from task.errors import ArgumentsError, ToolError
 from task.permissions.decisions import origin_of
 from task.permissions.icerc import Brief
 from task.permissions.taint import Origin
@@ -135,7 +135,7 @@ class BaseTool(ABC):
         except ToolError as error:
             return tool_message(call, f"Error: {error}", failed=True)
         except (Exception, SystemExit):  # a tool that calls sys.exit must not end the process
-            reference = new_reference()
+            reference = tool_call_params.reference
             logger.exception("%s failed unexpectedly (reference %s)", self.name, reference)
             text = f"Error: {self.name} failed unexpectedly (reference {reference}). Try another way or tell the user."
             return tool_message(call, text, failed=True)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from task.conversation.messages import Attachment, ToolCall
 from task.conversation.sinks import ChoiceSink, StageSink
 from task.conversation.sources import Sources
+from task.errors import new_reference
 from task.llm.base import Usage
 from task.permissions.decisions import Effect as Effect
 
@@ -50,6 +51,7 @@ class ToolCallParams:
     `arguments` are the parsed, schema-checked arguments of `tool_call`; `BaseTool.execute` sets them if they are None.
     `sources` numbers what the tool finds, for the whole answer.
     After `seconds` the call is stopped.
+    `reference` connects a failure of the call to its line in the log.
     """
 
     tool_call: ToolCall
@@ -61,6 +63,7 @@ class ToolCallParams:
     caller: Caller | None = None
     sources: Sources = field(default_factory=Sources)
     seconds: float | None = None
+    reference: str = field(default_factory=new_reference)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 from task.conversation.messages import Attachment, Message, ToolCall, tool_message
 from task.conversation.sinks import ChoiceSink, StageProcessor, StageSink
 from task.conversation.sources import Sources, number_of
-from task.errors import ArgumentsError, SettingsError
+from task.errors import ArgumentsError, SettingsError, new_reference
 from task.permissions.addresses import declared_urls
 from task.permissions.decisions import CallRequest, Decision, Deferred, Denied, Effect, Gate, ModeGate
 from task.permissions.icerc import ICERC, mismatch, visible
@@ -24,6 +25,8 @@ from task.tools.aliases import Alias, ToolNames
 from task.tools.base import BaseTool, split_brief
 from task.tools.models import Caller, ToolCallParams
 from task.tools.offload import Offloader
+
+logger = logging.getLogger(__name__)
 
 PARALLEL_CALLS = 32
 TOOL_SECONDS = 300.0  # of a tool that has no limit of its own
@@ -171,11 +174,8 @@ class Toolbox:
     async def _answer(self, call: ToolCall, step: _Step) -> Message | Pending:
         tool, choice = self._by_name.get(call.name), step.choice
         if tool is None:
-            return _failed(
-                call,
-                choice,
-                f"There is no tool {call.name!r}. Tools: {', '.join(map(self.names.offered, self._by_name))}.",
-            )
+            text = f"There is no tool {call.name!r}. Tools: {', '.join(map(self.names.offered, self._by_name))}."
+            return _failed(call, choice, text, "an unknown tool")  # the log never repeats what a model made up
         if call.name in self._repeats.withdrawn:
             return _failed(call, choice, f"{call.name} is withdrawn for this turn. Answer with what you have.")
         made, brief = split_brief(call, tool.parameters)
@@ -198,7 +198,7 @@ class Toolbox:
             title, description = visible(tool.title(arguments)), decision.grant_description
             return Pending(call, decision.card, decision.digest, decision.reason, description, title, arguments)
         if isinstance(decision, Denied):
-            return _failed(call, choice, f"This call was not allowed: {decision.reason}.")
+            return _failed(call, choice, f"This call was not allowed: {decision.reason}.", error=False)
         return await self._run(tool, call, arguments, step, decision.card)
 
     async def _run(
@@ -207,18 +207,18 @@ class Toolbox:
         choice, caller = step.choice, step.caller
         own = tool.timeout or self.tool_seconds or TOOL_SECONDS
         limit = max(min(own, self.tool_seconds or own, step.deadline - monotonic()), 0.0)
-        with _CallStage(choice, tool.title(arguments)) as stage:
+        with _CallStage(choice, tool.name, tool.title(arguments)) as stage:
             if tool.show_in_stage:
                 stage.sink.append_content(request_arguments(arguments))
             params = ToolCallParams(
                 call, stage.sink, choice, caller.api_key, caller.conversation_id, dict(arguments), caller,
-                self.sources, limit,
+                self.sources, limit, stage.reference,
             )  # fmt: skip
             message = await _within(tool.execute(params), limit) or _interrupted(call, limit)
             message = self.sources.adopted(message)
-            stage.failed = message.failed
             if tool.show_in_stage or message.failed:
-                stage.sink.append_content(response(message.text()))
+                stage.respond(message.text(), error=message.failed)
+            stage.failed = message.failed
             note = mismatch(card, message.text(), failed=message.failed) if card is not None else ""
             if note:
                 stage.sink.append_content(f"\n**Not as approved:** {note}\n")
@@ -258,23 +258,32 @@ def _attachments(results: Sequence[Message | Pending]) -> list[Attachment]:
 class _CallStage:
     """A call's stage: timed, and closed FAILED unless the call is known to have succeeded."""
 
-    def __init__(self, choice: ChoiceSink, title: str) -> None:
+    def __init__(self, choice: ChoiceSink, tool: str, title: str) -> None:
         self.sink: StageSink = choice.create_stage(title)
         self.failed = True
+        self.reference = new_reference()
+        self._tool = tool
 
     def __enter__(self) -> _CallStage:
         self._started = perf_counter()
         self.sink.open()
         return self
 
+    def respond(self, text: str, *, error: bool) -> None:
+        """Show the result of the call; an error with its reference, under which it stands in the log."""
+        self.sink.append_content(response(text))
+        if error and self.reference not in text:  # a crash has been logged with it already
+            logger.info("a call of %s failed (reference %s)", self._tool, self.reference)
+            self.sink.append_content(f"\n(error reference: {self.reference})\n")
+
     def __exit__(self, *_: object) -> None:
         self.sink.append_name(f" [{perf_counter() - self._started:.2f}s]")
         StageProcessor.close_stage_safely(self.sink, failed=self.failed)
 
 
-def _failed(call: ToolCall, choice: ChoiceSink, text: str) -> Message:
-    with _CallStage(choice, call.name) as stage:
-        stage.sink.append_content(response(text))
+def _failed(call: ToolCall, choice: ChoiceSink, text: str, tool: str | None = None, *, error: bool = True) -> Message:
+    with _CallStage(choice, tool or call.name, call.name) as stage:
+        stage.respond(text, error=error)
     return tool_message(call, f"Error: {text}", failed=True)
 
 

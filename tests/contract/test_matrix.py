@@ -113,7 +113,7 @@ def normalised(trace: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
     calls = dict.fromkeys(re.findall(r'"id": "([^"]+)"', text))
     for number, call in enumerate(calls):
         text = text.replace(f'"{call}"', f'"call {number}"')
-    return json.loads(re.sub(r" \[\d+\.\d\ds\]", "", text))
+    return json.loads(re.sub(r" \[\d+\.\d\ds\]|\(error reference: [0-9a-f]{8}\)", "", text))
 
 
 COMMON = ("answer", "calls", "asked", "offered", "waits")

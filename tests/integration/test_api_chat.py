@@ -7,6 +7,14 @@ from pathlib import Path
 from task.llm.scripted import says, wants
 from tests.support.http_api import http_api, said
 
+SEARCH = '''
+from task.tools.declare import tool
+
+@tool
+def duckduckgo_web_search(query: str) -> str:
+    """Search the web."""
+    return query
+'''
 CALCULATION = (wants("calculator", expression="25*47"), says("11", "75"))
 
 
@@ -80,8 +88,24 @@ async def test_the_system_prompt_is_the_first_message_else_the_field_else_the_en
         await api.complete("?")
         prompts = [request.messages[0]["content"] for request in api.upstream.requests]
     assert prompts[:2] == ["as message", "as field"]
-    assert prompts[2].startswith("You are a helpful assistant with access to web search and calculator tools.")
+    assert prompts[2].startswith("You are a helpful assistant with access to calculator tools.\n\n")
     assert prompts[3].startswith("You are a General Purpose Agent.")
+
+
+async def test_the_prompt_of_chat_promises_a_search_only_where_there_is_one(tmp_path: Path) -> None:
+    (tmp_path / "search.py").write_text(SEARCH)
+    only = {"permissions": {"tools": ["web_search"]}}
+    prompts: list[str] = []
+    for settings in ({}, {"tool_paths": ["search.py"]}, {"tool_paths": ["search.py"], **only}):
+        paths = [str(tmp_path / name) for name in settings.get("tool_paths", ())]
+        async with http_api(then=says("ok"), tmp_path=tmp_path, **{**settings, "tool_paths": paths}) as api:
+            await api.post("/chat", {"messages": [said("?")]})
+        prompts.append(api.upstream.requests[0].messages[0]["content"].partition("\n")[0])
+    assert prompts == [
+        "You are a helpful assistant with access to calculator tools.",
+        "You are a helpful assistant with access to web search and calculator tools.",
+        "You are a helpful assistant with access to web search tools.",
+    ]
 
 
 async def test_each_endpoint_sends_its_own_defaults_and_the_callers_values_before_them(tmp_path: Path) -> None:

@@ -74,6 +74,18 @@ def test_the_third_stage_holds_all_further_ones() -> None:
     assert {stage.status for stage in choice.stages} == {"completed"}
 
 
+def test_a_failed_step_fails_the_stage_that_holds_it() -> None:
+    choice = RecordingChoice()
+    folded = FoldedChoice(choice)
+    for number in range(6):
+        stage = StageProcessor.open_stage(folded, f"step {number}")
+        StageProcessor.close_stage_safely(stage, failed=number in (0, 3, 4))
+    folded.close(failed=False)
+    [group] = [stage for stage in choice.stages if stage.name.startswith("Further steps")]
+    assert (group.name, group.status) == ("Further steps (2 failed)", "failed")
+    assert [stage.status for stage in choice.stages if stage.parent] == ["completed", "failed", "failed", "completed"]
+
+
 def test_without_a_third_stage_there_is_nothing_to_hold() -> None:
     choice = RecordingChoice()
     folded = FoldedChoice(choice)

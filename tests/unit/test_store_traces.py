@@ -11,7 +11,7 @@ import pytest
 
 from task.api.platform.trace_body import TraceBody
 from task.conversation.messages import assistant, user
-from task.errors import InvalidRequest, NotFound, ProviderError, ToolError
+from task.errors import InvalidRequest, NotFound, ProviderError, ToolError, reference_of
 from task.llm.base import ModelOptions, Usage
 from task.llm.scripted import Reply, says, wants
 from task.loop import Limits
@@ -104,8 +104,9 @@ async def test_at_a_limit_the_trace_names_it_and_sums_all_tokens(store: Store) -
 
 
 async def test_a_failed_run_keeps_its_text_and_its_error(store: Store) -> None:
-    trace = await traced(store, says("I am ") & Reply((ProviderError("the model is gone", status_code=503),)))
-    assert (trace.status, trace.error) == ("failed", "the model is gone")
+    gone = ProviderError("the model is gone", status_code=503)
+    trace = await traced(store, says("I am ") & Reply((gone,)))
+    assert (trace.status, trace.error) == ("failed", f"the model is gone (error reference: {reference_of(gone)})")
     assert trace.turns[-1].content == "I am "
 
 
@@ -157,15 +158,16 @@ async def test_without_content_a_trace_keeps_no_texts(store: Store, tmp_path: Pa
     async def secret() -> str:
         raise ToolError("SECRET is not here")
 
+    refused = ProviderError("SECRET refused", status_code=400, code="bad")
     trace = await traced(
         store,
         says("SECRET thought") & wants("secret"),
-        says("SECRET ") & Reply((ProviderError("SECRET refused", status_code=400, code="bad"),)),
+        says("SECRET ") & Reply((refused,)),
         tools=[MadeTool("secret", secret, {"type": "object"})],
         asked=[user("SECRET?")],
         content=False,
     )
-    assert trace.error == "the model failed (status 400, code bad)"
+    assert trace.error == f"the model failed (status 400, code bad) (error reference: {reference_of(refused)})"
     assert [(turn.role, turn.content, turn.size) for turn in trace.turns][:2] == [
         ("user", None, 7), ("assistant", None, 14),
     ]  # fmt: skip

@@ -21,6 +21,8 @@ from task.errors import (
     StoreUnavailable,
     TooManyRuns,
     new_reference,
+    reference_of,
+    with_reference,
 )
 from task.llm.explanations import reported
 
@@ -111,16 +113,18 @@ class Failure:
     message: str
     code: str | None = None
     param: str | None = None
-    reference: str | None = None
+    reference: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     ids: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
 
     def body(self) -> dict[str, Any]:
         """The data of an `ErrorBody`."""
         kind = _TYPES.get(self.status, "api_error")
-        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
-        if self.status >= 500 or self.reference:
-            error |= {"display_message": self.message, "reference": self.reference}
+        shown = with_reference(self.message, self.reference)
+        error = {
+            "message": self.message, "type": kind, "param": self.param, "code": self.code,
+            "display_message": shown, "reference": self.reference or None,
+        }  # fmt: skip
         return {"error": error, **self.ids}
 
     def event(self) -> dict[str, Any]:
@@ -134,7 +138,8 @@ class Failure:
         error, retry = event["error"], event.get("retry_after")
         again = {RETRY_AFTER: str(retry)} if retry is not None else {}
         return cls(
-            event.get("status", 500), error["message"], error.get("code"), error.get("param"), error.get("reference"),
+            event.get("status", 500), error["message"], error.get("code"), error.get("param"),
+            error.get("reference") or "",
             {**again, **headers}, ids,
         )  # fmt: skip
 
@@ -152,34 +157,49 @@ class RunFailed(AgentError):
 
 def failure_of(error: BaseException, model: str = "") -> Failure:
     """The caller's view of the error; details for the operator go to the log."""
+    reference = reference_of(error)
     match error:
         case RunFailed():
             return error.failure
         case Refused():
-            return Failure(error.status, str(error), error.code, error.param, headers=_retry(error.retry_after))
+            return refused(error.status, str(error), error.code, error.param, _retry(error.retry_after), reference)
         case NotFound():
-            return Failure(404, str(error), "not_found")
+            return refused(404, str(error), "not_found", reference=reference)
         case Conflict():
-            return Failure(409, str(error), "conflict")
+            return refused(409, str(error), "conflict", reference=reference)
         case TooManyRuns():
-            return Failure(429, str(error), "rate_limit_exceeded", headers=_retry(RETRY_SECONDS))
+            return refused(429, str(error), "rate_limit_exceeded", None, _retry(RETRY_SECONDS), reference)
         case KeyReused():
-            return Failure(422, str(error), "idempotency_key_reused", "Idempotency-Key")
+            return refused(422, str(error), "idempotency_key_reused", "Idempotency-Key", reference=reference)
         case InvalidRequest():
-            return Failure(400, str(error), "invalid_request")
+            return refused(400, str(error), "invalid_request", reference=reference)
         case StoreUnavailable():
-            return Failure(503, str(error), "store_unavailable", headers=_retry(RETRY_SECONDS))
+            return refused(503, str(error), "store_unavailable", None, _retry(RETRY_SECONDS), reference)
         case ProviderError():
             return _provider_failure(error, model)
         case _:
-            reference = new_reference()
             logger.error("a request failed unexpectedly (reference %s)", reference, exc_info=error)
             return internal_failure(reference)
 
 
+def refused(
+    status: int,
+    message: str,
+    code: str | None = None,
+    param: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    reference: str = "",
+) -> Failure:
+    """A request that is not answered, under a reference into the log, which never repeats what was sent."""
+    reference = reference or new_reference()
+    level = logging.WARNING if status >= 500 else logging.INFO
+    logger.log(level, "a request was refused (reference %s, status %s, code %s)", reference, status, code)
+    return Failure(status, message, code, param, reference, headers or {})
+
+
 def internal_failure(reference: str) -> Failure:
     """A fault of ours, which the log explains under this reference."""
-    text = f"Something went wrong on our side. Try again (error reference: {reference})."
+    text = with_reference("Something went wrong on our side. Try again.", reference)
     return Failure(500, text, "internal_error", reference=reference)
 
 

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from task.api.edge.failures import Failure, failure_of
+from task.api.edge.failures import Failure, failure_of, refused
 from task.api.edge.identity import Identity
 from task.conversation.inputs import CALLER
 from task.errors import AgentError
@@ -109,10 +109,10 @@ class Guard:
                 "In the mode `open` the agent answers this machine only, by its own name. An operator can choose "
                 "another one: AGENT_HTTP__MODE=keys, or =dial for callers with a key of DIAL Core."
             )
-            return Failure(403, text, "not_local")
+            return refused(403, text, "not_local")
         if method in CHANGING and not known and _is_foreign(headers, host):
             text = "Another web page may not do this. An operator can allow its origin: AGENT_HTTP__ORIGINS."
-            return Failure(403, text, "foreign_origin")
+            return refused(403, text, "foreign_origin")
         length = headers.get("content-length", "")
         limit = self._limit(path)
         if length.isdigit() and int(length) > limit:
@@ -172,9 +172,9 @@ class _Body:
         if self._length > self._limit:
             self.fault = _too_large(self._limit)
         elif self._is_json and b"\0" in piece:  # UTF-16 or UTF-32, whose brackets cannot be counted by their bytes
-            self.fault = Failure(400, "The body is not valid JSON: it must be UTF-8.", "invalid_json")
+            self.fault = refused(400, "The body is not valid JSON: it must be UTF-8.", "invalid_json")
         elif self._is_json and self._is_too_deep(piece):
-            self.fault = Failure(400, "The body is JSON that is nested too deeply.", "invalid_json")
+            self.fault = refused(400, "The body is JSON that is nested too deeply.", "invalid_json")
         return message if self.fault is None else {"type": "http.disconnect"}
 
     def _is_too_deep(self, piece: bytes) -> bool:
@@ -192,7 +192,7 @@ class _Body:
 
 def _too_large(limit: int) -> Failure:
     text = f"The body is larger than {limit:,} bytes. Upload large files to /v1/files and name their ids."
-    return Failure(413, text, "body_too_large")
+    return refused(413, text, "body_too_large")
 
 
 def _content_fault(path: str, headers: Headers) -> Failure | None:
@@ -200,7 +200,7 @@ def _content_fault(path: str, headers: Headers) -> Failure | None:
     wanted = "multipart/form-data" if path == UPLOADS else "application/json"
     if kind == wanted:
         return None
-    return Failure(415, f"The body must be {wanted}, not {kind or 'of no named type'}.", "unsupported_media_type")
+    return refused(415, f"The body must be {wanted}, not {kind or 'of no named type'}.", "unsupported_media_type")
 
 
 def _is_dial(path: str) -> bool:

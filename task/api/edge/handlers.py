@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
-from task.api.edge.failures import Failure, failure_of, internal_failure
+from task.api.edge.failures import Failure, failure_of, internal_failure, refused
 from task.errors import AgentError, new_reference
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def add_failure_handlers(app: FastAPI) -> None:
         if error.status_code == 405:
             headers["Allow"] = ", ".join(_methods(app, request))
         code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code)
-        return Failure(error.status_code, _routing_text(error), code, headers=headers).response()
+        return refused(error.status_code, _routing_text(error), code, headers=headers).response()
 
     app.add_exception_handler(AgentError, failed)
     app.add_exception_handler(500, failed)
@@ -73,9 +73,9 @@ def _routing_text(error: HTTPException) -> str:
 
 def _malformed(faults: Sequence[Any], body: Any) -> Failure:
     if faults[0]["type"] == "json_invalid":
-        return Failure(400, "The body is not valid JSON.", "invalid_json")
+        return refused(400, "The body is not valid JSON.", "invalid_json")
     text = "; ".join(f"{_place(fault['loc'], body) or 'body'}: {fault['msg']}" for fault in faults[:5])
-    return Failure(400, f"The request does not fit: {text}.", "invalid_value", _place(faults[0]["loc"], body) or None)
+    return refused(400, f"The request does not fit: {text}.", "invalid_value", _place(faults[0]["loc"], body) or None)
 
 
 def _place(found: Sequence[Any], body: Any) -> str:

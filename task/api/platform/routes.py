@@ -42,14 +42,17 @@ from task.api.platform.schemas import (
 from task.api.platform.trace_body import TraceBody
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
 from task.blocking import run_to_completion
+from task.product import Product
 from task.runs.request import RunRequest
 from task.runs.runner import Runner
 from task.store.database import position
 from task.store.records import RunStatus
 from task.store.traces import TraceFilter
+from task.tools.toolbox import named
 
 CHAT_TOKENS = 2048
-CHAT_PROMPT = "You are a helpful assistant with access to web search and calculator tools."
+CHAT_PROMPT = "You are a helpful assistant"
+CHAT_TOOLS = {"duckduckgo_web_search": "web search", "calculator": "calculator"}  # which the documented prompt promises
 
 
 def _checked(cursor: str | None) -> str | None:
@@ -74,8 +77,9 @@ async def chat(body: ChatRequest, request: Request, service: CurrentService, cal
     async def prepare() -> RunRequest:
         received = await service.reader.read(caller, body.messages)
         given = {"temperature": body.temperature, "top_p": body.top_p, "max_tokens": body.max_tokens or CHAT_TOKENS}
-        prompt = f"{CHAT_PROMPT}\n\n{service.product.prompt}"
-        options = await service.options("chat", body, given, received.prompt, body.system_prompt, prompt)
+        given_prompt = body.system_prompt if received.prompt is None else received.prompt
+        prompt = await _chat_prompt(service.product) if given_prompt is None else given_prompt
+        options = await service.options("chat", body, given, prompt)
         return await service.preparing.in_session(caller, received.messages, options, body.session_id)
 
     live = await service.start(request, caller, prepare)
@@ -299,6 +303,14 @@ async def list_grants(caller: CurrentCaller, store: CurrentStore, session_id: Qu
 async def revoke_grant(grant_id: str, caller: CurrentCaller, store: CurrentStore) -> None:
     """Revoke a grant."""
     await (await store.get()).grants.revoke(caller.owner, grant_id)
+
+
+async def _chat_prompt(product: Product) -> str:
+    """The documented prompt, which promises only tools that are there, and the product's own."""
+    offered = named(await product.offered_tools())
+    found = " and ".join(words for name, words in CHAT_TOOLS.items() if name in offered)
+    promise = f"{CHAT_PROMPT} with access to {found} tools." if found else f"{CHAT_PROMPT}."
+    return f"{promise}\n\n{product.prompt}"
 
 
 def _readable_by(caller: ApiCaller) -> str | None:

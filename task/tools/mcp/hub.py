@@ -55,6 +55,9 @@ class Issue:
     text: str
     summary: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.server}: {self.summary}"
+
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
@@ -66,7 +69,10 @@ class Discovered:
         if not self.issues:
             return
         stage = StageProcessor.open_stage(choice, ISSUES_TITLE)
+        reference = new_reference()
+        logger.warning("tools are missing (reference %s): %s", reference, "; ".join(map(str, self.issues)))
         stage.append_content("\n".join(f"## {issue.server}\n\n{issue.text}\n" for issue in self.issues))
+        stage.append_content(f"\n(error reference: {reference})\n")
         StageProcessor.close_stage_safely(stage, failed=True)
 
     def note(self) -> str:
