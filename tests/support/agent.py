@@ -17,7 +17,8 @@ from tests.support.up import environment
 @asynccontextmanager
 async def running_agent(settings: Settings, *, port: int | None = None) -> AsyncGenerator[str]:
     """Its base URL, ready to answer; ends with the block."""
-    async with served_asgi(create_app(settings), port=port or 0, http="httptools") as url:
+    kept = settings.keep_alive_seconds
+    async with served_asgi(create_app(settings), port=port or 0, http="httptools", timeout_keep_alive=kept) as url:
         yield url
 
 
