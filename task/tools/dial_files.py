@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,13 +20,14 @@ from task.errors import ToolError
 from task.llm.dial import client_credentials, core_headers
 from task.llm.transport import KEEP_ALIVE_SECONDS, new_session, no_cookies
 from task.tools.charts import is_chart, without_remote_sources
-from task.tools.dial_urls import file_url, folder_of, in_reach, own, shortened
+from task.tools.dial_urls import OwnersKey, file_url, folder_of, in_reach, own, shortened
 from task.tools.models import DownloadedFile
 
 if TYPE_CHECKING:  # their import takes most of a second; `DialFiles.open` loads them off the event loop
     from aidial_client import AsyncDial, AsyncDialClientPool
     from aidial_client.types.file import FileDownloadResponse
 
+logger = logging.getLogger(__name__)
 _SECONDS = 60.0
 _UNFIT_FOR_NAMES = re.compile(r"[\x00-\x1f/\\{}]+")
 
@@ -109,14 +111,29 @@ class DialFiles:
         own(file_url(url, self._endpoint), api_key)
 
     async def adopt(self, url: str, api_key: str, max_size: int) -> str:
-        """The URL at which the key's owner can read a file, of at most `max_size` bytes, that a deployment has stored.
+        """The URL at which this key, and those of later requests, can read a file of at most `max_size` bytes that a
+        deployment has stored.
 
-        Deployments store below `appdata/`. With a key that several owners share, the owner gets a copy.
+        Deployments store below their own folder of `appdata/`. Who may not read there, gets a copy: an owner whose key
+        others share too, and an application, whose keys read that folder during this one request only.
         """
         relative = file_url(url, self._endpoint)
-        if in_reach(relative, api_key) or not relative.split("/", 2)[2].startswith("appdata/"):
+        if not relative.split("/", 2)[2].startswith("appdata/"):
             return url
-        stored = await self.download(relative, str(api_key), max_size)
+        if not in_reach(relative, api_key):
+            return await self._copy(relative, api_key, max_size)
+        try:
+            async with self._client(api_key, "the folder for new files") as client:
+                home = (await client.bucket.get_raw()).appdata
+            foreign = home is not None and not relative.startswith(f"files/{home}/")
+            return await self._copy(relative, api_key, max_size) if foreign else url
+        except ToolError as error:
+            logger.warning("a file of a deployment stays where it is: %s", error)
+            return url
+
+    async def _copy(self, relative: str, api_key: str, max_size: int) -> str:
+        reader = str(api_key) if isinstance(api_key, OwnersKey) else api_key
+        stored = await self.download(relative, reader, max_size)
         kind = stored.content_type or "application/octet-stream"
         return await self.upload(unquote(PurePosixPath(relative).name), stored.content, kind, api_key)
 

@@ -427,13 +427,15 @@ async def test_a_picture_reaches_models_that_see_and_others_get_a_sentence(sees:
         assert "cannot see pictures" in content
 
 
-async def test_pictures_that_the_chat_sends_back_with_an_answer_reach_a_model_that_sees(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent_back", [False, True])
+async def test_a_generated_picture_reaches_a_model_that_sees_in_the_next_turn(sent_back: bool, tmp_path: Path) -> None:
     turns = [wants("image_generation_tool", prompt="a cat"), says("Here."), says("A cat.")]
     async with image_deployment() as images, product(*turns, tmp_path=tmp_path, models=images.models, sees=True) as p:
         images.core = p.core.url
         first = await p.reader.ask("Paint a cat")
         [picture] = first.attachments.values()
-        p.reader.messages[-1]["custom_content"]["attachments"] = [picture]
+        if sent_back:  # as newer chats do, which then need no state
+            p.reader.messages[-1]["custom_content"] = {"attachments": [picture]}
         await p.reader.ask("What is in that picture?")
     assert p.upstream.requests[-1].messages[-1]["content"] == [
         {"type": "text", "text": "What is in that picture?"},

@@ -46,7 +46,7 @@ async def test_10_a_picture_is_attached_with_its_revised_prompt_and_the_user_can
     assert foreign == 403
     assert picture["type"] == "image/png"
     assert picture["title"].startswith("Generated Image")
-    assert f"/appdata/{NAME}/" in picture["url"]
+    assert "/appdata/general-purpose-agent/" in picture["url"]
     [stage] = answer.stages.values()
     assert stage.status == "completed"
     assert stage.content.startswith(f"## Request arguments:\n\n**Prompt**: {PROMPT}\n\n## Response:\n")

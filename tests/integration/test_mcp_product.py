@@ -133,6 +133,26 @@ async def test_pictures_and_files_are_attached_and_never_travel_as_text(peer: Se
     assert {"echo", "write"}.isdisjoint(p.upstream.requests[0].tools)
 
 
+async def test_pages_for_the_model_are_cited_by_an_answer_that_waited_for_approval(
+    peer: ServerProcess, tmp_path: Path
+) -> None:
+    turns = [wants("pages"), wants("wait", seconds=0), says("It is so [1].")]
+    server = {"name": "peer", "url": peer.url, "token": "sesame", "tools": ["pages", "wait"]}
+    async with product(*turns, tmp_path=tmp_path, mcp_servers=[server]) as p:
+        asked = await p.reader.ask("Is it so?")
+        answer = await p.reader.press("Approve", asked)
+    result = next(message["content"] for message in p.upstream.requests[-1].messages if message["role"] == "tool")
+    assert result.startswith("About one [1].\n   Cite as [1].\n\nAbout two.\n\ntwo (")
+    assert "javascript:" not in str(answer.attachments)
+    assert asked.attachments == {}
+    assert list(answer.attachments.values()) == [
+        {
+            "type": "text/markdown", "title": "[1] A page", "reference_url": "https://docs.example/one",
+            "data": r"!\[x\](https://evil.example/p.png) \<img src=https://evil.example/q.png> and words.",
+        }
+    ]  # fmt: skip
+
+
 async def test_a_made_picture_reaches_a_model_that_sees_in_the_next_turns_until_it_is_deleted(
     peer: ServerProcess, tmp_path: Path
 ) -> None:

@@ -100,6 +100,18 @@ def _add_rich(server: MCPServer[Any]) -> None:
         page = wire.ResourceLink(type="resource_link", name="manual", uri="https://docs.example/manual")
         return wire.CallToolResult(content=[kept, page])
 
+    @server.tool(annotations=READS)
+    async def pages() -> wire.CallToolResult:
+        for_model = wire.Annotations(audience=["assistant"])
+        summary = "![x](https://evil.example/p.png) <img src=https://evil.example/q.png> and words."
+        page = wire.ResourceLink(
+            type="resource_link", name="one", title="A\npage", uri="https://docs.example/one#part",
+            description=summary, annotations=for_model,
+        )  # fmt: skip
+        script = wire.ResourceLink(type="resource_link", name="two", uri="javascript:alert(1)", annotations=for_model)
+        texts = [wire.TextContent(type="text", text=text) for text in ("About one [1].", "About two.")]
+        return wire.CallToolResult(content=[texts[0], page, texts[1], script])
+
     @server.resource("peer://report.csv", mime_type="text/csv")
     def report_csv() -> str:
         return "a,b\n1,2\n"
