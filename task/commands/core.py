@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from task.local_core.models import ModelChoice
 
 OWN_CONFIG = Path(__file__).resolve().parents[2] / "core_config" / "config.json"
+LATER_FEATURE = "assistantAttachmentsInRequestSupported"  # newer than Core 0.25
 TEMPLATE_AGENT = "http://agent:5030"  # the service of docker-compose.yml
 _VARIABLE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -52,7 +53,7 @@ def print_config(template: Path | None, output: Path | None, mode: int) -> None:
 def print_fragment(settings: Settings, template: Path | None, agent: str | None, output: Path | None) -> None:
     """Print what an existing Core needs in its configuration, or write it to `output`."""
     path, address = template or OWN_CONFIG, agent or base_url(settings.host, settings.port)
-    text = config_fragment(_read(path), address.rstrip("/"), path)
+    text = config_fragment(_read(path), address.rstrip("/"), path, core025=settings.errors_in_stream)
     if output is None:
         print(text)
     else:
@@ -64,8 +65,10 @@ def print_fragment(settings: Settings, template: Path | None, agent: str | None,
         )
 
 
-def config_fragment(template: str, agent: str, path: Path = OWN_CONFIG) -> str:
+def config_fragment(template: str, agent: str, path: Path = OWN_CONFIG, *, core025: bool = False) -> str:
     """The applications of a configuration, and what its roles may do with them, for the agent at this address.
+
+    With `core025` it has no feature that Core 0.25 does not know: a single one makes that Core refuse everything.
 
     Raises:
         SettingsError: the template is not a configuration.
@@ -77,10 +80,12 @@ def config_fragment(template: str, agent: str, path: Path = OWN_CONFIG) -> str:
             role: {"limits": {name: limit for name, limit in entry["limits"].items() if name in applications}}
             for role, entry in config["roles"].items()
         }
+        for application in applications.values():
+            application.pop("iconUrl", None)  # it is on the theme server of docker-compose.yml
+            if core025:
+                application.get("features", {}).pop(LATER_FEATURE, None)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SettingsError(f"{path} is not a configuration with applications and roles. Correct it.") from error
-    for application in applications.values():
-        application.pop("iconUrl", None)  # it is on the theme server of docker-compose.yml
     return json.dumps({"applications": applications, "roles": roles}, indent=2)
 
 

@@ -131,7 +131,9 @@ class Settings(BaseSettings):
     state_secret: SecretStr | None = setting(
         None, "Signs the hidden state; the same on every replica. Empty: made once per installation."
     )
-    errors_in_stream: bool = setting(False, "Report a caller's mistakes inside the stream (Core <= 0.25).")
+    errors_in_stream: bool = setting(
+        False, "For Core 0.25 and older: mistakes of callers are reported inside the stream; see also `core-config`."
+    )
     trace_content: bool = setting(
         False,
         "Keep the texts of DIAL conversations in traces, not only names, sizes, times and tokens.",

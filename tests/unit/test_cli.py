@@ -139,6 +139,15 @@ def test_the_fragment_takes_the_address_at_which_another_machines_core_reaches_t
     assert json.loads(own.stdout)
 
 
+def test_the_fragment_for_core_025_has_no_feature_that_it_refuses(tmp_path: Path) -> None:
+    older, newer = (
+        json.loads(dial_agent(tmp_path, "core-config", "--fragment", AGENT_ERRORS_IN_STREAM=old).stdout)
+        for old in ("true", "false")
+    )
+    features = [config["applications"]["general-purpose-agent"]["features"] for config in (older, newer)]
+    assert features[1].keys() - features[0].keys() == {"assistantAttachmentsInRequestSupported"}
+
+
 @pytest.mark.parametrize("arguments", [("--fragment", "--agent", "host:5030"), ("--agent", "http://host:5030")])
 def test_an_agents_address_that_cannot_be_used_is_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     shown = dial_agent(tmp_path, "core-config", *arguments)
@@ -147,7 +156,7 @@ def test_an_agents_address_that_cannot_be_used_is_refused(tmp_path: Path, argume
 
 
 def test_a_fragment_of_something_else_is_refused(tmp_path: Path) -> None:
-    for content in ("[]", "{", "{}", '{"applications": {"a": 1}, "roles": []}'):
+    for content in ("[]", "{", "{}", '{"applications": {"a": 1}, "roles": {}}', '{"applications": {}, "roles": []}'):
         (tmp_path / "odd.json").write_text(content)
         shown = dial_agent(tmp_path, "core-config", "odd.json", "--fragment")
         assert (shown.returncode, shown.stdout) == (2, "")
