@@ -33,10 +33,11 @@ def results_data(found: Found) -> dict[str, Any]:
 def page_content(page: Page, start: int, max_length: int) -> list[TextContent | ResourceLink]:
     """The piece of the page's text from `start` on, and the page as its source."""
     summary = " ".join(page.text[:SUMMARY_CHARS].split())
-    return [_text(_piece(page, start, max_length)), _source(page.url, page.title, summary)]
+    return [_text(page_piece(page, start, max_length)), _source(page.url, page.title, summary)]
 
 
-def _piece(page: Page, start: int, max_length: int) -> str:
+def page_piece(page: Page, start: int, max_length: int) -> str:
+    """The piece of the page's text from `start` on, with what surrounds it."""
     total = len(page.text)
     if start >= total > 0:
         return f"The page {page.url} has {total:,} characters; there is nothing from {start:,} on."

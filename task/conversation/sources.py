@@ -9,7 +9,7 @@ from itertools import count
 
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 
-_MARKER = re.compile(r"\[(\d{1,4}(?:\s*[,;–-]\s*\d{1,4})*)\]")
+_MARKER = re.compile(r"\[(\d{1,4}+(?:\s*+[,;–-]\s*+\d{1,4}+)*+)\]")
 _RANGE = re.compile(r"(\d+)(?:\s*[–-]\s*(\d+))?")
 _TITLE = re.compile(r"\s*\[(\d{1,4})\]\s*")
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)

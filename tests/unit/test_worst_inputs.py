@@ -8,6 +8,7 @@ from time import process_time
 import pytest
 
 from task.conversation.replies import _decision
+from task.conversation.sources import Sources
 from task.documents.html import _letters
 from task.documents.xlsx_formats import shown_as
 from task.permissions.addresses import folded, is_plain, urls_of_text
@@ -41,6 +42,10 @@ CASES: dict[str, tuple[Callable[[str], object], str, str, str]] = {
     "marker, blanks": (lambda text: _renumbered(text, [1]), "x", " ", "x"),
     "markers": (markers, "", "\n ", "["),
     "markers, open": (markers, "", "[1, ", ""),
+    "cited, numbers": (Sources().cited, "[", "1, ", "x"),
+    "cited, open": (Sources().cited, "", "[1, ", ""),
+    "cited, ranges": (Sources().cited, "", "[1-9999]", ""),
+    "cited, code": (Sources().cited, "", "``` `", ""),
     "no markers": (without_markers, "", " \t", ""),
     "sentences, abbreviations": (statements, "", "e.g. ", ""),
     "sentences, numbers": (statements, "", ".\n 1. ", ""),
