@@ -289,6 +289,8 @@ async def test_pictures_charts_and_cited_passages_are_shown(tmp_path: Path, size
         await expect(p.page.get_by_role("dialog")).to_contain_text("Tokyo is the largest city of the world.")
         await p.page.keyboard.press("Escape")
         await expect(p.page.get_by_role("dialog")).to_be_hidden()
+        await p.page.reload()
+        await expect(p.page.locator(".sources .chip")).to_have_text(["[1] cities.pdf, page 3"])
 
 
 async def test_two_traces_stand_side_by_side_with_every_payload(tmp_path: Path, size: tuple[int, int]) -> None:

@@ -131,6 +131,8 @@ async def test_openais_client_reads_the_cited_pages_in_the_annotations_of_a_resp
         AsyncOpenAI(base_url=f"{p.agent_url}/v1", api_key="none", max_retries=0, timeout=20) as openai,
     ):
         answer = await openai.responses.create(model="test-model", input="When?")
+        kept = await openai.responses.retrieve(answer.id)
+    assert kept.output == answer.output
     [message] = answer.output
     assert message.type == "message"
     assert message.content[0].type == "output_text"
