@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
-from task.context.dcm_manager import ContextPrompt
+from task.context.prompt import ContextPrompt
 from task.conversation.history import repaired, unanswered
 from task.conversation.links import Suspicion
 from task.conversation.messages import CustomContent, Message, Role, system

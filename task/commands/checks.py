@@ -107,7 +107,7 @@ def own_tools(settings: Settings) -> list[BaseTool]:
     Raises:
         SettingsError: a tool of `AGENT_TOOL_PATHS` cannot be loaded.
     """
-    from task.context.dcm_manager import LiveContext, context_prompt
+    from task.context.prompt import LiveContext, context_prompt
     from task.product.parts import context_manager, context_tools, default_tools
     from task.tools.dial_files import DialFiles
 

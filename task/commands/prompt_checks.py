@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from task.commands.checks import CORRECT, Check, own_tools
 from task.commands.tools import discover_tools
-from task.context.dcm_manager import context_prompt
+from task.context.prompt import context_prompt
 from task.conversation.pruning import text_tokens
 from task.errors import SettingsError
 from task.llm.window import schema_tokens

@@ -1,32 +1,28 @@
-"""DCMManager: a context definition and its documents, always as the files are now, and what they add to the prompt.
+"""DCMManager: a context definition and its documents, always as the files are now.
 
 Nothing outside the definition's folder is read, nothing huge, and nothing but text.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import re
 import stat
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from cachetools import LRUCache
 
-from task.context.definition import SECTION_PATTERN, Definition, Reference, identifier, parse
-from task.errors import DCMInitError, InvalidRequest
+from task.context.definition import SECTION_PATTERN, Definition, Reference, identifier, parse, persona_id
+from task.errors import DCMInitError
 
 logger = logging.getLogger(__name__)
 
 _NO_BLOCKING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 
 Stamp = tuple[int, int, int]  # modified (ns), size, inode: when it changes, so did the content
-CHECK_SECONDS = 2.0
-KEPT_PROMPTS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +136,7 @@ class DCMManager:
     def persona_ids(self) -> list[str]:
         """The personas as people choose them: without a leading `persona_`."""
         documents = (document.reference for document in self.documents.values())
-        return [_persona_id(reference.id) for reference in documents if reference.persona]
+        return [persona_id(reference.id) for reference in documents if reference.persona]
 
     def get_persona(self, persona_id: str) -> str | None:
         """A persona's text by its id, with or without `persona_`."""
@@ -253,98 +249,3 @@ def _stamp(state: os.stat_result) -> Stamp:
 
 def _reason(error: BaseException) -> str:
     return f"it cannot be read: {getattr(error, 'strerror', None) or error}"
-
-
-@dataclass(frozen=True, slots=True)
-class ContextPrompt:
-    """The text, and the ids of the sections and documents that did not fit: the model reads them with a tool."""
-
-    text: str = ""
-    left_out: tuple[str, ...] = ()
-
-
-def context_prompt(manager: DCMManager, persona: str = "") -> ContextPrompt:
-    """Initial prompt, persona, prose of the sections and documents, in this order.
-
-    A section or document that does not fit whole is left out.
-    """
-    chosen = manager.get_persona(persona) if persona else None
-    parts = [text.strip() for text in (manager.get_initial_prompt(), chosen) if text]
-    room, left_out = manager.options.max_prompt_bytes - sum(len(part.encode()) for part in parts), dict[str, None]()
-    for tag, name, text in _passages(manager):
-        part = f'<{tag} id="{name}">\n{text.strip()}\n</{tag}>'
-        size = len(part.encode())
-        if size > room:
-            left_out[name] = None
-            continue
-        room -= size
-        parts.append(part)
-    return ContextPrompt("\n\n".join(parts), tuple(left_out))
-
-
-def _passages(manager: DCMManager) -> Iterator[tuple[str, str, str]]:
-    for name, prose in manager.prose().items():
-        yield "section", name, prose
-    for name, document in manager.documents.items():
-        text = None if document.reference.persona else manager.get_document_content(name)
-        if text is not None:
-            yield "document", name, text
-
-
-class LiveContext:
-    """A definition for a server: its files are checked every two seconds at most, off the event loop.
-
-    `manager` must be initialised; `persona` is the one of conversations that choose none.
-    """
-
-    def __init__(self, manager: DCMManager, persona: str = "", clock: Callable[[], float] = time.monotonic) -> None:
-        self.persona = _persona_id(persona)
-        self._manager, self._clock = manager, clock
-        self._checked_at = clock()
-        self._access = asyncio.Lock()  # a DCMManager is not thread-safe
-        self._prompts: LRUCache[str, ContextPrompt] = LRUCache(KEPT_PROMPTS)
-
-    async def personas(self) -> list[str]:
-        """The personas to choose from."""
-        await self._refresh_if_due()
-        async with self._access:
-            return self._manager.persona_ids()
-
-    async def prompt(self, persona: str = "") -> ContextPrompt:
-        """The prompt of the current files with this persona; at most two seconds old.
-
-        Raises:
-            InvalidRequest: there is no such persona.
-        """
-        await self._refresh_if_due()
-        wanted = _persona_id(persona) or self.persona
-        if (kept := self._prompts.get(wanted)) is not None:
-            return kept
-        async with self._access:
-            if persona and wanted not in (known := self._manager.persona_ids()):
-                raise unknown_persona(persona, known)
-            made = self._prompts[wanted] = await asyncio.to_thread(context_prompt, self._manager, wanted)
-        return made
-
-    async def read(self, name: str) -> str | None:
-        """The document or section as it is now."""
-        async with self._access:
-            return await asyncio.to_thread(self._manager.get_passage, name)
-
-    async def _refresh_if_due(self) -> None:
-        if self._clock() - self._checked_at < CHECK_SECONDS or self._access.locked():
-            return
-        async with self._access:
-            self._checked_at = self._clock()
-            if await asyncio.to_thread(self._manager.reload):
-                self._prompts.clear()
-                self._manager.log_warnings()
-
-
-def unknown_persona(persona: str, known: Sequence[str]) -> InvalidRequest:
-    """The refusal of a persona that does not exist, with those that do."""
-    return InvalidRequest(f"There is no persona {persona!r}. There are: {', '.join(known) or 'none'}.")
-
-
-def _persona_id(name: str) -> str:
-    return identifier(name).removeprefix("persona_")

@@ -61,6 +61,11 @@ def identifier(title: str) -> str:
     return re.sub(r"\W+", "_", title.lower()).strip("_")
 
 
+def persona_id(name: str) -> str:
+    """The id by which people choose a persona: `persona_critic` and `Critic` -> `critic`."""
+    return identifier(name).removeprefix("persona_")
+
+
 def parse(text: str, section_pattern: str = SECTION_PATTERN) -> Definition:
     """The definition in `text`; malformed parts are listed as problems and never raise.
 

@@ -8,7 +8,8 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 
 from task.approvals.rules import ApprovalRules
-from task.context.dcm_manager import ContextOptions, ContextPrompt, DCMManager, LiveContext
+from task.context.dcm_manager import ContextOptions, DCMManager
+from task.context.prompt import ContextPrompt, LiveContext
 from task.documents.pool import ReaderLimits, ReaderPool
 from task.embedding.client import Embedder, EmbedderOptions, default_folder
 from task.embedding.environment import EmbeddingEnvironment

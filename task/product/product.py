@@ -15,7 +15,7 @@ import aiohttp
 
 from task.approvals.rules import ApprovalRules, CoreClaims
 from task.blocking import close_all
-from task.context.dcm_manager import ContextPrompt, unknown_persona
+from task.context.prompt import ContextPrompt, unknown_persona
 from task.conversation.messages import Attachment
 from task.conversation.state import StateSeal
 from task.llm.base import ChatModel, ModelOptions
@@ -161,9 +161,13 @@ class Product:
         """
         return default_tools(self._settings, self.session, self.files, self.backend.chat_model)
 
+    async def own_tools(self) -> list[BaseTool]:
+        """The agent's own tools in a conversation with the persona of the settings."""
+        return [*self.tools, *context_tools(self.context, await self.context_prompt())]
+
     async def offered_tools(self) -> list[BaseTool]:
         """The agent's own tools, and those of the servers that answer without a caller's key, as the policy allows."""
-        own = [*self.tools, *context_tools(self.context, await self.context_prompt())]
+        own = await self.own_tools()
         found = await self.mcp.discover(None, named(own))
         return [tool for tool in (*own, *found.tools) if self.approval_rules.policy.offers(tool.name)]
 

@@ -255,7 +255,7 @@ class Cards:
         async def principal() -> str:
             return caller.owner
 
-        own = self.product.tools
+        own = await self.product.own_tools()
         tools_caller = Caller(caller.core_key, principal, "", dict(caller.headers))
         found = await self.product.mcp.discover(tools_caller, named(own))
         return named([*own, *found.tools])

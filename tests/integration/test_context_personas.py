@@ -166,6 +166,18 @@ async def test_a_document_that_cannot_be_read_is_explained_to_the_model(
     assert sentence in p.upstream.requests[1].last["content"]
 
 
+async def test_a_person_may_change_which_page_is_read(tmp_path: Path) -> None:
+    rule = {"action": "ask", "tool": READ}
+    turns = (wants(READ, id="handbook"), says("Knock."))
+    async with http_api(*turns, tmp_path=tmp_path, context=context(tmp_path), permissions={"rules": [rule]}) as api:
+        await chat(api, [said("How often?")])
+        [asked] = (await api.get("/approvals")).json["approvals"]
+        answer = {"decision": "approve", "arguments": {"id": "handbook", "page": 3}}
+        answered = await api.post(f"/approvals/{asked['approval_id']}", answer)
+        await api.events(answered.json["resumed"]["run_id"])
+    assert "Page #3" in api.upstream.requests[1].last["content"]
+
+
 async def test_the_reading_tool_is_offered_where_something_is_left_to_read(tmp_path: Path) -> None:
     async with http_api(says("Hi."), tmp_path=tmp_path, context=context(tmp_path)) as api:
         assert READ in (await api.get("/ready")).json["tools"]

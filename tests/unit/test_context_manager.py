@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from task.context.dcm_manager import CHECK_SECONDS, ContextOptions, DCMManager, LiveContext, context_prompt
+from task.context.dcm_manager import ContextOptions, DCMManager
+from task.context.prompt import CHECK_SECONDS, LiveContext, context_prompt
 from task.errors import ComponentInitError, DCMInitError, FrameworkError, InvalidRequest
 from tests.support.clock import FakeClock
 
