@@ -79,6 +79,20 @@ async def test_a_core_that_is_away_is_named_and_only_the_log_has_its_address(
     assert reply.error["reference"] in caplog.text
 
 
+async def test_a_core_that_cannot_be_asked_for_a_key_or_a_file_is_named_and_only_the_log_has_its_address(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for mode, path, code in (("dial", "/traces", "core_unavailable"), ("open", "/v1/files", "files_unavailable")):
+        options = settings(tmp_path / mode, NOWHERE, http={"mode": mode})
+        async with running_agent(options) as url, ClientSession() as session, openai_upstream() as none:
+            reply = await Api(url, none, session, {"Api-Key": "key"}).get(path)
+        assert (reply.status, reply.error["code"]) == (503, code)
+        assert "DIAL Core" in reply.error["message"]
+        assert "127.0.0.1" not in reply.text
+        [line] = [line.getMessage() for line in caplog.records if reply.error["reference"] in line.getMessage()]
+        assert line.endswith(f"no answer from DIAL Core at {NOWHERE}")
+
+
 async def test_an_upstream_that_is_down_behind_core_is_not_blamed_on_core(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

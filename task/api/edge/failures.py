@@ -90,7 +90,7 @@ def failures(*more: int) -> dict[int | str, dict[str, Any]]:
 
 
 class Refused(AgentError):
-    """A request that is refused with this status."""
+    """A request that is refused with this status; `detail` is for the log."""
 
     def __init__(
         self,
@@ -100,9 +100,10 @@ class Refused(AgentError):
         code: str | None = None,
         param: str | None = None,
         retry_after: float | None = None,
+        detail: str = "",
     ) -> None:
         super().__init__(message)
-        self.status, self.code, self.param, self.retry_after = status, code, param, retry_after
+        self.status, self.code, self.param, self.retry_after, self.detail = status, code, param, retry_after, detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,8 @@ def failure_of(error: BaseException, model: str = "") -> Failure:
         case RunFailed():
             return error.failure
         case Refused():
-            return refused(error.status, str(error), error.code, error.param, _retry(error.retry_after), reference)
+            headers = _retry(error.retry_after)
+            return refused(error.status, str(error), error.code, error.param, headers, reference, error.detail)
         case NotFound():
             return refused(404, str(error), "not_found", reference=reference)
         case Conflict():
@@ -189,11 +191,13 @@ def refused(
     param: str | None = None,
     headers: Mapping[str, str] | None = None,
     reference: str = "",
+    detail: str = "",
 ) -> Failure:
     """A request that is not answered, under a reference into the log, which never repeats what was sent."""
     reference = reference or new_reference()
     level = logging.WARNING if status >= 500 else logging.INFO
-    logger.log(level, "a request was refused (reference %s, status %s, code %s)", reference, status, code)
+    why = f": {detail}" if detail else ""
+    logger.log(level, "a request was refused (reference %s, status %s, code %s)%s", reference, status, code, why)
     return Failure(status, message, code, param, reference, headers or {})
 
 

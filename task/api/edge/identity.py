@@ -14,7 +14,7 @@ import aiohttp
 
 from task.api.edge.failures import Refused
 from task.conversation.inputs import forwarded
-from task.errors import StoreUnavailable, ToolError
+from task.errors import ToolError
 from task.llm.dial import UserToken
 from task.product import Product
 from task.runs.request import RunCaller
@@ -24,6 +24,7 @@ Mode = Literal["open", "keys", "dial"]
 LOCAL_OWNER = "local"
 REMEMBERED_SECONDS = 60.0
 MOST_REMEMBERED = 10_000
+_NO_CORE = "DIAL Core cannot be asked now whose key this is. Try again in a moment."
 _JWT = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*")  # a header that is a JSON object, claims, a signature
 
 
@@ -103,7 +104,8 @@ class Identity:
                 raise _unknown() from error
             if isinstance(cause, ValueError):  # a key that no header can carry
                 raise _unknown() from error
-            raise StoreUnavailable("DIAL Core cannot say now whose key this is. Try again in a moment.") from error
+            detail = f"no answer from DIAL Core at {self.product.endpoint}"
+            raise Refused(503, _NO_CORE, code="core_unavailable", retry_after=5, detail=detail) from error
 
 
 def _secret(headers: Mapping[str, str]) -> str:

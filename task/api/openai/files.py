@@ -161,7 +161,8 @@ class FileShelf:
                 response.raise_for_status()
                 yield response
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise Refused(503, _NO_CORE, code="files_unavailable", retry_after=5) from error
+            detail = f"no answer from DIAL Core at {self.product.endpoint}"
+            raise Refused(503, _NO_CORE, code="files_unavailable", retry_after=5, detail=detail) from error
 
 
 def decoded(data: str) -> tuple[bytes, str]:
