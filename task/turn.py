@@ -100,7 +100,9 @@ async def _tools(
         return [], ""
     given = product.tools if request.tools is None else request.tools
     own = [*given, *context_tools(product.context, context)]
-    found = await product.mcp.discover(request.caller, named(own))
+    own, found = await asyncio.gather(
+        product.available(own, request.caller.api_key), product.mcp.discover(request.caller, named(own))
+    )
     found.show(choice)
     policy = product.approval_rules.policy
     offered = [tool for tool in (*own, *found.tools) if policy.offers(tool.name)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import aiohttp
 
 from task.commands.addresses import base_url, core_address, core_is_ours, key_for, port_fault
@@ -14,6 +16,7 @@ from task.settings import Settings
 HEALTH_TIMEOUT = aiohttp.ClientTimeout(total=1)
 TIMEOUT = aiohttp.ClientTimeout(total=5, sock_connect=2)
 AGENT = "general-purpose-agent"
+PICTURES = "pictures"
 START = "Start it with `make run`."
 REGISTER = "`dial-agent core-config --fragment` prints what to add to its configuration; `dial-agent doctor` checks it."
 NO_MODEL = (
@@ -64,14 +67,14 @@ async def _core(settings: Settings, session: aiohttp.ClientSession) -> list[Chec
             return [Check("core", "bad", fault, "End that process, or choose another port with AGENT_CORE_PORT.")]
         return [Check("core", "note", f"local Core does not run; port {settings.core_port} is free", START)]
     answers, accepted = Check("core", "ok", f"answers at {address}"), Check("core key", "ok", "accepted")
-    return [answers, accepted, await _deployments(client, settings)]
-
-
-async def _deployments(client: CoreClient, settings: Settings) -> Check:
     try:
         names = await client.deployments()
     except (CoreError, Unreachable) as error:
-        return Check("deployments", "bad", str(error), "Look at Core's own log.")
+        return [answers, accepted, Check("deployments", "bad", str(error), "Look at Core's own log.")]
+    return [answers, accepted, _deployments(names, settings), *missing_pictures(names, settings)]
+
+
+def _deployments(names: Sequence[str], settings: Settings) -> Check:
     wanted = [AGENT] if core_is_ours(settings) else [AGENT, settings.deployment_name]
     if missing := [name for name in wanted if name not in names]:
         found = f"Core does not list {', '.join(missing)}; it lists {', '.join(names) or 'nothing'}"
@@ -79,6 +82,16 @@ async def _deployments(client: CoreClient, settings: Settings) -> Check:
         fixes += ["Correct DEPLOYMENT_NAME, or add the model."] if settings.deployment_name in missing else []
         return Check("deployments", "bad", found, " ".join(fixes))
     return Check("deployments", "ok", ", ".join(names))
+
+
+def missing_pictures(names: Sequence[str], settings: Settings) -> list[Check]:
+    """A row where none of the deployments that Core lists, `names`, makes pictures as the settings wish."""
+    painter = settings.deployments.image
+    if painter == "off" or painter in names:
+        return []
+    found = f"Core does not list {painter}, so image_generation_tool is not offered"
+    fix = f"Add {painter} to Core's configuration, or name another deployment, or `off`, with AGENT_DEPLOYMENTS__IMAGE."
+    return [Check(PICTURES, "note", found, fix)]
 
 
 async def _model(settings: Settings) -> Check:

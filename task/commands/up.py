@@ -27,7 +27,7 @@ from task.commands.companions import Companion, companion_environment, companion
 from task.commands.core import replace_file
 from task.commands.model import announcement, at_terminal, wants_download
 from task.commands.model_choice import ChosenModel, choose_model
-from task.commands.service_checks import NO_MODEL, REGISTER, connection_checks
+from task.commands.service_checks import NO_MODEL, PICTURES, REGISTER, connection_checks
 from task.commands.supervisor import Child, Program, ProgramFailed, Supervisor, Write
 from task.commands.tools import offered_tools
 from task.embedding.environment import EmbeddingEnvironment, State
@@ -243,7 +243,7 @@ def overview(
     """The table that is printed once.
 
     `companions` are names and addresses, `embedding` is how far search in documents is, `checks` are those of Core and
-    the model, of which each that is bad becomes a warning; `page`: there is a web page.
+    the model, of which each that is bad or takes a tool away becomes a warning; `page`: there is a web page.
     """
     table = Table(box=ROUNDED, show_header=False, title=f"Ready in {ready_seconds:.1f} s", title_justify="left")
     table.add_column(style="bold", no_wrap=True)
@@ -261,7 +261,7 @@ def overview(
         table.add_row("Documents", Text(f"Search in documents is {embedding.text}.{MEANWHILE}"))
     if model.rule == "demo":
         table.add_row("Missing", Text(f"A real model. {NO_MODEL} Then start again."))
-    for check in (check for check in checks if check.state == "bad"):
+    for check in (check for check in checks if check.state == "bad" or check.name == PICTURES):
         table.add_row("Warning", Text(f"{check.found}. {check.fix}", "yellow"))
     if model.rule == "dial" and not any(check.name == "deployments" for check in checks):
         table.add_row("Needed", Text(f"{core_url} must know this agent: {REGISTER}"))

@@ -78,6 +78,8 @@ class DialChatModel:
 
 
 KEPT_SECONDS = 300
+MISSED_SECONDS = 60  # Core reads its configuration again that often
+_NOT_LISTED = frozenset({403, 404})
 
 
 class ModelListings:
@@ -86,6 +88,7 @@ class ModelListings:
     def __init__(self, session: aiohttp.ClientSession, endpoint: str) -> None:
         self._session, self._endpoint = session, endpoint.rstrip("/")
         self._kept: TTLCache[str, dict[str, Any]] = TTLCache(1000, KEPT_SECONDS)
+        self._lacking: TTLCache[str, bool] = TTLCache(1000, MISSED_SECONDS)
 
     async def accepts_images(self, model: str, api_key: str) -> bool:
         """Whether the model's listing has pictures among its input types; False if it is not available."""
@@ -109,6 +112,18 @@ class ModelListings:
         items = cast("list[dict[str, Any]]", (listing or {}).get("data") or [])
         return [str(item["id"]) for item in items if (item.get("capabilities") or {}).get("chat_completion")]
 
+    async def lacks(self, deployment: str, api_key: str) -> bool:
+        """Whether the caller has no such model or application; False while Core does not answer that."""
+        lacking = self._lacking.get(deployment)
+        if lacking is None:
+            name = quote(deployment, safe="")
+            answers = [await self._answer(f"/openai/{kind}/{name}", api_key) for kind in ("models", "applications")]
+            statuses = {status for status, _ in answers}
+            lacking = statuses <= _NOT_LISTED
+            if not statuses & {401, 403}:  # those are about this caller only
+                self._lacking[deployment] = lacking
+        return lacking
+
     async def _listing(self, model: str, api_key: str) -> dict[str, Any]:
         listing = self._kept.get(model)
         if listing is None:
@@ -119,11 +134,20 @@ class ModelListings:
         return listing
 
     async def _get(self, path: str, api_key: str) -> dict[str, Any] | None:
+        status, body = await self._answer(path, api_key)
+        if status != 200:
+            return None
+        try:
+            content = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return None
+        return cast("dict[str, Any]", content) if isinstance(content, dict) else None
+
+    async def _answer(self, path: str, api_key: str) -> tuple[int | None, bytes]:
         try:
             async with self._session.get(
                 f"{self._endpoint}{path}", headers=core_headers(api_key), timeout=aiohttp.ClientTimeout(5)
             ) as response:
-                content = orjson.loads(await response.read()) if response.status == 200 else None
-        except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError):
-            return None
-        return cast("dict[str, Any]", content) if isinstance(content, dict) else None
+                return response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError):
+            return None, b""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from importlib import import_module
@@ -31,6 +31,7 @@ from task.settings import Settings
 from task.settings.installation import installation_secret
 from task.store.access import StoreAccess
 from task.tools.base import BaseTool
+from task.tools.deployment.image_generation_tool import ImageGenerationTool
 from task.tools.dial_files import DialFiles
 from task.tools.mcp.hub import MCPHub
 from task.tools.models import Caller
@@ -169,7 +170,15 @@ class Product:
         """The agent's own tools, and those of the servers that answer without a caller's key, as the policy allows."""
         own = await self.own_tools()
         found = await self.mcp.discover(None, named(own))
+        key = self._settings.dial_api_key
+        own = await self.available(own, key.get_secret_value()) if key else own
         return [tool for tool in (*own, *found.tools) if self.approval_rules.policy.offers(tool.name)]
+
+    async def available(self, tools: Sequence[BaseTool], api_key: str) -> list[BaseTool]:
+        """The tools without the one that makes pictures, where Core does not list its deployment for the caller."""
+        paints = any(isinstance(tool, ImageGenerationTool) for tool in tools)
+        lacking = paints and await self.listings.lacks(self.painter, api_key)
+        return [tool for tool in tools if not (lacking and isinstance(tool, ImageGenerationTool))]
 
     @property
     def prompt(self) -> str:

@@ -70,6 +70,17 @@ async def test_a_real_core_without_the_agent_or_with_another_key_is_reported(tmp
     assert refused["core key"].state == "bad"
 
 
+async def test_a_core_that_lists_no_image_deployment_is_a_row_with_its_fix(tmp_path: Path) -> None:
+    painter = {"type": "chat", "endpoint": "http://127.0.0.1:9/chat/completions"}
+    async with local_core({"keys": {}, "models": {"painter": painter}}, tmp_path) as core:
+        real = {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": core.api_key}
+        row = (await rows(tmp_path, real))["pictures"]
+        for listed in ("painter", "off"):
+            assert "pictures" not in await rows(tmp_path, {**real, "AGENT_DEPLOYMENTS__IMAGE": listed})
+    assert (row.state, row.found) == ("note", "Core does not list dall-e-3, so image_generation_tool is not offered")
+    assert "AGENT_DEPLOYMENTS__IMAGE" in row.fix
+
+
 async def test_search_in_documents_that_is_not_installed_is_a_row(tmp_path: Path) -> None:
     row = (await rows(tmp_path, {"AGENT_RAG__PYTHON": str(tmp_path / "python")}))["search in documents"]
     assert (row.state, row.found) == ("note", "not installed: AGENT_RAG__PYTHON names no Python that is there")

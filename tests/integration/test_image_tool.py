@@ -10,15 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from task.llm.scripted import Reply, says, wants
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
 from task.tools.toolbox import Toolbox
+from tests.support.chat_reader import chat_reader
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.core import local_core
 from tests.support.core_files import CoreFiles
 from tests.support.core_peers import answers, config
+from tests.support.http_api import http_api
 from tests.support.image_deployment import NAME, PNG, REVISED, attaching, image_deployment, never
 from tests.support.product import Product, product
 from tests.support.tool_calls import call_of
@@ -147,10 +150,36 @@ async def test_a_person_who_leaves_stops_the_deployment(tmp_path: Path) -> None:
             await images.peer.cancelled.wait()
 
 
-async def test_without_an_image_deployment_the_model_learns_that_there_is_none(tmp_path: Path) -> None:
-    async with product(wants(TOOL, prompt=PROMPT), says("No."), tmp_path=tmp_path) as p:
+async def test_without_an_image_deployment_the_tool_is_not_offered(tmp_path: Path) -> None:
+    async with product(wants(TOOL, prompt=PROMPT), says("No."), tmp_path=tmp_path, dial_api_key="key-one") as p:
         await p.reader.ask("Draw a cat")
-    assert "There is no deployment dall-e-3 on this DIAL Core" in tool_result(p)
+        ready = await ready_tools(p)
+    assert TOOL not in p.upstream.requests[0].tools
+    assert f"There is no tool '{TOOL}'" in tool_result(p)
+    assert TOOL not in ready
+    assert "calculator" in ready
+
+
+async def test_the_tool_is_offered_to_the_people_whose_role_may_use_the_deployment(tmp_path: Path) -> None:
+    async with image_deployment() as images:
+        entry = {**images.models[NAME], "userRoles": ["painter"]}
+        keys = {"key-three": {"project": "THREE", "role": "painter"}}
+        async with product(says("No."), says("Yes."), tmp_path=tmp_path, models={NAME: entry}, keys=keys) as p:
+            await p.reader.ask("Draw a cat")
+            async with chat_reader(p.core.url, "key-three") as painter:
+                await painter.ask("Draw a cat")
+    assert [TOOL in request.tools for request in p.upstream.requests] == [False, True]
+
+
+async def test_the_tool_is_offered_while_core_does_not_say_what_it_lists(tmp_path: Path) -> None:
+    async with http_api(says("Hi."), tmp_path=tmp_path) as api:
+        await api.complete("Hi")
+    assert TOOL in api.upstream.requests[0].tools
+
+
+async def ready_tools(p: Product) -> list[str]:
+    async with aiohttp.ClientSession() as session, session.get(f"{p.agent_url}/ready") as response:
+        return (await response.json())["tools"]
 
 
 async def test_11_a_picture_can_show_what_an_earlier_turn_found(tmp_path: Path) -> None:

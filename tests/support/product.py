@@ -38,14 +38,17 @@ async def product(
     sees: bool = False,
     models: Mapping[str, Any] | None = None,
     toolsets: Mapping[str, Any] | None = None,
+    keys: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncGenerator[Product]:
-    """Everything started; `items` are the model's answers, `sees` whether its listing takes pictures, `models` and
-    `toolsets` further entries of Core's configuration, `settings` the agent's."""
+    """Everything started; `items` are the model's answers, `sees` whether its listing takes pictures, `models`,
+    `toolsets` and `keys` further entries of Core's configuration, `settings` the agent's."""
     port = free_port()
     async with (
         openai_upstream(*items, then=then) as upstream,
-        local_core({**_config(port, upstream, sees, models or {}), "toolsets": toolsets or {}}, tmp_path) as core,
+        local_core(
+            {**_config(port, upstream, sees, models or {}, keys or {}), "toolsets": toolsets or {}}, tmp_path
+        ) as core,
         running_agent(_settings(core, upstream, tmp_path, settings), port=port) as agent_url,
         chat_reader(core.url, "key-one") as reader,
         chat_reader(core.url, "key-two") as other,
@@ -70,7 +73,9 @@ def declared_types() -> list[str]:
     return config["applications"][DEPLOYMENT]["inputAttachmentTypes"]
 
 
-def _config(port: int, upstream: Upstream, sees: bool, models: Mapping[str, Any]) -> dict[str, Any]:
+def _config(
+    port: int, upstream: Upstream, sees: bool, models: Mapping[str, Any], keys: Mapping[str, Any]
+) -> dict[str, Any]:
     agent = f"http://127.0.0.1:{port}/openai/deployments/{DEPLOYMENT}"
     model = {
         "type": "chat",
@@ -91,6 +96,10 @@ def _config(port: int, upstream: Upstream, sees: bool, models: Mapping[str, Any]
                 },
             }
         },
-        "keys": {"key-one": {"project": "ONE", "role": "default"}, "key-two": {"project": "TWO", "role": "default"}},
+        "keys": {
+            "key-one": {"project": "ONE", "role": "default"},
+            "key-two": {"project": "TWO", "role": "default"},
+            **keys,
+        },
         "roles": {"default": {"limits": {}}},
     }

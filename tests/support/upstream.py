@@ -111,6 +111,9 @@ class Upstream:
             return web.json_response({"error": {"message": "Incorrect API key provided"}}, status=401)
         return web.json_response({"object": "list", "data": [{"id": "test-model", "object": "model"}]})
 
+    async def describe_model(self, request: web.Request) -> web.Response:
+        return web.json_response({"id": request.match_info["id"], "object": "model"})
+
     async def complete(self, request: web.Request) -> web.StreamResponse:
         if request.transport not in self._seen:
             self._seen.add(request.transport)
@@ -191,6 +194,7 @@ async def openai_upstream(
     app.router.add_post("/v1/chat/completions", peer.complete)
     app.router.add_post("/openai/deployments/{id:.+}/chat/completions", peer.complete)
     app.router.add_get("/v1/models", peer.list_models)
+    app.router.add_get("/openai/models/{id:.+}", peer.describe_model)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.05, access_log=None)
     await runner.setup()
     try:

@@ -35,10 +35,11 @@ from task.commands.checks import Check
 from task.commands.companions import companions
 from task.commands.core_client import CoreClient, Unreachable
 from task.commands.model_choice import ChosenModel, Rule
+from task.commands.service_checks import missing_pictures
 from task.commands.up import PrefixedLines, overview
 from task.conversation.messages import Attachment
 from task.errors import SettingsError
-from task.settings import load_settings
+from task.settings import Settings, load_settings
 from tests.support.core import served
 
 
@@ -171,6 +172,12 @@ def test_what_is_wrong_with_core_or_the_model_is_a_warning_with_its_fix() -> Non
     lines = "\n".join(printed(page=False, rule="dial", checks=checks))
     assert "Warning http://core:1 does not answer. Correct DIAL_ENDPOINT." in lines
     assert "core-config --fragment" in lines
+
+
+def test_a_tool_that_core_takes_away_is_in_the_table_with_its_fix() -> None:
+    [row] = missing_pictures(["gpt-4o"], Settings())
+    lines = "\n".join(printed(page=False, rule="dial", checks=[row]))
+    assert "Warning Core does not list dall-e-3, so image_generation_tool is not offered." in lines
 
 
 def test_a_core_that_lists_the_agent_needs_nothing() -> None:

@@ -17,6 +17,8 @@ import yaml
 from task.commands.core import OWN_CONFIG, render_config
 from task.conversation.messages import PICTURES
 from task.documents.extract import BY_TYPE
+from task.local_core.config import UNLIMITED, CoreConfig
+from task.settings import Settings
 
 ROOT = Path(__file__).parent.parent.parent
 # Answers the version question with $1, pretends to make environments, and writes down what it was asked.
@@ -228,6 +230,22 @@ def test_people_can_attach_every_kind_of_file_that_the_agent_reads_or_shows_to_a
         declared = config["applications"]["general-purpose-agent"]["inputAttachmentTypes"]
         assert sorted(declared) == sorted({*PICTURES, *BY_TYPE})
         assert sorted(config["models"]["gpt-4o"]["inputAttachmentTypes"]) == sorted(PICTURES)
+
+
+def test_pictures_come_from_a_model_that_core_limits_and_the_adapter_serves_as_one() -> None:
+    painter = Settings().deployments.image
+    adapter = SERVICES["adapter-openai"]["environment"]
+    assert SERVICES["agent"]["environment"]["AGENT_DEPLOYMENTS__IMAGE"] == f"${{AGENT_DEPLOYMENTS__IMAGE:-{painter}}}"
+    assert painter in adapter["DALLE3_DEPLOYMENTS"].split(",")
+    assert (adapter["DIAL_USE_FILE_STORAGE"], adapter["DIAL_URL"]) == ("True", "http://core:8080")
+    [upstream] = CONFIG["models"][painter]["upstreams"]
+    assert upstream["endpoint"].endswith("/images/generations")
+    limits = CoreConfig.model_validate(CONFIG).limit(painter, ("default",))
+    assert 0 < limits.request_hour <= limits.request_day < UNLIMITED
+
+
+def test_every_model_of_core_is_limited_for_the_role_of_the_key() -> None:
+    assert set(CONFIG["models"]) <= set(CONFIG["roles"]["default"]["limits"])
 
 
 def test_the_configuration_holds_no_key_but_names_where_it_comes_from() -> None:
