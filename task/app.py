@@ -50,7 +50,8 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         if not self.tools:
             self.tools = await self._create_tools()
         deployment = parsed.configuration.model or self.product.model
-        start = _trace_start(parsed, deployment, content=self.settings.trace_content)
+        warnings = self.product.without_effect(deployment, parsed.options, parsed.unused)
+        start = _trace_start(parsed, deployment, warnings, content=self.settings.trace_content)
         with response.create_single_choice() as choice:
             try:
                 async with recorded(self.product.store, start) as observer:
@@ -98,10 +99,12 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         return await self.product.mcp.tools_at(url)
 
 
-def _trace_start(request: DialRequest, model: str, *, content: bool) -> TraceStart:
+def _trace_start(request: DialRequest, model: str, warnings: tuple[str, ...], *, content: bool) -> TraceStart:
     asked, history = (user(request.incoming[-1].text()),), len(request.incoming) - 1
     parent = trace_context(request.headers)
-    return TraceStart(OWNER, "dial", model, request.options, asked, history=history, content=content, parent=parent)
+    return TraceStart(
+        OWNER, "dial", model, request.options, asked, history=history, content=content, parent=parent, warnings=warnings
+    )
 
 
 def _provider_failure(error: ProviderError, deployment: str) -> HTTPException:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
 from hashlib import sha256
@@ -21,7 +21,7 @@ from task.api.openai.incoming import IncomingMessages, MessageReader
 from task.api.openai.schemas import AnswerRequest, ChatCompletionRequest, OpenRequest
 from task.conversation.inputs import CALLER
 from task.errors import InvalidRequest
-from task.llm.base import ModelOptions
+from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.permissions.decisions import PermissionMode
 from task.product import Product
 from task.runs.deciding import Cards
@@ -34,11 +34,6 @@ from task.store.records import RequestKey, Run
 AGENT = "general-purpose-agent"
 TEMPERATURE, TOP_P = 0.7, 1.0
 DOCUMENTED_TOKENS = 4096
-MAX_WARNINGS, MAX_NAME = 20, 64
-PASSED_ON = (
-    "response_format", "frequency_penalty", "presence_penalty", "parallel_tool_calls", "logit_bias", "user",
-    "verbosity", "service_tier", "prompt_cache_key", "safety_identifier",
-)  # fmt: skip
 KEY_HEADER, KEY_CHARS = "idempotency-key", 255
 
 
@@ -57,11 +52,11 @@ class Service:
         self,
         door: str,
         body: AnswerRequest,
-        given: Mapping[str, Any],
+        asked: ModelOptions,
         *prompts: str | None,
         **more: Any,
     ) -> RunOptions:
-        """How to answer with the `given` options of the model; the system prompt is the first of `prompts`.
+        """How to answer with the options that are `asked` for; the system prompt is the first of `prompts`.
 
         Raises:
             InvalidRequest: there is no such persona.
@@ -69,32 +64,30 @@ class Service:
         persona = body.persona or ""
         await self.product.context_prompt(persona)
         model = self.product.model if body.model in (None, "", AGENT) else body.model
-        asked = ModelOptions().over(**given)
         options = self.product.options(asked, ModelOptions(temperature=TEMPERATURE, top_p=TOP_P))
-        unsent = self.product.unsent(model, asked)
         prompt = next((prompt for prompt in prompts if prompt is not None), None)
         return RunOptions(
             door, model, prompt, options, mode=PermissionMode(body.permission_mode),
-            experiment=body.experiment, warnings=_warnings(body, model, unsent, given.get("max_tokens") or 0),
+            experiment=body.experiment, warnings=self._warnings(body, model, asked),
             persona=persona, **more,
         )  # fmt: skip
 
     async def completion_options(
         self, door: str, body: ChatCompletionRequest, received: IncomingMessages
     ) -> RunOptions:
-        stop = [body.stop] if isinstance(body.stop, str) else body.stop
-        extra = {name: value for name in PASSED_ON if (value := getattr(body, name)) is not None}
-        given: dict[str, Any] = {
-            "temperature": body.temperature, "top_p": body.top_p,
-            "max_tokens": body.max_completion_tokens or body.max_tokens,
-            "stop": stop, "seed": body.seed, "reasoning_effort": body.reasoning_effort, "extra": extra,
-        }  # fmt: skip
-        choice = body.tool_choice
+        choice, asked = body.tool_choice, ModelOptions.requested(body.model_dump(include=set(REQUEST_FIELDS)))
         return await self.options(
-            door, body, given, received.prompt, body.system_prompt,
+            door, body, asked, received.prompt, body.system_prompt,
             tools=tuple(tool.function.model_dump(exclude_none=True) for tool in body.tools or ()),
             choice=choice if choice is None or isinstance(choice, str) else choice.model_dump(),
         )  # fmt: skip
+
+    def _warnings(self, body: OpenRequest, model: str, asked: ModelOptions) -> tuple[str, ...]:
+        found = self.product.without_effect(model, asked, body.unknown)
+        tokens = asked.max_tokens or 0
+        if tokens <= DOCUMENTED_TOKENS:
+            return found
+        return (*found, f"max_tokens is {tokens}, above the documented {DOCUMENTED_TOKENS}; it was sent as it is")
 
     async def start(self, request: Request, caller: ApiCaller, prepare: Prepare) -> LiveRun:
         """The run of the request: a new one, or an earlier one whose answer is given again."""
@@ -119,14 +112,6 @@ async def _key(request: Request) -> RequestKey | None:
     digest = sha256(f"{request.method} {request.url.path}\n".encode())
     digest.update(await request.body())
     return RequestKey(name, digest.hexdigest())
-
-
-def _warnings(body: OpenRequest, model: str, unsent: Sequence[str], max_tokens: int) -> tuple[str, ...]:
-    found = [f"{name[:MAX_NAME]} had no effect: it is not known here" for name in body.unknown[:MAX_WARNINGS]]
-    found += [f"{name} had no effect: the provider of {model} does not take it" for name in unsent]
-    if max_tokens > DOCUMENTED_TOKENS:
-        found.append(f"max_tokens is {max_tokens}, above the documented {DOCUMENTED_TOKENS}; it was sent as it is")
-    return tuple(found)
 
 
 class ApiRoute(APIRoute):

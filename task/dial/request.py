@@ -24,7 +24,7 @@ from starlette.types import Scope
 from task.conversation.inputs import CALLER, Incoming, forwarded
 from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall
 from task.errors import InvalidRequest, TooManyRuns
-from task.llm.base import ModelOptions
+from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.permissions.decisions import PermissionMode
 
 MODES = (
@@ -33,6 +33,8 @@ MODES = (
 )
 _FROM_HEADERS = frozenset({"api_key", "jwt", *FromRequestDeploymentMixin.model_fields})  # of the SDK's requests
 _ASKING = (Role.USER, Role.SYSTEM, Role.DEVELOPER)  # a system message alone is a question too, as for OpenAI
+_ELSEWHERE = {"messages", "model", "stream", "stream_options", "n", "custom_fields", "custom_content"}
+_READ = _FROM_HEADERS | REQUEST_FIELDS | _ELSEWHERE
 _ROLES = {role: Role.TOOL if role is DialRole.FUNCTION else Role(role.value) for role in DialRole}
 
 
@@ -149,8 +151,9 @@ def identified(request: FromRequestDeploymentMixin) -> IdentifiedCaller | None:
 class DialRequest:
     """A DIAL request, parsed and checked once.
 
-    `options` are what it says about sampling, `headers` those that travel on; `conversation_id` is the client's own,
-    or empty. `owner` is the caller where the guard has identified it; the bucket of `api_key` is, where DIAL Core does.
+    `options` are the model's, `unused` names what has no effect here, `headers` are those that travel on;
+    `conversation_id` is the client's own, or empty. `owner` is the caller where the guard has identified it; the bucket
+    of `api_key` is, where DIAL Core does.
     """
 
     incoming: Sequence[Incoming]
@@ -160,6 +163,7 @@ class DialRequest:
     conversation_id: str
     headers: Mapping[str, str]
     owner: str = ""
+    unused: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, request: Request) -> DialRequest:
@@ -172,17 +176,34 @@ class DialRequest:
         incoming = incoming_of(request.messages, request.model_extra)
         configuration = _configuration(request)
         chosen = configuration.temperature
-        options = ModelOptions(
-            temperature=chosen if chosen is not None else request.temperature,
-            top_p=request.top_p,
-            max_tokens=request.max_completion_tokens or request.max_tokens,
-        )
+        options = _options(request)
+        options = options if chosen is None else replace(options, temperature=chosen)
         conversation_id, headers = request.conversation_id or "", forwarded(request.headers)
         if conversation_id:
             headers["X-CONVERSATION-ID"] = conversation_id
         caller = identified(request)
         key, owner = (caller.core_key, caller.owner) if caller is not None else (request.api_key, "")
-        return cls(incoming, configuration, options, key, conversation_id, headers, owner)
+        return cls(incoming, configuration, options, key, conversation_id, headers, owner, _unused(request))
+
+
+def _options(request: Request) -> ModelOptions:
+    fields = request.model_dump(mode="json", include={*REQUEST_FIELDS, "tool_choice"}, exclude_none=True)
+    options = ModelOptions.requested(fields)
+    choice = None if _has_own_tools(request) else fields.get("tool_choice")
+    return options if choice in (None, "auto") else replace(options, tool_choice=choice)
+
+
+def _has_own_tools(request: Request) -> bool:
+    return bool(request.tools or request.functions)
+
+
+def _unused(request: Request) -> tuple[str, ...]:
+    """The names of the fields that nothing reads; those that are off or empty ask for nothing."""
+    used = _READ if _has_own_tools(request) else _READ | {"tool_choice"}
+    names = [name for name in request.model_fields_set - used if getattr(request, name)]
+    custom = request.custom_fields
+    inner = custom.model_fields_set - {"configuration"} if custom is not None else ()
+    return tuple(sorted([*names, *(f"custom_fields.{name}" for name in inner if getattr(custom, name))]))
 
 
 def incoming_of(messages: Sequence[DialMessage], extra: Mapping[str, Any] | None = None) -> list[Incoming]:

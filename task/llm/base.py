@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import add, sub
 from typing import Any, Protocol
 
@@ -92,6 +92,14 @@ class Finish:
 Delta = TextDelta | ReasoningDelta | ToolCallDelta | AttachmentDelta | Usage | Finish
 
 
+_OF_THEIR_OWN = ("temperature", "top_p", "seed", "reasoning_effort")
+_PASSED_ON = (
+    "response_format", "frequency_penalty", "presence_penalty", "parallel_tool_calls", "logit_bias", "user",
+    "verbosity", "service_tier", "prompt_cache_key", "prompt_cache_options", "safety_identifier",
+)  # fmt: skip
+REQUEST_FIELDS = frozenset({*_OF_THEIR_OWN, *_PASSED_ON, "stop", "max_tokens", "max_completion_tokens"})
+
+
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
     """A request's parameters in OpenAI's names; None is not sent, `extra` is sent as it is."""
@@ -105,9 +113,16 @@ class ModelOptions:
     reasoning_effort: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    def over(self, **given: Any) -> ModelOptions:
-        """These options, replaced by those of `given` that are not None."""
-        return replace(self, **{name: value for name, value in given.items() if value is not None})
+    @classmethod
+    def requested(cls, fields: Mapping[str, Any]) -> ModelOptions:
+        """The options among the fields of a chat completion's request, the `REQUEST_FIELDS`, at any front door."""
+        stop = fields.get("stop")
+        return cls(
+            **{name: fields.get(name) for name in _OF_THEIR_OWN},
+            max_tokens=fields.get("max_completion_tokens") or fields.get("max_tokens"),
+            stop=[stop] if isinstance(stop, str) else stop,
+            extra={name: fields[name] for name in _PASSED_ON if fields.get(name) is not None},
+        )
 
 
 class ChatModel(Protocol):

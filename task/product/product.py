@@ -39,6 +39,7 @@ from task.tools.offload import Offloader
 from task.tools.toolbox import named
 
 MAX_IMAGE_BYTES = 10 * 2**20
+MAX_WARNINGS, MAX_NAME = 20, 64
 _OPTIONS = tuple(item.name for item in fields(ModelOptions) if item.name != "extra")
 
 
@@ -205,9 +206,14 @@ class Product:
         base = self._options if documented is None else _over(documented, self._options)
         return _over(base, given)
 
-    def unsent(self, model: str, given: ModelOptions) -> tuple[str, ...]:
-        """The options that the model's provider does not take."""
-        return (_profile(self._settings) or profile_for(model, self.backend.base_url)).dropped(given)
+    def without_effect(self, model: str, given: ModelOptions, unknown: Sequence[str]) -> tuple[str, ...]:
+        """The warnings for a request's trace: the names of its fields that nothing reads, and of the options that the
+        model's provider does not take."""
+        unsent = (_profile(self._settings) or profile_for(model, self.backend.base_url)).dropped(given)
+        return (
+            *(f"{name[:MAX_NAME]} had no effect: it is not known here" for name in unknown[:MAX_WARNINGS]),
+            *(f"{name} had no effect: the provider of {model} does not take it" for name in unsent),
+        )
 
     def window(self, model: str, api_key: str) -> ContextWindow:
         """The room that the model has for a conversation."""

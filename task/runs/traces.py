@@ -138,7 +138,8 @@ class TraceObserver:
         cost = cost_of(start.model, usage, self._prices)
         return Trace(
             self.trace_id, start.owner, start.door, start.model, status, self._started_at, at,
-            _in_call_order(self._turns), tuple(self._calls), config_of(start.options), usage, cost,
+            _in_call_order(self._turns), tuple(self._calls), config_of(start.options, content=start.content),
+            usage, cost,
             tuple(self._limits), tuple(self._decisions), error, start.session_id, start.run_id, start.experiment,
             start.history, start.content, len(start.asked), start.parent, start.warnings,
         )  # fmt: skip

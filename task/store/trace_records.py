@@ -142,9 +142,14 @@ def cost_of(model: str, usage: Mapping[str, Usage], prices: Mapping[str, Price])
     return round(sum(prices.get(name, own).of(used) for name, used in usage.items()), 9)
 
 
-def config_of(options: ModelOptions) -> dict[str, Any]:
-    """The options of a run as its trace shows them: the documented ones always, others where they are set."""
+def config_of(options: ModelOptions, *, content: bool = True) -> dict[str, Any]:
+    """The options of a run as its trace shows them: the documented ones always, others where they are set.
+
+    Without `content` only numbers are shown, and that others were given.
+    """
     config = asdict(options)
     extra = config.pop("extra")
     documented = {name: config.pop(name) for name in ("temperature", "top_p", "max_tokens")}
-    return {**documented, **{name: value for name, value in config.items() if value is not None}, **extra}
+    others = {**{name: value for name, value in config.items() if value is not None}, **extra}
+    shown = {name: value if content or isinstance(value, int | float) else "given" for name, value in others.items()}
+    return {**documented, **shown}

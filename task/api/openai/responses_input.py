@@ -29,9 +29,9 @@ from task.api.openai.schemas import (
     UserMessage,
 )
 from task.errors import InvalidRequest
+from task.llm.base import REQUEST_FIELDS, ModelOptions
 
 UNREAD = "[A picture or a file stands here; of a tool's result only the text is read.]"
-PASSED_ON = ("parallel_tool_calls", "user", "service_tier", "prompt_cache_key", "safety_identifier")
 
 
 class InputText(RequestModel):
@@ -173,22 +173,21 @@ def response_format_of(body: ResponseRequest) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": wanted.model_dump(by_alias=True, exclude_none=True, exclude={"type"})}
 
 
-def options_of(body: ResponseRequest) -> dict[str, Any]:
-    """The options that the request gives, in the names of `ModelOptions`.
+def options_of(body: ResponseRequest) -> ModelOptions:
+    """The options that the request gives.
 
     Raises:
         InvalidRequest: a JSON schema without a name or without the schema.
     """
-    extra = {
-        "response_format": response_format_of(body),
-        "verbosity": body.text.verbosity if body.text is not None else None,
-        **{name: getattr(body, name) for name in PASSED_ON},
-    }
-    return {
-        "temperature": body.temperature, "top_p": body.top_p, "max_tokens": body.max_output_tokens,
-        "reasoning_effort": body.reasoning.effort if body.reasoning is not None else None,
-        "extra": {name: value for name, value in extra.items() if value is not None},
-    }  # fmt: skip
+    return ModelOptions.requested(
+        {
+            **body.model_dump(include=REQUEST_FIELDS & ResponseRequest.model_fields.keys()),
+            "max_tokens": body.max_output_tokens,
+            "reasoning_effort": body.reasoning.effort if body.reasoning is not None else None,
+            "response_format": response_format_of(body),
+            "verbosity": body.text.verbosity if body.text is not None else None,
+        }
+    )
 
 
 def messages_of(body: ResponseRequest) -> list[ChatMessage]:

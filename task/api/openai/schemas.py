@@ -170,6 +170,7 @@ class ProviderFields(RequestModel):
     user: Text | None = None
     service_tier: Text | None = None
     prompt_cache_key: Text | None = None
+    prompt_cache_options: Json | None = None
     safety_identifier: Text | None = None
 
 

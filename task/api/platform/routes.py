@@ -42,6 +42,7 @@ from task.api.platform.schemas import (
 from task.api.platform.trace_body import TraceBody
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
 from task.blocking import run_to_completion
+from task.llm.base import ModelOptions
 from task.product import Product
 from task.runs.request import RunRequest
 from task.runs.runner import Runner
@@ -76,10 +77,10 @@ async def chat(body: ChatRequest, request: Request, service: CurrentService, cal
 
     async def prepare() -> RunRequest:
         received = await service.reader.read(caller, body.messages)
-        given = {"temperature": body.temperature, "top_p": body.top_p, "max_tokens": body.max_tokens or CHAT_TOKENS}
+        asked = ModelOptions(body.temperature, body.top_p, body.max_tokens or CHAT_TOKENS)
         given_prompt = body.system_prompt if received.prompt is None else received.prompt
         prompt = await _chat_prompt(service.product) if given_prompt is None else given_prompt
-        options = await service.options("chat", body, given, prompt)
+        options = await service.options("chat", body, asked, prompt)
         return await service.preparing.in_session(caller, received.messages, options, body.session_id)
 
     live = await service.start(request, caller, prepare)

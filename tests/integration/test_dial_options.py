@@ -1,0 +1,100 @@
+"""What a DIAL request asks of the model: sent to it, or named in the trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from task.app import OWNER
+from task.llm.scripted import says, wants
+from task.store.trace_records import Trace
+from tests.support.product import DEPLOYMENT, Product, product
+from tests.support.stores import opened, sqlite_url
+
+SCHEMA = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
+SENT: dict[str, Any] = {
+    "stop": ["END"], "seed": 7, "reasoning_effort": "low", "frequency_penalty": 0.5, "presence_penalty": -0.5,
+    "logit_bias": {"50256": -100}, "user": "u-1", "parallel_tool_calls": False, "prompt_cache_key": "k",
+    "prompt_cache_options": {"mode": "implicit"}, "verbosity": "low", "temperature": 0.1, "top_p": 0.9,
+    "response_format": {"type": "json_schema", "json_schema": {"name": "sum", "schema": SCHEMA, "strict": True}},
+}  # fmt: skip
+OWN_TOOL = {"type": "function", "function": {"name": "mine", "parameters": {"type": "object"}}}
+UNUSED: dict[str, Any] = {
+    "tools": [OWN_TOOL], "tool_choice": {"type": "function", "function": {"name": "mine"}}, "logprobs": True,
+    "top_logprobs": 3, "max_prompt_tokens": 1_000, "addons": ["a"],
+    "custom_fields": {"cache_breakpoint": {"expire_at": "now"}, "other": 1},
+}  # fmt: skip
+NOTHING: dict[str, Any] = {"n": 1, "logprobs": False, "functions": [], "stream": True, "stream_options": None}
+
+
+async def asked(p: Product, **fields: Any) -> dict[str, Any]:
+    """The whole answer to a request with these fields, sent through Core."""
+    body = {"messages": [{"role": "user", "content": "25*47?"}], **fields, "stream": False}
+    path = f"{p.core.url}/openai/deployments/{DEPLOYMENT}/chat/completions"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(path, json=body, headers={"Api-Key": "key-one"}) as response,
+    ):
+        assert response.status == 200, await response.text()
+        return (await response.json())["choices"][0]["message"]
+
+
+async def traces_of(folder: Path) -> list[Trace]:
+    """The traces of an agent that has ended, the oldest first."""
+    async with opened(sqlite_url(folder / "agent")) as store:
+        return (await store.traces.list(OWNER)).items[::-1]
+
+
+async def test_every_option_that_the_model_takes_is_sent_to_it_in_every_step(tmp_path: Path) -> None:
+    items = (says("Let me see.") & wants("calculator", expression="25*47"), says('{"sum": 1175}'))
+    async with product(*items, tmp_path=tmp_path) as p:
+        answer = await asked(p, **SENT)
+        sent = [{name: request.body.get(name) for name in SENT} for request in p.upstream.requests]
+    assert sent == [SENT, SENT]
+    assert answer["content"] == '{"sum": 1175}'
+    [trace] = await traces_of(tmp_path)
+    assert trace.warnings == ()
+
+
+async def test_what_has_no_effect_stands_in_the_trace(tmp_path: Path) -> None:
+    async with product(then=says("ok"), tmp_path=tmp_path) as p:
+        await asked(p, **UNUSED)
+        await asked(p, **NOTHING)
+        sent = p.upstream.requests[0].body
+    names = [
+        "addons", "custom_fields.cache_breakpoint", "custom_fields.other", "logprobs", "max_prompt_tokens",
+        "tool_choice", "tools", "top_logprobs",
+    ]  # fmt: skip
+    first, second = await traces_of(tmp_path)
+    assert first.warnings == tuple(f"{name} had no effect: it is not known here" for name in names)
+    assert second.warnings == ()
+    assert not {"logprobs", "max_prompt_tokens", "addons", "tool_choice"} & sent.keys()
+    assert "mine" not in [tool["function"]["name"] for tool in sent["tools"]]
+
+
+async def test_what_the_models_provider_does_not_take_stands_in_the_trace(tmp_path: Path) -> None:
+    async with product(says("ok"), tmp_path=tmp_path, profile="reasoning") as p:
+        await asked(p, stop="END", seed=1)
+        sent = p.upstream.requests[0].body
+    [trace] = await traces_of(tmp_path)
+    assert trace.warnings == ("stop had no effect: the provider of test-model does not take it",)
+    assert (sent.get("stop"), sent["seed"]) == (None, 1)
+
+
+async def test_a_choice_of_our_own_tools_holds_for_the_first_step(tmp_path: Path) -> None:
+    named = {"type": "function", "function": {"name": "calculator"}}
+    async with product(wants("calculator", expression="1"), then=says("ok"), tmp_path=tmp_path) as p:
+        await asked(p, tool_choice=named)
+        await asked(p, tool_choice="none")
+        sent = [(request.body.get("tool_choice"), "tools" in request.body) for request in p.upstream.requests]
+    assert sent == [(named, True), (None, True), (None, False)]
+
+
+async def test_without_content_a_trace_keeps_no_text_of_the_options(tmp_path: Path) -> None:
+    async with product(says("ok"), tmp_path=tmp_path) as p:
+        await asked(p, stop=["Ann's secret"], user="ann", seed=3)
+    [trace] = await traces_of(tmp_path)
+    assert (trace.config["seed"], trace.config["stop"], trace.config["user"]) == (3, "given", "given")
+    assert "Ann" not in str(trace)
