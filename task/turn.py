@@ -11,7 +11,7 @@ from typing import Any
 from task.context.prompt import ContextPrompt
 from task.conversation.history import repaired, unanswered
 from task.conversation.links import Suspicion
-from task.conversation.messages import CustomContent, Message, Role, system
+from task.conversation.messages import Attachment, CustomContent, Message, Role, system
 from task.conversation.sanitizer import Defanger
 from task.conversation.sinks import ChoiceSink, DefangedChoice
 from task.conversation.sources import Sources
@@ -100,11 +100,15 @@ async def _tools(
         return [], ""
     given = product.tools if request.tools is None else request.tools
     own = [*given, *context_tools(product.context, context)]
+    policy = product.approval_rules.policy
+    if attached := _attached(request.messages):
+        for tool in own:
+            if policy.offers(tool.name):
+                tool.prepare(attached)
     own, found = await asyncio.gather(
         product.available(own, request.caller.api_key), product.mcp.discover(request.caller, named(own))
     )
     found.show(choice)
-    policy = product.approval_rules.policy
     offered = [tool for tool in (*own, *found.tools) if policy.offers(tool.name)]
     theirs = request.own_names  # come first
     tools = [tool for tool in offered if theirs.isdisjoint(names_of(tool.name))]
@@ -113,6 +117,11 @@ async def _tools(
     if name is not None and {name, own_name(name)}.isdisjoint(named(tools)):
         raise InvalidRequest(f"tool_choice names {name!r}, which is no tool of yours or of the agent's.")
     return tools, found.note()
+
+
+def _attached(messages: Sequence[Message]) -> list[Attachment]:
+    contents = [message.custom_content for message in messages if message.role is Role.USER]
+    return [item for content in contents if content is not None for item in content.attachments]
 
 
 async def _looped(

@@ -118,6 +118,11 @@ def extract(name: str, content: bytes, content_type: str | None = None) -> Extra
     return Extraction(notes=found.notes) if found.is_empty else found
 
 
+def is_readable(name: str, content_type: str | None) -> bool:
+    """Whether there is a reader for files of this name or content type."""
+    return PurePosixPath(name).suffix.lower() in READERS or _media(content_type) in BY_TYPE
+
+
 def format_of(name: str, content: bytes, content_type: str | None = None) -> Format:
     """The format a file will be read as.
 
@@ -130,10 +135,14 @@ def format_of(name: str, content: bytes, content_type: str | None = None) -> For
     suffix = PurePosixPath(name).suffix.lower()
     if suffix in READERS:
         return READERS[suffix]
-    media = (content_type or "").partition(";")[0].strip().lower()
+    media = _media(content_type)
     if media in BY_TYPE:
         return BY_TYPE[media]
     named, _ = _NAMED_TYPES.guess_type(f"file{suffix}")
     if named == "application/octet-stream":
         raise UnsupportedFile(f"{name!r} is not supported. Supported are {SUPPORTED}.")
     return _PLAIN
+
+
+def _media(content_type: str | None) -> str:
+    return (content_type or "").partition(";")[0].strip().lower()

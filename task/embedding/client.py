@@ -120,6 +120,11 @@ class Embedder:
                 ) from error
         return await asyncio.to_thread(_matrix, answer, len(texts))
 
+    async def start(self) -> None:
+        """Start the process, which loads the model at once; a search that follows reports what is wrong with it."""
+        with suppress(EmbeddingUnavailable):
+            await asyncio.to_thread(self._start)
+
     async def close(self) -> None:
         """End the process, if this agent has started it or is starting it now."""
         await asyncio.to_thread(self._end)

@@ -112,11 +112,11 @@ class EmbeddingServer:
 
     async def run(self) -> None:
         """Work on the jobs until the process ends, or until the model turns out not to load."""
-        await self._work.wait()
         try:
             model = await asyncio.get_running_loop().run_in_executor(self._threads, self._load)
         except Exception as error:
             self._refusal = error if isinstance(error, EmbeddingUnavailable) else _unavailable(error)
+            await self._work.wait()
             for job in tuple(self._jobs):
                 job.fail(self._refusal)
             await asyncio.sleep(_REFUSING_SECONDS)  # so that the answers leave before the process ends
@@ -129,11 +129,11 @@ class EmbeddingServer:
         try:
             request = await receive(reader)
             job = Job(json.loads(request.body))
-            if self._refusal is not None:
-                job.fail(self._refusal)
-            elif job.texts:
+            if job.texts:
                 self._jobs.append(job)
                 self._work.set()
+            if self._refusal is not None:
+                job.fail(self._refusal)
             await self._answer(job, reader, writer)
         except (ConnectionError, ValueError):
             pass  # the agent is gone, or this is not an agent

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
@@ -71,6 +72,9 @@ class BaseTool(ABC):
     def offloads(self) -> bool:
         """Whether a long result may be stored as a file and shortened for the model."""
         return True
+
+    def prepare(self, attached: Sequence[Attachment]) -> None:  # noqa: B027 - most tools have nothing to prepare
+        """Called when a turn begins with these files in its conversation; a tool may get ready in the background."""
 
     def title(self, arguments: dict[str, Any]) -> str:
         """The stage's title: the name and the first argument with text."""

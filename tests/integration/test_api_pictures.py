@@ -7,23 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession, FormData
+from aiohttp import ClientSession
 
 from task.llm.scripted import says
 from tests.support.core import API_KEY
-from tests.support.http_api import Api, said
+from tests.support.http_api import Api, said, uploaded
 from tests.support.image_deployment import PNG
 from tests.support.product import MODEL, product
 from tests.support.upstream import openai_upstream
 
 DATA = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
 SCRIPT = (says("A cat."), says("Still a cat."))
-
-
-async def uploaded(api: Api, name: str, content: bytes, kind: str) -> dict[str, Any]:
-    form = FormData()
-    form.add_field("file", content, filename=name, content_type=kind)
-    return (await api.call("POST", "/v1/files", data=form)).json
 
 
 def asked(*files: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession
 
 from task.embedding.client import Embedder
 from task.llm.scripted import Reply, says, wants
@@ -15,6 +16,7 @@ from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.rag_tool import RagTool
 from tests.support.chat_reader import Answer
 from tests.support.choices import RecordingChoice
+from tests.support.core import API_KEY
 from tests.support.document_turns import (
     DEFROST,
     INVENTED_TABLE,
@@ -28,6 +30,7 @@ from tests.support.document_turns import (
     searches,
 )
 from tests.support.documents import manual
+from tests.support.http_api import Api, said, uploaded
 from tests.support.pdfs import blank, drawn
 from tests.support.product import MODEL, Product, product
 from tests.support.tool_calls import called
@@ -110,12 +113,12 @@ async def test_the_deployment_is_asked_with_the_callers_key_and_excerpts_only(
 async def test_a_short_document_is_read_whole_without_an_index(tmp_path: Path) -> None:
     question = "How long is the warranty?"
     turns = [searches(question), says("It lasts 24 months [1]."), repeats_the_tool]
-    async with product(*turns, tmp_path=tmp_path, rag={"process_dir": tmp_path / "never"}) as p:
+    async with product(*turns, tmp_path=tmp_path) as p:
         file = await p.reader.upload("w.txt", b"The warranty lasts 24 months.", "text/plain")
         answer = await p.reader.ask(question, file)
     assert "## Reading the whole document" in answer.stages[0].content
     assert "It lasts 24 months [1]." in answer.content
-    assert not (tmp_path / "never").exists()
+    assert "Indexing" not in answer.stages[0].content
 
 
 async def test_several_files_are_searched_at_once(tmp_path: Path, settings: dict[str, Any]) -> None:
@@ -244,11 +247,52 @@ async def test_a_person_who_leaves_stops_the_indexing(tmp_path: Path, settings: 
     async with product(searches(PLATE), tmp_path=tmp_path, **settings) as p:
         file = await p.reader.upload("long.txt", long.encode(), "text/plain")
         async for answer in p.reader.watch(PLATE, file):
-            if answer.stages and " of 2" in answer.stages[0].content:
+            if answer.stages and " %" in answer.stages[0].content:
                 break
         rows = asyncio.create_task(Embedder(settings["rag"]["process_dir"]).embed(["free again?"] * 9))
         async with asyncio.timeout(10):
             assert (await rows).shape == (9, 384)
+
+
+def starts_at(folder: Path) -> dict[str, Any]:
+    # Its model does not exist, so that it loads nothing.
+    return {"rag": {"process_dir": folder}, "embedding_model": str(folder / "no-model"), "dial_api_key": API_KEY}
+
+
+async def until_it_runs(folder: Path) -> None:
+    async with asyncio.timeout(20):
+        while not list(folder.glob("embedder-*.sock")):
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("path", ["/chat", "/v1/chat/completions", "/v1/responses"])
+async def test_the_embedding_process_starts_when_a_document_is_attached_at_any_door(path: str, tmp_path: Path) -> None:
+    async with (
+        product(says("Thanks."), tmp_path=tmp_path, **starts_at(tmp_path / "run")) as p,
+        ClientSession() as session,
+    ):
+        api = Api(p.agent_url, p.upstream, session)
+        file = await uploaded(api, "manual.txt", SHORT.encode(), "text/plain")
+        part = {"type": "file", "file": {"file_id": file["id"]}}
+        question = said("Keep this.") | {"content": [{"type": "text", "text": "Keep this."}, part]}
+        if path == "/v1/responses":
+            parts = [{"type": "input_text", "text": "Keep this."}, {"type": "input_file", "file_id": file["id"]}]
+            body: dict[str, Any] = {"input": [{"role": "user", "content": parts}]}
+        else:
+            body = {"messages": [question]}
+        assert (await api.post(path, body)).status == 200
+        await until_it_runs(tmp_path / "run")
+
+
+async def test_in_dial_chat_it_starts_for_a_document_and_for_nothing_else(tmp_path: Path) -> None:
+    async with product(
+        says("Hi."), says("A cat."), says("Thanks."), tmp_path=tmp_path, **starts_at(tmp_path / "run")
+    ) as p:
+        await p.reader.ask("Hello")
+        await p.reader.ask("What is this?", await p.reader.upload("cat.png", b"png", "image/png"))
+        assert not (tmp_path / "run").exists()
+        await p.reader.ask("Keep this.", await p.reader.upload("manual.txt", SHORT.encode(), "text/plain"))
+        await until_it_runs(tmp_path / "run")
 
 
 async def test_the_documented_constructor_is_enough(tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ class WordVectors(Embedder):
         self.texts += texts
         return np.stack([word_vector(text) for text in texts])
 
+    async def start(self) -> None:
+        return None
+
     async def close(self) -> None:
         return None
 

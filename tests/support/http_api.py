@@ -72,6 +72,13 @@ class Api:
         return Api(self.url, self.upstream, self.session, {"Authorization": f"Bearer {key}"})
 
 
+async def uploaded(api: Api, name: str, content: bytes, kind: str) -> dict[str, Any]:
+    """A file of this caller, as `/v1/files` describes it."""
+    form = aiohttp.FormData()
+    form.add_field("file", content, filename=name, content_type=kind)
+    return (await api.call("POST", "/v1/files", data=form)).json
+
+
 def said(text: str, role: str = "user") -> dict[str, Any]:
     return {"role": role, "content": text}
 

@@ -63,6 +63,7 @@ def _settings(core: RunningCore, upstream: Upstream, tmp_path: Path, more: dict[
         "data_dir": tmp_path / "agent",
         "openai_base_url": upstream.url,
         "openai_api_key": "sk-test",
+        "rag": {"python": "/no/embedding"},  # an attached document would start a process in every test
     }
     return Settings.model_validate({**values, **more})
 

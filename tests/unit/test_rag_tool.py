@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from task.conversation.messages import Message
+from task.documents.model import Block
+from task.embedding.client import Progress
 from task.llm.scripted import Reply, ScriptedModel, says
+from task.tools.rag.chunks import chunk_document
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.rag_tool import RagOptions, RagTool
+from task.tools.rag.report import StageReport
+from task.tools.rag.shelf import Opened
 from tests.support.choices import RecordingChoice
 from tests.support.documents import MemoryFiles, manual
 from tests.support.embedding import WordVectors
@@ -131,3 +136,26 @@ async def test_notes_on_a_document_end_before_the_next_one_begins() -> None:
     await answered(tool(says("Not in the document."), files=files), choice, file_url=f"{MANUAL} files/b/other.txt")
     indexing = choice.stages[0].content.partition("## Indexing document")[2]
     assert re.search(r"\n- .+\n\n\*\*other\.txt\*\*", indexing), indexing
+
+
+def test_progress_is_one_line_that_grows() -> None:
+    seconds, choice = 0, RecordingChoice()
+    stage = choice.create_stage("search")
+    stage.open()
+    report = StageReport(stage, lambda: seconds)
+    opened = [Opened(name, "text/plain", name, chunk_document(name, [Block(manual())])) for name in ("a", "b")]
+    total = len(opened[0].document.chunks)
+    report.indexing(opened)
+    first, second = (report.progress(item) for item in opened)
+    for done in [0] * 6 + [*range(total)]:
+        seconds += 1
+        first(Progress(done, total))
+        second(Progress(0, total))
+    first(Progress(0, total, restarted=True))
+    second(Progress(0, total, restarted=True))
+    report.hits([], [])
+    steps = " … ".join(f"{percent} %" for percent in range(0, 50, 10))
+    lines = choice.stages[0].content.splitlines()
+    assert [line for line in lines if "%" in line or "model" in line] == [
+        f"Preparing the model … {steps} … the embedding process ended unexpectedly and was started again"
+    ]

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 from task.blocking import close_all
 from task.conversation.messages import Attachment, CustomContent, Message, Role
 from task.conversation.sources import Sources
+from task.documents.extract import is_readable
+from task.documents.model import Block
 from task.documents.pool import ReaderPool
 from task.embedding.client import Embedder, default_folder
 from task.embedding.environment import State
@@ -23,11 +25,12 @@ from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles, UnpooledFiles
 from task.tools.models import Caller, ToolCallParams
 from task.tools.rag.answers import QUOTE_CHARS, checked, written
+from task.tools.rag.chunks import chunk_document
 from task.tools.rag.document_cache import DocumentCache
 from task.tools.rag.index_store import RedisStore
 from task.tools.rag.passages import Passage, estimated_tokens, passages, whole
 from task.tools.rag.report import StageReport, for_the_model, passages_only
-from task.tools.rag.search import SearchOptions, search
+from task.tools.rag.search import SearchOptions, build_index, search
 from task.tools.rag.shelf import Opened, Requester, Shelf, ShelfLimits
 
 SECONDS = 900.0
@@ -82,6 +85,7 @@ class RagTool(BaseTool):
         self._model = model
         self._embedder = embedder or Embedder(default_folder())
         self._readers = readers or ReaderPool()
+        self._starting: asyncio.Task[None] | None = None
         self._shelf = Shelf(
             files or UnpooledFiles(endpoint),
             self._readers,
@@ -134,11 +138,22 @@ class RagTool(BaseTool):
         """A model writes the results; they are not copied from outside."""
         return Origin.MADE
 
+    def prepare(self, attached: Sequence[Attachment]) -> None:
+        """Start what a search needs, so that it is there when the model calls it."""
+        running = self._starting is not None and not self._starting.done()
+        if not running and any(is_readable(item.url or item.title or "", item.type) for item in attached):
+            self._starting = asyncio.create_task(self._start())
+
+    async def _start(self) -> None:
+        await asyncio.gather(self._embedder.start(), asyncio.to_thread(_load_libraries))
+
     async def state(self) -> State:
         """Whether documents can be searched already."""
         return await asyncio.to_thread(self._embedder.installed.state)
 
     async def close(self) -> None:
+        if self._starting is not None:
+            await asyncio.wait({self._starting})
         await close_all(self._shelf.close, self._readers.close, self._embedder.close)
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
@@ -203,6 +218,13 @@ class RagTool(BaseTool):
 
         async with new_session() as session:
             yield DialChatModel(session, self._endpoint, self._deployment, caller.api_key, headers=caller.headers)
+
+
+def _load_libraries() -> None:
+    # Those that splitting, indexing and searching import where they are first used.
+    import numpy as np
+
+    build_index(chunk_document("", [Block("text")]), np.ones((1, 1), dtype=np.float32))
 
 
 def _question_and_urls(arguments: dict[str, Any]) -> tuple[str, list[str]]:

@@ -26,8 +26,13 @@ NOTHING = (
 class StageReport:
     """Writes the documented parts into a stage: arguments, indexing, searching, generating."""
 
-    def __init__(self, stage: StageSink) -> None:
+    def __init__(self, stage: StageSink, clock: Callable[[], float] = monotonic) -> None:
         self._stage = stage
+        self._clock = clock
+        self._embedded: dict[str, int] = {}
+        self._chunks = 0
+        self._shown_at = clock()
+        self._shown = ""
 
     def asked(self, question: str, urls: Sequence[str]) -> None:
         self.write(request_arguments({"request": question, "file_url": "\n".join(urls)}))
@@ -38,6 +43,8 @@ class StageReport:
 
     def indexing(self, opened: Sequence[Opened]) -> None:
         self.write("## Indexing document\n\n")
+        self._chunks = sum(len(item.document.chunks) for item in opened if not item.index)
+        self._shown_at = self._clock()
         for item in opened:
             how = "Using cached index, " if item.index else ""
             self.write(f"**{item.document.name}**: {how}{len(item.document.chunks):,} chunks\n\n")
@@ -50,19 +57,23 @@ class StageReport:
             self._list(notes)
 
     def progress(self, opened: Opened) -> Callable[[Progress], None]:
-        """An observer that reports every two seconds how much of the document is done."""
-        last = monotonic()
+        """An observer that continues the one line on all documents: how much of them is embedded."""
 
         def observe(progress: Progress) -> None:
-            nonlocal last
+            self._embedded[opened.key] = progress.done
             if progress.restarted:
-                self.write("- the embedding process ended unexpectedly and was started again\n")
-            elif monotonic() - last >= _PROGRESS_SECONDS and progress.done < progress.total:
-                last = monotonic()
-                state = f"{progress.done:,} of {progress.total:,} chunks" if progress.done else "preparing the model"
-                self.write(f"- {opened.document.name}: {state}\n")
+                self._continue("the embedding process ended unexpectedly and was started again")
+            elif self._clock() - self._shown_at >= _PROGRESS_SECONDS and progress.done < progress.total:
+                done = sum(self._embedded.values())
+                self._continue(f"{10 * done // self._chunks * 10} %" if done else "preparing the model")
 
         return observe
+
+    def _continue(self, state: str) -> None:
+        # Text can only be appended to a stage: a line changes by growing, and only when there is news.
+        if state != self._shown:
+            self.write(f" … {state}" if self._shown else state.capitalize())
+            self._shown, self._shown_at = state, self._clock()
 
     def hits(self, hits: Sequence[Hit], documents: Sequence[ChunkedDocument]) -> None:
         self.write("\n## Searching for relevant content\n\n")
