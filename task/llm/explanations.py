@@ -14,6 +14,20 @@ logger = logging.getLogger(__name__)
 _NO_LIMIT = 2**63 - 1  # Core's word for it
 _CORE_LIMIT = re.compile(r"(Minute|Hour|Day|Week|Month) limit: (\d{1,19}) / (\d{1,19}) (tokens|requests)\.")
 _NAMES_A_MODEL = re.compile(r"model|deployment|application", re.IGNORECASE)
+_CORE_REFUSALS = (
+    (
+        re.compile(r"Unknown api key|Bad Authorization header"),
+        "DIAL Core does not know the key of this request. Use one that it knows; the agent's own is DIAL_API_KEY.",
+    ),
+    (
+        re.compile(r"Access denied to the file"),
+        "DIAL Core does not let this request read one of its files. Attach the file again.",
+    ),
+    (
+        re.compile(r"Forbidden deployment|Access denied"),
+        "You may not use the model {}. Choose another one, or ask an operator for access.",
+    ),
+)
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 _TWICE = 2  # smaller amounts are said in the next smaller unit: "90 minutes", not "2 hours"
 
@@ -33,7 +47,7 @@ def explained(error: ProviderError, model: str, now: datetime | None = None) -> 
     server = error.server or MODEL_SERVER
     match error.status_code:
         case 401 | 403:
-            return f"The model {model} refused the key. An operator has to look at the model's credentials."
+            return _refused(error, model)
         case 404:
             return _not_found(error, model)
         case 429:
@@ -69,6 +83,14 @@ def spent_limit(error: ProviderError, model: str, now: datetime | None = None) -
         return None
     opens = f" It opens again {_opening(error.retry_after, now)}." if error.retry_after is not None else ""
     return f"Your limit for the model {model} is used up: {' and '.join(spent)}.{opens}"
+
+
+def _refused(error: ProviderError, model: str) -> str:
+    # What Core passes on from the model's provider has other texts than its own refusals.
+    for text, sentence in _CORE_REFUSALS if error.server == CORE else ():
+        if text.match(error.text):
+            return sentence.format(model)
+    return f"The model {model} refused the key. An operator has to look at the model's credentials."
 
 
 def _over_limit(error: ProviderError, model: str, now: datetime | None) -> str:

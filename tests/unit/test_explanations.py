@@ -97,6 +97,22 @@ def test_a_wrong_address_is_not_taken_for_a_missing_model(body: object, words: s
     assert words in explained(http_failure(404, content.encode(), {}, ()), "gpt-9")
 
 
+CORE_REFUSES = {
+    "key": (401, "Unknown api key", "DIAL Core does not know the key of this request."),
+    "file": (403, "Access denied to the file files/b/x.csv", "does not let this request read one of its files"),
+    "role": (403, "Forbidden deployment: gpt-4o", "You may not use the model gpt-4o."),
+    "no limit": (403, '{"error":{"message":"Access denied","code":"403"}}', "You may not use the model gpt-4o."),
+    "provider": (401, '{"error":{"message":"Incorrect API key"}}', "The model gpt-4o refused the key."),
+}
+
+
+@pytest.mark.parametrize(("status", "body", "words"), CORE_REFUSES.values(), ids=CORE_REFUSES)
+def test_a_refusal_of_core_itself_is_not_blamed_on_the_models_key(status: int, body: str, words: str) -> None:
+    error = http_failure(status, body.encode(), {}, ())
+    error.server = CORE
+    assert words in explained(error, "gpt-4o")
+
+
 def test_an_account_without_credit_is_not_a_busy_model() -> None:
     body = json.dumps({"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}).encode()
     assert "has used up its quota" in explained(http_failure(429, body, {}, ()), "gpt-4o")
