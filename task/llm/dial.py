@@ -117,8 +117,9 @@ class ModelListings:
         lacking = self._lacking.get(deployment)
         if lacking is None:
             name = quote(deployment, safe="")
-            answers = [await self._answer(f"/openai/{kind}/{name}", api_key) for kind in ("models", "applications")]
-            statuses = {status for status, _ in answers}
+            statuses = {(await self._answer(f"/openai/models/{name}", api_key))[0]}
+            if 200 not in statuses:
+                statuses.add((await self._answer(f"/openai/applications/{name}", api_key))[0])
             lacking = statuses <= _NOT_LISTED
             if not statuses & {401, 403}:  # those are about this caller only
                 self._lacking[deployment] = lacking

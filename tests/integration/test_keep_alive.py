@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from task.llm.transport import RETRIES, answer_bytes, new_session
+from task.llm.transport import RETRIES, Retries, answer_bytes, new_session
 from task.tools.dial_files import DialFiles
 from task.tools.mcp.mcp_client import MCPClient
 from task.tools.py_interpreter.python_code_interpreter_tool import InterpreterServer
@@ -185,6 +185,21 @@ async def test_no_client_of_the_product_reuses_a_connection_that_its_server_is_a
         assert before, client.__name__
         assert after, client.__name__
         assert before.isdisjoint(after), client.__name__
+
+
+@pytest.mark.system
+async def test_requests_in_the_moment_of_closing_are_all_answered_at_the_first_try() -> None:
+    async with served_asgi(_answering, lifespan="off", timeout_keep_alive=5) as peer:
+        silences = [3.7 + step * 0.05 for step in range(30)]  # around both moments at which one of the sides closes
+        await asyncio.gather(*(_asked_twice(peer, silence) for silence in silences))
+
+
+async def _asked_twice(peer: str, silence: float) -> None:
+    async with new_session() as session:
+        for wait in (silence, 0.0):
+            pieces = answer_bytes(session, f"{peer}/chat/completions", b"{}", {}, Retries(attempts=1))
+            assert b"".join([piece async for piece in pieces]) == DONE
+            await asyncio.sleep(wait)
 
 
 async def _ports_of(client: Callable[..., object], tmp_path: Path) -> tuple[set[int], set[int]]:
