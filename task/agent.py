@@ -33,7 +33,7 @@ from task.turn import TurnRequest, take_turn
 logger = logging.getLogger(__name__)
 
 CONVERSATION_REFERENCE = "conversation"
-CUT_OFF = "\n\n[The answer was cut off at the model's limit of tokens.]"
+CUT_OFF = "\n\n[The answer was cut off at the model's token limit.]"
 SHOWN = 2  # DIAL Chat shows three stages before it folds; the third one holds all others
 TITLE = "Further steps"
 

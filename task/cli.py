@@ -60,7 +60,8 @@ def up(
     port: Port = None,
     core_port: CorePort = None,
     ready_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write addresses and processes there as JSON when ready.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write addresses and process ids to it as JSON once everything is ready."),
     ] = None,
 ) -> None:
     """Run the whole local product until Ctrl-C: local DIAL Core, agent, model."""
@@ -70,13 +71,13 @@ def up(
     raise typer.Exit(run(settings, config, ready_file))
 
 
-model_app = typer.Typer(help="The model that runs on this machine, for when no other is connected.")
+model_app = typer.Typer(help="Download, list and remove the small model that runs on this machine.")
 app.add_typer(model_app, name="model", no_args_is_help=True)
 
 
 @model_app.command()
 def pull(config: Config = None) -> None:
-    """Download it, and what runs it; continues an earlier download."""
+    """Download the model and the program that runs it; an interrupted download is resumed."""
     from task.commands.model import run_pull
 
     raise typer.Exit(run_pull(_settings(config)))
@@ -84,7 +85,7 @@ def pull(config: Config = None) -> None:
 
 @model_app.command("list")
 def list_models(config: Config = None) -> None:
-    """Show each model with its size, and whether it is here."""
+    """List each model with its size and whether it is downloaded."""
     from task.commands.model import run_list
 
     raise typer.Exit(run_list(_settings(config)))
@@ -92,7 +93,7 @@ def list_models(config: Config = None) -> None:
 
 @model_app.command()
 def remove(config: Config = None) -> None:
-    """Delete what was downloaded."""
+    """Delete downloaded models."""
     from task.commands.model import run_remove
 
     raise typer.Exit(run_remove(_settings(config)))
@@ -147,7 +148,8 @@ def python_interpreter(
     host: LoopbackHost = "127.0.0.1",
     port: ServerPort = None,
     allowed_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Further name callers may use; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Additional host name that callers may use; may be repeated."),
     ] = None,
 ) -> None:
     """Run the Python interpreter alone: one sandboxed kernel per conversation, over MCP."""
@@ -163,7 +165,7 @@ def ask(
         list[Path] | None, typer.Option("--file", "-f", metavar="FILE", help="File to attach; may be repeated.")
     ] = None,
     model: Annotated[str, typer.Option(help="Deployment to ask.")] = "general-purpose-agent",
-    save: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Keep the files of the answer there.")] = None,
+    save: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Save the answer's files there.")] = None,
     endpoint: Annotated[str | None, typer.Option(metavar="URL", help="DIAL Core to ask.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")] = False,
     config: Config = None,
@@ -181,7 +183,9 @@ def ask(
 def doctor(
     config: Config = None,
     as_json: Annotated[bool, typer.Option("--json", help="The rows as one JSON array.")] = False,
-    sandbox: Annotated[bool, typer.Option("--sandbox", help="Try the escape list, and print its verdicts.")] = False,
+    sandbox: Annotated[
+        bool, typer.Option("--sandbox", help="Attack the sandbox with every known escape, and print the results.")
+    ] = False,
 ) -> None:
     """Check settings, ports, Core, model, tools and sandbox, and say how to fix what is wrong."""
     from task.commands.doctor import run, try_escapes
@@ -203,8 +207,10 @@ def tools(
 @app.command()
 def core_config(
     template: Annotated[Path | None, typer.Argument(help="A configuration other than the product's own.")] = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write there instead of printing.")] = None,
-    mode: Annotated[str, typer.Option(metavar="OCTAL", help="Who may read the written file; it holds keys.")] = "600",
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file instead of printing.")] = None,
+    mode: Annotated[
+        str, typer.Option(metavar="OCTAL", help="Permissions of the written file, which contains keys.")
+    ] = "600",
     fragment: Annotated[
         bool,
         typer.Option("--fragment", help="Only what an existing Core needs: the application, and its roles' limits."),
@@ -213,7 +219,7 @@ def core_config(
         str | None, typer.Option(metavar="URL", help="Where that Core reaches this agent, for --fragment.")
     ] = None,
 ) -> None:
-    """Print Core's configuration for a real DIAL Core, with the environment's values filled in."""
+    """Print the configuration for a real DIAL Core, with values from the environment."""
     from task.commands.core import print_config, print_fragment
 
     if agent is not None and not (fragment and agent.startswith(("http://", "https://"))):

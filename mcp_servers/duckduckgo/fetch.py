@@ -104,7 +104,7 @@ class PageFetcher:
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, RuntimeError) as error:
             raise FetchFailed(f"The page could not be read ({type(error).__name__}). Try another source.") from error
         if not found.text:
-            raise FetchFailed("The page holds no readable text; it may need a browser. Try another source.")
+            raise FetchFailed("The page contains no readable text; it may need a browser. Try another source.")
         return Page(body.url, found.title, found.text, body.cut or found.cut)
 
     async def _body(self, url: str) -> _Body:

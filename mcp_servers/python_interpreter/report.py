@@ -98,7 +98,7 @@ def as_text(content: dict[str, Any], kept: bool) -> str:
     if content["files"]:
         parts.append("files:\n" + "\n".join(f"- {file['name']} ({file['size']:,} bytes)" for file in content["files"]))
     if not kept:
-        parts.append("No conversation was named, so the next call starts afresh.")
+        parts.append("No conversation was named, so the next call starts from scratch.")
     return "\n\n".join(parts) or "The code ran and printed nothing."
 
 

@@ -133,6 +133,6 @@ def _button(number: int, title: str, text: str) -> dict[str, Any]:
 
 def _always(title: str, text: str) -> dict[str, Any]:
     button = _button(2, title, text)
-    sure = "From now on this runs in this conversation without a question. /permissions takes it back."
+    sure = "From now on this runs in this conversation without asking. /permissions revokes it."
     button["dial:widgetOptions"]["confirmationMessage"] = sure
     return button

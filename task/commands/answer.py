@@ -141,13 +141,13 @@ class AnswerReader:
                 if isinstance(event, AnswerFailed):
                     return
         if not self._ended:
-            yield AnswerFailed("The answer broke off before its end.")
+            yield AnswerFailed("The answer was interrupted before its end.")
 
     def _chunk(self, payload: bytes) -> list[AnswerEvent]:
         try:
             chunk = _Chunk.model_validate_json(payload)
         except ValidationError:
-            return [AnswerFailed("What came is not a DIAL answer.")]
+            return [AnswerFailed("The response is not a DIAL answer.")]
         if chunk.error is not None:
             message = chunk.error.display_message or chunk.error.message
             return [AnswerFailed(message or "The answer failed without a reason.")]
@@ -229,7 +229,7 @@ class TerminalOutput:
             case Attachment():
                 kind = f" ({event.type})" if event.type else ""
                 text = f"📎 {event.title or 'attachment'}{kind} {event.url or event.reference_url or ''}".rstrip()
-                hint = "" if self._saves or event.reference_url else "; --save DIR keeps it"
+                hint = "" if self._saves or event.reference_url else "; --save FOLDER saves it"
                 self._aside(text + hint, "cyan")
             case AttachmentSaved(title, url, path):
                 self._aside(f"saved {title or url or 'attachment'}: {path}", "green")

@@ -32,7 +32,7 @@ from task.conversation.messages import Attachment
 from task.errors import InvalidRequest
 from task.settings import Settings
 
-NOBODY = "Nothing of this has run: it waits for somebody's approval. Ask again at a terminal, or in a chat."
+NOBODY = "Nothing has run: the call waits for an approval. Ask again at a terminal or in a chat."
 START_IT = "start the product with `make run` or `dial-agent up`."
 BEHIND_CORE = (502, 503, 504)  # Core is there, the agent behind it is not
 

@@ -64,7 +64,7 @@ async def store_check(settings: Settings) -> Check:
     try:
         found = await database.read(survey)
     except StoreUnavailable as error:
-        fix = "Look at it, or name another store with AGENT_STORE__URL."
+        fix = "Check the database, or name another store with AGENT_STORE__URL."
         return Check("store", "bad", f"{place}: {error}", fix)
     finally:
         await database.close()
@@ -76,7 +76,7 @@ async def store_check(settings: Settings) -> Check:
         text = f"{place}: answers; its tables are those of an older version ({found.version})"
         return Check("store", "note", text, fix)
     if found.version is None:
-        return Check("store", "ok", f"{place}: answers; empty, its tables are made at the first start")
+        return Check("store", "ok", f"{place}: answers; empty, its tables are created at the first start")
     held = f"{found.sessions:,} sessions, {found.traces:,} traces, {found.size / 2**20:,.1f} MiB"
     return Check("store", "ok", f"{place}: answers; {held}")
 
@@ -139,8 +139,8 @@ def _data_folder(settings: Settings) -> Check:
 
 def _state_secret(settings: Settings) -> Check:
     if settings.state_secret is None:
-        fix = "Several replicas need one AGENT_STATE_SECRET."
-        return Check("state secret", "ok", "made once per installation", fix)
+        fix = "Several replicas need the same AGENT_STATE_SECRET."
+        return Check("state secret", "ok", "generated once per installation", fix)
     if len(settings.state_secret.get_secret_value()) < SHORT_SECRET:
         fix = f"Set AGENT_STATE_SECRET to at least {SHORT_SECRET} random characters."
         return Check("state secret", "note", "set, but short enough to guess", fix)
@@ -175,7 +175,7 @@ def _missing_store(url: str) -> Check | None:
     folder = next(parent for parent in file.absolute().parents if parent.exists())
     try:
         with tempfile.TemporaryFile(dir=folder):
-            return Check("store", "ok", f"SQLite in {file}: made at the first start")
+            return Check("store", "ok", f"SQLite in {file}: created at the first start")
     except OSError as error:
         fix = "Name a folder you may write to with AGENT_STORE__URL."
-        return Check("store", "bad", f"SQLite in {file}: it cannot be made: {error.strerror}", fix)
+        return Check("store", "bad", f"SQLite in {file}: it cannot be created: {error.strerror}", fix)

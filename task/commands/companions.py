@@ -51,7 +51,7 @@ class Companion:
         """Its address for a person, and what is unusual about it."""
         address = f"{self.url}/mcp"
         if not running:
-            return f"{address}\nIt did not start; its lines above say why."
+            return f"{address}\nIt did not start; its output above says why."
         return f"{address}\n{self.moved}." if self.moved else address
 
     def program(self, environment: Mapping[str, str]) -> Program:

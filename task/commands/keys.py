@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from task.store.store import Store
 
-app = typer.Typer(help="Make, list and revoke keys of the HTTP front door.", no_args_is_help=True)
+app = typer.Typer(help="Create, list and revoke keys of the HTTP API.", no_args_is_help=True)
 T = TypeVar("T")
 
 Config = Annotated[
@@ -38,14 +38,14 @@ def with_store(config: Path | None, work: Callable[[Store], Awaitable[T]]) -> T:
 
 @app.command()
 def create(
-    owner: Annotated[str, typer.Argument(help="Whose sessions, traces and files the key opens.")],
+    owner: Annotated[str, typer.Argument(help="Owner of the key's sessions, traces and files.")],
     label: Annotated[str, typer.Option(help="What the key is for.")] = "",
-    operator: Annotated[bool, typer.Option("--operator", help="The key may read everybody's traces.")] = False,
+    operator: Annotated[bool, typer.Option("--operator", help="Let the key read all owners' traces.")] = False,
     config: Config = None,
 ) -> None:
-    """Make a key and print its secret, this once."""
+    """Create a key and print its secret, which is shown only once."""
     key, secret = with_store(config, lambda store: store.keys.create(owner, label, operator=operator))
-    print(f"{key.key_id} belongs to {owner}. The secret is shown this once:", file=sys.stderr)
+    print(f"{key.key_id} belongs to {owner}. The secret is shown only once:", file=sys.stderr)
     print(secret)
 
 
@@ -67,6 +67,6 @@ def show(config: Config = None) -> None:
 def revoke(
     key_id: Annotated[str, typer.Argument(help="The key's id, as `list` shows it.")], config: Config = None
 ) -> None:
-    """Make a key invalid for good."""
+    """Revoke a key permanently."""
     with_store(config, lambda store: store.keys.revoke(key_id))
     print(f"{key_id} is revoked", file=sys.stderr)

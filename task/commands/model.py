@@ -95,7 +95,7 @@ def announcement(settings: Settings) -> str:
     """How much memory the model is about to take, or what is missing, as a line for a person."""
     model = embedded_model(settings)
     if model.found() is None:
-        return f"{model.name} is not complete on this machine; `dial-agent model pull` gets what is missing."
+        return f"{model.name} is not complete on this machine; `dial-agent model pull` downloads the rest."
     return f"{model.name} takes about {memory_bytes(settings) / 1e9:.1f} GB of memory while it runs."
 
 
@@ -132,7 +132,7 @@ def _progress(console: Console) -> Generator[Report]:
         task = bar.add_task("Downloading", total=None)
 
         def report(progress: Bytes) -> None:
-            words = "Another process downloads; waiting" if progress.waiting else "Downloading"
+            words = "Another process is downloading it; waiting" if progress.waiting else "Downloading"
             words = "Checking" if progress.done >= progress.total else words
             bar.update(task, description=words, completed=progress.done, total=progress.total)
 
@@ -145,7 +145,7 @@ def _progress_lines(console: Console) -> Report:
     def report(progress: Bytes) -> None:
         nonlocal printed
         if progress.waiting:
-            console.print("Another process downloads it; waiting for that.")
+            console.print("Another process is downloading it; waiting for that.")
         step = 100 * progress.done // progress.total // LOG_PERCENT
         if step > printed:
             printed = step

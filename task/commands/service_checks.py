@@ -46,8 +46,8 @@ async def _agent(settings: Settings, session: aiohttp.ClientSession) -> Check:
     except (aiohttp.ClientError, TimeoutError):
         pass
     if fault := port_fault(settings.host, settings.port):
-        return Check("agent", "bad", fault, "End that process, or choose another port with AGENT_PORT.")
-    return Check("agent", "note", f"does not run; port {settings.port} is free", START)
+        return Check("agent", "bad", fault, "Stop that process, or choose another port with AGENT_PORT.")
+    return Check("agent", "note", f"is not running; port {settings.port} is free", START)
 
 
 async def _core(settings: Settings, session: aiohttp.ClientSession) -> list[Check]:
@@ -64,13 +64,13 @@ async def _core(settings: Settings, session: aiohttp.ClientSession) -> list[Chec
         if not core_is_ours(settings):
             return [Check("core", "bad", str(error), "Correct DIAL_ENDPOINT, or unset it to use local Core.")]
         if fault := port_fault(settings.core.host, settings.core_port):
-            return [Check("core", "bad", fault, "End that process, or choose another port with AGENT_CORE_PORT.")]
-        return [Check("core", "note", f"local Core does not run; port {settings.core_port} is free", START)]
+            return [Check("core", "bad", fault, "Stop that process, or choose another port with AGENT_CORE_PORT.")]
+        return [Check("core", "note", f"local Core is not running; port {settings.core_port} is free", START)]
     answers, accepted = Check("core", "ok", f"answers at {address}"), Check("core key", "ok", "accepted")
     try:
         names = await client.deployments()
     except (CoreError, Unreachable) as error:
-        return [answers, accepted, Check("deployments", "bad", str(error), "Look at Core's own log.")]
+        return [answers, accepted, Check("deployments", "bad", str(error), "Check Core's log.")]
     return [answers, accepted, _deployments(names, settings), *missing_pictures(names, settings)]
 
 

@@ -190,15 +190,15 @@ class Supervisor:
             failures = 1 if settled else failures + 1
             if code == Exit.USAGE or failures > self._restarts.attempts:
                 if not program.optional:
-                    raise _failed(child, "is given up")
-                self._write(program.name, f"{_ending(code)} and is given up; the product runs without it")
+                    raise _failed(child, "is not restarted")
+                self._write(program.name, f"{_ending(code)} and is not restarted; the product runs without it")
                 await asyncio.get_running_loop().create_future()
             pause = self._restarts.pause(failures)
-            self._write(program.name, f"{_ending(code)}; it is started again in {pause:g} s")
+            self._write(program.name, f"{_ending(code)}; restarting in {pause:g} s")
             await asyncio.sleep(pause)
             child = await self._launch(program)
             if await self._becomes_healthy(child):
-                self._write(program.name, "runs again")
+                self._write(program.name, "is running again")
             else:
                 await child.end(self._grace)
 
@@ -227,7 +227,7 @@ def _failed(child: Child, consequence: str) -> ProgramFailed:
     if child.alive:
         return ProgramFailed(f"{program.name} was not ready within {program.start_seconds:g} s and {consequence}.")
     code = child.exited.result()
-    message = f"{program.name} {_ending(code)} and {consequence}; its lines above say why."
+    message = f"{program.name} {_ending(code)} and {consequence}; its output above says why."
     return ProgramFailed(message, Exit.USAGE if code == Exit.USAGE else Exit.FAILED)
 
 

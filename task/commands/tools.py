@@ -131,7 +131,7 @@ async def interpreter_check(settings: Settings) -> Check:
     names = [tool.name for tool in tools]
     if CODE_TOOL not in names:
         return Check(INTERPRETER, "bad", f"{url} has no tool {CODE_TOOL}, only {', '.join(names) or 'none'}", POINT)
-    return Check(INTERPRETER, "ok", f"answers at {url}" + (f"; sandbox: {tier}" if tier else "; a foreign server"))
+    return Check(INTERPRETER, "ok", f"answers at {url}" + (f"; sandbox: {tier}" if tier else "; another server"))
 
 
 async def offered_tools(agent_url: str) -> list[str] | None:

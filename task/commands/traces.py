@@ -34,8 +34,8 @@ TraceId = Annotated[str, typer.Argument(metavar="TRACE", help="A trace's id.")]
 
 @app.command("list")
 def show_list(
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Traces of one page.")] = 20,
-    cursor: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Number of traces to list.")] = 20,
+    cursor: Annotated[str | None, typer.Option(help="Continue a listing where it stopped.")] = None,
     session: Session = None,
     experiment: Experiment = None,
     status: Status = None,
@@ -49,13 +49,13 @@ def show_list(
     page = with_store(config, lambda store: store.traces.list(None, limit, cursor, wanted))
     print(listing(page.items))
     if page.cursor is not None:
-        print(f"there are more: --cursor {page.cursor}", file=sys.stderr)
+        print(f"more traces: --cursor {page.cursor}", file=sys.stderr)
 
 
 @app.command()
 def show(
     trace_id: TraceId,
-    full: Annotated[bool, typer.Option("--full", help="Whole texts instead of their first line.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print complete texts instead of first lines.")] = False,
     config: Config = None,
 ) -> None:
     """Show one trace: its turns and calls with their times, tokens, decisions, limits."""
@@ -66,7 +66,7 @@ def show(
 
 @app.command()
 def export(
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write there instead of printing.")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file instead of printing.")] = None,
     session: Session = None,
     experiment: Experiment = None,
     status: Status = None,

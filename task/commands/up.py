@@ -34,7 +34,7 @@ from task.embedding.environment import EmbeddingEnvironment, State
 from task.settings import PREFIX, Settings, process_environment
 from task.settings.sources import CONFIG_VARIABLE
 
-DOWNLOADS = "you asked for it; it is being downloaded, and questions wait until it is here"
+DOWNLOADS = "you asked for it; it is being downloaded, and questions wait until that is done"
 STOPPING_SECONDS = 3  # for answers in progress: somebody waits at the terminal
 COMMAND = (sys.executable, "-m", "task")
 LOG_WIDTH = 120

@@ -42,8 +42,8 @@ USED_BEFORE = (
 )
 COMMAND = "/permissions"
 _COMMAND = re.compile(r"\s*/permissions(?:\s+revoke\s+(all|\d{1,4}))?\s*", re.ASCII | re.IGNORECASE)
-USAGE = f"`{COMMAND} revoke 1` takes back the first one, `{COMMAND} revoke all` all of them."
-NONE = "Nothing is allowed beyond the rules: I ask each time."
+USAGE = f"`{COMMAND} revoke 1` revokes the first one, `{COMMAND} revoke all` all of them."
+NONE = "Nothing is allowed beyond the rules: you are asked each time."
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ def listing(grants: Sequence[Grant]) -> str:
     lines = [
         f"{number}. {words(grant.describe())}, until {_time(grant.expires)}" for number, grant in enumerate(grants, 1)
     ]
-    return "\n".join(["Allowed in this conversation without a question:\n", *lines, f"\n{USAGE}"])
+    return "\n".join(["Allowed in this conversation without asking:\n", *lines, f"\n{USAGE}"])
 
 
 def revoking_form(grants: Sequence[Grant]) -> dict[str, Any] | None:

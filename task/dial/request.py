@@ -29,7 +29,7 @@ from task.permissions.decisions import PermissionMode
 
 MODES = (
     "default: the rules say what may run and what you are asked about. ask: you are asked before everything that "
-    "writes, executes or reaches a server. read_only: no tool may write or execute anything."
+    "writes, executes or contacts a server. read_only: no tool may write or execute anything."
 )
 _FROM_HEADERS = frozenset({"api_key", "jwt", *FromRequestDeploymentMixin.model_fields})  # of the SDK's requests
 _ASKING = (Role.USER, Role.SYSTEM, Role.DEVELOPER)  # a system message alone is a question too, as for OpenAI
@@ -44,7 +44,9 @@ class AgentConfiguration(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str | None = Field(default=None, min_length=1, description="The model that answers.")
-    temperature: float | None = Field(default=None, ge=0, le=2, description="0 is sober, 2 is wild.")
+    temperature: float | None = Field(
+        default=None, ge=0, le=2, description="0 is the most predictable, 2 the most varied."
+    )
     permission_mode: PermissionMode = Field(default=PermissionMode.DEFAULT, description=MODES)
     persona: str | None = Field(default=None, max_length=200, description="Who answers, a persona of the context.")
     starter: int | None = Field(default=None, description="The conversation starter that was pressed.")
@@ -78,7 +80,12 @@ def configuration_schema(
         "type": "object",
         "properties": {
             "model": {**model, "enum": list(models)} if models else model,
-            "temperature": {"type": "number", "minimum": 0, "maximum": 2, "description": "0 is sober, 2 is wild."},
+            "temperature": {
+                "type": "number",
+                "minimum": 0,
+                "maximum": 2,
+                "description": "0 is the most predictable, 2 the most varied.",
+            },
             "permission_mode": {
                 "type": "string",
                 "enum": modes,
@@ -88,7 +95,7 @@ def configuration_schema(
             **({"persona": persona} if personas else {}),
             "starter": {
                 "type": "number",
-                "description": "What shall we do?",
+                "description": "How would you like to start?",
                 "dial:widget": "buttons",
                 "oneOf": buttons,
             },

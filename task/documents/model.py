@@ -60,7 +60,7 @@ def pages_of(document: Extraction) -> tuple[str, ...]:
     report = f"**Report**: {'; '.join(document.notes)}" if document.notes else ""
     if not document.is_empty:
         return paginate((Block(report), *document.blocks) if report else document.blocks)
-    return (f"The file holds no text that can be read.\n\n{report}",) if report else ()
+    return (f"The file contains no readable text.\n\n{report}",) if report else ()
 
 
 def paginate(blocks: Sequence[Block], size: int = PAGE_CHARS) -> tuple[str, ...]:

@@ -92,7 +92,7 @@ class EmbeddingEnvironment:
                 if not self._is_ready():
                     self._make(variables, report, torch_index, lock)
         except OSError as error:
-            raise InstallationFailed(f"{self._folder} cannot be made: {error.strerror}.") from error
+            raise InstallationFailed(f"{self._folder} cannot be created: {error.strerror}.") from error
 
     def _make(self, variables: Mapping[str, str], report: Report, torch_index: str, lock: int) -> None:
         started = time.time()

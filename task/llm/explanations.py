@@ -65,7 +65,7 @@ def explained(error: ProviderError, model: str, now: datetime | None = None) -> 
         case None if error.code == TIMEOUT:
             return f"{server} has been silent for too long. Try again, or choose another model."
         case None if error.code == INTERRUPTED:
-            return f"The connection to the model {model} broke off. Try again."
+            return f"The connection to the model {model} was lost. Try again."
         case _:
             return f"The model {model} did not answer properly. Try again, or choose another model."
 
@@ -90,7 +90,7 @@ def _refused(error: ProviderError, model: str) -> str:
     for text, sentence in _CORE_REFUSALS if error.server == CORE else ():
         if text.match(error.text):
             return sentence.format(model)
-    return f"The model {model} refused the key. An operator has to look at the model's credentials."
+    return f"The model {model} refused the key. An operator has to check the model's credentials."
 
 
 def _over_limit(error: ProviderError, model: str, now: datetime | None) -> str:

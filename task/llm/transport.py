@@ -179,4 +179,4 @@ def _failure(error: Exception) -> ProviderError:
         return ProviderError("The model provider cannot be reached.", code=CONNECTION_FAILED)
     if isinstance(error, TimeoutError):
         return ProviderError("The model provider has been silent for too long.", code=TIMEOUT)
-    return ProviderError("The connection to the model provider broke off.", code=INTERRUPTED)
+    return ProviderError("The connection to the model provider was lost.", code=INTERRUPTED)

@@ -79,7 +79,7 @@ class ModelProcess:
             raise ProviderError(NOT_HERE, code="not_downloaded", display_message=NOT_HERE)
         if reason == LOADING and seconds >= self._model.patience.load:
             last = f": {self._output[-1]}" if self._output else ""
-            text = "The local model's process does not start; `dial-agent doctor` looks for the reason."
+            text = "The local model's process does not start; `dial-agent doctor` finds out why."
             raise ProviderError(text, code="not_started", text=f"{text}{last}", display_message=text)
 
     async def started(self) -> None:

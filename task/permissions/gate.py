@@ -64,9 +64,9 @@ class PolicyGate:
         if rule.action == "ask":
             return f"a rule says to ask ({rule.describe()})"
         if self.mode is PermissionMode.ASK and facts.effects & _ASKING:
-            return "this conversation asks before every call that writes, executes or reaches a server"
+            return "this conversation asks before every call that writes, executes or contacts a server"
         if not rule.command and self.policy.restricts_commands(facts) and not facts.script.complete:
-            return "a rule denies commands, and this command line could not be read in full"
+            return "a rule denies commands, and this command line could not be parsed completely"
         return "" if rule.trusted else exposure(facts)
 
     def _asked(self, facts: CallFacts, reason: str) -> Decision:
@@ -146,17 +146,17 @@ def exposure(facts: CallFacts) -> str:
     effects = facts.effects
     if not (effects & {Effect.WRITE, Effect.NETWORK} or facts.command) or not facts.request.context.tainted:
         return ""
-    because = "text from outside is in the conversation, and "
+    because = "the conversation contains text from outside, and "
     if effects >= {Effect.WRITE, Effect.NETWORK}:
-        return f"{because}the call could change something on a server"
+        return f"{because}the call could change data on a server"
     if effects & {Effect.WRITE, Effect.EXECUTE} and any(map(outside, facts.paths)):
-        return f"{because}the call would reach outside the workspace"
+        return f"{because}the call would access files outside the workspace"
     if facts.command and (facts.hosts or not facts.script.exact):
-        return f"{because}the command would reach another machine, or is only known at run time"
+        return f"{because}the command would contact another machine, or is known only at run time"
     if not facts.urls_known:
         return f"{because}the model made up the address"
     if Effect.NETWORK in effects and facts.text_length - sum(map(len, facts.urls)) > FREE_CHARACTERS:
-        return f"{because}the call would send more than {FREE_CHARACTERS} characters out"
+        return f"{because}the call would send more than {FREE_CHARACTERS} characters to a server"
     return ""
 
 

@@ -36,7 +36,7 @@ class Finding:
 class Reading:
     """All that a script would run, through `sudo`, `xargs`, `find -exec`, `sh -c` and others too.
 
-    `complete`: all of it was read; `exact`: nothing is only known at run time, and no variable is set.
+    `complete`: all of it was read; `exact`: nothing is known only at run time, and no variable is set.
     """
 
     invocations: tuple[Invocation, ...] = ()
@@ -90,15 +90,15 @@ def findings(invocation: Invocation) -> Iterator[Finding]:
         yield from _of_words(invocation)
         return
     if _unknown_program(invocation):
-        yield Finding("high", f"what runs is only known at run time: {invocation.line}")
+        yield Finding("high", f"what runs is known only at run time: {invocation.line}")
         return
     match program.kind:
         case "raises":
             yield Finding("high", f"{name} runs it with another user's rights")
         case "evaluates":
-            yield Finding("high", f"{name} runs text that is only known at run time: {invocation.line}")
+            yield Finding("high", f"{name} runs text that is known only at run time: {invocation.line}")
         case "destroys":
-            yield Finding("high", f"{name} deletes or changes what may not come back: {invocation.line}")
+            yield Finding("high", f"{name} deletes or changes data that may be lost: {invocation.line}")
         case "sends":
             yield Finding("high", f"{name} connects to another machine: {invocation.line}")
         case "fetches":
@@ -107,13 +107,13 @@ def findings(invocation: Invocation) -> Iterator[Finding]:
             yield from _of_interpreter(invocation)
         case "reads" | "carries":
             if not invocation.command.exact:
-                yield Finding("medium", f"parts of it are only known at run time: {invocation.line}")
+                yield Finding("medium", f"parts of it are known only at run time: {invocation.line}")
         case _ if program.group == "sh":
             yield from _of_shell(invocation)
         case _ if name == "git":
             yield from _of_git(invocation)
         case _:
-            yield Finding("medium", f"{name} may change something: {invocation.line}")
+            yield Finding("medium", f"{name} may change data: {invocation.line}")
     if invocation.used or invocation.codes:
         yield from _of_options(invocation)
 
@@ -251,14 +251,14 @@ def _of_interpreter(invocation: Invocation) -> Iterator[Finding]:
     if invocation.command.input and len(invocation.words) == 1:
         yield Finding("high", f"{invocation.name} runs what another command writes")
     else:
-        yield Finding("medium", f"{invocation.name} runs code that is not looked into: {invocation.line}")
+        yield Finding("medium", f"{invocation.name} runs code that is not analysed: {invocation.line}")
 
 
 def _of_shell(invocation: Invocation) -> Iterator[Finding]:
     if invocation.command.input:
         yield Finding("high", f"{invocation.name} runs what another command writes")
     elif not any(use is Use.SCRIPT for use, _ in invocation.used):
-        yield Finding("high", f"{invocation.name} runs a script that is not looked into: {invocation.line}")
+        yield Finding("high", f"{invocation.name} runs a script that is not analysed: {invocation.line}")
 
 
 def _of_fetcher(invocation: Invocation) -> Iterator[Finding]:
@@ -267,17 +267,17 @@ def _of_fetcher(invocation: Invocation) -> Iterator[Finding]:
     if name in ("curl", "wget", "http", "https") and (sends or command.input or not command.exact):
         yield Finding("high", f"{name} sends data to a server: {line}")
     else:
-        yield Finding("medium", f"{name} reaches servers outside: {line}")
+        yield Finding("medium", f"{name} contacts external servers: {line}")
 
 
 def _of_git(invocation: Invocation) -> Iterator[Finding]:
     verb, line = next(iter(invocation.operands), ""), invocation.line
     if verb in _GIT_READING:
         if not invocation.command.exact:
-            yield Finding("medium", f"parts of it are only known at run time: {line}")
+            yield Finding("medium", f"parts of it are known only at run time: {line}")
     elif verb in _GIT_DESTROYING or (verb in _GIT_FORCED and any(map(_FORCE.match, invocation.options))):
-        yield Finding("high", f"git {verb} throws work away: {line}")
+        yield Finding("high", f"git {verb} discards work: {line}")
     elif verb in _GIT_REACHING:
-        yield Finding("medium", f"git {verb} reaches a server outside: {line}")
+        yield Finding("medium", f"git {verb} contacts an external server: {line}")
     else:
         yield Finding("medium", f"git {verb or 'alone'} may change the repository: {line}")

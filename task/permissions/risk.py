@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from task.permissions.addresses import named_values
 from task.permissions.decisions import Effect
@@ -13,6 +13,7 @@ from task.permissions.icerc import Level, RiskAssessment, spelt_out, tricks
 from task.permissions.programs import Finding, findings
 
 MOST_DETAILS, DETAIL_CHARS = 12, 200
+SHOWN = 3  # files and hosts in the sentence about the scope
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _ENDING = frozenset(
     {"cancel", "delete", "destroy", "drop", "erase", "purge", "remove", "reset", "revoke", "terminate", "truncate"}
@@ -70,7 +71,7 @@ def _findings(facts: CallFacts) -> Iterator[Finding]:
         yield Finding("low", f"host: {host}")
     if facts.urls and not facts.urls_known:
         level: Level = "high" if facts.request.context.tainted else "medium"
-        yield Finding(level, "the address is neither in your messages nor in a result: the model made it up")
+        yield Finding(level, "the model made this address up: it is in none of your messages and in no result")
     for amount in facts.amounts:
         yield Finding("high" if writes else "low", f"amount: {amount}")
 
@@ -78,7 +79,7 @@ def _findings(facts: CallFacts) -> Iterator[Finding]:
 def _of_text(facts: CallFacts) -> Iterator[Finding]:
     texts = [facts.tool, *facts.request.arguments, *(text for _, text in named_values(facts.request.arguments))]
     for trick in dict.fromkeys(trick for text in texts for trick in tricks(text)):
-        yield Finding("high", f"the call holds {trick}")
+        yield Finding("high", f"the call contains {trick}")
     if Effect.NETWORK in facts.effects:
         yield Finding("low", f"sends {facts.text_length:,} characters to a server")
 
@@ -86,7 +87,7 @@ def _of_text(facts: CallFacts) -> Iterator[Finding]:
 def _of_command(facts: CallFacts) -> Iterator[Finding]:
     script = facts.script
     if not script.complete:
-        yield Finding("high", "the command line could not be read in full: what it does is unknown")
+        yield Finding("high", "the command line could not be parsed completely, so its effect is unknown")
     for command in script.invocations:
         yield from findings(command)
     for name in script.sets:
@@ -100,26 +101,33 @@ def _of_name(facts: CallFacts) -> Iterator[Finding]:
         return
     words = {word.lower() for word in _WORD.findall(facts.tool)}
     if ends := words & _ENDING:
-        yield Finding("high", f"by its name it may {min(ends)} something for good")
+        yield Finding("high", f"its name suggests that it can {min(ends)} data permanently")
     if reaches := words & _REACHING:
-        yield Finding("high", f"by its name it may {min(reaches)} something to other people")
+        yield Finding("high", f"its name suggests that it can {min(reaches)} something to other people")
     texts = (text for name, text in named_values(facts.request.arguments) if _STATEMENT_NAME.search(name))
     if any(map(_STATEMENT.search, texts)):
-        yield Finding("high", "the statement removes or changes what is stored")
+        yield Finding("high", "the statement deletes or changes stored data")
 
 
 def _scope(facts: CallFacts) -> str:
     if facts.command:
         count = sum(not command.loose for command in facts.script.invocations)
-        reached = f" and reaches {', '.join(facts.hosts[:3])}" if facts.hosts else ""
-        return f"runs {count} command{'s' if count != 1 else ''}{reached}"
+        contacted = f" and contacts {_listed(facts.hosts)}" if facts.hosts else ""
+        return f"runs {count} command{'s' if count != 1 else ''}{contacted}"
+    remote, writes = Effect.NETWORK in facts.effects, Effect.WRITE in facts.effects
+    files = _listed(facts.paths)
+    changes = f"changes {files}" if files else f"{facts.tool} may change data{' on its server' if remote else ''}"
     does = {
-        Effect.READ: "reads",
-        Effect.WRITE: "writes or changes something",
+        Effect.READ: f"reads {files}" if files and not writes else "reads data",
+        Effect.WRITE: changes,
         Effect.EXECUTE: "runs code",
-        Effect.NETWORK: "reaches a server outside",
+        Effect.NETWORK: f"contacts {_listed(facts.hosts) or 'an external server'}",
     }
-    return ", ".join(text for effect, text in does.items() if effect in facts.effects) or "computes only"
+    return ", ".join(text for effect, text in does.items() if effect in facts.effects) or "only computes"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(_line(name) for name in names[:SHOWN]) + (" …" if len(names) > SHOWN else "")
 
 
 def _json(value: object) -> str:

@@ -33,7 +33,7 @@ _GLOBS = _PATTERN | {"{"}
 
 
 class Command(NamedTuple):
-    """One simple command: its words without quotes; not `exact`: a word is only known at run time.
+    """One simple command: its words without quotes; not `exact`: a word is known only at run time.
 
     `input` is the text that it reads from a here-document, or the command before it in a pipeline. `patterns` are
     those of its words that the shell replaces by names of files.

@@ -28,7 +28,8 @@ OTHERWISE = (
     "This question was answered differently before, and the first answer counts. Ask again for what is wanted now."
 )
 BROKEN_OFF = (
-    "This question was answered before. What was approved may have run, but the answer broke off: say what next."
+    "This question was answered before. What was approved may have run, but the answer was interrupted: say what to do "
+    "next."
 )
 
 

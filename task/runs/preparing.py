@@ -68,7 +68,7 @@ class Preparing:
         if run.end is not None and session.length != run.end:
             session = await store.sessions.branch(caller.owner, session.session_id, run.end)
         if session.ended_at is not None:
-            raise Conflict(f"the session {session.session_id} has ended; start another one")
+            raise Conflict(f"the session {session.session_id} has ended; start a new one")
         return await self._after(store, caller, session, new, options)
 
     async def in_session(
@@ -142,7 +142,7 @@ class Preparing:
 async def _open_session(store: Store, caller: RunCaller, session_id: str) -> Session:
     session = await store.sessions.get(caller.owner, session_id)
     if session.ended_at is not None:
-        raise Conflict(f"the session {session_id} has ended; start another one")
+        raise Conflict(f"the session {session_id} has ended; start a new one")
     return session
 
 

@@ -50,7 +50,7 @@ async def replayed(trace: Trace) -> Trace:
     if not trace.content:
         raise InvalidRequest(f"{trace.trace_id} was kept without texts and cannot be replayed; see TRACE_CONTENT")
     if trace.status in ("running", "cancelled", "interrupted"):
-        raise InvalidRequest(f"{trace.trace_id} is {trace.status}: a run that was broken off cannot be replayed")
+        raise InvalidRequest(f"{trace.trace_id} is {trace.status}: a run that was interrupted cannot be replayed")
     asked = [_message(turn) for turn in trace.turns[: trace.asked]]
     observer = TraceObserver(trace.trace_id, TraceStart(trace.owner, trace.door, trace.model, asked=tuple(asked)))
     model = ScriptedModel(*_replies(trace), name=trace.model, keep_requests=False)

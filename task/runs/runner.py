@@ -319,7 +319,7 @@ class Runner:
         error = None if task.cancelled() else task.exception()
         logger.error("the run %s broke off", live.run.run_id, exc_info=error)
         live.state.status = "failed"
-        live.state.fail(self._describe(error or StoreUnavailable("The answer was broken off. Try again."), ""))
+        live.state.fail(self._describe(error or StoreUnavailable("The answer was interrupted. Try again."), ""))
         live.ended.set_result(None)
 
 

@@ -11,7 +11,7 @@ from task.llm.base import Usage
 from task.runs.request import RunOptions
 from task.store.records import Event, Run, RunStatus
 
-BROKEN_OFF = "The answer was broken off."
+BROKEN_OFF = "The answer was interrupted."
 
 
 @dataclass(slots=True)

@@ -81,7 +81,7 @@ class Settings(BaseSettings):
     )
     mcp_token: SecretStr | None = setting(
         None,
-        "Bearer token of the interpreter and the search server; `dial-agent up` makes one. It is sent to this"
+        "Bearer token of the interpreter and the search server; `dial-agent up` generates one. It is sent to this"
         " machine and to hosts without a dot in their name only.",
     )
     mcp_servers: McpServers = setting([], "Further MCP servers, as a list of mappings; see [MCP servers](mcp.md).")
@@ -129,7 +129,7 @@ class Settings(BaseSettings):
         [], "Further tools: `package.module:attribute` or a `.py` file, with commas between them."
     )
     state_secret: SecretStr | None = setting(
-        None, "Signs the hidden state; the same on every replica. Empty: made once per installation."
+        None, "Signs the hidden state; the same on every replica. Empty: generated once per installation."
     )
     errors_in_stream: bool = setting(
         False, "For Core 0.25 and older: mistakes of callers are reported inside the stream; see also `core-config`."

@@ -55,7 +55,7 @@ class StoreAccess:
         if self._store is not None:
             return self._store
         if self._closed:  # a late request must not open what would never be closed
-            raise StoreUnavailable("The agent is ending. Try again in a moment.")
+            raise StoreUnavailable("The agent is shutting down. Try again in a moment.")
         if self._opening is None or self._opening.done():
             self._opening = asyncio.create_task(self._open())
         # Shielded: concurrent callers share one attempt, and the one that started it may be cancelled.

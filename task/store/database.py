@@ -194,12 +194,12 @@ def _insert_new(dialect: str, table: Table) -> Insert:
 
 
 def position(cursor: str) -> tuple[float, str]:
-    """Time and id of the last row of the page before. Raises `InvalidRequest`: the cursor is none of ours."""
+    """Time and id of the last row of the page before. Raises `InvalidRequest`: the cursor is not valid."""
     try:
         seconds, _, last = base64.urlsafe_b64decode(cursor.encode("ascii")).decode().partition(" ")
         return float(seconds), last
     except (ValueError, binascii.Error) as error:
-        raise InvalidRequest("this is not a cursor of ours; start again without it") from error
+        raise InvalidRequest("this cursor is not valid; start again without it") from error
 
 
 def _cursor(seconds: float, key: str) -> str:
@@ -286,7 +286,7 @@ def _unavailable(error: BaseException) -> StoreUnavailable:
     if "full" in message or "No space" in message or "disk I/O" in message:
         return StoreUnavailable("The store is full: there is no room left on its disk. An operator has to make room.")
     if any(word in message for word in DAMAGED):
-        return StoreUnavailable("The store's file is not a database, or it is damaged. An operator has to look at it.")
+        return StoreUnavailable("The store's file is not a database, or it is damaged. An operator has to check it.")
     if "readonly" in message or "unable to open" in message:
-        return StoreUnavailable("The store's file cannot be written. An operator has to look at its permissions.")
+        return StoreUnavailable("The store's file cannot be written. An operator has to check its permissions.")
     return StoreUnavailable("The store's database does not answer. Try again in a moment.")

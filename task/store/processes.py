@@ -28,7 +28,7 @@ STARTED, TEXT = "started", "text"
 logger = logging.getLogger(__name__)
 
 INTERRUPTED = "interrupted"
-ERROR = "the process that answered ended in the middle"
+ERROR = "the process stopped during the answer"
 _processes, _approvals = tables.processes, tables.approvals
 Orphaned = Callable[[Column[str]], ColumnElement[bool]]  # of the process of a row
 _NOW = select(extract("epoch", func.clock_timestamp()))

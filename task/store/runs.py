@@ -36,7 +36,7 @@ POLL_SECONDS = 0.2
 LISTENING_SECONDS = 1.0  # how often a listener in another process reports itself to the run's process
 AT_ONCE = 500  # ids in one query
 KEY_SECONDS = 86_400.0  # how long a client may send a request again under its name
-KEY_REUSED = "this Idempotency-Key came with another request before; choose a new one"
+KEY_REUSED = "this Idempotency-Key was used for another request; choose a new one"
 ENDING_SECONDS = 40.0  # longer than it takes until a dead process's run is marked
 _runs, _keys = tables.runs, tables.request_keys
 

@@ -165,7 +165,7 @@ def append(
     if add_messages(connection, session_id, messages, now, *current):
         return version + 1
     if _row_of(connection, owner, session_id).ended_at is not None:
-        raise Conflict(f"the session {session_id} has ended; start another one")
+        raise Conflict(f"the session {session_id} has ended; start a new one")
     raise Conflict(f"the session {session_id} was changed by another request; read it and try again")
 
 

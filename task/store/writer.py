@@ -56,7 +56,9 @@ class Writer:
             StoreUnavailable: too much waits to be written.
         """
         if not self.has_room:
-            raise StoreUnavailable("The store is behind: too much waits to be written. Try again in a moment.")
+            raise StoreUnavailable(
+                "The store is overloaded: too many changes wait to be written. Try again in a moment."
+            )
 
     def put(self, work: Work) -> None:
         """Queue `work`; it may be called twice when its transaction was lost."""

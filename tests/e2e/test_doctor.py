@@ -186,14 +186,14 @@ async def set_version(url: str, version: str) -> None:
 
 async def test_before_the_first_start_there_is_no_store_and_none_is_created(tmp_path: Path) -> None:
     found = await row(tmp_path)
-    assert (found.state, "made at the first start" in found.found) == ("ok", True)
+    assert (found.state, "created at the first start" in found.found) == ("ok", True)
     assert str(tmp_path) in found.found
     assert not list(tmp_path.rglob("store.db*"))
 
 
 async def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     found = await row(tmp_path, "sqlite:////proc/nowhere/store.db")
-    assert (found.state, "cannot be made" in found.found, "AGENT_STORE__URL" in found.fix) == ("bad", True, True)
+    assert (found.state, "cannot be created" in found.found, "AGENT_STORE__URL" in found.fix) == ("bad", True, True)
 
 
 async def test_the_contents_of_a_store_are_counted(tmp_path: Path) -> None:
@@ -248,6 +248,6 @@ async def test_a_server_is_reported_by_its_address_and_contents(tmp_path: Path) 
         await filled(url)
         found = await row(tmp_path, url)
     place = f"PostgreSQL at 127.0.0.1:{server.port}/postgres"
-    assert (empty.state, empty.found) == ("ok", f"{place}: answers; empty, its tables are made at the first start")
+    assert (empty.state, empty.found) == ("ok", f"{place}: answers; empty, its tables are created at the first start")
     assert found.state == "ok"
     assert found.found.startswith(f"{place}: answers; 2 sessions, 1 traces, ")

@@ -156,7 +156,7 @@ async def test_doctor_distinguishes_an_unreachable_interpreter_from_a_misconfigu
     assert (refused.state, "AGENT_MCP_TOKEN" in refused.fix) == ("bad", True)
     assert "refused the credentials (status 401)" in refused.found
     assert (other.state, "has no tool execute_code, only echo" in other.found) == ("bad", True)
-    assert (foreign.state, foreign.found) == ("ok", f"answers at {server.url}; a foreign server")
+    assert (foreign.state, foreign.found) == ("ok", f"answers at {server.url}; another server")
     assert (own.state, own.found) == ("ok", "is started by `dial-agent up`")
 
 

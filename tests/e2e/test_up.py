@@ -106,8 +106,8 @@ async def doctor_finds_everything_answering(product: RunningProduct) -> None:
 
 async def a_killed_process_comes_back(product: RunningProduct) -> None:
     os.kill(product.ready["processes"]["core"], signal.SIGKILL)
-    await product.having("core   │ was ended by SIGKILL; it is started again")
-    await product.having("core   │ runs again")
+    await product.having("core   │ was ended by SIGKILL; restarting in")
+    await product.having("core   │ is running again")
     assert (await product.ask("Hi")).code == 0
 
 

@@ -128,7 +128,7 @@ async def test_a_conversation_of_500_messages_is_usable_within_a_second(tmp_path
     assert milliseconds < 5000  # 0.7 s on two busy cores
 
 
-GONE = "The agent does not answer."
+GONE = "The agent is not responding."
 
 
 async def test_a_message_that_was_not_accepted_is_kept_for_a_retry(tmp_path: Path, size: tuple[int, int]) -> None:
@@ -207,6 +207,6 @@ async def test_an_answer_that_is_cut_off_or_filtered_is_marked(tmp_path: Path, s
     async with person(cut, filtered, tmp_path=tmp_path, size=size) as p:
         await p.asks("One")
         await expect(p.answers.first).to_contain_text("Once upon")
-        await expect(p.answers.first).to_contain_text("The answer was cut off at the model's limit of tokens.")
+        await expect(p.answers.first).to_contain_text("The answer was cut off at the model's token limit.")
         await p.says("Two")
         await expect(p.answers.last).to_contain_text("The model's content filter stopped the answer.")

@@ -212,7 +212,7 @@ async def test_an_answer_does_not_need_the_store(tmp_path: Path, caplog: pytest.
     said = [record.message for record in caplog.records if "sessions and traces are not kept" in record.message]
     assert said == [
         "sessions and traces are not kept: The store's file is not a database, or it is damaged. "
-        "An operator has to look at it."
+        "An operator has to check it."
     ]
 
 

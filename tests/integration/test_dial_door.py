@@ -190,7 +190,7 @@ async def test_a_model_that_never_stops_calling_ends_at_the_limit_with_an_explan
 async def test_a_person_learns_that_the_model_stopped_at_its_limit_of_tokens(tmp_path: Path) -> None:
     async with product(SUM, Reply((TextDelta("It is 11"), Finish("length"))), tmp_path=tmp_path) as p:
         answer = await p.reader.ask("25*47?")
-    assert answer.content == "It is 11\n\n[The answer was cut off at the model's limit of tokens.]"
+    assert answer.content == "It is 11\n\n[The answer was cut off at the model's token limit.]"
 
 
 async def test_arguments_the_model_got_wrong_are_named_and_its_next_try_works(tmp_path: Path) -> None:

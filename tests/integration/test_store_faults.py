@@ -106,7 +106,7 @@ async def test_a_run_killed_in_the_middle_can_be_read_and_is_marked_interrupted(
         await child.wait()
     async with opened(url) as store:
         run = await store.runs.get(OWNER, run_id)
-        assert (run.status, run.error) == ("interrupted", "the process that answered ended in the middle")
+        assert (run.status, run.error) == ("interrupted", "the process stopped during the answer")
         *events, last = [event async for event in store.runs.events_after(OWNER, run_id)]
         assert "".join(event.data["text"] for event in events) == "I was about to"
         assert (last.type, last.data["status"], last.data["trace_id"]) == ("finished", "interrupted", trace_id)

@@ -59,7 +59,7 @@ def files() -> list[str]:
 
 
 def expressions_of(file: str) -> list[Expression]:
-    """Every regular expression in a file, compiled; those that are only known at run time are left out."""
+    """Every regular expression in a file, compiled; those that are known only at run time are left out."""
     path = ROOT / file
     return list(_of_module(path, ast.parse(path.read_text(encoding="utf-8"))))
 

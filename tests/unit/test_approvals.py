@@ -271,7 +271,7 @@ async def test_what_was_always_allowed_can_be_taken_back() -> None:
         assert button["dial:widgetOptions"]["populateText"] == "/permissions revoke 1"
         assert "no number 7" in (await s.chat.say("/permissions revoke 7")).content
         assert "Revoked: every call of write" in (await s.chat.say("/permissions revoke 1")).content
-        assert "I ask each time" in (await s.chat.say("/permissions")).content
+        assert "you are asked each time" in (await s.chat.say("/permissions")).content
         await s.chat.say("Note b")
     assert s.written == ["a"]
 

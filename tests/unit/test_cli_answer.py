@@ -100,8 +100,8 @@ async def test_an_error_event_ends_the_answer_with_its_display_message() -> None
 
 
 async def test_an_answer_without_its_end_is_a_failure() -> None:
-    assert (await events(chunk({"content": "Half"})))[-1] == AnswerFailed("The answer broke off before its end.")
-    assert await events(b"<html>") == [AnswerFailed("What came is not a DIAL answer.")]
+    assert (await events(chunk({"content": "Half"})))[-1] == AnswerFailed("The answer was interrupted before its end.")
+    assert await events(b"<html>") == [AnswerFailed("The response is not a DIAL answer.")]
 
 
 async def test_json_output_is_one_object_per_line() -> None:

@@ -173,7 +173,7 @@ async def test_what_its_pip_still_writes_is_waited_for(
 async def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path, index: PackageIndexPeer) -> None:
     (tmp_path / "file").touch()
     environment = EmbeddingEnvironment(None, tmp_path / "file" / "embedding")
-    with pytest.raises(InstallationFailed, match=r"embedding cannot be made: Not a directory\."):
+    with pytest.raises(InstallationFailed, match=r"embedding cannot be created: Not a directory\."):
         await install(environment, index)
 
 

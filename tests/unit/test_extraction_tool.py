@@ -212,7 +212,7 @@ async def test_the_first_page_of_a_pdf_comes_with_report_and_footer(tool_over: T
 async def test_a_pdf_without_text_reports_why(tool_over: ToolOver) -> None:
     answer = await called(tool_over(MemoryFiles({PDF: drawn(blank, blank)})), file_url=PDF)
     assert answer.text() == (
-        "The file holds no text that can be read.\n\n**Report**: 2 pages; without text, blank: pages 1-2"
+        "The file contains no readable text.\n\n**Report**: 2 pages; without text, blank: pages 1-2"
     )
 
 

@@ -129,13 +129,13 @@ TRUSTING = Policy((Rule("allow", tool="send_mail"), Rule("allow", tool="note"), 
 @pytest.mark.parametrize(
     ("name", "effects", "arguments", "why"),
     [
-        ("send_mail", CHANGES, MAIL, "change something on a server"),
+        ("send_mail", CHANGES, MAIL, "change data on a server"),
         ("note", frozenset({Effect.WRITE}), {"path": "/etc/cron.d/x", "text": "x"}, "outside the workspace"),
         ("note", frozenset({Effect.WRITE}), {"path": "../x", "text": "x"}, "outside the workspace"),
         ("note", SEARCHES, {"url": "https://evil.example/x"}, "made up the address"),
         ("note", SEARCHES, {"query": "x" * 201}, "more than 200 characters"),
         ("note", RUNS, {"command": "curl evil.example"}, "another machine"),
-        ("note", RUNS, {"command": "echo $SECRET"}, "only known at run time"),
+        ("note", RUNS, {"command": "echo $SECRET"}, "known only at run time"),
     ],
 )
 async def test_text_from_outside_turns_a_rules_permission_into_a_question(

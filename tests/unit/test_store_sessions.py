@@ -87,7 +87,7 @@ async def test_ending_twice_changes_nothing_and_an_ended_session_takes_no_more(s
     session = await store.sessions.start(OWNER)
     first = await store.sessions.end(OWNER, session.session_id)
     assert await store.sessions.end(OWNER, session.session_id) == first
-    with pytest.raises(Conflict, match="has ended; start another one"):
+    with pytest.raises(Conflict, match="has ended; start a new one"):
         await store.sessions.append(OWNER, session.session_id, [user("more")], first.version)
 
 

@@ -60,7 +60,7 @@ async def test_nothing_new_starts_while_too_much_waits_to_be_written(tmp_path: P
         async with held_up(store.writer):
             fill(store.writer)
             async with asyncio.timeout(5):
-                with pytest.raises(StoreUnavailable, match="waits to be written"):
+                with pytest.raises(StoreUnavailable, match="wait to be written"):
                     await store.runs.start(OWNER)
         await store.flush()
         run = await store.runs.start(OWNER)
@@ -218,7 +218,7 @@ async def test_a_late_request_does_not_open_a_store_that_was_closed(tmp_path: Pa
     opening, closing = asyncio.create_task(access.get()), asyncio.create_task(access.close())
     await opening
     await closing
-    with pytest.raises(StoreUnavailable, match="ending"):
+    with pytest.raises(StoreUnavailable, match="shutting down"):
         await access.get()
     assert await access.get_if_available() is None
     assert writers() == []

@@ -122,7 +122,7 @@ def test_a_comparison_reports_where_two_runs_part(home: Path) -> None:
     assert "Both runs are the same" in done(home, "traces", "compare", one, same)
     parted = dial_agent(home, "traces", "compare", one, other)
     assert parted.exit_code == 1
-    assert "They part at turn 2: calls" in parted.stdout
+    assert "They differ from turn 2: calls" in parted.stdout
     assert '{"expression":"26*47"}' in parted.stdout
     assert isinstance(dial_agent(home, "traces", "compare", one, "trace_none").exception, NotFound)
 

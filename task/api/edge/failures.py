@@ -35,13 +35,13 @@ _TYPES = {
 }  # fmt: skip
 _MEANINGS = {
     400: "The request does not fit; the message says what does not.",
-    401: "No key, or one that is not known.",
+    401: "The key is missing or unknown.",
     403: "From another web page, or in the mode `open` from another machine.",
-    404: "There is no such thing, or it is somebody else's.",
+    404: "It does not exist, or it belongs to somebody else.",
     409: "It has been changed or has ended in the meantime.",
     413: "The body is too large.",
-    415: "The body is of another type.",
-    422: "This `Idempotency-Key` came with another request before.",
+    415: "The body has the wrong content type.",
+    422: "This `Idempotency-Key` was used for another request.",
     429: "Too many requests; `Retry-After` says when to try again.",
     502: "The model refused or failed.",
     503: "The store, DIAL Core or the model cannot be used now.",

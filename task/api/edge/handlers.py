@@ -64,7 +64,7 @@ def _methods(app: FastAPI, request: Request) -> list[str]:
 def _routing_text(error: HTTPException) -> str:
     match error.status_code:
         case 404:
-            return "There is nothing at this address; /openapi.json lists what there is."
+            return "This address does not exist; /openapi.json lists those that do."
         case 405:
             return "This address does not accept that method; /openapi.json lists those it accepts."
         case _:

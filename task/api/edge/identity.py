@@ -65,7 +65,7 @@ class Identity:
         store = await self.product.store.get()
         seconds = await store.limits.take(f"http:{counted}", self.per_minute)
         if seconds is not None:
-            text = f"This key may make {self.per_minute} requests in a minute. Try again in a moment."
+            text = f"This key may send {self.per_minute} requests in a minute. Try again in a moment."
             raise Refused(429, text, code="rate_limit_exceeded", retry_after=seconds)
         return ApiCaller(found.owner, found.core_key, travelling, found.folder, found.operator)
 
@@ -113,7 +113,7 @@ def _secret(headers: Mapping[str, str]) -> str:
     if not bearer and not key:
         raise Refused(401, "A key is needed: send it as `Authorization: Bearer KEY`.", code="missing_api_key")
     if bearer and key and bearer != key:
-        raise Refused(400, "`Authorization` and `Api-Key` hold different keys; send one of them.", code="two_keys")
+        raise Refused(400, "`Authorization` and `Api-Key` contain different keys; send only one of them.", code="two_keys")
     return bearer or key
 
 
@@ -130,4 +130,4 @@ def _bearer(headers: Mapping[str, str]) -> str:
 
 
 def _unknown() -> Refused:
-    return Refused(401, "This key is not known here, or it was revoked.", code="invalid_api_key")
+    return Refused(401, "This key is unknown, or it was revoked.", code="invalid_api_key")

@@ -7,10 +7,10 @@ import { Markdown } from "./markdown.js";
 import { isCitation, Sources } from "./sources.js";
 
 const ENDINGS = {
-  cancelled: "Stopped.", interrupted: "The agent ended before this answer did.",
-  cut: "The answer was cut off at the model's limit of tokens.", limited: "A limit of this run was reached.",
+  cancelled: "Stopped.", interrupted: "The agent stopped before it finished this answer.",
+  cut: "The answer was cut off at the model's token limit.", limited: "A limit of this run was reached.",
   failed: "This answer could not be finished.",
-  unanswered: "Nothing was answered here.",
+  unanswered: "There is no answer.",
 };
 
 /** `actions`: `retry(answer)` and `decided(answer, approvalAnswer)`. */

@@ -9,7 +9,7 @@ export class ApiError extends Error {
   }
 }
 
-const UNREACHABLE = "The agent does not answer. Check that it is running, then try again.";
+const UNREACHABLE = "The agent is not responding. Check that it is running, then try again.";
 let askForKey = async () => null;
 
 /** `ask` gets a key from the person, or null; it is called when the agent wants one. */
@@ -148,7 +148,7 @@ export async function follow(runId, onEvent, signal) {
     }
     if (failures < WAITS.length) await new Promise((done) => { setTimeout(done, WAITS[failures]); });
   }
-  throw new ApiError(0, "The connection to the agent was lost. Reload the page to pick the answer up again.");
+  throw new ApiError(0, "The connection to the agent was lost. Reload the page to continue the answer.");
 }
 
 async function* eventsOf(body) {

@@ -26,8 +26,8 @@ export class ApprovalCard {
       h("header", {}, icon("shield"), h("h3", {}, "May this run?"), h("span", { class: "risk" }, RISKS[level])),
       h("pre", { class: "command", tabindex: "0" }, card.command || `${approval.tool} ${pretty(approval.arguments)}`),
       h("dl", {},
-        row("Why, in the model's words", card.intent), row("Expected, in the model's words", card.expected_outcome),
-        row("Reaches", risk.scope), row("Mind", risk.details), row("Asked because", card.reason)),
+        row("Intent, in the model's words", card.intent), row("Expected outcome, in the model's words", card.expected_outcome),
+        row("What it does", risk.scope), row("Risks", risk.details), row("Why you are asked", card.reason)),
       this.editor, this.reason, this.trouble, this.actions,
     );
     this.offer();

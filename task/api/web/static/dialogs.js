@@ -53,7 +53,7 @@ let keyAsked = null;
 export function askKey() {
   keyAsked ??= line("Your key", "API key", "", {
     yes: "Use this key", secret: true,
-    text: "This agent wants a key. It is kept in this tab until you close it, and sent to this agent only.",
+    text: "This agent needs a key. The key stays in this tab until you close it, and is sent only to this agent.",
   }).finally(() => { keyAsked = null; });
   return keyAsked;
 }

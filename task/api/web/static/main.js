@@ -8,7 +8,7 @@ import { Sidebar } from "./sidebar.js";
 import { showTraces } from "./traces.js";
 
 const IDEAS = [
-  ["Look into a file", "Summarise the attached file in five sentences."],
+  ["Read a file", "Summarise the attached file in five sentences."],
   ["Calculate", "What is 18.7 % of 4,350, and how does that change at 21 %?"],
   ["Draw a chart", "Draw a bar chart of the populations of the five largest cities of the world."],
   ["Search the web", "What is new in the latest Python release? Name your sources."],

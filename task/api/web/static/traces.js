@@ -40,7 +40,7 @@ async function list(place) {
     return page.traces.length;
   };
   if (await load(null) === 0) {
-    place.replaceChildren(h("div", { class: "nothing" }, icon("trace"), h("p", {}, "Every answer leaves a trace. There is none yet."), h("a", { class: "quiet", href: "#/" }, "Ask something")));
+    place.replaceChildren(h("div", { class: "nothing" }, icon("trace"), h("p", {}, "There are no traces yet. Every answer leaves one."), h("a", { class: "quiet", href: "#/" }, "Ask something")));
     return;
   }
   const heads = ["", "Asked", "Status", "Time", "Started", "Model", "Calls", "Tokens", "Cost"];
@@ -93,7 +93,7 @@ function parting([one, other]) {
   if (place < 0 && one.steps.length === other.steps.length) return "Both runs took the same steps.";
   const step = place < 0 ? one.steps.length : place;
   for (const item of [one.steps[step], other.steps[step]]) if (item) item.parts = true;
-  return `The runs part at step ${step + 1}.`;
+  return `The runs differ from step ${step + 1} on.`;
 }
 
 function waterfall({ trace, steps: all }, span) {
@@ -143,7 +143,7 @@ function payloads(trace, step) {
     });
     parts.push(h("p", {}, more));
   }
-  if (parts.length === 0) parts.push(h("p", {}, trace.content ? "There is no text here." : "Contents of this run are not kept."));
+  if (parts.length === 0) parts.push(h("p", {}, trace.content ? "There is no text here." : "The contents of this run are not stored."));
   return parts;
 }
 
