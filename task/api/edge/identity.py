@@ -113,7 +113,7 @@ def _secret(headers: Mapping[str, str]) -> str:
     if not bearer and not key:
         raise Refused(401, "A key is needed: send it as `Authorization: Bearer KEY`.", code="missing_api_key")
     if bearer and key and bearer != key:
-        raise Refused(400, "`Authorization` and `Api-Key` contain different keys; send only one of them.", code="two_keys")
+        raise Refused(400, "`Authorization` and `Api-Key` contain different keys; send one of them.", code="two_keys")
     return bearer or key
 
 
