@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.support.web import PAGE_MARKS, Person, person
 
 pytestmark = PAGE_MARKS
 
+REFERENCE = re.compile(r"\(error reference: [0-9a-f]{8}\)$")
 HOSTILE = """<script>window.harmed = 1</script> <img src=x onerror="window.harmed = 2">
 <svg onload="window.harmed = 3"><a href="javascript:window.harmed=4">html</a></svg>
 
@@ -164,7 +166,7 @@ async def test_places_that_could_not_be_opened_are_retried(tmp_path: Path, size:
         await p.button("Try again").click()
         await expect(p.page.locator(".traces-list").get_by_role("link", name="Hi")).to_be_visible()
         await p.page.evaluate("location.hash = '#/c/sess_nowhere'")
-        await expect(p.page.get_by_text("There is no such conversation.")).to_be_visible()
+        await expect(p.page.get_by_text("There is no such conversation.")).to_contain_text(REFERENCE)
         await expect(p.button("Try again")).to_have_count(0)
 
 
@@ -177,7 +179,9 @@ async def test_too_many_requests_are_reported_in_a_sentence(tmp_path: Path, size
         await expect(p.page.get_by_text("Your conversations will be listed here.")).to_be_attached()
         await p.page.evaluate(ASKED_60_TIMES, key)
         await p.says("Hi")
-        await expect(p.page.get_by_role("alert").filter(visible=True)).to_contain_text("requests")
+        alert = p.page.get_by_role("alert").filter(visible=True)
+        await expect(alert).to_contain_text("requests")
+        await expect(alert).to_contain_text(REFERENCE)
         await expect(p.field).to_have_value("Hi")
 
 
@@ -191,6 +195,7 @@ async def test_a_question_without_an_answer_is_marked_after_a_reload(tmp_path: P
     items = (http_error(400, "No such thing."), says("Second."), says("First."))
     async with person(*items, tmp_path=tmp_path, size=size) as p:
         await p.asks("One")
+        await expect(p.answers.first.get_by_role("alert")).to_contain_text(REFERENCE)
         await p.asks("Two")
         await p.page.reload()
         await expect(p.answers.first).to_contain_text("This answer could not be finished.")

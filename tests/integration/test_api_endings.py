@@ -58,7 +58,7 @@ async def test_a_trace_and_the_page_say_why_there_is_no_answer(tmp_path: Path) -
     async with http_api(FILTERED_AT_ONCE, EMPTY, tmp_path=tmp_path) as api:
         answers = [(await api.complete("?")).json for _ in range(2)]
         events = [await api.events(answer["run_id"]) for answer in answers]
-    assert [answer["trace"]["error"] for answer in answers] == [
+    assert [answer["trace"]["error"].partition(" (error reference: ")[0] for answer in answers] == [
         "The model's content filter stopped the answer. Say it in other words.", "The model gave an empty answer.",
     ]  # fmt: skip
     assert [event["error"]["code"] for run in events for event in run if event["type"] == "error"] == [

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from task.commands.tools import list_with_servers, show
 from task.llm.scripted import says, wants
+from task.settings import Settings
 from tests.support.http_api import Api, http_api, said
 from tests.support.mcp_processes import search_server
 from tests.support.product import product
@@ -84,6 +87,16 @@ async def test_a_list_of_tools_may_have_either_name_in_each_of_its_settings(allo
         await api.complete("Hello")
         assert (await api.get("/ready")).json["tools"] == [SEARCH]
     assert list(api.upstream.requests[0].tools) == [ALIAS]
+
+
+async def test_the_list_of_tools_names_the_alias_beside_the_tool(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = Settings.model_validate({"tool_paths": [search_tool(tmp_path)]})
+    aliases = {tool.name: tool.aliases for tool in (await list_with_servers(settings))[0]}
+    assert (aliases[SEARCH], aliases["calculator"], ALIAS in aliases) == ([ALIAS], [], False)
+    await asyncio.to_thread(show, settings, False)
+    assert f"also {ALIAS}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", [SEARCH, ALIAS])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from task.conversation.messages import Message, Role, assistant, user
 from task.permissions.addresses import declared_urls, folded, host_of, hosts_of, is_plain, stands_in, urls_in
-from task.permissions.taint import ContextView
+from task.permissions.taint import ContextView, Origin
 from tests.support.gating import ORIGINS, SEARCHES, after_search, facts, turn
 
 URL = "https://docs.example/a?page=2"
@@ -45,6 +45,13 @@ def test_a_url_of_the_user_or_of_a_result_from_outside_is_known() -> None:
     assert view(user(f"Read {URL}.")).knows(URL)
     assert view(*after_search(f"1. A page\n   URL: {URL}\n   words")).knows(URL)
     assert not view(user("Read it"), assistant(f"I would read {URL}")).knows(URL)
+
+
+def test_a_result_is_known_by_its_tool_under_whichever_name_it_was_kept() -> None:
+    origins = {"duckduckgo_web_search": Origin.OUTSIDE}
+    for name in ("web_search", "duckduckgo_web_search"):
+        kept = ContextView([user("?"), *turn(name, {"query": "x"}, f"1. {URL}")], origins)
+        assert (kept.knows(URL), kept.tainted_beyond("duckduckgo_web_search")) == (True, False)
 
 
 def test_what_code_or_a_model_wrote_vouches_for_nothing() -> None:

@@ -191,7 +191,7 @@ def _error(state: RunState) -> dict[str, Any] | None:
     if status_of(state) != "failed":
         return None
     error = state.failure["error"] if state.failure is not None else {"message": state.run.error or BROKEN_OFF}
-    return {"code": error.get("code") or "server_error", "message": error["message"]}
+    return {"code": error.get("code") or "server_error", "message": error.get("display_message") or error["message"]}
 
 
 def _usage(counted: Mapping[str, Any]) -> dict[str, Any]:

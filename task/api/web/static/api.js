@@ -1,11 +1,12 @@
 // The agent's HTTP API as this page uses it; the only file that knows addresses.
 import { keep, recall } from "./memory.js";
 
-/** A request that was refused; `message` is a sentence a person can act on. */
+/** A request that was refused; `message` is a sentence a person can act on, `note` its reference into the log. */
 export class ApiError extends Error {
-  constructor(status, message) {
+  constructor(status, message, reference = null) {
     super(message);
     this.status = status;
+    this.note = reference ? ` (error reference: ${reference})` : "";
   }
 }
 
@@ -41,15 +42,15 @@ async function call(method, path, { body, signal, more = {} } = {}) {
       return call(method, path, { body, signal, more });
     }
   }
-  throw new ApiError(response.status, await sentence(response));
+  throw await refusal(response);
 }
 
-async function sentence(response) {
+async function refusal(response) {
   try {
     const { error, detail } = await response.json();
-    return error?.display_message ?? error?.message ?? String(detail);
+    return new ApiError(response.status, error?.display_message ?? error?.message ?? String(detail), error?.reference);
   } catch {
-    return `The agent refused this (${response.status}).`;
+    return new ApiError(response.status, `The agent refused this (${response.status}).`);
   }
 }
 

@@ -94,7 +94,7 @@ async function openConversation(id) {
     const isGone = error.status === 404;
     conversation.reset();
     conversation.list.replaceChildren(h("div", { class: "nothing" }, icon("warn"),
-      h("p", {}, isGone ? "There is no such conversation. It may have been deleted." : error.message),
+      h("p", {}, isGone ? `There is no such conversation. It may have been deleted.${error.note}` : error.message),
       isGone ? "" : h("button", { type: "button", class: "primary", onclick: () => openConversation(id) }, "Try again"),
       h("a", { class: "quiet", href: "#/" }, "Begin another")));
   }

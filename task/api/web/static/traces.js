@@ -13,7 +13,7 @@ export async function showTraces(place, first, second) {
   } catch (error) {
     const isGone = error.status === 404;
     place.replaceChildren(h("div", { class: "nothing" }, icon("warn"),
-      h("p", {}, isGone ? "There is no such trace. It may have been deleted." : error.message),
+      h("p", {}, isGone ? `There is no such trace. It may have been deleted.${error.note}` : error.message),
       isGone ? "" : h("button", { type: "button", class: "primary", onclick: () => showTraces(place, first, second) }, "Try again"),
       first ? h("a", { class: "quiet", href: "#/traces" }, "All traces") : ""));
   }
