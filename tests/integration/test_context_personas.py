@@ -208,4 +208,6 @@ async def test_dial_chat_learns_which_personas_there_are(tmp_path: Path) -> None
         async with session.post(path, json=body, headers={"Api-Key": "k"}) as response:
             error = (await response.json())["error"]
     assert (response.status, p.upstream.requests) == (400, [])
-    assert error["display_message"] == "There is no persona 'pope'. There are: critic, poet."
+    assert error["display_message"].startswith(
+        "There is no persona 'pope'. There are: critic, poet. (error reference: "
+    )
