@@ -92,8 +92,11 @@ def _row(trace: Trace) -> tuple[str, ...]:
 
 
 def _question(trace: Trace) -> str:
-    asked = [Message(Role.USER, turn.content) for turn in trace.turns[: trace.asked] if turn.role == Role.USER]
-    return asked[-1].text() if asked else ""
+    asked = [turn for turn in trace.turns[: trace.asked] if turn.role == Role.USER]
+    if not asked:
+        return ""
+    content = asked[-1].content
+    return f"({asked[-1].size} characters, not kept)" if content is None else Message(Role.USER, content).text()
 
 
 def _turn(trace: Trace, turn: TracedTurn, calls: dict[str, TracedCall], full: bool) -> str:

@@ -39,6 +39,8 @@ STOPPING_SECONDS = 3  # for answers in progress: somebody waits at the terminal
 COMMAND = (sys.executable, "-m", "task")
 LOG_WIDTH = 120
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue")
+REPORT = Path("report.csv")
+MAKE_REPORT = r"printf 'Category,Sales\nA,1200\nA,1700\nB,1100\n' > report.csv"
 QUESTION = 'ask "What is the top sale for category A?" --file report.csv'
 ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
 MEANWHILE = "\nEverything else works now; `dial-agent doctor` shows how far it is."
@@ -270,9 +272,10 @@ def overview(
 
 
 def example(core_url: str, model: ChosenModel) -> str:
-    """A command to try; it is printed below the table, which would wrap it so that it cannot be copied."""
+    """Commands to try; they are printed below the table, which would wrap them so that they cannot be copied."""
     usual = model.rule == "dial" or core_url == "http://127.0.0.1:8080"
-    return f"{_command()} {QUESTION}" if usual else f"{_command()} {QUESTION} --endpoint {core_url}"
+    ask = f"{_command()} {QUESTION}" if usual else f"{_command()} {QUESTION} --endpoint {core_url}"
+    return ask if REPORT.exists() else f"{MAKE_REPORT}\n{ask}"
 
 
 def _command() -> str:

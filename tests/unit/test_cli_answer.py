@@ -36,7 +36,7 @@ from task.commands.companions import companions
 from task.commands.core_client import CoreClient, Unreachable
 from task.commands.model_choice import ChosenModel, Rule
 from task.commands.service_checks import missing_pictures
-from task.commands.up import PrefixedLines, overview
+from task.commands.up import PrefixedLines, example, overview
 from task.conversation.messages import Attachment
 from task.errors import SettingsError
 from task.settings import Settings, load_settings
@@ -194,6 +194,15 @@ def test_a_web_page_that_is_switched_off_is_not_listed() -> None:
     lines = printed(page=False)
     assert lines[2] == "Agent http://127.0.0.1:5030"
     assert not any("Web page" in line for line in lines)
+
+
+def test_the_command_to_try_has_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = ChosenModel("demo", "scripted-demo", "nothing else is there")
+    make_file, ask = example("http://127.0.0.1:8080", model).splitlines()
+    subprocess.run(["sh", "-ec", make_file], check=True, timeout=10)
+    assert (tmp_path / "report.csv").read_text().splitlines() == ["Category,Sales", "A,1200", "A,1700", "B,1100"]
+    assert example("http://127.0.0.1:8080", model) == ask
 
 
 def test_a_port_in_use_names_the_process_and_the_setting() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +23,7 @@ from task.local_core.config import UNLIMITED, CoreConfig
 from task.settings import Settings
 
 ROOT = Path(__file__).parent.parent.parent
+QUIET = ("--quiet", "--disable-pip-version-check")
 # Answers the version question with $1, pretends to make environments, and writes down what it was asked.
 INTERPRETER = """#!/bin/sh
 case "$*" in
@@ -57,6 +60,19 @@ def make(project: Path, target: str, python: Path | str, *variables: str) -> sub
     return subprocess.run(
         command, cwd=project, env=environment, capture_output=True, encoding="utf-8", timeout=20, check=False
     )
+
+
+def test_without_make_the_same_is_installed(project: Path) -> None:
+    setup = (ROOT / "docs" / "setup.md").read_text(encoding="utf-8")
+    installed = [installation(line) for line in make(project, "run", sys.executable, "-n").stdout.splitlines()]
+    documented = [installation(line) for line in setup.splitlines()]
+    assert set(installed) == set(documented) != {()}
+
+
+def installation(command: str) -> tuple[str, ...]:
+    """The environment and the requirements of a call of pip; empty for another command."""
+    found = re.match(r"(\S+)/bin/(?:python -m )?pip install (.*)", command)
+    return (found[1], *(word for word in shlex.split(found[2]) if word not in QUIET)) if found else ()
 
 
 @pytest.mark.parametrize("version", ["2.7", "3.10", "3.14"])
