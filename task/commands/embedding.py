@@ -8,6 +8,11 @@ import sys
 from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
 from task.settings import Settings, process_environment
 
+CPU_BUILDS = "a download of 0.4 GB, 1.1 GB on disk"
+GRAPHICS = (
+    "a download of 2.9 GB, 5.2 GB on disk, most of it libraries for graphics cards that are not used; with "
+    "`make run TORCH_INDEX=…`, the address of an index of torch's CPU builds, 0.4 GB and 1.1 GB"
+)
 NICE = 5  # answers take precedence: the product runs meanwhile
 
 
@@ -20,6 +25,9 @@ def run(settings: Settings) -> int:
     if not environment.possible:
         print("There is no torch for Intel Macs. Let AGENT_RAG__PYTHON name an environment of your own.")
         return 1
+    if environment.state().kind != "ready":
+        with_graphics = sys.platform == "linux" and not settings.rag.torch_index
+        print(f"Search in documents: {GRAPHICS if with_graphics else CPU_BUILDS}", flush=True)
     os.nice(NICE)
     try:
         environment.install(process_environment(), lambda step: print(step, flush=True), settings.rag.torch_index)

@@ -1,5 +1,7 @@
 """The benchmarks' upstream with documents: `search 3` has document number 3 searched; Core's file routes serve it.
 
+`consider 3` does the same after as long as models take to decide.
+
 `python -m tests.benchmarks.document_upstream PORT CHARACTERS`
 """
 
@@ -17,6 +19,7 @@ import uvloop
 from tests.benchmarks import upstream
 
 FIRST_CHARACTERS = 20_000  # document 0 is short
+CONSIDERING_SECONDS = 3.0
 WORDS = (
     "oven", "door", "glass", "tray", "soapy", "water", "timer", "defrost", "meat", "poultry", "seal", "roller",
     "warranty", "month", "spring", "repair",
@@ -72,6 +75,9 @@ class DocumentPeer(upstream.Peer):
         match str(messages[asked]["content"]).split():
             case ["search", number] if len(messages) == asked + 1:
                 return search(int(number)), 0.0
+            case ["consider", number, *_] if len(messages) == asked + 1:
+                role, *call = search(int(number))
+                return (role, role, *call), CONSIDERING_SECONDS
             case _:
                 return super().reply(messages)
 

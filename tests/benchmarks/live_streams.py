@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 from tests.benchmarks import processes
@@ -63,10 +64,26 @@ async def _streams(port: int) -> list[float]:
     return [later - earlier - PAUSE_MS / 1000 for times in answers for earlier, later in pairwise(times)]
 
 
-async def _words(port: int, script: str) -> list[float]:
+async def cold_searches(folder: Path, rounds: int) -> tuple[float, float]:
+    """Median seconds of the first answer of a new agent, whose model decides to search: document attached, or not."""
+    url = "files/b1/manual-0.txt"
+    document = {"type": "text/plain", "title": "manual-0.txt", "url": url}
+    taken: dict[bool, list[float]] = {True: [], False: []}
+    module, place = "tests.benchmarks.document_upstream", str(folder / "cold")
+    async with processes.upstream("0", module=module, core=None) as upstream:
+        for attached in (True, False) * rounds:
+            async with processes.application(upstream, folder, core=None, AGENT_RAG__PROCESS_DIR=place) as app:
+                await app.at_rest()
+                started = perf_counter()
+                await _words(app.port, "consider 0", [document] if attached else [])
+                taken[attached].append(perf_counter() - started)
+    return median(taken[True]), median(taken[False])
+
+
+async def _words(port: int, script: str, attached: Sequence[object] = ()) -> list[float]:
     """The times at which the words of an answer arrived."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(request(ROUTE, script))
+    writer.write(request(ROUTE, script, attached=attached))
     times: list[float] = []
     data = b""
     async with asyncio.timeout(SECONDS):

@@ -25,9 +25,10 @@ class Timing:
     words: int
 
 
-def request(path: str, script: str, history: Sequence[dict[str, Any]] = ()) -> bytes:
+def request(path: str, script: str, history: Sequence[dict[str, Any]] = (), attached: Sequence[Any] = ()) -> bytes:
     """The bytes of a streaming chat completion request whose last message is `script`."""
-    body = orjson.dumps({"stream": True, "messages": [*history, {"role": "user", "content": script}]})
+    custom = {"custom_content": {"attachments": attached}} if attached else {}
+    body = orjson.dumps({"stream": True, "messages": [*history, {"role": "user", "content": script, **custom}]})
     head = (
         f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nApi-Key: key\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
