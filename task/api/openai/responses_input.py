@@ -181,7 +181,7 @@ def options_of(body: ResponseRequest) -> ModelOptions:
     """
     return ModelOptions.requested(
         {
-            **body.model_dump(include=REQUEST_FIELDS & ResponseRequest.model_fields.keys()),
+            **body.model_dump(include=set(REQUEST_FIELDS & ResponseRequest.model_fields.keys())),
             "max_tokens": body.max_output_tokens,
             "reasoning_effort": body.reasoning.effort if body.reasoning is not None else None,
             "response_format": response_format_of(body),
