@@ -14,7 +14,7 @@ from tests.support.http_api import http_api
 from tests.support.product import product
 
 TASK = f"{Path(__file__).resolve().parents[2] / 'task'}/"
-DOOR = {"app": "dial", "agent": "dial"}  # the documented classes of the DIAL door
+PART_OF = {"app": "dial", "agent": "dial", "pictures": "turn"}  # files beside the rooms to which they belong
 DATA = {"conversation", "errors"}
 MIDDLE = {"turn", "product", "loop", "llm", "tools", "permissions", "runs", "store"}
 
@@ -45,7 +45,7 @@ def _room(frame: FrameType) -> str | None:
     if not file.startswith(TASK):
         return None
     parts = file.removeprefix(TASK).removesuffix(".py").split("/")
-    return "/".join(parts[:-1][:2]) if parts[0] == "api" else DOOR.get(parts[0], parts[0])
+    return "/".join(parts[:-1][:2]) if parts[0] == "api" else PART_OF.get(parts[0], parts[0])
 
 
 CALCULATION = (wants("calculator", expression="1+1"), says("2"))
