@@ -160,7 +160,7 @@ def python_interpreter(
 
 @app.command()
 def ask(
-    question: Annotated[str, typer.Argument(help="What to ask; `-` reads it from standard input.")],
+    question: Annotated[str, typer.Argument(help="The question; `-` reads it from standard input.")],
     file: Annotated[
         list[Path] | None, typer.Option("--file", "-f", metavar="FILE", help="File to attach; may be repeated.")
     ] = None,
@@ -206,7 +206,7 @@ def tools(
 
 @app.command()
 def core_config(
-    template: Annotated[Path | None, typer.Argument(help="A configuration other than the product's own.")] = None,
+    template: Annotated[Path | None, typer.Argument(help="Configuration to use instead of the product's own.")] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file instead of printing.")] = None,
     mode: Annotated[
         str, typer.Option(metavar="OCTAL", help="Permissions of the written file, which contains keys.")

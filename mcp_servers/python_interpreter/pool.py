@@ -55,7 +55,7 @@ class Pool:
                 clear_uid(uid)
                 self._uids.give_back(uid)
             except SandboxError as error:
-                logger.warning("user id %d is not lent: %s", uid, error)
+                logger.warning("user id %d is not used: %s", uid, error)
 
     def fill_later(self) -> None:
         """The same, when the answer that is on its way has had its time."""
@@ -117,7 +117,7 @@ class Pool:
                 await kernel.kill()
             await asyncio.to_thread(place.remove)
         except (SandboxError, OSError):
-            logger.exception("a kernel could not be removed wholly; its user id is not lent again")
+            logger.exception("a kernel could not be removed completely; its user id is not used again")
             return
         if place.uid is not None and self._uids is not None:
             self._uids.give_back(place.uid)

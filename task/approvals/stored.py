@@ -77,7 +77,7 @@ class RunApprovals:
         for grant in self.grants.lasting():
             if grant not in self._before:
                 seconds = grant.expires - self.rules.clock()
-                data = {**grant.as_dict(), "told": grant.describe()}
+                data = {**grant.as_dict(), "description": grant.describe()}
                 await self.store.grants.add(self.owner, data, session_id=self.session_id, seconds=seconds)
 
     async def _stored(self) -> Grants:
@@ -96,7 +96,7 @@ class RunApprovals:
         card = {
             **item.card.displayed(),
             "reason": plain(item.reason),
-            "grant_told": plain(item.grant_description),
+            "grant_description": plain(item.grant_description),
         }
         return await self.store.approvals.ask(
             self.owner, call_id=item.call.id, tool=item.call.name, arguments=item.arguments, digest=item.digest,

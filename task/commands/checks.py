@@ -24,9 +24,9 @@ STORE_SECONDS, SANDBOX_SECONDS = 2.0, 30.0
 SQLITE = "sqlite:///"
 SANDBOX = (sys.executable, "-m", "mcp_servers.sandbox")
 DOCUMENTS = "search in documents"
-WAIT = "It ends by itself; everything else works meanwhile."
+WAIT = "It finishes on its own; everything else already works."
 INSTALL = "Run `dial-agent embedding`; `dial-agent up` does it in the background."
-CORRECT = "Correct the setting it names."
+CORRECT = "Correct the setting that is named."
 NO_SANDBOX = (
     "Install bubblewrap, or use a kernel with Landlock (Linux 5.13 or newer). `dial-agent doctor --sandbox` shows more."
 )

@@ -67,6 +67,6 @@ async def _all_checks(config: Path | None) -> list[Check]:
 
 def _settings_check(settings: Settings) -> Check:
     if idle := settings.without_effect:
-        found = f"every name and value is known; without effect yet: {'; '.join(idle)}"
+        found = f"every name and value is known; not used yet: {'; '.join(idle)}"
         return Check("settings", "note", found, "Do not rely on them, or remove them.")
     return Check("settings", "ok", "every name and value is known")

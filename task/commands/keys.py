@@ -17,7 +17,7 @@ app = typer.Typer(help="Create, list and revoke keys of the HTTP API.", no_args_
 T = TypeVar("T")
 
 Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="Settings file instead of dial-agent.yaml.")
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings file to use instead of dial-agent.yaml.")
 ]
 
 
@@ -39,7 +39,7 @@ def with_store(config: Path | None, work: Callable[[Store], Awaitable[T]]) -> T:
 @app.command()
 def create(
     owner: Annotated[str, typer.Argument(help="Owner of the key's sessions, traces and files.")],
-    label: Annotated[str, typer.Option(help="What the key is for.")] = "",
+    label: Annotated[str, typer.Option(help="A note about what the key is for.")] = "",
     operator: Annotated[bool, typer.Option("--operator", help="Let the key read all owners' traces.")] = False,
     config: Config = None,
 ) -> None:

@@ -63,7 +63,7 @@ def rules_check(settings: Settings, of_servers: Sequence[str] | None = None) -> 
         return Check("permission rules", "note", "; ".join(dead), fix)
     if any(rule.action == "allow" and rule.trusted for rule in policy.rules):
         text = f"{own} of your own; some allow calls even when text from outside is in the conversation (trusted)"
-        return Check("permission rules", "note", text, "Trust only what cannot do harm.")
+        return Check("permission rules", "note", text, "Trust only rules that can do no harm.")
     builtin = len(DEFAULT_RULES) if settings.permissions.default_rules else 0
     return Check("permission rules", "ok", f"{own} of your own, {builtin} of the product's")
 

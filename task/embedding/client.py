@@ -171,7 +171,7 @@ class Embedder:
     def _start(self) -> None:
         if (state := self.installed.state()).kind != "ready":
             raise EmbeddingUnavailable(
-                f"Search in documents is {state.text}. Tell the user; use another tool meanwhile."
+                f"Search in documents is {state.text}. Tell the user; use another tool until then."
             )
         self._prepare_folder()
         with self._starting, _locked(self._socket.with_suffix(".lock")):

@@ -81,7 +81,9 @@ def serve(settings: CoreSettings) -> None:
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
-        raise SettingsError(f"port {settings.port} is in use; stop what listens there or choose another") from None
+        raise SettingsError(
+            f"port {settings.port} is in use; stop the process that listens there or choose another"
+        ) from None
 
 
 def runner_options(settings: CoreSettings) -> dict[str, Any]:

@@ -220,7 +220,7 @@ async def test_always_holds_in_the_session_until_it_is_revoked(tmp_path: Path) -
         await api.call("DELETE", f"/grants/{grant['grant_id']}")
         bound = (await api.complete("and again", **session)).json
     assert free["trace"]["status"] == "finished"
-    assert grant["told"] == "every call of write_note"
+    assert grant["description"] == "every call of write_note"
     assert bound["trace"]["status"] == "suspended"
 
 

@@ -33,11 +33,11 @@ UNKNOWN_TYPE = "application/octet-stream"
 _SENT = re.compile(r"^[0-9a-f]{16}(?:-(assistants|batch|fine-tune|vision|evals))?_(?=.)")  # before what was sent
 _UNFIT = re.compile(r"[\x00-\x1f\x7f/\\{}?#%]+")
 _NO_CORE = (
-    "Files are kept in DIAL Core, and none answers at DIAL_ENDPOINT. Try again in a moment; where the agent runs "
+    "Files are stored in DIAL Core, and no Core answers at DIAL_ENDPOINT. Try again in a moment; where the agent runs "
     "without a Core, write the file's text into the message."
 )
 _NO_KEY = (
-    "DIAL Core does not accept the key with which files are kept. An operator sets it with DIAL_API_KEY; in the mode "
+    "DIAL Core does not accept the key with which files are stored. An operator sets it with DIAL_API_KEY; in the mode "
     "`dial` it is the key or token of this request."
 )
 
@@ -157,7 +157,7 @@ class FileShelf:
                 if response.status in (401, 403):
                     raise Refused(503, _NO_KEY, code="files_unavailable")
                 if response.status == 413:
-                    raise Refused(413, "DIAL Core takes no file of that size.", code="file_too_large")
+                    raise Refused(413, "DIAL Core does not accept a file of that size.", code="file_too_large")
                 response.raise_for_status()
                 yield response
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:

@@ -51,7 +51,7 @@ class SessionBranch(RequestModel):
 
 
 class ApprovalAnswer(RequestModel):
-    """`always` also allows what the card's `grant_told` names; `arguments` replace those of the call."""
+    """`always` also allows what the card's `grant_description` names; `arguments` replace those of the call."""
 
     decision: Literal["approve", "always", "deny"]
     reason: str = Field(default="", max_length=1000)
@@ -208,7 +208,7 @@ class GrantBody(Grant):
     session_id: str | None
     created_at: Timestamp
     expires_at: Timestamp | None
-    told: str = ""
+    description: str = ""
 
 
 class GrantList(ResponseModel):

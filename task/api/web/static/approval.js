@@ -41,7 +41,7 @@ export class ApprovalCard {
   }
 
   offer() {
-    const grant = this.approval.card.grant_told;
+    const grant = this.approval.card.grant_description;
     this.actions.replaceChildren(
       button("primary", "Approve", (event) => this.approve(event, { decision: "approve" })),
       grant ? button("quiet", "Always in this conversation", (event) => this.approve(event, { decision: "always" }), `Also allow: ${grant}`) : "",
