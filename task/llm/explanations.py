@@ -29,7 +29,7 @@ _CORE_REFUSALS = (
     ),
 )
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
-_TWICE = 2  # smaller amounts are said in the next smaller unit: "90 minutes", not "2 hours"
+_TWICE = 2  # smaller amounts are given in the next smaller unit: "90 minutes", not "2 hours"
 
 
 def reported(error: ProviderError, model: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import psutil
+import pytest
 
 from task.commands.service_checks import service_checks
 from task.settings import load_settings
@@ -50,6 +51,7 @@ async def test_a_second_product_on_the_same_port_is_refused_with_the_process_tha
     assert refused.err.endswith(f"(process {os.getpid()}); choose another with --port or AGENT_PORT.\n")
 
 
+@pytest.mark.system
 async def test_a_core_that_is_away_is_a_warning_in_the_table(tmp_path: Path) -> None:
     away = {"DIAL_ENDPOINT": "http://127.0.0.1:9", "DIAL_API_KEY": "k", "AGENT_SEARCH_PORT": "0"}
     async with running_product(tmp_path, **away) as product:

@@ -12,7 +12,7 @@ import pytest
 
 from task.commands.addresses import key_for
 from task.commands.ask import Question, check
-from task.commands.core import OWN_CONFIG, render_config, replace_file
+from task.commands.core import OWN_CONFIG, config_fragment, render_config, replace_file
 from task.commands.exits import MEANINGS, Exit
 from task.errors import InvalidRequest, SettingsError
 from task.settings import Settings
@@ -139,11 +139,9 @@ def test_the_fragment_takes_the_address_at_which_another_machines_core_reaches_t
     assert json.loads(own.stdout)
 
 
-def test_the_fragment_for_core_025_has_no_feature_that_it_refuses(tmp_path: Path) -> None:
-    older, newer = (
-        json.loads(dial_agent(tmp_path, "core-config", "--fragment", AGENT_ERRORS_IN_STREAM=old).stdout)
-        for old in ("true", "false")
-    )
+def test_the_fragment_for_core_025_has_no_feature_that_it_refuses() -> None:
+    template = OWN_CONFIG.read_text(encoding="utf-8")
+    older, newer = (json.loads(config_fragment(template, "http://agent:1", core025=old)) for old in (True, False))
     features = [config["applications"]["general-purpose-agent"]["features"] for config in (older, newer)]
     assert features[1].keys() - features[0].keys() == {"assistantAttachmentsInRequestSupported"}
 
@@ -155,12 +153,10 @@ def test_an_agents_address_that_cannot_be_used_is_refused(tmp_path: Path, argume
     assert "--agent" in shown.stderr
 
 
-def test_a_fragment_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_fragment_of_something_else_is_refused() -> None:
     for content in ("[]", "{", "{}", '{"applications": {"a": 1}, "roles": {}}', '{"applications": {}, "roles": []}'):
-        (tmp_path / "odd.json").write_text(content)
-        shown = dial_agent(tmp_path, "core-config", "odd.json", "--fragment")
-        assert (shown.returncode, shown.stdout) == (2, "")
-        assert "odd.json is not a configuration" in shown.stderr
+        with pytest.raises(SettingsError, match=r"odd\.json is not a configuration"):
+            config_fragment(content, "http://agent:1", Path("odd.json"))
 
 
 def test_core_config_names_what_is_missing(tmp_path: Path) -> None:
