@@ -153,6 +153,25 @@ async def test_pages_for_the_model_are_cited_by_an_answer_that_waited_for_approv
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("own", "limits", "sentence"),
+    [
+        ({"seconds": 0.5}, {}, "did not answer within 0.5 s"),
+        ({}, {"tool_seconds": 0.5}, "was stopped after 0.5 s without a result"),
+    ],
+)
+async def test_a_call_of_a_server_ends_at_its_own_limit_or_at_that_of_every_tool(
+    own: dict[str, float], limits: dict[str, float], sentence: str, peer: ServerProcess, tmp_path: Path
+) -> None:
+    server = {"name": "peer", "url": peer.url, "token": "sesame", "tools": ["wait"], **own}
+    rules = {"rules": [{"action": "allow", "tool": "wait", "trusted": True}]}
+    turns = [wants("wait", seconds=60), says("It took too long.")]
+    async with product(*turns, tmp_path=tmp_path, mcp_servers=[server], limits=limits, permissions=rules) as p:
+        answer = await p.reader.ask("Wait")
+    assert sentence in tool_result(p.upstream.requests[1])
+    assert [stage.status for stage in answer.stages.values()] == ["failed"]
+
+
 async def test_a_made_picture_reaches_a_model_that_sees_in_the_next_turns_until_it_is_deleted(
     peer: ServerProcess, tmp_path: Path
 ) -> None:
