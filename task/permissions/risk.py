@@ -118,7 +118,7 @@ def _scope(facts: CallFacts) -> str:
     files = _listed(facts.paths)
     changes = f"changes {files}" if files else f"{facts.tool} may change data{' on its server' if remote else ''}"
     does = {
-        Effect.READ: f"reads {files}" if files and not writes else "reads data",
+        **({} if writes else {Effect.READ: f"reads {files or 'data'}"}),
         Effect.WRITE: changes,
         Effect.EXECUTE: "runs code",
         Effect.NETWORK: f"contacts {_listed(facts.hosts) or 'an external server'}",

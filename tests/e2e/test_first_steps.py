@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from task.llm.scripted import says, wants
+from task.llm.scripted import Reply, says, wants
 from tests.support.document_turns import reads_the_file
 from tests.support.up import ROOT, Finished, running_product
 from tests.support.upstream import Received, openai_upstream
@@ -38,7 +38,7 @@ async def run(home: Path, *command: str, **environ: str) -> Finished:
     return Finished(process.returncode or 0, out.decode(), err.decode())
 
 
-def top_row(request: Received) -> object:
+def top_row(request: Received) -> Reply:
     table = str(request.last["content"])
     return says("The top sale is 1700.") if "| 2025-10-05 | A | 1700 |" in table else says("I saw no table.")
 

@@ -130,6 +130,29 @@ def test_other_calls_are_judged_by_name_hosts_paths_and_amounts(
     assert (risk.level, detail in risk.details) == (level, True), risk
 
 
+@pytest.mark.parametrize(
+    ("tool", "effects", "arguments", "scope"),
+    [
+        (
+            "create_note",
+            CHANGES,
+            {"text": "hi"},
+            "create_note may change data on its server, contacts an external server",
+        ),
+        ("note", CHANGES, {"path": "a.txt"}, "changes a.txt, contacts an external server"),
+        ("move", {Effect.WRITE}, {"source": "a", "target": "b"}, "changes a, b"),
+        ("wipe", {Effect.WRITE}, {}, "wipe may change data"),
+        ("fetch_page", {Effect.NETWORK}, {"url": "https://a.example/x"}, "contacts a.example"),
+        ("fs_read", {Effect.READ}, {"paths": ["a", "b", "c", "d"]}, "reads a, b, c …"),
+        ("add", set(), {"numbers": [1]}, "only computes"),
+    ],
+)
+def test_a_card_names_what_a_call_changes_and_contacts(
+    tool: str, effects: set[Effect], arguments: dict[str, Any], scope: str
+) -> None:
+    assert assessed(facts(tool, frozenset(effects), **arguments)).scope == scope
+
+
 def test_an_address_that_the_model_made_up_is_a_higher_risk_after_text_from_outside() -> None:
     clean = assessed(facts("fetch_page", SEARCHES, url="https://a.example/x"))
     tainted = assessed(facts("fetch_page", SEARCHES, after_search(), url="https://a.example/x"))
