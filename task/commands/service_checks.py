@@ -27,13 +27,14 @@ NO_MODEL = (
 
 async def service_checks(settings: Settings, session: aiohttp.ClientSession) -> list[Check]:
     """Ports, Core with key and deployments, the agent, and the model."""
-    return [await _agent(settings, session), *await _core(settings, session), await _model(settings)]
+    agent = await _agent(settings, session)
+    return [agent, *await _core(settings, session, agent_runs=agent.state == "ok"), await _model(settings)]
 
 
 async def connection_checks(settings: Settings) -> list[Check]:
     """Core, where it is not ours, and the model."""
     async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
-        rows = [] if core_is_ours(settings) else await _core(settings, session)
+        rows = [] if core_is_ours(settings) else await _core(settings, session, agent_runs=False)
     return [*rows, await _model(settings)]
 
 
@@ -50,7 +51,7 @@ async def _agent(settings: Settings, session: aiohttp.ClientSession) -> Check:
     return Check("agent", "note", f"is not running; port {settings.port} is free", START)
 
 
-async def _core(settings: Settings, session: aiohttp.ClientSession) -> list[Check]:
+async def _core(settings: Settings, session: aiohttp.ClientSession, *, agent_runs: bool) -> list[Check]:
     address = core_address(settings)
     try:
         client = CoreClient(session, address, key_for(settings, address))
@@ -69,9 +70,18 @@ async def _core(settings: Settings, session: aiohttp.ClientSession) -> list[Chec
     answers, accepted = Check("core", "ok", f"answers at {address}"), Check("core key", "ok", "accepted")
     try:
         names = await client.deployments()
+        reached = [await _reached(client)] if agent_runs and AGENT in names else []
     except (CoreError, Unreachable) as error:
         return [answers, accepted, Check("deployments", "bad", str(error), "Check Core's log.")]
-    return [answers, accepted, _deployments(names, settings), *missing_pictures(names, settings)]
+    return [answers, accepted, _deployments(names, settings), *reached, *missing_pictures(names, settings)]
+
+
+async def _reached(client: CoreClient) -> Check:
+    if await client.reaches(AGENT):
+        return Check("core to agent", "ok", "Core reaches the agent")
+    found = "Core does not reach the agent at the address of its configuration"
+    fix = "`dial-agent core-config --fragment --agent URL` prints the entry; AGENT_HOST=0.0.0.0 lets other machines in."
+    return Check("core to agent", "bad", found, fix)
 
 
 def _deployments(names: Sequence[str], settings: Settings) -> Check:

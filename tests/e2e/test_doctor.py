@@ -18,6 +18,7 @@ from task.llm.scripted import says
 from task.settings import load_settings
 from task.store.schema import HEAD
 from tests.support.core import local_core
+from tests.support.core_peers import answers, peer
 from tests.support.isolation import NO_OLLAMA
 from tests.support.ports import free_port
 from tests.support.postgres_server import postgres_server
@@ -117,6 +118,19 @@ async def test_an_upstream_that_cannot_be_used_has_its_own_fix(tmp_path: Path) -
             row = (await rows(tmp_path, {"OPENAI_BASE_URL": address, "OPENAI_API_KEY": key}))["model"]
             assert (row.state, row.fix) == ("bad", fix)
             assert words in row.found
+
+
+@pytest.mark.parametrize(("right", "state"), [(True, "ok"), (False, "bad")])
+async def test_a_core_with_another_address_of_the_agent_is_reported(right: bool, state: str, tmp_path: Path) -> None:
+    async with peer(answers(200, {})) as agent:
+        place = agent.url if right else "http://127.0.0.1:9"
+        features = {"configurationEndpoint": f"{place}/configuration"}
+        applications = {"general-purpose-agent": {"endpoint": f"{place}/chat/completions", "features": features}}
+        async with local_core({"keys": {}, "applications": applications}, tmp_path) as core:
+            running = {"AGENT_PORT": agent.url.rpartition(":")[2]}
+            found = await rows(tmp_path, {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": core.api_key, **running})
+    assert found["core to agent"].state == state
+    assert state == "ok" or "core-config --fragment --agent" in found["core to agent"].fix
 
 
 async def test_a_core_that_does_not_list_the_agent_gets_the_command_that_prints_what_to_add(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ async def doctor_finds_everything_answering(product: RunningProduct) -> None:
     async with aiohttp.ClientSession() as session:
         rows = await service_checks(load_settings(environ=environ, directory=product.home), session)
     assert {row.name: row.state for row in rows} == {
-        "agent": "ok", "core": "ok", "core key": "ok", "deployments": "ok", "model": "note",
+        "agent": "ok", "core": "ok", "core key": "ok", "deployments": "ok", "core to agent": "ok", "model": "note",
     }  # fmt: skip
     assert "general-purpose-agent, scripted-demo, dall-e-3" in {row.found for row in rows}
 
