@@ -78,7 +78,7 @@ def test_the_readmes_program_is_the_tutorials() -> None:
     [readme, *_] = [
         text for language, text in blocks((ROOT / "README.md").read_text(encoding="utf-8")) if language == "python"
     ]
-    assert readme.splitlines() == list(filter(None, step(5)[0][1].splitlines()))
+    assert readme == step(5)[0][1]
 
 
 async def test_the_model_of_the_tutorial_stays_when_a_tool_is_added(tmp_path: Path) -> None:
