@@ -26,8 +26,6 @@ async def with_pictures(product: Product, model: str, messages: Sequence[Message
 
     A model cannot be sent pictures as its own, so those of an answer are shown with the question after it.
     """
-    if not any(message.custom_content is not None or isinstance(message.content, list) for message in messages):
-        return list(messages)  # the usual case, on the way of every request
     made = _made(messages)
     if made or any(_asked_with(message) or _has_image_parts(message) for message in messages):
         if await product.accepts_images(model, key):

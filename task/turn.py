@@ -78,7 +78,7 @@ async def take_turn(product: Product, request: TurnRequest, choice: ChoiceSink, 
     try:
         context = await product.context_prompt(request.persona)
         tools, note = await _tools(product, request, context, choice)
-        seen = await with_pictures(product, request.model, request.messages, request.caller.api_key)
+        seen = await _seen(product, request)
         prompt = product.prompt if request.prompt is None else request.prompt
         prompt = "\n\n".join(filter(None, (prompt, context.text))) + note
         messages = [*([system(prompt)] if prompt else ()), *seen]
@@ -89,6 +89,12 @@ async def take_turn(product: Product, request: TurnRequest, choice: ChoiceSink, 
     except Exception as error:
         return RunOutcome("failed", shown(interrupted(messages[base:])), Usage(), error=error)
     return replace(outcome, added=shown(outcome.added))
+
+
+async def _seen(product: Product, request: TurnRequest) -> Sequence[Message]:
+    if not any(message.custom_content is not None or isinstance(message.content, list) for message in request.messages):
+        return request.messages  # the usual case, on the way of every request
+    return await with_pictures(product, request.model, request.messages, request.caller.api_key)
 
 
 async def _tools(
