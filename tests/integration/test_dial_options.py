@@ -44,7 +44,7 @@ async def asked(p: Product, **fields: Any) -> dict[str, Any]:
 async def traces_of(folder: Path) -> list[Trace]:
     """The traces of an agent that has ended, the oldest first."""
     async with opened(sqlite_url(folder / "agent")) as store:
-        return (await store.traces.list(OWNER)).items[::-1]
+        return list(reversed((await store.traces.list(OWNER)).items))
 
 
 async def test_every_option_that_the_model_takes_is_sent_to_it_in_every_step(tmp_path: Path) -> None:

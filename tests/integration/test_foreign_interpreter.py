@@ -41,8 +41,10 @@ async def test_a_server_with_the_documented_tool_runs_code_and_its_picture_is_at
 async def test_the_server_learns_how_long_the_code_may_run(tmp_path: Path) -> None:
     with foreign_interpreter("echo") as server:
         turns = [wants("execute_code", code=CODE), says("Done.")]
-        settings = {"permissions": ALLOWED, "limits": {"tool_seconds": 60}, "pyinterpreter_mcp_url": server.url}
-        async with product(*turns, tmp_path=tmp_path, **settings) as p:
+        limits = {"tool_seconds": 60}
+        async with product(
+            *turns, tmp_path=tmp_path, permissions=ALLOWED, limits=limits, pyinterpreter_mcp_url=server.url
+        ) as p:
             await p.reader.ask("What is six times seven?")
     [seconds] = re.findall(r'general-purpose-agent/seconds": ([\d.]+)', tool_result(p))
     assert 0 < float(seconds) < 60
