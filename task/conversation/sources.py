@@ -11,7 +11,7 @@ from task.conversation.messages import Attachment, CustomContent, Message, Role
 
 _MARKER = re.compile(r"\[(\d{1,4}+(?:\s*+[,;–-]\s*+\d{1,4}+)*+)\]")
 _RANGE = re.compile(r"(\d+)(?:\s*[–-]\s*(\d+))?")
-_TITLE = re.compile(r"\s*\[(\d{1,4})\]\s*")
+_TITLE = re.compile(r"\A\s*+\[(\d{1,4})\]\s*+")
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 _PAGES = ("http://", "https://")
 _URL_ENDS = r"(?![\w/?&=#%~-]|\.\w)"

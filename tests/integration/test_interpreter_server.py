@@ -337,7 +337,7 @@ async def test_a_call_without_a_conversation_has_its_own_session_and_says_so(ser
     async with server.client() as client:
         first = await client.call("execute_code", {"code": "x = 1"})
         second = await client.call("execute_code", {"code": "'x' in dir()"})
-    assert "next call starts afresh" in first.text
+    assert "next call starts from scratch" in first.text
     assert second.structured["result"] == "False"
 
 

@@ -281,7 +281,7 @@ async def test_what_is_allowed_ends_with_its_time_and_does_not_hold_in_another_c
     async with scene(*replies) as s:
         await s.chat.say("Note a")
         await s.chat.say("always")
-        elsewhere = Chat(s.agents, conversation_id="chat-2", messages=list(s.chat.messages))
+        elsewhere = Chat(s.agents, conversation_id="chat-2")
         assert "May I do this?" in (await elsewhere.say("Note b")).content
         await s.agents.clock.advance(86_400)
         assert "May I do this?" in (await s.chat.say("Note c")).content
