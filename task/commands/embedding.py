@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from time import monotonic
 
 from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
 from task.settings import Settings, process_environment
@@ -14,6 +16,7 @@ GRAPHICS = (
     "`make run TORCH_INDEX=…`, the address of an index of torch's CPU builds, 0.4 GB and 1.1 GB"
 )
 NICE = 5  # answers take precedence: the product runs meanwhile
+SECONDS = 10  # between lines about the same kind of step: the start's table stays on the screen
 
 
 def run(settings: Settings) -> int:
@@ -30,7 +33,7 @@ def run(settings: Settings) -> int:
         print(f"Search in documents: {GRAPHICS if with_graphics else CPU_BUILDS}", flush=True)
     os.nice(NICE)
     try:
-        environment.install(process_environment(), lambda step: print(step, flush=True), settings.rag.torch_index)
+        environment.install(process_environment(), sparse(), settings.rag.torch_index)
     except InstallationFailed as error:
         print(f"Search in documents is not installed: {error}", file=sys.stderr)
         return 1
@@ -39,3 +42,17 @@ def run(settings: Settings) -> int:
         return 130
     print("Search in documents is ready.")
     return 0
+
+
+def sparse() -> Callable[[str], None]:
+    """A report that prints the first step of each kind, and others seldom."""
+    kind, printed = "", 0.0
+
+    def report(step: str) -> None:
+        nonlocal kind, printed
+        new, now = step.partition(" ")[0], monotonic()
+        if new != kind or now - printed >= SECONDS:
+            kind, printed = new, now
+            print(step, flush=True)
+
+    return report

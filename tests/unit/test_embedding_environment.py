@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from task.commands.embedding import sparse
 from task.embedding.client import Embedder
 from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
 from task.embedding.model import EmbeddingUnavailable
@@ -181,3 +182,12 @@ def test_a_python_of_the_operators_own_is_used_as_it_is(tmp_path: Path) -> None:
     assert EmbeddingEnvironment(Path(sys.executable)).state().kind == "ready"
     absent = EmbeddingEnvironment(tmp_path / "python").state()
     assert (absent.kind, "AGENT_RAG__PYTHON" in absent.text) == ("missing", True)
+
+
+def test_one_of_many_downloads_is_printed_so_that_the_starts_table_stays_in_sight(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = sparse()
+    for step in ("starting", *(f"downloading part {number} (3 kB)" for number in range(60)), "unpacking 60 packages"):
+        report(step)
+    assert capsys.readouterr().out.splitlines() == ["starting", "downloading part 0 (3 kB)", "unpacking 60 packages"]
