@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from task.conversation.messages import Attachment, Message, Role
+from task.conversation.messages import SHOWN_AGAIN, Attachment, Message, Role
 from task.errors import ToolError
 from task.product import Product
 
 UNSEEN = (
     "[The user attached a picture here; the model in use cannot see pictures. Tell the user if the question needs one.]"
 )
-MADE = "[Pictures of your answer before this message. The user did not attach them.]"
 MOST_MADE = 4  # each costs about a thousand tokens in every later request
 MADE_BYTES = 8 * 2**20
 logger = logging.getLogger(__name__)
@@ -58,7 +57,7 @@ async def _seen(
     readable = await _readable(product, made, key)
     for place, message in enumerate(messages):
         own = [item for item in made.get(place, ()) if item.url in readable]
-        parts = [_text("\n".join([MADE, *(f"- {item.url}" for item in own)]))] if own else []
+        parts = [_text("\n".join([SHOWN_AGAIN, *(f"- {item.url}" for item in own)]))] if own else []
         for item in (*own, *_asked_with(message)):
             try:
                 url = await product.image_url(item, key)

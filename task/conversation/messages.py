@@ -67,6 +67,8 @@ def _text_of(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+CUT = "[cut: "  # begins each note in a result or an argument whose text was left out
+SHOWN_AGAIN = "[Pictures of your answer before this message. The user did not attach them.]"  # ends the user's own text
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # no provider takes others, such as SVG
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
-from task.conversation.messages import CustomContent, Message, Role, message_from
+from task.conversation.messages import CUT, CustomContent, Message, Role, message_from
 from task.conversation.pruning import Budget, cut, shortened
 from task.conversation.sources import number_of
 
@@ -20,7 +20,7 @@ _SEALED = ("version", TOOL_CALL_HISTORY_KEY, PENDING_KEY, "references", "turn", 
 MAX_BYTES = 200_000
 # The state of an answer without tool calls, unsigned: forging it gives no more than writing the user's messages.
 NO_TOOLS: Mapping[str, Any] = {TOOL_CALL_HISTORY_KEY: []}
-_SHORTENED = "\n[... shortened in the saved history; call the tool again if the rest is needed]"
+_SHORTENED = f"\n{CUT}shortened in the saved history; call the tool again if the rest is needed]"
 
 
 class StateRejected(Exception):

@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from task.conversation.messages import Message, Role, ToolCall
+from task.conversation.messages import CUT, SHOWN_AGAIN, Message, Role, ToolCall
 from task.permissions.addresses import (
     folded,
     is_dial_file,
@@ -59,7 +59,7 @@ class ContextView:
         """Whether the whole URL occurs in a message of the user or in a result that only the outside can have made.
 
         A result that repeats the arguments of its call, or was read from an address that only the model named, would
-        let the model vouch for its own URL.
+        let the model vouch for its own URL; so would one whose call's arguments are not there in full.
         """
         return self._known_before(url, len(self._messages), DEEPEST)
 
@@ -95,7 +95,7 @@ class ContextView:
             message = self._messages[place]
             if message.role not in sources:
                 continue
-            text = message.text()
+            text = message.text() if message.role is Role.TOOL else message.text().partition(SHOWN_AGAIN)[0]
             if part in text and stands_in(url, text) and self._vouches(place, url, depth):
                 return True
         return False
@@ -108,7 +108,7 @@ class ContextView:
             return False
         asked = self._arguments(place)
         sought = folded(without_scheme(url))
-        if any(sought in folded(text) for _, text in named_values(asked)):
+        if any(sought in folded(text) or CUT in text for _, text in named_values(asked)):
             return False
         return all(_unambiguous(named) and self._known_before(named, place, depth - 1) for named in urls_in(asked))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from task.conversation.messages import Message, ToolCall
+from task.conversation.messages import CUT, Message, ToolCall
 from task.errors import ToolError
 from task.tools.base import BaseTool
 from task.tools.models import Caller, DownloadedFile, ToolCallParams
@@ -45,7 +45,7 @@ class Offloader:
         if len(call.function.arguments) <= self.limit:
             return call
         texts = call.texts()
-        most = max(self.limit // len(texts), 2 * (HEAD + TAIL))
+        most = max(self.limit // max(len(texts), 1), 2 * (HEAD + TAIL))
         long = {text for text in texts if len(text) > most}
         stored = [await self._shortened(f"{call.name}-argument.txt", "argument", text, caller) for text in long]
         kept = dict(zip(long, stored, strict=True))
@@ -55,14 +55,14 @@ class Offloader:
         lines = text.count("\n") + 1
         size = f"{len(text):,} characters in {lines:,} lines"
         if self.files is None:
-            return _cut(text, f"[cut: the {what} has {size}, and the middle is not kept anywhere]")
+            return _cut(text, f"{CUT}the {what} has {size}, and the middle is not kept anywhere]")
         try:
             url = await self.files.upload(file, text.encode(errors="replace"), "text/plain", caller.api_key)
         except ToolError as error:
-            return _cut(text, f"[cut: the {what} has {size}; it could not be stored ({error})]")
+            return _cut(text, f"{CUT}the {what} has {size}; it could not be stored ({error})]")
         return _cut(
             text,
-            f"[cut: the {what} has {size}. All of it is in {url}: "
+            f"{CUT}the {what} has {size}. All of it is in {url}: "
             "read_file_lines reads lines of it, search_in_file finds text in it]",
         )
 

@@ -13,10 +13,10 @@ from typing import Any
 import aiohttp
 import pytest
 
+from task.conversation.messages import SHOWN_AGAIN
 from task.conversation.state import TOOL_CALL_HISTORY_KEY
 from task.llm.base import Finish, TextDelta, Usage
 from task.llm.scripted import Reply, says, wants
-from task.pictures import MADE
 from tests.support.chat_reader import chat_reader
 from tests.support.http_api import http_api, key_of
 from tests.support.image_deployment import image_deployment
@@ -439,7 +439,7 @@ async def test_a_generated_picture_reaches_a_model_that_sees_in_the_next_turn(se
         await p.reader.ask("What is in that picture?")
     assert p.upstream.requests[-1].messages[-1]["content"] == [
         {"type": "text", "text": "What is in that picture?"},
-        {"type": "text", "text": f"{MADE}\n- {picture['url']}"},
+        {"type": "text", "text": f"{SHOWN_AGAIN}\n- {picture['url']}"},
         {"type": "image_url", "image_url": {"url": picture["url"]}},
     ]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from task.app import GeneralPurposeAgentApplication
+from task.conversation.messages import SHOWN_AGAIN
 from task.errors import ToolError
 from task.llm.scripted import Reply, says, wants
-from task.pictures import MADE
 from task.settings import Settings
 from task.tools.models import Effect
 from tests.support.mcp_processes import PNG, ServerProcess, mcp_peer, search_server
@@ -185,7 +185,7 @@ async def test_a_made_picture_reaches_a_model_that_sees_in_the_next_turns_until_
         after = await p.reader.ask("And now?")
     assert shown == [
         {"type": "text", "text": "What is in that picture?"},
-        {"type": "text", "text": f"{MADE}\n- {picture['url']}"},
+        {"type": "text", "text": f"{SHOWN_AGAIN}\n- {picture['url']}"},
         {"type": "image_url", "image_url": {"url": picture["url"]}},
     ]
     assert after.content == "It was a dot."

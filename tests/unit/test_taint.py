@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import process_time
 from urllib.parse import unquote, urlsplit
 
@@ -10,9 +11,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from task.conversation.messages import Message, Role, assistant, user
+from task.conversation.messages import SHOWN_AGAIN, Message, Role, assistant, user
+from task.conversation.state import StateSeal, TurnState
 from task.permissions.addresses import declared_urls, folded, host_of, hosts_of, is_plain, stands_in, urls_in
 from task.permissions.taint import ContextView, Origin
+from task.tools.offload import Offloader
+from tests.support.choices import CALLER
 from tests.support.gating import ORIGINS, SEARCHES, after_search, facts, turn
 
 URL = "https://docs.example/a?page=2"
@@ -62,6 +66,27 @@ def test_what_code_or_a_model_wrote_vouches_for_nothing() -> None:
 def test_a_result_that_repeats_the_calls_own_words_vouches_for_nothing() -> None:
     assert not view(user("Go"), *turn("search", {"query": URL}, f"No results for {URL} .")).knows(URL)
     assert not view(user("Go"), *turn("search", {"query": "docs.example/a?page=2"}, f"None for {URL}")).knows(URL)
+
+
+@pytest.mark.parametrize(
+    "asked", [f"{'x' * 90_000} {URL} {'x' * 210_000}", [*("x" * 30_000,) * 6, URL, *("x" * 30_000,) * 6]]
+)
+async def test_a_result_of_a_call_whose_words_were_shortened_vouches_for_nothing(asked: str | list[str]) -> None:
+    question, answer = turn("search", {"query": asked}, f"No results for {URL} .")
+    offloaded = await Offloader(None).shortened_call(question.tool_calls[0], CALLER)
+    saved = TurnState((question, answer))
+    seal = StateSeal(b"key")
+    restored = seal.unpack(seal.pack(saved, "someone"), "someone").history
+    for shortened in (replace(question, tool_calls=(offloaded,)), restored[0]):
+        assert URL not in str(shortened.tool_calls)
+        assert not view(user("Go"), shortened, answer).knows(URL)
+
+
+def test_a_picture_that_is_shown_again_is_no_file_that_the_user_named() -> None:
+    shown = f"{SHOWN_AGAIN}\n- files/b/chart.png"
+    question = user([{"type": "text", "text": f"What is on files/b/a.txt? {URL}"}, {"type": "text", "text": shown}])
+    known = [url for url in ("files/b/a.txt", URL, "files/b/chart.png") if view(question).knows(url)]
+    assert known == ["files/b/a.txt", URL]
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,11 @@ async def test_long_arguments_are_stored_and_stay_json(arguments: dict[str, Any]
     assert (kept == asked) is (stored == 0)
 
 
+async def test_arguments_that_are_only_white_space_end_no_run() -> None:
+    kept = await Offloader(None).shortened_call(call("save", "{" + " " * 50_000 + "}"), CALLER)
+    assert kept.function.arguments == "{}"
+
+
 @pytest.mark.parametrize("files", [None, StoredTexts(full=True)])
 async def test_a_long_result_that_cannot_be_stored_is_cut_with_a_notice(files: StoredTexts | None) -> None:
     answer = (
