@@ -69,6 +69,8 @@ class GeneralPurposeAgentApplication(ChatCompletion):
             except TooManyRuns as error:  # Core would swallow a 429
                 text = _refused(error)
                 raise HTTPException(text, 500, code="rate_limit_exceeded", display_message=text) from error
+            except InvalidRequest as error:  # known only when the tools are
+                raise InvalidRequestError(str(error), display_message=_refused(error)) from error
             except HTTPException:
                 raise
             except Exception as error:

@@ -31,14 +31,20 @@ NOTHING: dict[str, Any] = {"n": 1, "logprobs": False, "functions": [], "stream":
 
 async def asked(p: Product, **fields: Any) -> dict[str, Any]:
     """The whole answer to a request with these fields, sent through Core."""
+    status, answer = await replied(p, **fields)
+    assert status == 200, answer
+    return answer["choices"][0]["message"]
+
+
+async def replied(p: Product, **fields: Any) -> tuple[int, dict[str, Any]]:
+    """Status and body for a request with these fields, sent through Core."""
     body = {"messages": [{"role": "user", "content": "25*47?"}], **fields, "stream": False}
     path = f"{p.core.url}/openai/deployments/{DEPLOYMENT}/chat/completions"
     async with (
         aiohttp.ClientSession() as session,
         session.post(path, json=body, headers={"Api-Key": "key-one"}) as response,
     ):
-        assert response.status == 200, await response.text()
-        return (await response.json())["choices"][0]["message"]
+        return response.status, await response.json()
 
 
 async def traces_of(folder: Path) -> list[Trace]:
@@ -90,6 +96,14 @@ async def test_a_choice_of_our_own_tools_holds_for_the_first_step(tmp_path: Path
         await asked(p, tool_choice="none")
         sent = [(request.body.get("tool_choice"), "tools" in request.body) for request in p.upstream.requests]
     assert sent == [(named, True), (None, True), (None, False)]
+
+
+async def test_a_choice_of_a_tool_that_there_is_not_is_refused_with_what_to_change(tmp_path: Path) -> None:
+    async with product(then=says("ok"), tmp_path=tmp_path) as p:
+        status, answer = await replied(p, tool_choice={"type": "function", "function": {"name": "calculater"}})
+    text = "tool_choice names 'calculater', which is no tool of yours or of the agent's."
+    assert (status, answer["error"]["message"]) == (400, text)
+    assert answer["error"]["display_message"].startswith(text)
 
 
 async def test_without_content_a_trace_keeps_no_text_of_the_options(tmp_path: Path) -> None:
