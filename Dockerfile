@@ -1,8 +1,8 @@
 # The agent, and `dial-agent core-config` for DIAL Core. Behind a package mirror:
 # docker build --build-arg PIP_INDEX_ARGS="--index-url https://mirror.example/simple" .
 
-# The search in documents takes 1.5 GB of the image, with torch from an ordinary index 5 GB: TORCH_INDEX is the address
-# of an index with torch's CPU builds.
+# The search in documents takes 5.2 GB of the image, with torch from TORCH_INDEX 1.1 GB: the address of an index with
+# torch's CPU builds.
 
 FROM python:3.11-slim AS build
 ARG PIP_INDEX_ARGS=""

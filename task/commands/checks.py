@@ -25,6 +25,7 @@ SQLITE = "sqlite:///"
 SANDBOX = (sys.executable, "-m", "mcp_servers.sandbox")
 DOCUMENTS = "search in documents"
 WAIT = "It finishes on its own; everything else already works."
+OWN_PYTHON = "Correct AGENT_RAG__PYTHON, or unset it and run `dial-agent embedding`."
 INSTALL = "Run `dial-agent embedding`; `dial-agent up` does it in the background."
 CORRECT = "Correct the setting that is named."
 NO_SANDBOX = (
@@ -164,8 +165,9 @@ def _embedding(settings: Settings) -> Check:
     state = environment.state()
     if state.kind == "ready":
         return Check(DOCUMENTS, "ok", f"{state.text} ({environment.python})")
-    reason = f" The last attempt ended with: {state.reason}" if state.reason else ""
-    return Check(DOCUMENTS, "note", f"{state.text}{reason}", WAIT if state.kind == "installing" else INSTALL)
+    reason = f". The last attempt ended with: {state.reason}" if state.reason else ""
+    fix = INSTALL if environment.managed else OWN_PYTHON
+    return Check(DOCUMENTS, "note", f"{state.text}{reason}", WAIT if state.kind == "installing" else fix)
 
 
 def _missing_store(url: str) -> Check | None:

@@ -70,7 +70,7 @@ def side_by_side(one: Trace, other: Trace) -> str:
 
 def difference(parted: Parting, one: str, other: str) -> str:
     """Where two runs part, and what differs there."""
-    place = {"end": "one run has no further turnss", "status": "they end differently"}.get(parted.what, parted.what)
+    place = {"end": "one run has no further turn", "status": "they end differently"}.get(parted.what, parted.what)
     sides = "\n".join(f"  {name}: {_value(value)}" for name, value in ((one, parted.one), (other, parted.other)))
     return f"\nThey differ from turn {parted.turn + 1}: {place}\n{sides}"
 

@@ -43,7 +43,7 @@ REPORT = Path("report.csv")
 MAKE_REPORT = r"printf 'Category,Sales\nA,1200\nA,1700\nB,1100\n' > report.csv"
 QUESTION = 'ask "What is the top sale for category A?" --file report.csv'
 ROUTE = "/openai/deployments/general-purpose-agent/chat/completions"
-MEANWHILE = "\nEverything else works now; `dial-agent doctor` shows how far it is."
+MEANWHILE = "\nEverything else works now; `dial-agent doctor` shows how far it is, or how to fix it."
 LABELS = {
     "demo": " (a demo, not a real model)",
     "local": " (a small model on this machine: for trying the product, not for judging it)",

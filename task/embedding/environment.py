@@ -72,10 +72,12 @@ class EmbeddingEnvironment:
         if not self.managed:
             return State("missing", "not installed: AGENT_RAG__PYTHON names no Python that is there")
         progress = self._progress()
-        if self._is_locked():
-            seconds = f"{max(0.0, time.time() - progress.started):.0f} s so far, " if progress else ""
-            return State("installing", f"being installed: {seconds}{progress.step if progress else 'starting'}")
         reason = progress.step if progress is not None and progress.failed else ""
+        if self._is_locked():
+            if progress is None or progress.failed:  # what an earlier attempt has left
+                return State("installing", "being installed: starting")
+            seconds = max(0.0, time.time() - progress.started)
+            return State("installing", f"being installed: {seconds:.0f} s so far, {progress.step}")
         return State("missing", f"not installed: run `{COMMAND}`", reason)
 
     def install(self, variables: Mapping[str, str], report: Report, torch_index: str = "") -> None:

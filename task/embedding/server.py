@@ -197,7 +197,9 @@ def _rows(model: Encoder, texts: Sequence[str]) -> list[bytes]:
 
 def _unavailable(error: Exception) -> EmbeddingUnavailable:
     if isinstance(error, ImportError):
-        reason = f"Search by meaning is not installed ({error}). Run `dial-agent embedding`."
+        reason = (
+            f"Search by meaning is not installed ({error}). An operator has to install what AGENT_RAG__PYTHON lacks."
+        )
     else:
         reason = f"The embedding model could not be loaded ({type(error).__name__}). Check EMBEDDING_MODEL."
     return EmbeddingUnavailable(reason)

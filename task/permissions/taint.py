@@ -18,7 +18,7 @@ from task.permissions.addresses import (
     urls_in,
     without_scheme,
 )
-from task.permissions.names import own_name
+from task.permissions.names import names_of, own_name
 
 
 class Origin(StrEnum):
@@ -53,7 +53,8 @@ class ContextView:
 
     def tainted_beyond(self, tool: str) -> bool:
         """Whether text from outside is in the conversation, apart from the results of `tool`."""
-        return any(self._foreign(message) for message in self._messages if own_name(message.name or "") != tool)
+        names = names_of(tool)
+        return any(self._foreign(message) for message in self._messages if message.name not in names)
 
     def knows(self, url: str) -> bool:
         """Whether the whole URL occurs in a message of the user or in a result that only the outside can have made.
@@ -71,7 +72,8 @@ class ContextView:
         return ""
 
     def _origin(self, name: str | None) -> Origin:
-        return self._origins.get(own_name(name or ""), Origin.MADE)
+        name = name or ""  # a tool that has the name of an alias is itself
+        return self._origins.get(name if name in self._origins else own_name(name), Origin.MADE)
 
     def _foreign(self, message: Message) -> bool:
         if message.role is Role.TOOL:

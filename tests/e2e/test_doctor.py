@@ -85,7 +85,7 @@ async def test_a_core_that_lists_no_image_deployment_is_a_row_with_its_fix(tmp_p
 async def test_search_in_documents_that_is_not_installed_is_a_row(tmp_path: Path) -> None:
     row = (await rows(tmp_path, {"AGENT_RAG__PYTHON": str(tmp_path / "python")}))["search in documents"]
     assert (row.state, row.found) == ("note", "not installed: AGENT_RAG__PYTHON names no Python that is there")
-    assert "dial-agent embedding" in row.fix
+    assert row.fix == "Correct AGENT_RAG__PYTHON, or unset it and run `dial-agent embedding`."
     assert "search in documents" not in await rows(tmp_path, {"AGENT_RAG__ENABLED": "false"})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from task.commands.embedding import sparse
-from task.embedding.client import Embedder
+from task.embedding.client import Embedder, EmbedderOptions
 from task.embedding.environment import EmbeddingEnvironment, InstallationFailed
 from task.embedding.model import EmbeddingUnavailable
 from tests.support.package_index import PackageIndexPeer, package_index, wheel
@@ -104,6 +105,10 @@ async def test_a_download_that_breaks_off_is_named_to_operators_only_and_repaire
     state = environment.state()
     assert (state.kind, state.text) == ("missing", "not installed: run `dial-agent embedding`")
     assert "torch==1.0" in state.reason
+    folder = os.open(environment.python.parents[1], os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)  # as the next start does, before it has made anything
+    assert environment.state().text == "being installed: starting"
+    os.close(folder)
     index.wheels.update(WHEELS)
     await install(environment, index)
     assert environment.state().kind == "ready"
@@ -176,6 +181,16 @@ async def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path, i
     environment = EmbeddingEnvironment(None, tmp_path / "file" / "embedding")
     with pytest.raises(InstallationFailed, match=r"embedding cannot be created: Not a directory\."):
         await install(environment, index)
+
+
+async def test_a_python_that_lacks_the_libraries_is_named_by_its_setting(tmp_path: Path) -> None:
+    embedder = Embedder(
+        tmp_path / "run", EmbedderOptions(str(tmp_path)), installed=EmbeddingEnvironment(Path(sys.executable))
+    )
+    async with asyncio.timeout(60):
+        with pytest.raises(EmbeddingUnavailable, match=r"not installed .*AGENT_RAG__PYTHON"):
+            await embedder.embed(["How should I clean the plate?"])
+    await embedder.close()
 
 
 def test_a_python_of_the_operators_own_is_used_as_it_is(tmp_path: Path) -> None:

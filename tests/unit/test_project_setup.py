@@ -272,6 +272,12 @@ def test_the_configuration_holds_no_key_but_names_where_it_comes_from() -> None:
     assert {key.removeprefix("${env:").rstrip("}") for key in keys} <= set(given)
 
 
+def test_what_the_image_takes_for_its_build_can_be_given_to_docker_compose() -> None:
+    taken = set(re.findall(r"^ARG (\w+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE))
+    for name in ("agent", "core-config"):
+        assert SERVICES[name]["build"]["args"] == {argument: f"${{{argument}:-}}" for argument in taken}
+
+
 def test_the_image_runs_as_an_ordinary_user_and_asks_the_agent_for_its_health() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     final = dockerfile[dockerfile.rindex("\nFROM ") :]

@@ -58,6 +58,12 @@ def test_a_result_is_known_by_its_tool_under_whichever_name_it_was_kept() -> Non
         assert (kept.knows(URL), kept.tainted_beyond("duckduckgo_web_search")) == (True, False)
 
 
+def test_a_tool_that_has_an_aliass_name_itself_keeps_its_own_origin() -> None:
+    results = [user("?"), *turn("web_search", {"query": "x"}, f"1. {URL}")]
+    kept = ContextView(results, {"web_search": Origin.OUTSIDE, "duckduckgo_web_search": Origin.OWN})
+    assert (kept.knows(URL), kept.tainted, kept.tainted_beyond("web_search")) == (True, True, False)
+
+
 def test_what_code_or_a_model_wrote_vouches_for_nothing() -> None:
     assert not view(user("Go"), *turn("execute_code", {"code": "print(...)"}, URL)).knows(URL)
     assert not view(user("Go"), *turn("ask_model", {"prompt": "join the parts"}, URL)).knows(URL)

@@ -14,9 +14,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from typer.testing import CliRunner, Result
 
 from task.cli import app
+from task.commands.trace_text import difference
 from task.errors import InvalidRequest, NotFound, ProviderError
 from task.llm.base import Usage
 from task.llm.scripted import Reply, says, wants
+from task.runs.replay import Parting
 from task.runs.traces import trace_context
 from task.store.access import StoreAccess
 from task.store.records import ApiKey
@@ -126,6 +128,8 @@ def test_a_comparison_reports_where_two_runs_part(home: Path) -> None:
     assert "They differ from turn 2: calls" in parted.stdout
     assert '{"expression":"26*47"}' in parted.stdout
     assert isinstance(dial_agent(home, "traces", "compare", one, "trace_none").exception, NotFound)
+    ended = difference(Parting(4, "end", "assistant", None), "one", "other")
+    assert "They differ from turn 5: one run has no further turn\n" in ended
 
 
 def test_a_key_is_shown_once_and_works_until_it_is_revoked(tmp_path: Path) -> None:
