@@ -152,4 +152,6 @@ def _shortened(history: Sequence[Message]) -> list[Message]:
         return list(history)
     brief = [replace(message, reasoning_content=None, custom_content=None) for message in history]
     room = Budget(tokens=MAX_BYTES)
-    return list(cut(shortened(brief, room, _size, (2_000, 200), _SHORTENED), room, count=_size).kept)
+    parts = cut(shortened(brief, room, _size, (2_000, 200), _SHORTENED), room, count=_size)
+    first, *rest = parts.kept
+    return [replace(first, unsourced=True) if parts.dropped else first, *rest]  # what was left out may be from outside

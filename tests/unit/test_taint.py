@@ -88,6 +88,14 @@ async def test_a_result_of_a_call_whose_words_were_shortened_vouches_for_nothing
         assert not view(user("Go"), shortened, answer).knows(URL)
 
 
+def test_a_saved_turn_whose_oldest_calls_were_left_out_still_counts_as_text_from_outside() -> None:
+    sums = [message for place in range(1_500) for message in turn("calculator", {"expression": "1"}, "1", f"c{place}")]
+    seal, history = StateSeal(b"key"), (*turn("search", {"query": "x"}, "Some page."), *sums)
+    restored = seal.unpack(seal.pack(TurnState(history), "someone"), "someone").history
+    assert not any(message.name == "search" for message in restored)
+    assert (view(*sums).tainted, view(*restored).tainted) == (False, True)
+
+
 def test_a_picture_that_is_shown_again_is_no_file_that_the_user_named() -> None:
     shown = f"{SHOWN_AGAIN}\n- files/b/chart.png"
     question = user([{"type": "text", "text": f"What is on files/b/a.txt? {URL}"}, {"type": "text", "text": shown}])
