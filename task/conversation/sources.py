@@ -56,9 +56,17 @@ class Sources:
         foreign = [item for item in items if number_of(item) is not None and item not in self._own]
         if not foreign:
             return message
-        moved = {number_of(item): self.number(_key(item) or object()) for item in foreign}
+        moved = {
+            number_of(item): self.number(_key(item) or (item.reference_url, _unnumbered(item), item.data))
+            for item in foreign
+        }
         renumbered = [self._moved(item, moved) if item in foreign else item for item in items]
-        text = _MARKER.sub(lambda found: _marker(moved.get(number, number) for number in _in(found[1])), message.text())
+
+        def marker(found: re.Match[str]) -> str:
+            numbers = _in(found[1])  # of years, indexes and the like none is a source's
+            return found[0] if moved.keys().isdisjoint(numbers) else _marker(moved.get(n, n) for n in numbers)
+
+        text = _MARKER.sub(marker, message.text())
         return replace(message, content=text, custom_content=CustomContent(tuple(renumbered)))
 
     def cited(self, text: str) -> list[Attachment]:
@@ -91,9 +99,8 @@ class Sources:
             self._citations[number] = replace(before, data=f"{before.data}\n\n{item.data}")
 
     def _moved(self, item: Attachment, moved: dict[int | None, int]) -> Attachment:
-        title = _TITLE.sub("", item.title or "", count=1)
         return self.citation(
-            moved[number_of(item)], title, data=item.data or "", reference_url=item.reference_url or "",
+            moved[number_of(item)], _unnumbered(item), data=item.data or "", reference_url=item.reference_url or "",
             reference_type=item.reference_type,
         )  # fmt: skip
 
@@ -112,6 +119,10 @@ def marker_of(number: int, text: str) -> tuple[int, int] | None:
 def _key(item: Attachment) -> str | None:
     url = item.reference_url or ""
     return url.partition("#")[0] if url.startswith(_PAGES) else None
+
+
+def _unnumbered(item: Attachment) -> str:
+    return _TITLE.sub("", item.title or "", count=1)
 
 
 def _addresses(text: str, item: Attachment) -> bool:

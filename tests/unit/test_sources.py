@@ -94,11 +94,13 @@ def test_a_tool_that_numbers_its_sources_by_itself_gets_numbers_that_are_free() 
         Attachment("text/markdown", "[2] Page", data="Words.", reference_url=PAGE),
         Attachment("image/png", "chart.png", url="files/b/chart.png"),
     )
-    adopted = sources.adopted(result("So [1, 2], and [1].", *own))
-    assert adopted.text() == "So [3, 1], and [3]."
+    adopted = sources.adopted(result("So [1, 2], and [1]. From [2020–2024].", *own))
+    assert adopted.text() == "So [3, 1], and [3]. From [2020–2024]."
     assert adopted.custom_content is not None
     assert titles(list(adopted.custom_content.attachments)) == ["[3] x.pdf", "[1] Page", "chart.png"]
     assert sources.adopted(adopted) == adopted
+    again = sources.adopted(result("So [1, 2], and [1]. From [2020–2024].", *own))
+    assert again.text() == adopted.text()  # or an equal call would never be seen to give an equal result
 
 
 def test_a_result_without_numbered_sources_stays_as_it_is() -> None:
