@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -132,7 +133,7 @@ class EmbeddingEnvironment:
             try:
                 reason = _followed(process.stdout, step)
             except BaseException:
-                process.kill()
+                process.send_signal(signal.SIGINT)  # it ends the pip that it has started for the other environment
                 raise
         if process.returncode:
             raise InstallationFailed(reason)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from task.commands.embedding import sparse
@@ -156,6 +157,24 @@ async def test_one_that_is_killed_leaves_nothing_that_the_next_start_does_not_re
     index.gate.set()
     await install(environment, index)
     assert await output_of(environment, "import tokens, torch; print(torch.SIZE)") == "large"
+
+
+async def test_one_that_is_interrupted_leaves_no_pip_behind(
+    environment: EmbeddingEnvironment, index: PackageIndexPeer, tmp_path: Path
+) -> None:
+    index.gate.clear()
+    arguments = (str(tmp_path / "embedding"), str(tmp_path / "requirements.txt"))
+    stopped = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _INSTALL, *arguments, cwd=Path(__file__).parents[2], env=variables(index),
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    await until(lambda: "downloading torch" in environment.state().text)
+    pips = psutil.Process(stopped.pid).children(recursive=True)
+    assert pips
+    stopped.send_signal(signal.SIGINT)  # this process only, as a manager of services does
+    await stopped.wait()
+    await until(lambda: environment.state().kind == "missing")
+    assert not [pip for pip in pips if pip.is_running() and pip.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.mark.system
