@@ -20,6 +20,7 @@ _SEALED = ("version", TOOL_CALL_HISTORY_KEY, PENDING_KEY, "references", "turn", 
 MAX_BYTES = 200_000
 # The state of an answer without tool calls, unsigned: forging it gives no more than writing the user's messages.
 NO_TOOLS: Mapping[str, Any] = {TOOL_CALL_HISTORY_KEY: []}
+_LONGEST_TEXT = 2_000  # beside calls, in a state without room
 _SHORTENED = f"\n{CUT}shortened in the saved history; call the tool again if the rest is needed]"
 
 
@@ -147,10 +148,17 @@ def _size(message: Message) -> int:
     return len(json.dumps(_stored(message), ensure_ascii=True)) + 2
 
 
+def _without_extras(message: Message) -> Message:
+    text = message.text()
+    if message.tool_calls and len(text) > _LONGEST_TEXT:  # the chat has all of it
+        message = replace(message, content=text[:_LONGEST_TEXT] + _SHORTENED)
+    return replace(message, reasoning_content=None, custom_content=None)
+
+
 def _shortened(history: Sequence[Message]) -> list[Message]:
     if sum(map(_size, history)) <= MAX_BYTES:
         return list(history)
-    brief = [replace(message, reasoning_content=None, custom_content=None) for message in history]
+    brief = list(map(_without_extras, history))
     room = Budget(tokens=MAX_BYTES)
     parts = cut(shortened(brief, room, _size, (2_000, 200), _SHORTENED), room, count=_size)
     first, *rest = parts.kept

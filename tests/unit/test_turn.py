@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from time import time
 from typing import Any
 
@@ -288,8 +289,13 @@ def many_calls(number: int, characters: int) -> list[Message]:
 
 @pytest.mark.parametrize(
     "history",
-    [many_calls(1, 300_000), many_calls(15, 39_000), many_calls(1_000, 300)],
-    ids=["one long argument", "many arguments", "very many calls"],
+    [
+        many_calls(1, 300_000),
+        many_calls(15, 39_000),
+        many_calls(1_000, 300),
+        [replace(message, content="é" * 40_000) if message.tool_calls else message for message in many_calls(1, 1)],
+    ],
+    ids=["one long argument", "many arguments", "very many calls", "a long text beside a call"],
 )
 def test_whatever_a_turn_has_called_the_state_is_small_and_its_history_valid(history: list[Message]) -> None:
     state = SEAL.pack(TurnState(tuple(history)), "user-1")
