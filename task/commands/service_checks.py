@@ -18,6 +18,9 @@ TIMEOUT = aiohttp.ClientTimeout(total=5, sock_connect=2)
 AGENT = "general-purpose-agent"
 PICTURES = "pictures"
 START = "Start it with `make run`."
+NO_CORE = "Correct DIAL_ENDPOINT if that is not DIAL Core's address, or check Core's log."
+CORE_PORT = "Stop that process, or choose another port with AGENT_CORE_PORT."
+REFUSED = (401, 403)
 REGISTER = "`dial-agent core-config --fragment` prints what to add to its configuration; `dial-agent doctor` checks it."
 NO_MODEL = (
     "Run `dial-agent model pull` for a small one on this machine, or start Ollama with a model, or set OPENAI_API_KEY "
@@ -59,13 +62,16 @@ async def _core(settings: Settings, session: aiohttp.ClientSession, *, agent_run
     except SettingsError as error:
         return [Check("core", "bad", str(error), "Set DIAL_API_KEY.")]
     except CoreError as error:
+        if error.status not in REFUSED:
+            fix = CORE_PORT if core_is_ours(settings) else NO_CORE
+            return [Check("core", "bad", f"{address} answers: {error}", fix)]
         refused = Check("core key", "bad", f"{address} answers: {error}", "Set DIAL_API_KEY to a key this Core knows.")
         return [Check("core", "ok", f"answers at {address}"), refused]
     except Unreachable as error:
         if not core_is_ours(settings):
             return [Check("core", "bad", str(error), "Correct DIAL_ENDPOINT, or unset it to use local Core.")]
         if fault := port_fault(settings.core.host, settings.core_port):
-            return [Check("core", "bad", fault, "Stop that process, or choose another port with AGENT_CORE_PORT.")]
+            return [Check("core", "bad", fault, CORE_PORT)]
         return [Check("core", "note", f"local Core is not running; port {settings.core_port} is free", START)]
     answers, accepted = Check("core", "ok", f"answers at {address}"), Check("core key", "ok", "accepted")
     try:
@@ -132,7 +138,7 @@ async def _upstream(model: ChosenModel, found: str) -> Check:
     match await listing_status(address, key):
         case None:
             return Check("model", "bad", f"{found}; nothing answers there", "Start it, or correct OPENAI_BASE_URL.")
-        case 401 | 403:
+        case status if status in REFUSED:
             return Check("model", "bad", f"{found}; it refuses the key", "Set OPENAI_API_KEY to one that it knows.")
         case status:
             fix = "Correct OPENAI_BASE_URL: most end in /v1."

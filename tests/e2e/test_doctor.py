@@ -71,6 +71,18 @@ async def test_a_real_core_without_the_agent_or_with_another_key_is_reported(tmp
     assert refused["core key"].state == "bad"
 
 
+@pytest.mark.parametrize("status", [404, 502])
+async def test_an_address_that_is_not_that_of_a_working_core_is_not_blamed_on_the_key(
+    tmp_path: Path, status: int
+) -> None:
+    async with peer(answers(status)) as core:
+        found = await rows(tmp_path, {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": "right"})
+    assert found["core"].state == "bad"
+    assert str(status) in found["core"].found
+    assert "DIAL_ENDPOINT" in found["core"].fix
+    assert "core key" not in found
+
+
 async def test_a_core_that_lists_no_image_deployment_is_a_row_with_its_fix(tmp_path: Path) -> None:
     painter = {"type": "chat", "endpoint": "http://127.0.0.1:9/chat/completions"}
     async with local_core({"keys": {}, "models": {"painter": painter}}, tmp_path) as core:
