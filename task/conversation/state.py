@@ -148,18 +148,21 @@ def _size(message: Message) -> int:
     return len(json.dumps(_stored(message), ensure_ascii=True)) + 2
 
 
-def _without_extras(message: Message) -> Message:
+def _brief(message: Message) -> Message:
     text = message.text()
     if message.tool_calls and len(text) > _LONGEST_TEXT:  # the chat has all of it
         message = replace(message, content=text[:_LONGEST_TEXT] + _SHORTENED)
-    return replace(message, reasoning_content=None, custom_content=None)
+    items = message.custom_content.attachments if message.custom_content else ()
+    brief = tuple(item if number_of(item) is None else replace(item, data=item.title) for item in items)
+    return replace(message, reasoning_content=None, custom_content=CustomContent(brief) if brief else None)
 
 
 def _shortened(history: Sequence[Message]) -> list[Message]:
     if sum(map(_size, history)) <= MAX_BYTES:
         return list(history)
-    brief = list(map(_without_extras, history))
+    brief = list(map(_brief, history))
     room = Budget(tokens=MAX_BYTES)
     parts = cut(shortened(brief, room, _size, (2_000, 200), _SHORTENED), room, count=_size)
-    first, *rest = parts.kept
-    return [replace(first, unsourced=True) if parts.dropped else first, *rest]  # what was left out may be from outside
+    # What was left out may be from outside.
+    first, rest = parts.kept[:1], parts.kept[1:]
+    return [*(replace(message, unsourced=True) for message in first), *rest] if parts.dropped else [*first, *rest]

@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 
 from task.conversation.history import repaired
 from task.conversation.inputs import Incoming, conversation, user_message
-from task.conversation.messages import Attachment, FunctionCall, Message, Role, ToolCall, assistant, tool_message, user
+from task.conversation.messages import (
+    Attachment,
+    CustomContent,
+    FunctionCall,
+    Message,
+    Role,
+    ToolCall,
+    assistant,
+    tool_message,
+    user,
+)
 from task.conversation.state import (
     TOOL_CALL_HISTORY_KEY,
     StateRejected,
@@ -304,6 +314,17 @@ def test_whatever_a_turn_has_called_the_state_is_small_and_its_history_valid(his
     assert kept[-1] == history[-1]
     assert kept == tuple(repaired(kept))
     assert [sorted(json.loads(call.function.arguments)) for call in kept[-2].tool_calls] == [["rows", "text"]]
+
+
+def test_sources_and_pictures_of_a_large_turn_are_not_forgotten() -> None:
+    cites = Attachment("text/markdown", "[3] Page", data="é" * 600, reference_url="https://docs.example/a")
+    chart = Attachment("image/png", "chart.png", url="files/b/chart.png")
+    history = many_calls(15, 39_000)
+    history[1] = replace(history[1], custom_content=CustomContent((cites, chart)))
+    state = SEAL.pack(TurnState(tuple(history)), "user-1")
+    kept = SEAL.unpack(state, "user-1").history[1].custom_content
+    assert len(json.dumps(state)) <= 200 * 1024
+    assert kept == CustomContent((replace(cites, data="[3] Page"), chart))
 
 
 def test_calls_that_wait_are_saved_as_they_are() -> None:
