@@ -7,6 +7,7 @@ import fcntl
 import os
 import signal
 import sys
+import venv
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
@@ -203,9 +204,9 @@ async def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path, i
 
 
 async def test_a_python_that_lacks_the_libraries_is_named_by_its_setting(tmp_path: Path) -> None:
-    embedder = Embedder(
-        tmp_path / "run", EmbedderOptions(str(tmp_path)), installed=EmbeddingEnvironment(Path(sys.executable))
-    )
+    venv.create(tmp_path / "own", symlinks=True)
+    bare = EmbeddingEnvironment(tmp_path / "own" / "bin" / "python")
+    embedder = Embedder(tmp_path / "run", EmbedderOptions(str(tmp_path)), installed=bare)
     async with asyncio.timeout(60):
         with pytest.raises(EmbeddingUnavailable, match=r"not installed .*AGENT_RAG__PYTHON"):
             await embedder.embed(["How should I clean the plate?"])
