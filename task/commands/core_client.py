@@ -86,13 +86,14 @@ class CoreClient:
         listings = [await self._json("GET", f"/openai/{kind}") for kind in ("applications", "models")]
         return [str(item["id"]) for listing in listings for item in listing["data"]]
 
-    async def reaches(self, deployment: str) -> bool:
-        """Whether Core gets an answer at the address that its configuration has for the deployment."""
+    async def reaches(self, deployment: str) -> bool | None:
+        """Whether Core gets an answer at the address that its configuration has for the deployment; None: not tried."""
         try:
             async with self._answer("GET", f"/v1/deployments/{quote(deployment, safe='')}/configuration"):
                 return True
         except CoreError as error:
-            return error.status < 500  # Core's own answer where it knows no such address
+            # 404 is Core's own answer where the deployment has no address for its configuration.
+            return None if error.status == 404 else error.status < 500
 
     async def _json(self, method: str, path: str, **options: Any) -> Any:
         async with self._answer(method, path, **options) as response:

@@ -76,18 +76,21 @@ async def _core(settings: Settings, session: aiohttp.ClientSession, *, agent_run
     answers, accepted = Check("core", "ok", f"answers at {address}"), Check("core key", "ok", "accepted")
     try:
         names = await client.deployments()
-        reached = [await _reached(client)] if agent_runs and AGENT in names else []
+        reached = await _reached(client) if agent_runs and AGENT in names else []
     except (CoreError, Unreachable) as error:
         return [answers, accepted, Check("deployments", "bad", str(error), "Check Core's log.")]
     return [answers, accepted, _deployments(names, settings), *reached, *missing_pictures(names, settings)]
 
 
-async def _reached(client: CoreClient) -> Check:
-    if await client.reaches(AGENT):
-        return Check("core to agent", "ok", "Core reaches the agent")
+async def _reached(client: CoreClient) -> list[Check]:
+    reached = await client.reaches(AGENT)
+    if reached is None:
+        return []
+    if reached:
+        return [Check("core to agent", "ok", "Core reaches the agent")]
     found = "Core does not reach the agent at the address of its configuration"
     fix = "`dial-agent core-config --fragment --agent URL` prints the entry; AGENT_HOST=0.0.0.0 lets other machines in."
-    return Check("core to agent", "bad", found, fix)
+    return [Check("core to agent", "bad", found, fix)]
 
 
 def _deployments(names: Sequence[str], settings: Settings) -> Check:

@@ -145,6 +145,16 @@ async def test_a_core_with_another_address_of_the_agent_is_reported(right: bool,
     assert state == "ok" or "core-config --fragment --agent" in found["core to agent"].fix
 
 
+async def test_nothing_is_claimed_about_an_entry_of_the_agent_that_core_cannot_try(tmp_path: Path) -> None:
+    async with peer(answers(200, {})) as agent:
+        applications = {"general-purpose-agent": {"endpoint": "http://127.0.0.1:9/chat/completions"}}
+        async with local_core({"keys": {}, "applications": applications}, tmp_path) as core:
+            running = {"AGENT_PORT": agent.url.rpartition(":")[2]}
+            found = await rows(tmp_path, {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": core.api_key, **running})
+    assert found["agent"].state == "ok"
+    assert "core to agent" not in found
+
+
 async def test_a_core_that_does_not_list_the_agent_gets_the_command_that_prints_what_to_add(tmp_path: Path) -> None:
     async with local_core({"keys": {}}, tmp_path) as core:
         found = await rows(tmp_path, {"DIAL_ENDPOINT": core.url, "DIAL_API_KEY": core.api_key})
