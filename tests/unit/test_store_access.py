@@ -73,6 +73,19 @@ async def test_no_answer_in_time_is_a_no(store: Store, clock: StoreClock) -> Non
         await store.approvals.answer(OWNER, question, Answer(True))
 
 
+async def test_a_question_that_was_listed_as_expired_is_not_answered_by_a_slower_clock(
+    store: Store, clock: StoreClock
+) -> None:
+    question = (await asked(store)).approval_id
+    clock.now += 61
+    [listed] = await store.approvals.list(OWNER, waiting=False)
+    clock.now -= 5
+    with pytest.raises(Conflict, match="is expired already"):
+        await store.approvals.answer(OWNER, question, Answer(True))
+    assert (listed.status, (await store.approvals.get(OWNER, question)).status) == ("expired", "expired")
+
+
+
 async def test_another_owners_question_cannot_be_seen_or_answered(store: Store) -> None:
     question = (await asked(store)).approval_id
     assert await store.approvals.list("bob") == ()
