@@ -89,10 +89,9 @@ class CoreClient:
     async def reaches(self, deployment: str) -> bool | None:
         """Whether Core gets an answer at the address that its configuration has for the deployment; None: not tried."""
         try:
-            async with self._answer("GET", f"/v1/deployments/{quote(deployment, safe='')}/configuration"):
-                return True
+            async with self._answer("GET", f"/v1/deployments/{quote(deployment, safe='')}/configuration") as response:
+                return bool(await response.content.read(1)) or None  # Core's own answer is empty, or 404
         except CoreError as error:
-            # 404 is Core's own answer where the deployment has no address for its configuration.
             return None if error.status == 404 else error.status < 500
 
     async def _json(self, method: str, path: str, **options: Any) -> Any:
