@@ -85,7 +85,6 @@ async def test_a_question_that_was_listed_as_expired_is_not_answered_by_a_slower
     assert (listed.status, (await store.approvals.get(OWNER, question)).status) == ("expired", "expired")
 
 
-
 async def test_another_owners_question_cannot_be_seen_or_answered(store: Store) -> None:
     question = (await asked(store)).approval_id
     assert await store.approvals.list("bob") == ()
