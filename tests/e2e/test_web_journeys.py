@@ -306,7 +306,7 @@ async def test_two_traces_stand_side_by_side_with_every_payload(tmp_path: Path, 
         await expect(p.page.locator(".payload").filter(visible=True)).to_contain_text("25*47")
         await p.page.get_by_label("Compare with").select_option(index=1)
         await expect(p.page.locator(".waterfall")).to_have_count(2)
-        await expect(p.page.get_by_text("The runs part at step 1.")).to_be_visible()
+        await expect(p.page.get_by_text("The runs differ from step 1 on.")).to_be_visible()
 
 
 async def test_a_model_that_refuses_is_reported_in_a_sentence(tmp_path: Path, size: tuple[int, int]) -> None:
