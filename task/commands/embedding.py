@@ -15,7 +15,7 @@ GRAPHICS = (
     "a download of 2.9 GB, 5.2 GB on disk, most of it libraries for graphics cards that are not used; with "
     "`make run TORCH_INDEX=…`, the address of an index of torch's CPU builds, 0.4 GB and 1.1 GB"
 )
-NICE = 5  # answers take precedence: the product runs meanwhile
+NICE = 5  # answers take precedence: the product runs while this installs
 SECONDS = 10  # between lines about the same kind of step: the start's table stays on the screen
 
 

@@ -69,14 +69,14 @@ export class Composer {
     this.showPersona();
   }
 
-  /** Each conversation has a persona of its own; `id` is null until a new one has begun. */
+  /** Each conversation has a persona of its own; `id` is null until a new one has started. */
   enter(id) {
     this.conversation = id;
     this.showPersona();
   }
 
-  /** The conversation has begun, with the persona that was chosen for it. */
-  begun(id) {
+  /** The conversation has started, with the persona that was chosen for it. */
+  started(id) {
     this.conversation = id;
     this.keepPersona();
   }

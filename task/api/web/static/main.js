@@ -16,7 +16,7 @@ const IDEAS = [
 
 const composer = new Composer({ send: (message) => send(message), stop: () => conversation.stop() });
 const conversation = new Conversation({
-  opened: (id) => { composer.begun(id); history.pushState(null, "", `#/c/${id}`); sidebar.mark(id); sidebar.load().then(retitle); },
+  opened: (id) => { composer.started(id); history.pushState(null, "", `#/c/${id}`); sidebar.mark(id); sidebar.load().then(retitle); },
   changed: () => sidebar.load().then(retitle),
   busy: (answering) => composer.busy(answering),
   refused: (message, trouble) => {
