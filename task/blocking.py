@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import copy_context
-from functools import partial
+from functools import cache, partial
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -57,3 +57,31 @@ def _settle(ended: Future[_Result], work: Callable[[], _Result]) -> None:
         ended.set_exception(error)
     else:
         ended.set_result(result)
+
+
+def run_blocking(function: Callable[..., Coroutine[Any, Any, _Result]], *arguments: Any) -> _Result:
+    """The result of `function`, for callers without an event loop: it runs in the one background loop of the process.
+
+    Raises:
+        RuntimeError: an event loop runs in this thread already, which the call would block.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        name = getattr(function, "__name__", "the asynchronous function")
+        raise RuntimeError(f"An event loop is running in this thread. Use `await {name}(...)` instead.")
+    work = asyncio.run_coroutine_threadsafe(function(*arguments), _background_loop())
+    try:
+        return work.result()
+    except BaseException:
+        work.cancel()  # Ctrl-C reaches the caller, not the background thread
+        raise
+
+
+@cache
+def _background_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    Thread(target=loop.run_forever, name="background-loop", daemon=True).start()
+    return loop

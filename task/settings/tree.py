@@ -64,6 +64,35 @@ class Settings(BaseSettings):
     ollama_local: HttpUrl = setting(
         "http://127.0.0.1:11434", "Where a running Ollama is looked for.", validation_alias="ollama_local"
     )
+    ollama_api_key: SecretStr | None = setting(
+        None, "Key of an Ollama host that asks for one, such as the planner's.", validation_alias="ollama_api_key"
+    )
+    turbo_host: HttpUrl = setting(
+        "https://ollama.com",
+        "Ollama host of the planner of coding runs; `OLLAMA_API_KEY` is sent there.",
+        validation_alias="turbo_host",
+    )
+    planner_model: str = setting(
+        "gpt-oss:20b",
+        "Model that plans a coding run: of Ollama, or `backend:model`.",
+        validation_alias="planner_model",
+        min_length=1,
+    )
+    coder_model: str = setting(
+        "qwen2.5-coder",
+        "Model that carries a plan out: of Ollama at `OLLAMA_LOCAL`, or `backend:model`.",
+        validation_alias="coder_model",
+        min_length=1,
+    )
+    max_steps: int = setting(
+        25, "Model requests with tools in one coding run.", validation_alias="max_steps", ge=1, le=1000
+    )
+    request_timeout_s: int = setting(
+        120, "Seconds a model of a coding run may be silent.", validation_alias="request_timeout_s", ge=1, le=86_400
+    )
+    dry_run: bool = setting(
+        False, "Never let a coding run change anything, also with `--apply`.", validation_alias="dry_run"
+    )
     pyinterpreter_mcp_url: HttpUrl | None = setting(
         None,
         "MCP address of a Python interpreter server; `dial-agent up` starts its own when empty.",

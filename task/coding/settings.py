@@ -1,0 +1,83 @@
+"""The documented settings of planning and executing, as a view of the one settings tree."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from pydantic import SecretStr
+
+from task.product.product import BACKENDS
+from task.settings import Settings as Tree
+from task.settings import load_settings as load_tree
+
+DEFAULT_BACKEND = "ollama"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What planning and executing need. Source: planner and executor reference, Settings.
+
+    A model is one of Ollama, or `backend:model`; `api_key` is for `turbo_host` only.
+    """
+
+    turbo_host: str
+    local_host: str
+    planner_model: str
+    coder_model: str
+    api_key: str
+    max_steps: int
+    request_timeout_s: int
+    dry_run: bool
+
+
+def load_settings() -> Settings:
+    """The settings from the environment, `.env` and the settings file, with the documented defaults.
+
+    Raises:
+        SettingsError: a value is malformed; one line with the fix.
+    """
+    return documented(load_tree())
+
+
+def documented(settings: Tree) -> Settings:
+    """The documented view of a settings tree."""
+    key = settings.ollama_api_key.get_secret_value() if settings.ollama_api_key else ""
+    return Settings(
+        settings.turbo_host, settings.ollama_local, settings.planner_model, settings.coder_model, key,
+        settings.max_steps, settings.request_timeout_s, settings.dry_run,
+    )  # fmt: skip
+
+
+def compact_json(obj: object) -> str:
+    """Compact JSON for logs: no spaces, every character as it is."""
+    return json.dumps(obj, ensure_ascii=False, separators=(",", ":"))
+
+
+def backend_and_model(text: str) -> tuple[str, str]:
+    """Split `backend:model`; what does not begin with a row of the table of backends is a name of Ollama's."""
+    backend, colon, model = text.partition(":")
+    return (backend, model) if colon and model and backend in BACKENDS else (DEFAULT_BACKEND, text)
+
+
+def planner_tree(s: Settings, tree: Tree | None = None) -> Tree:
+    """The settings of a product that asks the planner's model: the only one that gets the key."""
+    return _tree_for(tree or load_tree(), s.planner_model, s.turbo_host, s.api_key, s)
+
+
+def coder_tree(s: Settings, tree: Tree | None = None) -> Tree:
+    """The settings of a product that asks the coder's model."""
+    return _tree_for(tree or load_tree(), s.coder_model, s.local_host, "", s)
+
+
+def _tree_for(tree: Tree, text: str, host: str, key: str, s: Settings) -> Tree:
+    backend, model = backend_and_model(text)
+    changes = {
+        "backend": backend,
+        "deployment_name": model,
+        "profile": None,  # the operator's is for another model
+        "ollama_local": host,
+        "ollama_api_key": SecretStr(key) if key else None,
+        "request_timeout_s": s.request_timeout_s,
+    }
+    return tree.model_copy(update=changes)
