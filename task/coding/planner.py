@@ -30,7 +30,7 @@ Answer with one JSON object and nothing else: no prose, no code fence.
 - plan: what is done, step by step, in the order of the work; reading the code comes first.
 - coder_prompt: everything the coder has to know: the task, the files that are concerned, names, expected behaviour, \
 what must not change. The coder sees nothing else.
-- tests: the commands that show that the work is done, each a pytest command or a pytest node id; [] if there is none."""
+- tests: the commands that show that the work is done, each a pytest command or node id; [] if there is none."""
 REPAIR = "That is not the JSON object I asked for: {fault}. Answer again with the JSON object only."
 SCHEMA: dict[str, Any] = {
     "type": "object",
