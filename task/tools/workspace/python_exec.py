@@ -9,7 +9,7 @@ from task.tools.workspace.shell import Commands, ShellResult
 
 
 class PyRunResult(ShellResult):
-    """What a run of Python left: `ok`, `stdout`, `stderr`, `code`. Source: planner and executor reference, PyRunResult."""
+    """What a run of Python left. Source: planner and executor reference, PyRunResult."""
 
 
 def python_run(mode: str, code: str | None = None) -> PyRunResult:
