@@ -1,0 +1,234 @@
+"""Read, write, list and edit the files of a workspace: every outcome is a result with a sentence, none an exception.
+
+The documented functions (seed 003) work in the current folder; the tools call the same with a workspace of their own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from task.errors import ToolError
+from task.tools.workspace.root import Workspace
+from task.tools.workspace.search import Query, searched, shown_path
+
+PAGE_CHARS = 30_000
+LISTED = 2_000
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")  # editors and compilers count by these line ends only
+
+
+@dataclass
+class FSResult:
+    """The outcome of an operation on files. Source: seed 003."""
+
+    ok: bool
+    detail: str
+
+
+def fs_read(path: str, first_line: int | None = None, last_line: int | None = None) -> FSResult:
+    """Read a UTF-8 text file, or lines of it (counted from 1)."""
+    with _here() as here:
+        return read(here, path, first_line, last_line)
+
+
+def fs_write(path: str, content: str) -> FSResult:
+    """Write a UTF-8 text file, in one step and with its folders."""
+    with _here() as here:
+        return write(here, path, content)
+
+
+def fs_list(path: str) -> FSResult:
+    """List a folder; folders end in a slash."""
+    with _here() as here:
+        return listed(here, path)
+
+
+def fs_edit(path: str, old_text: str, new_text: str, replace_all: bool = False) -> FSResult:
+    """Replace a text that occurs exactly once in a file, or all its occurrences."""
+    with _here() as here:
+        return edit(here, path, old_text, new_text, replace_all=replace_all)
+
+
+def fs_search(
+    pattern: str, path: str = ".", regex: bool = False, glob: str = "", ignore_case: bool = False
+) -> FSResult:
+    """Find the lines below a folder that contain a text or match a regular expression."""
+    with _here() as here:
+        return search(here, Query(pattern, regex, glob, ignore_case), path)
+
+
+def _safe_path(path: str) -> Path:  # pyright: ignore[reportUnusedFunction] - documented, for those who call it
+    with _here() as here:
+        return here.path / here.normalised(path)
+
+
+def read(workspace: Workspace, path: str, first: int | None = None, last: int | None = None) -> FSResult:
+    """The whole text, or the lines asked for with a last line that says which ones they are."""
+
+    def work() -> str:
+        text = _text(workspace.read(path))
+        return text if first is None and last is None else _lines(text, first or 1, last)
+
+    return _attempted("read", path, work)
+
+
+def read_page(workspace: Workspace, path: str, first: int | None = None, last: int | None = None) -> FSResult:
+    """Like `read`, but never more than 30,000 characters: of a longer text the lines that fit."""
+
+    def work() -> str:
+        text = _text(workspace.read(path))
+        short = first is None and last is None and len(text) <= PAGE_CHARS
+        return text if short else _lines(text, first or 1, last, PAGE_CHARS)
+
+    return _attempted("read", path, work)
+
+
+def write(workspace: Workspace, path: str, content: str) -> FSResult:
+    """Make or replace a text file with exactly this content."""
+
+    def work() -> str:
+        raw = _bytes(content)
+        with workspace.writing:
+            workspace.write(path, raw)
+        lines = content.count("\n") + (not content.endswith("\n"))
+        return f"wrote {path} ({lines} lines, {len(raw)} bytes)"
+
+    return _attempted("write", path, work)
+
+
+def listed(workspace: Workspace, path: str) -> FSResult:
+    """The names in a folder, one a line."""
+
+    def work() -> str:
+        names = [shown_path(name) for name in workspace.entries(path)]
+        more = [f"[... {len(names) - LISTED:,} more]"] if len(names) > LISTED else []
+        return "\n".join(names[:LISTED] + more)
+
+    return _attempted("list", path, work)
+
+
+def edit(workspace: Workspace, path: str, old: str, new: str, *, replace_all: bool = False) -> FSResult:
+    """Replace a text that occurs once (or wherever it occurs); line ends and a byte order mark stay as they are."""
+
+    def work() -> str:
+        with workspace.writing:
+            text = _text(workspace.read(path))
+            there, made = _fitted(text, old, new)
+            count = text.count(there) if there else 0
+            _check_edit(text, there, made, count, replace_all=replace_all)
+            workspace.write(path, _bytes(text.replace(there, made)))
+        line = text[: text.index(there)].count("\n") + 1
+        return f"edited {path} ({count} replacements)" if count > 1 else f"edited {path} (line {line})"
+
+    return _attempted("edit", path, work)
+
+
+def search(workspace: Workspace, query: Query, path: str = ".") -> FSResult:
+    """The lines that contain a text, each with its file and number."""
+    return _attempted("search", path, lambda: searched(workspace, query, path))
+
+
+def _attempted(verb: str, path: str, work: Callable[[], str]) -> FSResult:
+    try:
+        return FSResult(True, work())
+    except (OSError, ToolError) as error:
+        return FSResult(False, f"{verb}: {_reason(error)}: {path.encode(errors='backslashreplace').decode()}")
+
+
+def _reason(error: OSError | ToolError) -> str:
+    if isinstance(error, ToolError):
+        return str(error)
+    known = {
+        errno.ENOENT: "not found",
+        errno.EACCES: "permission denied",
+        errno.EPERM: "permission denied",
+        errno.ENOTDIR: "not a directory",
+        errno.EISDIR: "is a directory",
+        errno.ELOOP: "leads through a symbolic link that is not followed",
+        errno.ENXIO: "not a regular file",
+        errno.ENODEV: "not a regular file",
+    }
+    number = error.errno or errno.EIO
+    return known.get(number, os.strerror(number).lower())
+
+
+def _here() -> Workspace:
+    return Workspace(Path.cwd())
+
+
+def _text(content: bytes) -> str:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise ToolError("not a text file (not UTF-8)") from error
+    if "\0" in text:
+        raise ToolError("not a text file (it has NUL characters)")
+    return text
+
+
+def _bytes(text: str) -> bytes:
+    if "\0" in text:
+        raise ToolError("a text file has no NUL characters")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ToolError("a text file has no halves of characters") from error
+
+
+def _lines(text: str, first: int, last: int | None, room: int | None = None) -> str:
+    lines: list[str] = _LINE.findall(text)
+    if first > max(len(lines), 1):
+        raise ToolError(f"there are {len(lines)} lines, no line {first}")
+    shown = ""
+    end = first - 1
+    for line in lines[first - 1 : last]:
+        if room is not None and len(shown) + len(line) > room:
+            break
+        shown, end = shown + line, end + 1
+    if end < first and lines:
+        return f"{lines[first - 1][:room]}\n[the beginning of line {first} of {len(lines)}; the line is longer]"
+    rest = f"; go on with first_line={end + 1}" if end < len(lines) else ""
+    return f"{shown}{'' if shown.endswith(chr(10)) else chr(10)}[lines {first}-{end} of {len(lines)}{rest}]"
+
+
+def _fitted(text: str, old: str, new: str) -> tuple[str, str]:
+    # A model reads and writes "\n"; the file's own line ends stay.
+    if "\r\n" in text and "\r" not in old and (old not in text or "\n" not in old):
+        return old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
+    return old, new
+
+
+def _check_edit(text: str, old: str, new: str, count: int, *, replace_all: bool) -> None:
+    if not old:
+        raise ToolError("old_text is empty; write a new file with fs_write")
+    if old == new:
+        raise ToolError("old_text and new_text are the same")
+    if not count:
+        raise ToolError(f"old_text is not in the file{_near(text, old)}")
+    if count > 1 and not replace_all:
+        numbers = _places(text, old)
+        raise ToolError(f"old_text occurs {count} times ({numbers}); add lines around it, or set replace_all")
+
+
+def _places(text: str, old: str, most: int = 10) -> str:
+    numbers: list[str] = []
+    start = text.find(old)
+    while start >= 0 and len(numbers) < most:
+        numbers.append(str(text.count("\n", 0, start) + 1))
+        start = text.find(old, start + len(old))
+    return f"lines {', '.join(numbers)}{', ...' if start >= 0 else ''}"
+
+
+def _near(text: str, old: str) -> str:
+    """Where the text is but for the white space at the ends of its lines."""
+    wanted = [line.strip() for line in old.strip().split("\n")]
+    lines = [line.strip() for line in text.split("\n")]
+    for start in range(len(lines) - len(wanted) + 1):
+        if any(wanted) and lines[start : start + len(wanted)] == wanted:
+            end = start + len(wanted)
+            return f"; lines {start + 1}-{end} differ from it in white space only, read them again"
+    return "; read it again, every space and line end counts"

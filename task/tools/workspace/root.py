@@ -1,0 +1,301 @@
+"""One folder, held open: files in it are reached by paths that cannot lead out of it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import posixpath
+import stat
+import struct
+import sys
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+
+from task.errors import ToolError
+from task.tools.workspace.git import check_git
+
+MAX_BYTES = 10 * 2**20
+MAX_DEPTH = 100
+# What nobody wrote by hand: left out of searches.
+IGNORED = frozenset({
+    ".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".pytest_cache",
+    ".ruff_cache", ".tox", ".nox", ".hypothesis",
+})  # fmt: skip
+
+_PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
+_FOLDER = _PATH_ONLY | os.O_DIRECTORY
+_READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # never waits for the other end of a pipe
+_OPENAT2 = 437
+_BENEATH_WITHOUT_MAGIC_LINKS = 0x08 | 0x02
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_ATTEMPTS = 8  # the kernel asks for another one while something is being renamed
+
+
+class PathEscape(ToolError, ValueError):
+    """A path that leads out of the workspace. Source: seed 003, `_safe_path`."""
+
+    def __init__(self) -> None:
+        super().__init__("path escapes sandbox")
+
+
+class Workspace:
+    """A folder whose files are reached by relative paths.
+
+    A path beginning with `/` is either one below the folder's own path or counts from the folder. Symbolic links are
+    followed as long as they stay inside; without `openat2` (or with `resolve=False`) they are not followed at all.
+
+    Raises:
+        OSError: there is no such folder, or it cannot be opened.
+    """
+
+    def __init__(self, path: Path, *, resolve: bool = True) -> None:
+        self.path = Path(os.path.realpath(path))
+        self._root = os.open(self.path, _FOLDER)
+        self._resolves = resolve and _can_resolve(self._root)
+        self.writing = threading.Lock()
+
+    def close(self) -> None:
+        """Close the folder; the workspace cannot be used any more."""
+        os.close(self._root)
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def normalised(self, path: str) -> str:
+        """The path relative to the workspace with symbolic links resolved, as far as there is anything; `.` is the
+        workspace itself.
+
+        Raises:
+            PathEscape: it leads out of the workspace.
+            ToolError: no file can have this path.
+        """
+        relative = self._relative(path)
+        if not self._resolves:
+            return relative
+        head, missing = relative, list[str]()
+        while True:
+            try:
+                with self._opened(head, _PATH_ONLY) as found:
+                    return posixpath.normpath("/".join([self._real(found), *reversed(missing)]))
+            except (FileNotFoundError, NotADirectoryError):
+                if head == ".":
+                    return relative  # the workspace itself has been removed
+                head, name = posixpath.split(head)
+                head = head or "."
+                missing.append(name)
+
+    def read(self, path: str) -> bytes:
+        """The content of a regular file of up to 10 MiB.
+
+        Raises:
+            ToolError, OSError: it cannot be read.
+        """
+        with self._opened(self._relative(path), _READING) as file:
+            info = os.fstat(file)
+            if stat.S_ISDIR(info.st_mode):
+                raise IsADirectoryError(errno.EISDIR, "is a directory")
+            if not stat.S_ISREG(info.st_mode):
+                raise ToolError("not a regular file")
+            content = bytearray()
+            # One more than the limit: the file may grow while it is read.
+            while len(content) <= MAX_BYTES and (piece := os.read(file, min(max(info.st_size, 2**16), MAX_BYTES) + 1)):
+                content += piece
+            if len(content) > MAX_BYTES:
+                raise ToolError(f"too large ({max(info.st_size, len(content)):,} bytes, at most {MAX_BYTES:,})")
+            return bytes(content)
+
+    def write(self, path: str, content: bytes) -> None:
+        """Make or replace a regular file in one step; folders above it are made, an old file's mode is kept.
+
+        Raises:
+            ToolError, OSError: it cannot be written; nothing has changed.
+        """
+        if len(content) > MAX_BYTES:
+            raise ToolError(f"too large ({len(content):,} bytes, at most {MAX_BYTES:,})")
+        *folders, name = self.normalised(path).split("/")
+        if name == ".":
+            raise IsADirectoryError(errno.EISDIR, "is a directory")
+        if len(folders) > MAX_DEPTH:
+            raise ToolError(f"more than {MAX_DEPTH} folders deep")
+        check_git(self.path, [*folders, name])
+        with self._folder(folders, make=True) as folder:
+            _replace(folder, name, content)
+
+    def entries(self, path: str) -> list[str]:
+        """The names in a folder, in order; those of folders end in `/`.
+
+        Raises:
+            ToolError, OSError: it cannot be listed.
+        """
+        relative = self._relative(path)
+        with self._opened(relative, _READING | os.O_DIRECTORY) as folder, os.scandir(folder) as found:
+            names = [(entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in found]
+        return sorted(
+            f"{name}/" if is_folder or (is_link and self._is_folder(f"{relative}/{name}")) else name
+            for name, is_folder, is_link in names
+        )
+
+    def files(self, path: str) -> Iterator[str]:
+        """The regular files below a folder in the order of their paths, without `IGNORED` folders; or the file itself.
+
+        Raises:
+            ToolError, OSError: there is no such file or folder. What cannot be read below it is left out.
+        """
+        relative = self.normalised(path)
+        with self._opened(relative, _PATH_ONLY) as found:
+            if not stat.S_ISDIR(os.fstat(found).st_mode):
+                yield relative
+                return
+        waiting = [relative]
+        while waiting:
+            here = waiting.pop()
+            folders: list[str] = []
+            for name, is_folder in self._children(here):
+                below = posixpath.normpath(f"{here}/{name}")
+                if is_folder:
+                    folders.append(below)
+                else:
+                    yield below
+            waiting += reversed(folders)
+
+    def _children(self, folder: str) -> list[tuple[str, bool]]:
+        with suppress(OSError), self._opened(folder, _READING | os.O_DIRECTORY) as opened, os.scandir(opened) as found:
+            return sorted(
+                (entry.name, entry.is_dir(follow_symlinks=False))
+                for entry in found
+                if entry.name not in IGNORED and not entry.is_symlink()
+            )
+        return []
+
+    def _relative(self, path: str) -> str:
+        if "\0" in path:
+            raise ToolError("a path has no NUL characters")
+        own = str(self.path)
+        inside = path[len(own) :] if path == own or path.startswith(f"{own.rstrip('/')}/") else path
+        relative = posixpath.normpath(inside.lstrip("/") or ".")
+        if relative.split("/", 1)[0] in ("..", "~"):
+            raise PathEscape
+        try:
+            os.fsencode(relative)
+        except UnicodeEncodeError as error:
+            raise ToolError("a path has no halves of characters") from error
+        return relative
+
+    def _is_folder(self, relative: str) -> bool:
+        try:
+            with self._opened(relative, _FOLDER):
+                return True
+        except (OSError, ToolError):
+            return False
+
+    def _real(self, opened: int) -> str:
+        if os.fstat(opened).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, "removed meanwhile")
+        root, path = (os.readlink(f"/proc/self/fd/{number}") for number in (self._root, opened))
+        return "." if path == root else path.removeprefix(root.rstrip("/") + "/")
+
+    @contextmanager
+    def _opened(self, relative: str, flags: int) -> Generator[int]:
+        opened = self._open(relative, flags)
+        try:
+            yield opened
+        finally:
+            os.close(opened)
+
+    def _open(self, relative: str, flags: int) -> int:
+        if not self._resolves:
+            *folders, name = relative.split("/")
+            with self._folder(folders) as folder:
+                return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+        for _ in range(_ATTEMPTS):
+            try:
+                return _openat2(self._root, os.fsencode(relative), flags)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                if error.errno == errno.EXDEV:
+                    raise PathEscape from error
+                raise
+        raise ToolError("its folders are being renamed; try again")
+
+    @contextmanager
+    def _folder(self, names: Sequence[str], *, make: bool = False) -> Generator[int]:
+        # Component by component and never through a symbolic link.
+        current = os.dup(self._root)
+        try:
+            for name in names:
+                try:
+                    below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=current)
+                except FileNotFoundError:
+                    if not make:
+                        raise
+                    with suppress(FileExistsError):
+                        os.mkdir(name, dir_fd=current)
+                    below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=current)
+                os.close(current)
+                current = below
+            yield current
+        finally:
+            os.close(current)
+
+
+def _replace(folder: int, name: str, content: bytes) -> None:
+    old = _status(folder, name)
+    temporary = f".{token_hex(8)}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    made = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=folder)
+    try:
+        with os.fdopen(made, "wb") as file:
+            file.write(content)
+            if old is not None:
+                with suppress(PermissionError):
+                    os.fchown(made, old.st_uid, old.st_gid)
+                os.fchmod(made, old.st_mode & 0o777)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+
+
+def _status(folder: int, name: str) -> os.stat_result | None:
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "is a directory")
+    if not stat.S_ISREG(found.st_mode):
+        raise ToolError("not a regular file")
+    # A new file would take the place of one that may not be written.
+    if not os.access(name, os.W_OK, dir_fd=folder):
+        raise PermissionError(errno.EACCES, "permission denied")
+    return found
+
+
+def _openat2(folder: int, path: bytes, flags: int) -> int:
+    how = struct.pack("QQQ", flags, 0, _BENEATH_WITHOUT_MAGIC_LINKS)
+    opened = _LIBC.syscall(_OPENAT2, folder, path, how, ctypes.c_size_t(len(how)))
+    if opened < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return opened
+
+
+def _can_resolve(root: int) -> bool:
+    # Containers may forbid the call; without /proc nobody could say where a link has led.
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        os.close(_openat2(root, b".", _PATH_ONLY))
+        os.readlink(f"/proc/self/fd/{root}")
+    except OSError:
+        return False
+    return True
