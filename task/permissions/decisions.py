@@ -28,10 +28,22 @@ def origin_of(effects: frozenset[Effect]) -> Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkspaceAccess:
+    """What a call of a workspace tool names: `root` is the workspace's real path, `paths` are relative to it.
+
+    A path that leads out of the workspace is absolute, or begins with `..`.
+    """
+
+    root: str
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class CallRequest:
     """A call with its parsed arguments, its tool's effects, its conversation, and the model's own brief of it.
 
-    `declared` are the arguments that the tool's schema declares to be URLs or hosts.
+    `declared` are the arguments that the tool's schema declares to be URLs or hosts. `workspace` is set for the tools
+    that work in a workspace only.
     """
 
     call: ToolCall
@@ -40,6 +52,7 @@ class CallRequest:
     context: ContextView = field(default_factory=ContextView)
     brief: Brief = field(default_factory=Brief)
     declared: frozenset[str] = frozenset()
+    workspace: WorkspaceAccess | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
+from posixpath import relpath
 from typing import Any, cast
 
 from task.permissions.addresses import (
@@ -74,19 +75,48 @@ class CallFacts:
     @cached_property
     def paths(self) -> tuple[str, ...]:
         """The arguments that are named like paths, and the words of commands that may point outside the workspace."""
+        workspace = self.request.workspace
         named = (
             text
             for name, text in named_values(self.request.arguments)
             if len(text) <= _LONGEST_PATH and _PATHS.search(name) and "://" not in text and not is_dial_file(text)
         )
-        return tuple(dict.fromkeys([*named, *self.leaving]))
+        return tuple(dict.fromkeys([*(named if workspace is None else workspace.paths), *self.leaving]))
+
+    @cached_property
+    def confined(self) -> bool:
+        """Whether the call, of a workspace tool without a network, is known to lead nowhere out of its workspace."""
+        if self.request.workspace is None or Effect.NETWORK in self.effects:
+            return False
+        return self.script.exact and self.script.complete and not (any(map(outside, self.paths)) or self.of_git)
+
+    @cached_property
+    def of_git(self) -> tuple[str, ...]:
+        """Git's own files in the workspace that the call would change, or may change."""
+        if self.request.workspace is None or not self.effects & {Effect.WRITE, Effect.EXECUTE}:
+            return ()
+        changing = (one for one in self.script.invocations if one.program.kind != "reads" or one.used)
+        words = (part for one in changing for word in one.words for part in _parts(word))
+        return tuple(filter(_is_of_git, dict.fromkeys([*self.request.workspace.paths, *words, *self.script.writes])))
+
+    @cached_property
+    def unreachable(self) -> str:
+        """Why no tool of the workspace can do it, whoever allows it; empty if one can."""
+        paths = self.request.workspace.paths if self.request.workspace is not None else ()
+        if path := next(filter(outside, paths), ""):
+            return f"the path leads out of the workspace, to {path}"
+        if path := next((path for path in paths if path in self.of_git), ""):
+            return f"{path} is one of git's own files; use git's commands for what may be changed there"
+        return ""
 
     @cached_property
     def leaving(self) -> tuple[str, ...]:
         """The paths in a command line that may point outside the workspace, and the files that it redirects to."""
         found = [place for command in self.script.invocations for place in _places(command)]
         found += [target for target in self.script.reads if outside(target)]
-        return tuple(path for path in dict.fromkeys([*found, *self.script.writes]) if path not in HARMLESS_TARGETS)
+        places = (path for path in dict.fromkeys([*found, *self.script.writes]) if path not in HARMLESS_TARGETS)
+        workspace = self.request.workspace
+        return tuple(places) if workspace is None else tuple(_relative(path, workspace.root) for path in places)
 
     @cached_property
     def words(self) -> tuple[str, ...]:
@@ -109,6 +139,15 @@ class CallFacts:
 def outside(path: str) -> bool:
     """Whether a path may lead out of the workspace, which is the working directory."""
     return path.startswith(("~", "/")) or "\\" in path or ".." in path.split("/")
+
+
+def _is_of_git(path: str) -> bool:
+    return ".git" in path.casefold().split("/")  # some file systems know no case
+
+
+def _relative(path: str, root: str) -> str:
+    within = path == root or path.startswith(f"{root.rstrip('/')}/")
+    return relpath(path, root) if within and not {"..", "."}.intersection(path.split("/")) else path
 
 
 def _command_lines(value: Any) -> Iterator[str]:

@@ -17,6 +17,7 @@ from task.permissions.decisions import (
     Effect,
     Gate,
     PermissionMode,
+    WorkspaceAccess,
     refused_by_mode,
 )
 from task.permissions.facts import CallFacts, outside
@@ -55,6 +56,8 @@ class PolicyGate:
             return Denied(denial)
         if refusal := refused_by_mode(self.mode, request):
             return refusal
+        if facts.unreachable:
+            return Denied(facts.unreachable)
         reason = self._question(facts, self.policy.first(facts))
         return self._asked(facts, reason) if reason else _UNCHANGED
 
@@ -71,7 +74,7 @@ class PolicyGate:
 
     def _asked(self, facts: CallFacts, reason: str) -> Decision:
         request = facts.request
-        exact = digest(facts.tool, request.arguments, self.policy)
+        exact = digest(facts.tool, request.arguments, self.policy, request.workspace)
         card = card_of(facts)
         commands = [command.words for command in facts.script.invocations] if _coverable(facts) else []
         tainted = request.context.tainted_beyond(facts.tool)
@@ -135,9 +138,10 @@ class AnsweredGate:
         return Denied(reason) if reason is not None else await self.gate.decide(request)
 
 
-def digest(tool: str, arguments: Mapping[str, Any], policy: Policy) -> str:
-    """Identifies exactly this call under exactly this policy."""
-    exact = json.dumps([tool, arguments, policy.fingerprint], sort_keys=True, separators=(",", ":"), default=str)
+def digest(tool: str, arguments: Mapping[str, Any], policy: Policy, workspace: WorkspaceAccess | None = None) -> str:
+    """Identifies exactly this call under exactly this policy, in exactly this workspace."""
+    parts = [tool, arguments, policy.fingerprint, *([workspace.root] if workspace is not None else [])]
+    exact = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
     return sha256(exact.encode()).hexdigest()
 
 
@@ -146,6 +150,8 @@ def exposure(facts: CallFacts) -> str:
     effects = facts.effects
     if not (effects & {Effect.WRITE, Effect.NETWORK} or facts.command) or not facts.request.context.tainted:
         return ""
+    if facts.confined:
+        return ""  # nothing can leave the workspace, so an address in a file or command reaches nobody
     because = "the conversation contains text from outside, and "
     if effects >= {Effect.WRITE, Effect.NETWORK}:
         return f"{because}the call could change data on a server"

@@ -16,7 +16,7 @@ from task.permissions.facts import CallFacts
 from task.permissions.invocations import read
 from task.permissions.matching import are_within, is_concerned, is_spelt_out
 from task.permissions.names import names_of
-from task.permissions.programs import covered
+from task.permissions.programs import covered, is_destructive
 from task.permissions.shell import Command
 
 Action = Literal["allow", "deny", "ask"]
@@ -29,7 +29,9 @@ class Rule:
     A rule that allows must fit all of a call: the call has at most these `effects`, and every path, command and host
     fits. A rule that denies or asks needs only one effect, path, command or host to fit. `tool`, `path` and `host` are
     globs, `command` is how commands may begin, word by word. `known_url`: whether every URL occurs in a result or in
-    the user's messages. `trusted`: the rule also allows while text from outside is in the conversation.
+    the user's messages. `trusted`: the rule also allows while text from outside is in the conversation. `workspace`:
+    the call is one of a workspace tool and leads nowhere else; its commands are confined there, so knowing them is
+    enough.
     """
 
     action: Action
@@ -40,9 +42,10 @@ class Rule:
     host: str | None = None
     known_url: bool | None = None
     trusted: bool = False
+    workspace: bool = False
 
     def fits(self, facts: CallFacts) -> bool:
-        if not self.names(facts.tool):
+        if not self.names(facts.tool) or (self.workspace and not facts.confined):
             return False
         if self.effects is not None and not self._effects_fit(facts.effects):
             return False
@@ -65,7 +68,8 @@ class Rule:
         command = " | ".join(self.command) or None
         named = {"path": self.path, "command": command, "host": self.host, "known_url": self.known_url}
         parts += [f"{name}={value}" for name, value in named.items() if value is not None]
-        return " ".join([*parts, *(["trusted"] if self.trusted else [])])
+        parts += [name for name in ("trusted", "workspace") if getattr(self, name)]
+        return " ".join(parts)
 
     def _effects_fit(self, effects: frozenset[Effect]) -> bool:
         wanted = self.effects or frozenset()
@@ -83,6 +87,8 @@ class Rule:
         invocations = facts.script.invocations
         if self.action != "allow":
             return any(is_concerned(invocation, self.command) for invocation in invocations)
+        if self.workspace:
+            return are_within(facts.script, self.command) and not is_destructive(facts.script)
         known = bool(invocations) and covered(facts.script) and (self.path is not None or not facts.leaving)
         return known and all(one.loose or is_spelt_out(one, self.command) for one in invocations)
 
@@ -130,6 +136,9 @@ class Policy:
         rules = [
             {**asdict(rule), "effects": None if rule.effects is None else sorted(rule.effects)} for rule in self.rules
         ]
+        for rule in rules:
+            if not rule["workspace"]:
+                del rule["workspace"]  # as before there were workspaces, for approvals that are stored
         only = sorted(self.only) if self.only is not None else None
         # The empty text keeps the digests of approvals that earlier versions stored.
         commands = "" if self.commands is None else self.commands

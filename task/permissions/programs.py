@@ -142,6 +142,11 @@ def covered(script: Reading) -> bool:
     return all(map(_harmless, script.invocations))
 
 
+def is_destructive(script: Reading) -> bool:
+    """Whether a command in it is rated as a high risk, such as one that discards work or starts others."""
+    return any(finding.level == "high" for one in script.invocations for finding in findings(one))
+
+
 def fully_known(invocation: Invocation) -> bool:
     """Whether the program and its options are known, so that other operands do not change what it does."""
     return invocation.program.known and "/" not in invocation.words[0]

@@ -67,6 +67,10 @@ def _findings(facts: CallFacts) -> Iterator[Finding]:
         yield Finding(
             "high" if leaves and writes else "low", f"path{' outside the workspace' if leaves else ''}: {path}"
         )
+    for path in facts.of_git:
+        yield Finding("high", f"git's own files: {path}")
+    if facts.request.workspace is not None and Effect.NETWORK in facts.effects:
+        yield Finding("high", "runs with the network, so it can send what it reads and load what others wrote")
     for host in facts.hosts:
         yield Finding("low", f"host: {host}")
     if facts.urls and not facts.urls_known:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -15,6 +16,7 @@ from task.embedding.client import Embedder, EmbedderOptions, default_folder
 from task.embedding.environment import EmbeddingEnvironment
 from task.errors import DCMInitError, SettingsError
 from task.llm.base import ChatModel
+from task.permissions.coding import coding_policy
 from task.permissions.decisions import Effect
 from task.permissions.matching import is_beginning
 from task.permissions.names import own_name
@@ -199,13 +201,20 @@ def policy_of(settings: Settings) -> Policy:
     given = (chosen.tools, settings.teps.allowed_tools)
     lists = [frozenset(map(own_name, names)) for names in given if names is not None]
     commands = None if bash.allowed_commands is None else tuple(bash.allowed_commands)
-    return Policy(tuple(rules), frozenset.intersection(*lists) if lists else None, commands)
+    policy = Policy(tuple(rules), frozenset.intersection(*lists) if lists else None, commands)
+    return coding_policy(policy) if settings.coding.apply and chosen.default_rules else policy
 
 
 def _check_beginnings(name: str, beginnings: Iterable[str]) -> None:
     if wrong := next((text for text in beginnings if not is_beginning(text)), None):
         fix = "List each command on its own, without quotes, pipes, variables and redirections."
         raise SettingsError(f"{name}: no command begins with {wrong[:80]!r}. {fix}")
+
+
+def workspace_of(settings: Settings, principal: str) -> Path | None:
+    """The folder in which this principal, as a door names it, gets the workspace tools; None: none."""
+    owner = principal.removeprefix("http:").removeprefix("dial:")
+    return next((item.path for item in settings.coding.workspaces if owner in item.owners), None)
 
 
 def rule_of(rule: RuleSettings) -> Rule:

@@ -249,7 +249,9 @@ class Cards:
         except ArgumentsError as error:
             raise InvalidRequest(str(error)) from error
         return replace(
-            answer, arguments=arguments, grant=digest(asked.tool, arguments, self.product.approval_rules.policy)
+            answer,
+            arguments=arguments,
+            grant=digest(asked.tool, arguments, self.product.approval_rules.policy, tool.workspace_access(arguments)),
         )
 
     async def _tools(self, caller: RunCaller) -> dict[str, BaseTool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -268,6 +269,36 @@ class PermissionSettings(Section):
     link_hosts: Texts = setting([], "Hosts (globs) to which links and pictures in answers may lead in any case.")
     open_minutes: float = setting(60, "Minutes for which an approval can be given.", gt=0, le=1440)
     grant_hours: float = setting(24, 'Hours for which "always" holds in a conversation.', gt=0)
+
+
+class WorkspaceSettings(Section):
+    """A folder in which the agent works for these owners."""
+
+    path: Folder
+    owners: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+
+    @field_validator("path")
+    @classmethod
+    def _is_narrow(cls, path: Path) -> Path:
+        if not path.is_absolute():
+            raise ValueError("the path of a workspace is absolute")
+        if path in (Path("/"), Path.home(), *Path.home().parents):
+            raise ValueError("a workspace is a project's folder, not the whole machine or a home")
+        return path
+
+
+Workspaces = Annotated[list[WorkspaceSettings], AsJson]
+
+
+class CodingSettings(Section):
+    """Workspaces for the HTTP API and DIAL; see [Permissions](permissions.md#workspaces)."""
+
+    workspaces: Workspaces = setting(
+        [], "Folders in which the named owners get the workspace tools, as a list of `path` and `owners`; empty: none."
+    )
+    apply: bool = setting(
+        False, "Let the tools change such a folder without a question, as `run --apply` does; off: each change asks."
+    )
 
 
 class LocalCoreSettings(Section):

@@ -16,6 +16,7 @@ from task.settings.document import expanded, read_document
 from task.settings.framework import ConsoleSettings, ContextSettings, HistorySettings, ModelSettings, TepsSettings
 from task.settings.seconds import check_seconds
 from task.settings.sections import (
+    CodingSettings,
     DeploymentSettings,
     HttpSettings,
     InterpreterSettings,
@@ -183,6 +184,7 @@ class Settings(BaseSettings):
     context: ContextSettings = ContextSettings()
     history: HistorySettings = HistorySettings()
     permissions: PermissionSettings = PermissionSettings()
+    coding: CodingSettings = CodingSettings()
     teps: TepsSettings = TepsSettings()
     console: ConsoleSettings = ConsoleSettings()
     _without_effect: tuple[str, ...] = PrivateAttr(())

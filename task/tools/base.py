@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
 from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall, tool_message
 from task.errors import ArgumentsError, ToolError
-from task.permissions.decisions import origin_of
+from task.permissions.decisions import WorkspaceAccess, origin_of
 from task.permissions.icerc import Brief
 from task.permissions.taint import Origin
 from task.tools.models import Effect, ToolCallParams
@@ -72,6 +72,10 @@ class BaseTool(ABC):
     def offloads(self) -> bool:
         """Whether a long result may be stored as a file and shortened for the model."""
         return True
+
+    def workspace_access(self, arguments: Mapping[str, Any]) -> WorkspaceAccess | None:
+        """What the call names in the tool's workspace, its paths normalised; None: the tool has no workspace."""
+        return None
 
     def prepare(self, attached: Sequence[Attachment]) -> None:  # noqa: B027 - most tools have nothing to prepare
         """Called when a turn begins with these files in its conversation; a tool may get ready in the background."""

@@ -188,7 +188,8 @@ class Toolbox:
         declared = self._declared.get(tool.name)
         if declared is None:
             declared = self._declared[tool.name] = declared_urls(tool.parameters)
-        request = CallRequest(call, arguments, effects, step.context, brief, declared)
+        workspace = tool.workspace_access(arguments)
+        request = CallRequest(call, arguments, effects, step.context, brief, declared, workspace)
         decision = await self.gate.decide(request)
         if isinstance(decision, Deferred) and decision.digest and len(json.dumps(call.function.arguments)) > step.room:
             decision = Denied(TOO_LONG_TO_ASK)
