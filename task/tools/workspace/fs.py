@@ -92,8 +92,7 @@ def write(workspace: Workspace, path: str, content: str) -> FSResult:
 
     def work() -> str:
         raw = _bytes(content)
-        with workspace.writing:
-            workspace.write(path, raw)
+        workspace.write(path, raw)
         lines = content.count("\n") + (not content.endswith("\n"))
         return f"wrote {path} ({lines} lines, {len(raw)} bytes)"
 
@@ -115,12 +114,11 @@ def edit(workspace: Workspace, path: str, old: str, new: str, *, replace_all: bo
     """Replace a text that occurs once (or wherever it occurs); line ends and a byte order mark stay as they are."""
 
     def work() -> str:
-        with workspace.writing:
-            text = _text(workspace.read(path))
-            there, made = _fitted(text, old, new)
-            count = text.count(there) if there else 0
-            _check_edit(text, there, made, count, replace_all=replace_all)
-            workspace.write(path, _bytes(text.replace(there, made)))
+        text = _text(workspace.read(path))
+        there, made = _fitted(text, old, new)
+        count = text.count(there) if there else 0
+        _check_edit(text, there, made, count, replace_all=replace_all)
+        workspace.write(path, _bytes(text.replace(there, made)))
         line = text[: text.index(there)].count("\n") + 1
         return f"edited {path} ({count} replacements)" if count > 1 else f"edited {path} (line {line})"
 

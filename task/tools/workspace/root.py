@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import errno
 import os
@@ -9,7 +10,6 @@ import posixpath
 import stat
 import struct
 import sys
-import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -47,6 +47,7 @@ class Workspace:
 
     A path beginning with `/` is either one below the folder's own path or counts from the folder. Symbolic links are
     followed as long as they stay inside; without `openat2` (or with `resolve=False`) they are not followed at all.
+    Tools that change files hold `changes`: the calls of one step take their turns, in their order.
 
     Raises:
         OSError: there is no such folder, or it cannot be opened.
@@ -56,7 +57,7 @@ class Workspace:
         self.path = Path(os.path.realpath(path))
         self._root = os.open(self.path, _FOLDER)
         self._resolves = resolve and _can_resolve(self._root)
-        self.writing = threading.Lock()
+        self.changes = asyncio.Lock()
 
     def close(self) -> None:
         """Close the folder; the workspace cannot be used any more."""

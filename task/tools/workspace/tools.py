@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
+from contextlib import nullcontext
 from typing import Any
 
 from task.conversation.messages import Message, ToolCall, tool_message
@@ -14,10 +15,11 @@ from task.tools.workspace import fs
 from task.tools.workspace.fs import FSResult
 from task.tools.workspace.root import Workspace
 from task.tools.workspace.search import Query
+from task.tools.workspace.shell import Commands
 
 
-def workspace_tools(workspace: Workspace) -> list[BaseTool]:
-    """The tools that read and change the files of a workspace."""
+def workspace_tools(workspace: Workspace, commands: Commands | None = None) -> list[BaseTool]:
+    """The tools that read and change the files of a workspace, and those that run commands in it if there are any."""
     return [
         FsReadTool(workspace),
         FsWriteTool(workspace),
@@ -46,7 +48,8 @@ class WorkspaceTool(BaseTool):
 
     async def _execute(self, tool_call_params: ToolCallParams) -> str | Message:
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
-        result = await asyncio.to_thread(self._work, arguments)
+        async with self.workspace.changes if Effect.WRITE in self.effects else nullcontext():
+            result = await asyncio.to_thread(self._work, arguments)
         if result.ok:
             return result.detail
         return tool_message(tool_call_params.tool_call, f"ERROR: {result.detail}", failed=True)
