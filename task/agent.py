@@ -212,7 +212,7 @@ class _PrincipalInTime:
         self._principal, self._observer = principal, observer
         self._asking: asyncio.Future[str] | None = None
         self.decided, self.call_ended = observer.decided, observer.call_ended
-        self.limit_hit, self.run_ended = observer.limit_hit, observer.run_ended
+        self.warned, self.limit_hit, self.run_ended = observer.warned, observer.limit_hit, observer.run_ended
 
     def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
         if message.tool_calls and self._asking is None:

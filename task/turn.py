@@ -243,7 +243,7 @@ class JsonChoice:
         self.append_reasoning_content, self.add_attachment = choice.append_reasoning_content, choice.add_attachment
         self.create_stage, self.set_state = choice.create_stage, choice.set_state
         self.decided, self.call_ended = observer.decided, observer.call_ended
-        self.limit_hit, self.run_ended = observer.limit_hit, observer.run_ended
+        self.warned, self.limit_hit, self.run_ended = observer.warned, observer.limit_hit, observer.run_ended
 
     def append_content(self, content: str) -> None:
         if self._showing:

@@ -57,20 +57,23 @@ class ConfigurationManager:
         }
 
     def get_llm_provider(self) -> str:
-        """The provider's name: `dial`, `openai`, `gemini`, `anthropic` or `azure_openai`."""
-        if self.settings.backend == "dial":
-            return "dial"
+        """The provider's name: `dial`, `ollama`, `openai`, `gemini`, `anthropic` or `azure_openai`."""
+        if self.settings.backend != "openai":
+            return self.settings.backend
         return _PROVIDERS.get(profile_for("", self.settings.openai_base_url).name, "openai")
 
     def get_llm_settings(self) -> dict[str, Any]:
         """Model, key, address and parameters of the provider in use; the key in clear text."""
         settings, model = self.settings, self.settings.llm
-        dial = settings.backend == "dial"
-        key = settings.dial_api_key if dial else settings.openai_api_key
+        key, address = {
+            "dial": (settings.dial_api_key, settings.dial_endpoint),
+            "openai": (settings.openai_api_key, settings.openai_base_url),
+            "ollama": (settings.ollama_api_key, settings.ollama_local),
+        }[settings.backend]
         return {
             "model": settings.deployment_name,
             "api_key": key.get_secret_value() if key else None,
-            "base_url": settings.dial_endpoint if dial else settings.openai_base_url,
+            "base_url": address,
             "temperature": settings.temperature,
             "max_tokens": model.max_tokens,
             "top_p": model.top_p,

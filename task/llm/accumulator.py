@@ -10,7 +10,7 @@ from uuid import uuid4
 import orjson
 
 from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall
-from task.llm.base import AttachmentDelta, Delta, Finish, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from task.llm.base import AttachmentDelta, Delta, Finish, ModelWarning, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -75,6 +75,7 @@ class Accumulator:
     def __init__(self, new_id: Callable[[], str] = new_call_id) -> None:
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
+        self.warnings: list[str] = []
         self._new_id = new_id
         self._texts: list[str] = []
         self._reasoning: list[str] = []
@@ -107,6 +108,8 @@ class Accumulator:
                 self.finish_reason = reason
             case AttachmentDelta(attachment):
                 self._attachments.append(attachment)
+            case ModelWarning(text):
+                self.warnings.append(text)
 
     def message(self) -> Message:
         """The answer so far; every call has a unique id and valid JSON arguments, `problem` says what was invalid."""

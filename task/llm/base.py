@@ -89,7 +89,14 @@ class Finish:
     reason: str
 
 
-Delta = TextDelta | ReasoningDelta | ToolCallDelta | AttachmentDelta | Usage | Finish
+@dataclass(frozen=True, slots=True)
+class ModelWarning:
+    """Something about the request or its answer that people should know and that does not stop it, for the trace."""
+
+    text: str
+
+
+Delta = TextDelta | ReasoningDelta | ToolCallDelta | AttachmentDelta | Usage | Finish | ModelWarning
 
 
 _OF_THEIR_OWN = ("temperature", "top_p", "seed", "reasoning_effort")

@@ -47,7 +47,7 @@ async def chat_deltas(
             yield delta
         if answer.failure is not None:
             raise answer.failure
-        await _drain(pieces)
+        await drain(pieces)
     if answer.usage is not None:
         yield answer.usage
     yield Finish(answer.finish_reason)
@@ -193,8 +193,8 @@ def _malformed() -> ProviderError:
     return ProviderError("The model provider's answer is not a chat completion.", code=MALFORMED)
 
 
-async def _drain(pieces: AsyncGenerator[bytes]) -> None:
-    # To the connection's end, which has usually arrived: only then can it be reused.
+async def drain(pieces: AsyncGenerator[bytes]) -> None:
+    """Read to the connection's end, which has usually arrived: only then can it be reused."""
     try:
         async with asyncio.timeout(_END_SECONDS):
             async for _ in pieces:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -18,13 +18,12 @@ from task.blocking import close_all
 from task.context.prompt import ContextPrompt, unknown_persona
 from task.conversation.messages import Attachment
 from task.conversation.state import StateSeal
-from task.llm.base import ChatModel, ModelOptions
-from task.llm.chat_request import PROFILES, Profile, profile_for
-from task.llm.dial import DialChatModel, ModelListings
-from task.llm.openai import OpenAIChatModel
-from task.llm.transport import Retries, new_session
+from task.llm.base import ModelOptions
+from task.llm.dial import ModelListings
+from task.llm.transport import new_session
 from task.llm.window import ContextWindow
 from task.loop import Limits
+from task.product.backends import BACKENDS, Backend, ModelFacts
 from task.product.parts import approval_rules_of, context_tools, default_tools, live_context, mcp_specs, policy_of
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
@@ -34,55 +33,12 @@ from task.tools.base import BaseTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
 from task.tools.dial_files import DialFiles
 from task.tools.mcp.hub import MCPHub
-from task.tools.models import Caller
 from task.tools.offload import Offloader
 from task.tools.toolbox import named
 
 MAX_IMAGE_BYTES = 10 * 2**20
 MAX_WARNINGS, MAX_NAME = 20, 64
 _OPTIONS = tuple(item.name for item in fields(ModelOptions) if item.name != "extra")
-
-
-@dataclass(frozen=True, slots=True)
-class Backend:
-    """One kind of model provider.
-
-    `fetches_files`: its models get DIAL files by URL, where others get pictures inline. `listed`: Core's listings
-    describe its models. `base_url` selects which provider's differences apply; None: the model's name does.
-    """
-
-    chat_model: Callable[[str, Caller], ChatModel]
-    fetches_files: bool
-    listed: bool
-    base_url: str | None = None
-
-
-def _dial_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend:
-    profile, retries = _profile(settings), _retries(settings)
-
-    def chat_model(name: str, caller: Caller) -> ChatModel:
-        return DialChatModel(
-            session, settings.dial_endpoint, name, caller.api_key, caller.headers, profile=profile, retries=retries
-        )
-
-    return Backend(chat_model, fetches_files=True, listed=True)
-
-
-def _openai_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend:
-    profile, retries = _profile(settings), _retries(settings)
-    url = settings.openai_base_url or "https://api.openai.com/v1"
-    key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else ""
-
-    def chat_model(name: str, caller: Caller) -> ChatModel:
-        return OpenAIChatModel(session, url, key, name, profile=profile, retries=retries)
-
-    return Backend(chat_model, fetches_files=False, listed=False, base_url=url)
-
-
-BACKENDS: Mapping[str, Callable[[Settings, aiohttp.ClientSession], Backend]] = {
-    "dial": _dial_backend,
-    "openai": _openai_backend,
-}
 
 
 class Product:
@@ -209,7 +165,7 @@ class Product:
     def without_effect(self, model: str, given: ModelOptions, unknown: Sequence[str]) -> tuple[str, ...]:
         """The warnings for a request's trace: the names of its fields that nothing reads, and of the options that the
         model's provider does not take."""
-        unsent = (_profile(self._settings) or profile_for(model, self.backend.base_url)).dropped(given)
+        unsent = self.backend.profile(model).dropped(given)
         return (
             *(f"{name[:MAX_NAME]} had no effect: it is not known here" for name in unknown[:MAX_WARNINGS]),
             *(f"{name} had no effect: the provider of {model} does not take it" for name in unsent),
@@ -221,9 +177,9 @@ class Product:
         chosen = history.max_tokens
 
         async def limit() -> int | None:
-            if chosen is not None or not self.backend.listed:
+            if chosen is not None or self._facts is None:
                 return chosen
-            return await self.listings.request_tokens(model, api_key)
+            return await self._facts.request_tokens(model, api_key)
 
         return ContextWindow(limit, history.max_length)
 
@@ -233,8 +189,12 @@ class Product:
         return [name for name in found if name != self.painter or name == self.model]
 
     async def accepts_images(self, model: str, api_key: str) -> bool:
-        """Whether the model takes pictures; every model that Core does not list is believed to."""
-        return not self.backend.listed or await self.listings.accepts_images(model, api_key)
+        """Whether the model takes pictures; every model that nothing describes is believed to."""
+        return self._facts is None or await self._facts.accepts_images(model, api_key)
+
+    @property
+    def _facts(self) -> ModelFacts | None:
+        return self.listings if self.backend.listed else self.backend.facts
 
     async def image_url(self, image: Attachment, api_key: str) -> str | None:
         """The picture's URL as the model can use it, or None when it has none.
@@ -276,11 +236,3 @@ def _over(base: ModelOptions, given: ModelOptions) -> ModelOptions:
 def bare_product(endpoint: str) -> Product:
     """The product with default settings before one DIAL Core; states are sealed for this process only."""
     return Product(Settings.model_validate({"dial_endpoint": endpoint, "state_secret": secrets.token_urlsafe(32)}))
-
-
-def _profile(settings: Settings) -> Profile | None:
-    return PROFILES[settings.profile] if settings.profile else None
-
-
-def _retries(settings: Settings) -> Retries:
-    return Retries(settings.llm.attempts, pause=settings.llm.retry_seconds)

@@ -76,6 +76,7 @@ class TraceObserver:
         self._calls: list[TracedCall] = []
         self._decisions: list[TracedDecision] = []
         self._limits: list[str] = []
+        self._warnings = dict.fromkeys(start.warnings)  # each once, in their order
         self._usage = Usage()
         self._usage_of_tools: Mapping[str, Usage] = {}
         self._last_answer = ""
@@ -106,6 +107,9 @@ class TraceObserver:
                 card.as_dict() if card is not None and kept else None,
             )
         )  # fmt: skip
+
+    def warned(self, text: str) -> None:
+        self._warnings[text] = None
 
     def limit_hit(self, limit: str) -> None:
         self._limits.append(limit)
@@ -141,7 +145,7 @@ class TraceObserver:
             _in_call_order(self._turns), tuple(self._calls), config_of(start.options, content=start.content),
             usage, cost,
             tuple(self._limits), tuple(self._decisions), error, start.session_id, start.run_id, start.experiment,
-            start.history, start.content, len(start.asked), start.parent, start.warnings,
+            start.history, start.content, len(start.asked), start.parent, tuple(self._warnings),
         )  # fmt: skip
 
     def _turn(

@@ -14,6 +14,7 @@ Convert = Callable[[Any], Any]
 PROVIDERS: Mapping[str, str | None] = {
     "dial": None,
     "openai": None,
+    "ollama": None,
     "azure_openai": None,
     "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
     "anthropic": "https://api.anthropic.com/v1",
@@ -33,8 +34,14 @@ MODEL_KEYS: Mapping[str, str] = {
     "top_k": "llm.top_k",
     "attempts": "llm.attempts",
     "retry_seconds": "llm.retry_seconds",
+    "num_ctx": "ollama.context_tokens",
+    "keep_alive": "ollama.keep_alive",
 }
-_OF_DIAL = {"openai_api_key": "dial_api_key", "openai_base_url": "dial_endpoint"}
+# What some of those keys set where the provider is not one with OpenAI's API.
+_OF_PROVIDER: Mapping[str, Mapping[str, str]] = {
+    "dial": {"openai_api_key": "dial_api_key", "openai_base_url": "dial_endpoint"},
+    "ollama": {"openai_api_key": "ollama_api_key", "openai_base_url": "ollama_local"},
+}
 
 
 def _same(section: str, target: str, *names: str) -> dict[str, str]:
@@ -179,7 +186,7 @@ def _put_model(content: Mapping[str, Any], result: Translated, file: str) -> Non
     provider = None
     for key, value in named:
         provider = _provider(key, value, file)
-        result.put("backend", "dial" if provider == "dial" else "openai", key, file)
+        result.put("backend", provider if provider in _OF_PROVIDER else "openai", key, file)
     for name, section in sections.items():
         shared = {key: value for key, value in section.items() if key not in PROVIDERS and key != "provider"}
         _put_keys(shared, name, provider, result, file)
@@ -195,8 +202,7 @@ def _put_keys(keys: Mapping[str, Any], section: str, provider: str | None, resul
         key, target = f"{section}.{name}", MODEL_KEYS.get(name)
         if target is None:
             raise _unknown(key, [f"{section}.{known}" for known in (*MODEL_KEYS, "provider")], file)
-        if provider == "dial":
-            target = _OF_DIAL.get(target, target)
+        target = _OF_PROVIDER.get(provider or "", {}).get(target, target)
         if provider == "azure_openai" and target == "openai_base_url" and "/openai" not in str(value):
             value = f"{str(value).rstrip('/')}/openai/v1"
         result.put(target, value, key, file)

@@ -334,3 +334,20 @@ class LocalModelSettings(Section):
     answer_tokens: int = setting(1024, "Longest answer, unless the request names a limit.", ge=64)
     threads: int = setting(0, "Threads of the model; 0: one for every core.", ge=0, le=1024)
     queue: int = setting(8, "Requests that may wait while one is answered.", ge=0, le=1000)
+
+
+class OllamaSettings(Section):
+    """How Ollama runs the models it serves; see [Ollama](ollama.md)."""
+
+    context_tokens: int | None = setting(
+        None,
+        "Most tokens of context that a model is loaded with, within its own limit; empty: 1,024 for each GiB of this"
+        " machine's memory, from 8,192 to 65,536.",
+        ge=2048,
+        le=2**24,
+    )
+    keep_alive: str | None = setting(
+        None,
+        "How long a model stays loaded after a request: `30m`, seconds, or `-1` for ever; empty: as Ollama is set up.",
+        pattern=r"^-?\d+(\.\d+)?(ms|s|m|h)?$",
+    )

@@ -24,6 +24,7 @@ from task.settings.sections import (
     LocalCoreSettings,
     LocalModelSettings,
     McpServers,
+    OllamaSettings,
     PermissionSettings,
     Prices,
     RagSettings,
@@ -63,10 +64,12 @@ class Settings(BaseSettings):
         validation_alias="openai_base_url",
     )
     ollama_local: HttpUrl = setting(
-        "http://127.0.0.1:11434", "Where a running Ollama is looked for.", validation_alias="ollama_local"
+        "http://127.0.0.1:11434",
+        "Ollama's address; `make run` looks there for a running one.",
+        validation_alias="ollama_local",
     )
     ollama_api_key: SecretStr | None = setting(
-        None, "Key of an Ollama host that asks for one, such as the planner's.", validation_alias="ollama_api_key"
+        None, "Key of Ollama's cloud; it is sent to `TURBO_HOST` only.", validation_alias="ollama_api_key"
     )
     turbo_host: HttpUrl = setting(
         "https://ollama.com",
@@ -141,8 +144,10 @@ class Settings(BaseSettings):
     shutdown_seconds: int = setting(
         10, "Seconds that answers under way get when the agent is stopped; `dial-agent up` gives them 3.", ge=0
     )
-    backend: Literal["dial", "openai"] = setting(
-        "dial", "How the agent reaches its model: through DIAL Core, or an OpenAI-compatible upstream."
+    backend: Literal["dial", "openai", "ollama"] = setting(
+        "dial",
+        "How the agent reaches its model: through DIAL Core, an OpenAI-compatible upstream, or Ollama at"
+        " `OLLAMA_LOCAL`.",
     )
     dial_body_bytes: int = setting(
         32 * 2**20, "Largest request body at the DIAL route, which may hold attached pictures.", ge=1024
@@ -179,6 +184,7 @@ class Settings(BaseSettings):
     interpreter: InterpreterSettings = InterpreterSettings()
     rag: RagSettings = RagSettings()
     local_model: LocalModelSettings = LocalModelSettings()
+    ollama: OllamaSettings = OllamaSettings()
     core: LocalCoreSettings = LocalCoreSettings()
     llm: ModelSettings = ModelSettings()
     context: ContextSettings = ContextSettings()

@@ -1,0 +1,177 @@
+"""Models of an Ollama server through its native API, which knows their limits and abilities."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, cast
+
+import aiohttp
+import orjson
+from cachetools import TTLCache
+
+from task.conversation.messages import Message
+from task.errors import ProviderError
+from task.llm.base import Delta, ModelOptions, ModelWarning, ToolSchema
+from task.llm.failures import MALFORMED
+from task.llm.ollama_lines import ollama_deltas
+from task.llm.ollama_request import OllamaModel, chat_body, without_effect
+from task.llm.transport import RETRIES, Retries, answer_bytes
+from task.llm.window import ANSWER_TOKENS
+
+logger = logging.getLogger(__name__)
+
+OLLAMA = "Ollama"
+KEPT_SECONDS = 300
+LEAST_CONTEXT, MOST_CONTEXT = 8192, 65_536
+_HEADERS = {"Accept": "application/x-ndjson"}
+_SENTENCES = (
+    (
+        re.compile(r"model .+ not found", re.DOTALL),
+        "Ollama has no model {model}. Choose another one, or get it with: ollama pull {model}",
+    ),
+    (
+        re.compile(r"more system memory|out of memory|(unable|failed) to allocate", re.IGNORECASE),
+        "The model {model} needs more memory than Ollama has. Choose a smaller one, or let it read less at a time "
+        "(AGENT_OLLAMA__CONTEXT_TOKENS).",
+    ),
+    (re.compile(r"does not support tools"), "The model {model} cannot use tools. Choose one that can."),
+    (re.compile(r"does not support chat"), "The model {model} cannot chat. Choose another one."),
+)
+
+
+def machine_memory() -> int:
+    """Bytes of memory that this machine has; 0 where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 0
+
+
+def context_for(memory: int) -> int:
+    """The most tokens of context that a machine with so much memory gives a model: 1,024 for each GiB."""
+    return min(max(memory // 2**30 * 1024, LEAST_CONTEXT), MOST_CONTEXT)
+
+
+class OllamaServer:
+    """The server at `url`; `api_key` is sent to no other host.
+
+    `context` bounds the context of its models, `keep_alive` is how long they stay loaded (as Ollama writes it).
+    """
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        api_key: str = "",
+        *,
+        context: int = LEAST_CONTEXT,
+        keep_alive: str | None = None,
+        retries: Retries = RETRIES,
+    ) -> None:
+        self.url, self.keep_alive = url, keep_alive
+        self._session, self._key, self._context, self._retries = session, api_key, context, retries
+        self._kept: TTLCache[str, OllamaModel] = TTLCache(1000, KEPT_SECONDS)
+
+    def chat_model(self, name: str) -> OllamaChatModel:
+        return OllamaChatModel(self, name)
+
+    async def model(self, name: str) -> OllamaModel:
+        """What the server reports of a model.
+
+        Raises:
+            ProviderError: it has no such model, or cannot be asked.
+        """
+        found = self._kept.get(name)
+        if found is None:
+            try:
+                content = [piece async for piece in self._post("/api/show", orjson.dumps({"model": name}))]
+            except ProviderError as error:
+                self._explain(error, name)
+                raise
+            found = self._kept[name] = _described(name, b"".join(content), self._context)
+        return found
+
+    async def accepts_images(self, model: str, _api_key: str = "") -> bool:
+        """Whether the model sees pictures; Ollama drops them for one that does not."""
+        return (await self.model(model)).can("vision")
+
+    async def request_tokens(self, model: str, _api_key: str = "") -> int:
+        """How many tokens a request may have, with room left for the answer."""
+        context = (await self.model(model)).context
+        return context - min(ANSWER_TOKENS, context // 4)
+
+    async def answer(self, body: bytes, model: OllamaModel) -> AsyncGenerator[Delta]:
+        """The deltas of the answer to a chat request.
+
+        Raises:
+            ProviderError: with a sentence for people where the server's words say what to do.
+        """
+        deltas = ollama_deltas(self._post("/api/chat", body), model.context, (self._key,))
+        try:
+            async with aclosing(deltas):
+                async for delta in deltas:
+                    yield delta
+        except ProviderError as error:
+            self._explain(error, model.name)
+            raise
+
+    def _post(self, path: str, body: bytes) -> AsyncGenerator[bytes]:
+        key = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        return answer_bytes(self._session, f"{self.url}{path}", body, {**_HEADERS, **key}, self._retries, OLLAMA)
+
+    def _explain(self, error: ProviderError, model: str) -> None:
+        if error.status_code == 404:
+            self._kept.pop(model, None)
+        if error.status_code is not None and error.status_code >= 500:
+            logger.error("Ollama failed with the model %s: %s", model, error.text)  # its own words, never a message's
+        for text, sentence in _SENTENCES:
+            if text.search(error.text):
+                error.display_message = sentence.format(model=model)
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaChatModel:
+    """One model of a server; `streams`: whether its answers are requested piece by piece."""
+
+    server: OllamaServer
+    model: str
+    streams: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.model
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> AsyncGenerator[Delta]:
+        model = await self.server.model(self.model)
+        for warning in without_effect(model, tools, options):
+            yield ModelWarning(warning)
+        body = chat_body(model, messages, tools, options, keep_alive=self.server.keep_alive, stream=self.streams)
+        async with aclosing(self.server.answer(body, model)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+
+def _described(name: str, content: bytes, bound: int) -> OllamaModel:
+    try:
+        found = orjson.loads(content)
+        info = cast("dict[str, Any]", found.get("model_info") or {})
+        capabilities = found.get("capabilities")
+        limit = info.get(f"{info.get('general.architecture')}.context_length")
+        count = info.get("general.parameter_count")
+        return OllamaModel(
+            name,
+            min(limit, bound) if isinstance(limit, int) and limit > 0 else bound,
+            frozenset(map(str, capabilities)) if capabilities else None,
+            count if isinstance(count, int) else None,
+            bool(found.get("remote_host")),
+        )
+    except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
+        text = "What answers in the place of Ollama does not describe its models."
+        raise ProviderError(text, code=MALFORMED) from error

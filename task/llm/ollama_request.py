@@ -1,0 +1,246 @@
+"""Build chat requests in Ollama's own shape: arguments as objects, pictures as base64, schemas that it understands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import orjson
+
+from task.conversation.messages import Message, Role
+from task.errors import ProviderError
+from task.llm.base import ModelOptions, ToolSchema
+from task.llm.chat_request import Profile
+
+OLLAMA_PROFILE = Profile(
+    "ollama",
+    refused=frozenset(
+        {"tool_choice", "parallel_tool_calls", "logit_bias", "user", "verbosity", "service_tier", "prompt_cache_key",
+         "prompt_cache_options", "safety_identifier"}
+    ),
+)  # fmt: skip
+_OPTIONS = {"temperature": "temperature", "top_p": "top_p", "seed": "seed", "max_tokens": "num_predict", "stop": "stop"}
+_MORE_OPTIONS = ("top_k", "presence_penalty", "frequency_penalty")
+_THINK: Mapping[str, bool | str] = {"none": False, "minimal": "low", "xhigh": "max"}
+_DEPTH = 12  # of a schema; one that contains itself ends there
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaModel:
+    """What a server reports of a model; `context` is the `num_ctx` of every request to it.
+
+    `capabilities` is None where an older server lists none. `parameters` counts the weights, if that is known;
+    `remote`: the server passes requests on to Ollama's cloud.
+    """
+
+    name: str
+    context: int
+    capabilities: frozenset[str] | None = None
+    parameters: int | None = None
+    remote: bool = False
+
+    def can(self, capability: str) -> bool:
+        """Whether the model has it: `tools`, `vision`, `thinking`; believed where the server does not say."""
+        return self.capabilities is None or capability in self.capabilities
+
+
+def chat_body(
+    model: OllamaModel,
+    messages: Sequence[Message],
+    tools: Sequence[ToolSchema],
+    options: ModelOptions,
+    *,
+    keep_alive: str | None = None,
+    stream: bool = True,
+) -> bytes:
+    """The request as JSON. A prompt that is too long is an error instead of being cut, and so is an answer.
+
+    Raises:
+        ProviderError: the messages have a picture that the model cannot see.
+    """
+    offered = _offered(model, tools, options)
+    body: dict[str, Any] = {
+        "model": model.name,
+        "messages": _wire_messages(messages, model),
+        "stream": stream,
+        "truncate": False,
+        "shift": False,
+        "options": _options(model, options),
+    }
+    if offered:
+        body["tools"] = [_wire_tool(tool) for tool in offered]
+    if (thinking := options.reasoning_effort) is not None and model.can("thinking"):
+        body["think"] = _THINK.get(thinking, thinking)
+    if (shape := _format(options)) is not None:
+        if constrains_answers(model, offered):
+            body["format"] = shape
+        else:
+            body["messages"] = _with_shape(body["messages"], shape)
+    if keep_alive is not None:
+        body["keep_alive"] = _duration(keep_alive)
+    return orjson.dumps(body)
+
+
+def without_effect(model: OllamaModel, tools: Sequence[ToolSchema], options: ModelOptions) -> list[str]:
+    """What this model does not take of a request, for the trace; `OLLAMA_PROFILE` has what none does."""
+    found: list[str] = []
+    if tools and not model.can("tools"):
+        found.append(f"the tools had no effect: {model.name} cannot call tools")
+    if options.reasoning_effort not in (None, "none") and not model.can("thinking"):
+        found.append(f"reasoning_effort had no effect: {model.name} does not think before it answers")
+    if _format(options) is not None and not constrains_answers(model, _offered(model, tools, options)):
+        found.append(
+            "response_format is part of the prompt only: nothing enforces it beside tools or in Ollama's cloud"
+        )
+    return found
+
+
+def constrains_answers(model: OllamaModel, tools: Sequence[ToolSchema]) -> bool:
+    """Whether `format` can be sent: it would make calls impossible, and Ollama's cloud does not support it."""
+    return not tools and not model.remote
+
+
+def _offered(model: OllamaModel, tools: Sequence[ToolSchema], options: ModelOptions) -> Sequence[ToolSchema]:
+    if not model.can("tools"):
+        return ()
+    wanted = options.tool_choice
+    if isinstance(wanted, Mapping):  # no call can be forced; a single tool is the nearest to it
+        return [tool for tool in tools if tool["function"]["name"] == wanted["function"]["name"]]
+    return () if wanted == "none" else tools
+
+
+def _options(model: OllamaModel, options: ModelOptions) -> dict[str, Any]:
+    given = {wire: getattr(options, name) for name, wire in _OPTIONS.items()}
+    given |= {name: options.extra.get(name) for name in _MORE_OPTIONS}
+    return {"num_ctx": model.context} | {name: value for name, value in given.items() if value is not None}
+
+
+def _duration(text: str) -> str | float:
+    # Ollama takes "5m" as text and seconds, or -1 for ever, as a number.
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _format(options: ModelOptions) -> Any:
+    match options.extra.get("response_format"):
+        case {"type": "json_object"}:
+            return "json"
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+            return cast("dict[str, Any]", schema)
+        case _:
+            return None
+
+
+def _with_shape(messages: list[dict[str, Any]], shape: Any) -> list[dict[str, Any]]:
+    schema = "" if shape == "json" else f" that matches this JSON Schema: {orjson.dumps(shape).decode()}"
+    text = f"Write your final answer as one JSON object{schema}, without any text around it."
+    first, *rest = messages
+    if first["role"] != "system":
+        return [{"role": "system", "content": text}, *messages]
+    return [{**first, "content": f"{first['content']}\n\n{text}"}, *rest]
+
+
+def _wire_messages(messages: Sequence[Message], model: OllamaModel) -> list[dict[str, Any]]:
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
+    return [_wire_message(message, model, names) for message in messages]
+
+
+def _wire_message(message: Message, model: OllamaModel, names: Mapping[str, str]) -> dict[str, Any]:
+    role = Role.SYSTEM if message.role is Role.DEVELOPER else message.role
+    wire: dict[str, Any] = {"role": role.value, "content": message.text()}
+    if pictures := _pictures(message, model):
+        wire["images"] = pictures
+    if message.tool_calls:
+        wire["tool_calls"] = [
+            {"id": call.id, "function": {"name": call.name, "arguments": _arguments(call.function.arguments)}}
+            for call in message.tool_calls
+        ]
+        if message.reasoning_content:
+            wire["thinking"] = message.reasoning_content
+    if message.tool_call_id is not None:
+        name = names.get(message.tool_call_id) or message.name
+        wire |= {"tool_call_id": message.tool_call_id} | ({"tool_name": name} if name else {})
+    return wire
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    # The server refuses a string here.
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:  # in a history that a caller sends
+        found = None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {"arguments": text}
+
+
+def _pictures(message: Message, model: OllamaModel) -> list[str]:
+    parts = message.content if isinstance(message.content, list) else []
+    urls = [str(part["image_url"]["url"]) for part in parts if part.get("type") == "image_url"]
+    if urls and not model.can("vision"):
+        raise _unsendable(f"The model {model.name} cannot see pictures. Choose a model that can, or leave them out.")
+    if any(not url.startswith("data:") for url in urls):
+        raise _unsendable("Ollama does not fetch pictures from the web. Attach the picture itself.")
+    return [url.partition(",")[2] for url in urls]
+
+
+def _unsendable(sentence: str) -> ProviderError:
+    return ProviderError(sentence, status_code=400, code="invalid_request", display_message=sentence)
+
+
+def _wire_tool(tool: ToolSchema) -> dict[str, Any]:
+    function = tool["function"]
+    schema = function.get("parameters") or {}
+    found = _simple(schema, schema, _DEPTH)
+    parameters = {
+        "type": "object",
+        "properties": found.get("properties", {}),
+        "required": found.get("required", []),
+    }
+    named = {"name": function["name"], "description": function.get("description") or ""}
+    return {"type": "function", "function": {**named, "parameters": parameters}}
+
+
+def _simple(schema: Any, root: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    """The schema in the few keywords that Ollama reads: references in place, defaults as text."""
+    if not isinstance(schema, Mapping) or not depth:
+        return {}
+    shape = _merged(cast("Mapping[str, Any]", schema), root)
+    simple = {key: shape[key] for key in ("type", "description", "enum", "required") if key in shape}
+    if "const" in shape:
+        simple["enum"] = [shape["const"]]
+    if "default" in shape:
+        default = f"Default: {orjson.dumps(shape['default']).decode()}."
+        simple["description"] = f"{simple.get('description', '')} {default}".lstrip()
+    if "items" in shape:
+        simple["items"] = _simple(shape["items"], root, depth - 1)
+    if options := shape.get("anyOf") or shape.get("oneOf"):
+        simple["anyOf"] = [_simple(option, root, depth - 1) for option in options]
+    if properties := shape.get("properties"):
+        simple["properties"] = {name: _simple(value, root, depth - 1) for name, value in properties.items()}
+    return simple
+
+
+def _merged(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    whole: dict[str, Any] = {}
+    followed = 0
+    while (reference := schema.get("$ref")) and followed < _DEPTH:
+        whole = {**{key: value for key, value in schema.items() if key != "$ref"}, **whole}
+        schema, followed = _referred(str(reference), root), followed + 1
+    whole = {**schema, **whole}
+    for part in whole.pop("allOf", ()):
+        if isinstance(part, Mapping):
+            found = _merged(cast("Mapping[str, Any]", part), root)
+            properties = {**found.get("properties", {}), **whole.get("properties", {})}
+            required = [*whole.get("required", ()), *found.get("required", ())]
+            whole = {**found, **whole} | ({"properties": properties} if properties else {})
+            whole |= {"required": required} if required else {}
+    return whole
+
+
+def _referred(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Any = root
+    for key in reference.removeprefix("#/").split("/"):
+        found = cast("Mapping[str, Any]", found).get(key) if isinstance(found, Mapping) else None
+    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}

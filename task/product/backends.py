@@ -1,0 +1,109 @@
+"""The kinds of model providers that the settings can choose, one function each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from task.llm.base import ChatModel
+from task.llm.chat_request import PROFILES, Profile, profile_for
+from task.llm.dial import DialChatModel
+from task.llm.ollama import OllamaServer, context_for, machine_memory
+from task.llm.ollama_request import OLLAMA_PROFILE
+from task.llm.openai import OpenAIChatModel
+from task.llm.transport import Retries
+from task.settings import Settings
+from task.tools.models import Caller
+
+
+class ModelFacts(Protocol):
+    """What is known of a provider's models, for the caller with `api_key`."""
+
+    async def accepts_images(self, model: str, api_key: str, /) -> bool: ...
+    async def request_tokens(self, model: str, api_key: str, /) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One kind of model provider.
+
+    `fetches_files`: its models get DIAL files by URL, where others get pictures inline. Core's listings describe its
+    models where it is `listed`, else `facts`; nothing where that is None. `profile` is how requests to a model differ
+    from OpenAI's.
+    """
+
+    chat_model: Callable[[str, Caller], ChatModel]
+    fetches_files: bool
+    listed: bool
+    facts: ModelFacts | None = None
+    profile: Callable[[str], Profile] = profile_for
+
+
+def _dial_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend:
+    profile, retries = _profile(settings), _retries(settings)
+
+    def chat_model(name: str, caller: Caller) -> ChatModel:
+        return DialChatModel(
+            session, settings.dial_endpoint, name, caller.api_key, caller.headers, profile=profile, retries=retries
+        )
+
+    return Backend(chat_model, fetches_files=True, listed=True, profile=lambda name: profile or profile_for(name))
+
+
+def _openai_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend:
+    profile, retries = _profile(settings), _retries(settings)
+    url = settings.openai_base_url or "https://api.openai.com/v1"
+    key = settings.openai_api_key.get_secret_value() if settings.openai_api_key else ""
+
+    def chat_model(name: str, caller: Caller) -> ChatModel:
+        return OpenAIChatModel(session, url, key, name, profile=profile, retries=retries)
+
+    return Backend(
+        chat_model, fetches_files=False, listed=False, profile=lambda name: profile or profile_for(name, url)
+    )
+
+
+def _ollama_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend:
+    server = ollama_server(settings, session, settings.ollama_local)
+
+    def chat_model(name: str, caller: Caller) -> ChatModel:
+        return server.chat_model(name)
+
+    return Backend(chat_model, fetches_files=False, listed=False, facts=server, profile=lambda name: OLLAMA_PROFILE)
+
+
+BACKENDS: Mapping[str, Callable[[Settings, aiohttp.ClientSession], Backend]] = {
+    "dial": _dial_backend,
+    "openai": _openai_backend,
+    "ollama": _ollama_backend,
+}
+
+
+def ollama_server(settings: Settings, session: aiohttp.ClientSession, url: str) -> OllamaServer:
+    """The Ollama at `url`, called as the settings say; `OLLAMA_API_KEY` goes to the host of `TURBO_HOST` only."""
+    ours = settings.ollama_api_key is not None and _origin(url) == _origin(settings.turbo_host)
+    return OllamaServer(
+        session,
+        url,
+        settings.ollama_api_key.get_secret_value() if ours and settings.ollama_api_key else "",
+        context=settings.ollama.context_tokens or context_for(machine_memory()),
+        keep_alive=settings.ollama.keep_alive,
+        retries=_retries(settings),
+    )
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def _profile(settings: Settings) -> Profile | None:
+    return PROFILES[settings.profile] if settings.profile else None
+
+
+def _retries(settings: Settings) -> Retries:
+    return Retries(settings.llm.attempts, pause=settings.llm.retry_seconds)
