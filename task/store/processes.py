@@ -125,8 +125,9 @@ def _start_ticks(pid: int) -> str:
 
 
 def _left_behind(connection: Connection, orphaned: Orphaned) -> bool:
-    runs, traces = tables.runs.c, tables.traces.c
+    runs, traces, coding = tables.runs.c, tables.traces.c, tables.coding_runs.c
     lost = (
+        select(coding.id).where(coding.status == "running", orphaned(coding.process)),
         select(runs.id).where(runs.status == "running", orphaned(runs.process)),
         select(traces.id).where(traces.status == "running", orphaned(traces.process)),
     )
@@ -151,7 +152,16 @@ def _interrupt(connection: Connection, orphaned: Orphaned, now: float) -> list[s
         connection.execute(waiting.values(status="expired"))
     broken = update(traces).where(traces.c.status == "running", orphaned(traces.c.process))
     connection.execute(broken.values(status=INTERRUPTED, completed_at=now, error=ERROR))
+    _interrupt_coding(connection, orphaned, now)
     return [row.id for row in rows]
+
+
+def _interrupt_coding(connection: Connection, orphaned: Orphaned, now: float) -> None:
+    # What was changed after the process was last seen alive is not the run's, and undo leaves it alone.
+    runs = tables.coding_runs
+    seen = select(_processes.c.seen_at).where(_processes.c.id == runs.c.process).scalar_subquery()
+    lost = update(runs).where(runs.c.status == "running", orphaned(runs.c.process))
+    connection.execute(lost.values(status=INTERRUPTED, ended_at=func.coalesce(seen, now), error=ERROR))
 
 
 def _results_lost(connection: Connection, run: Row[Any]) -> list[Message]:

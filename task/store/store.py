@@ -14,6 +14,7 @@ from sqlalchemy import Column, Connection, Table, and_, delete, or_, select
 from task.errors import StoreUnavailable
 from task.store import tables
 from task.store.approvals import Approvals, StoredGrants
+from task.store.coding import CodingRuns
 from task.store.database import PATIENCE, Database, open_database
 from task.store.keys import Keys, RateLimits
 from task.store.processes import BEAT_SECONDS, DatabaseClock, Processes
@@ -43,7 +44,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Sessions, runs, traces, approvals, grants, keys and rate limits of one database."""
+    """Sessions, runs, traces, approvals, grants, keys, rate limits and coding runs of one database."""
 
     sessions: Sessions
     runs: Runs
@@ -52,6 +53,7 @@ class Store:
     grants: StoredGrants
     keys: Keys
     limits: RateLimits
+    coding: CodingRuns
     database: Database
     writer: Writer
     processes: Processes
@@ -145,6 +147,7 @@ async def _open(
         StoredGrants(database, clock),
         Keys(database, clock),
         RateLimits(database, clock),
+        CodingRuns(database, processes, clock),
         database,
         writer,
         processes,
@@ -165,11 +168,12 @@ async def _repeat_every(chore: Callable[[], Awaitable[object]], seconds: float) 
 
 
 async def _forget(database: Database, retention: Retention, clock: Callable[[], float]) -> int:
-    sessions, traces, runs = tables.sessions.c, tables.traces.c, tables.runs.c
+    sessions, traces, runs, coding = tables.sessions.c, tables.traces.c, tables.runs.c, tables.coding_runs.c
     oldest = clock() - retention.days * DAY if retention.days is not None else None
     removed = await _forget_rows(database, tables.sessions, sessions.updated_at, oldest, retention.sessions)
     removed += await _forget_rows(database, tables.traces, traces.started_at, oldest, retention.traces)
     removed += await _forget_rows(database, tables.runs, runs.started_at, oldest, retention.traces)
+    removed += await _forget_rows(database, tables.coding_runs, coding.started_at, oldest, retention.traces)
     for table, time_column in (
         (tables.approvals, tables.approvals.c.expires_at),
         (tables.grants, tables.grants.c.expires_at),

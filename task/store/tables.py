@@ -125,6 +125,35 @@ approvals = Table(
     Index("approvals_by_run", "run_id"),
 )
 
+coding_runs = Table(
+    "coding_runs",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("owner", OWNER, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("workspace", Text, nullable=False),
+    Column("status", String(20), nullable=False),
+    Column("process", ID, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("ended_at", Double),
+    Column("undone_at", Double),
+    Column("trace_id", ID),
+    Column("error", Text),
+    Column("data", Text, nullable=False),
+    Index("coding_runs_by_age", "started_at", "id"),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("run_id", ID, _parent("coding_runs.id"), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("kind", String(20), nullable=False),
+    Column("tree", String(64), nullable=False),
+    Column("taken_at", Double, nullable=False),
+    Column("note", Text, nullable=False),
+)
+
 # What clients call their requests, for as long as they may send them again.
 request_keys = Table(
     "request_keys",

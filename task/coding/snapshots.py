@@ -1,0 +1,320 @@
+"""Snapshots of a folder's tree: each content is kept once, under its digest, in a folder outside the tree."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import stat
+import time
+import zlib
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+from uuid import uuid4
+
+from task.errors import InvalidRequest
+
+# Folders that tools make again. Of these only the existence is kept, so undo removes those that a run has made.
+IGNORED = frozenset(
+    {"node_modules", ".venv", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".tox", ".nox"}
+)
+TEMPORARY = ".dial-agent-undo"  # at the top of the tree while undo writes a file
+RACY_NS = 2_000_000_000  # a file that changed this shortly before a snapshot may have changed again unnoticed
+DEEPEST = 200
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # it was removed or replaced meanwhile
+
+Kind = Literal["file", "link", "folder", "ignored", "opaque", "special"]
+
+
+class SnapshotError(InvalidRequest):
+    """The tree cannot be kept; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a snapshot may hold. A file above `largest` bytes is noticed when it changes, but not kept."""
+
+    entries: int = 200_000
+    total: int = 1 << 30
+    largest: int = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One path of a tree. `content` is a file's digest or a link's target; of what cannot be kept (`opaque`: too large,
+    too deep or unreadable) a word on why, with its place and time of change. `stamp` shows that it has not changed."""
+
+    kind: Kind
+    mode: int
+    content: str = ""
+    stamp: tuple[int, ...] = field(default=(), compare=False)
+
+    @property
+    def changed_ns(self) -> int:
+        """When it was changed last, by the file system's clock."""
+        return self.stamp[0]
+
+    @property
+    def size(self) -> int:
+        return self.stamp[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A tree at one time. `id` is equal for equal trees; paths are relative, undecodable bytes of names are kept as
+    lone surrogates; `taken_ns` is when the snapshot began."""
+
+    id: str
+    entries: Mapping[str, Entry]
+    taken_ns: int
+
+
+class Snapshots:
+    """The snapshots of one workspace in `folder`; `earlier` folders lend the contents that they have already.
+
+    `without` is a folder that is no part of the tree: the product's own, where it lies inside. The methods block.
+    """
+
+    def __init__(
+        self,
+        workspace: Path,
+        folder: Path,
+        earlier: Sequence[Path] = (),
+        *,
+        limits: Limits | None = None,
+        without: Path | None = None,
+    ) -> None:
+        self.workspace, self._folder, self._earlier = workspace, folder, earlier
+        self._limits, self._without = limits or Limits(), without
+
+    def take(self, since: Snapshot | None = None) -> Snapshot:
+        """Keep the tree as it is now; what has not changed `since` is not read again.
+
+        Raises:
+            SnapshotError: there is too much in it, or it cannot be written down.
+        """
+        try:
+            _make_private(self._folder)
+            snapshot = self._taken(since)
+            self._write("trees", snapshot.id, _packed(snapshot))
+        except OSError as error:
+            raise SnapshotError(f"A snapshot of {self.workspace} cannot be kept: {error.strerror}.") from error
+        return snapshot
+
+    def load(self, tree: str) -> Snapshot:
+        """A snapshot that was taken before.
+
+        Raises:
+            SnapshotError: it is gone.
+        """
+        try:
+            return _unpacked(tree, (self._folder / "trees" / tree).read_bytes())
+        except (OSError, ValueError, zlib.error) as error:
+            raise SnapshotError(f"The snapshot {tree[:12]} is gone or damaged; it cannot be used.") from error
+
+    def content(self, entry: Entry) -> bytes:
+        """The content of a file that was kept.
+
+        Raises:
+            SnapshotError: it is gone.
+        """
+        try:
+            return self.place(entry.content).read_bytes()
+        except OSError as error:
+            raise SnapshotError(f"The content {entry.content[:12]} is gone; it cannot be used.") from error
+
+    def place(self, digest: str) -> Path:
+        """Where a content is kept."""
+        return self._folder / "contents" / digest[:2] / digest
+
+    def _taken(self, since: Snapshot | None) -> Snapshot:
+        began, entries, total = time.time_ns(), dict[str, Entry](), 0
+        for path, folder, found in _walk(self.workspace, self._without):
+            entries[path] = found
+            if len(entries) > self._limits.entries:
+                raise SnapshotError(_too_much(self.workspace, f"{self._limits.entries:,} files and folders"))
+            if found.kind != "file":
+                continue
+            if found.size > self._limits.largest:
+                entries[path] = _opaque(found, "too large")
+                continue
+            total += found.size
+            if total > self._limits.total:
+                raise SnapshotError(_too_much(self.workspace, f"{self._limits.total >> 20:,} MB"))
+            entries[path] = self._unchanged(path, found, since) or self._kept(folder, path, found)
+        return Snapshot(_tree_id(entries), entries, began)
+
+    def _unchanged(self, path: str, found: Entry, since: Snapshot | None) -> Entry | None:
+        before = since.entries.get(path) if since is not None else None
+        if since is None or before is None or before.kind != "file" or before.stamp != found.stamp:
+            return None
+        if found.changed_ns >= since.taken_ns - RACY_NS or not self._has(before.content):
+            return None
+        return replace(found, content=before.content)
+
+    def _has(self, digest: str) -> bool:
+        place = self.place(digest)
+        if place.exists():
+            return True
+        for folder in self._earlier:
+            with suppress(OSError):
+                _make_private(place.parent)
+                os.link(folder / "contents" / digest[:2] / digest, place)
+                return True
+        return False
+
+    def _kept(self, folder: int, path: str, found: Entry) -> Entry:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            handle = os.open(path.rpartition("/")[2], flags, dir_fd=folder)
+        except OSError:  # also where it was removed since: the next snapshot shows that
+            return _opaque(found, "unreadable")
+        with open(handle, "rb") as file:
+            content = file.read(self._limits.largest + 1) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
+        if len(content) > self._limits.largest:  # it has grown since
+            return _opaque(found, "too large")
+        digest = hashlib.sha256(content).hexdigest()
+        if not self._has(digest):
+            self._write(f"contents/{digest[:2]}", digest, content)
+        return replace(found, content=digest)
+
+    def _write(self, folder: str, name: str, content: bytes) -> None:
+        # Written beside and renamed: whoever is killed meanwhile leaves no half content under its digest.
+        place = self._folder / folder
+        _make_private(place)
+        beside = place / f".{uuid4().hex}"
+        try:
+            handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(handle, "wb") as file:
+                file.write(content)
+            beside.replace(place / name)
+        except OSError:
+            beside.unlink(missing_ok=True)
+            raise
+
+
+def changed(before: Snapshot, after: Snapshot) -> dict[str, tuple[Entry | None, Entry | None]]:
+    """The paths at which the two differ, in order, with what was there and what is there."""
+    paths = sorted({*before.entries, *after.entries})
+    pairs = ((path, before.entries.get(path), after.entries.get(path)) for path in paths)
+    return {path: (one, other) for path, one, other in pairs if one != other}
+
+
+@contextmanager
+def opened_folder(top: int, path: str) -> Generator[int]:
+    """The folder at a path below `top`, followed through no link.
+
+    Raises:
+        OSError: there is none.
+    """
+    handle = os.dup(top)
+    try:
+        for name in filter(None, path.split("/")):
+            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+            os.close(handle)
+            handle = inner
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _walk(workspace: Path, without: Path | None) -> Generator[tuple[str, int, Entry]]:
+    """All paths with the open folder they are in and what is there; files without their content."""
+    skipped = _identity(without)
+    top = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        open_folders = [("", Entry("folder", 0))]
+        while open_folders:
+            path, itself = open_folders.pop()
+            try:
+                with opened_folder(top, path) as folder:
+                    for name, entry in _listed(folder, skipped):
+                        place = f"{path}/{name}" if path else name
+                        if place == TEMPORARY:
+                            continue
+                        if entry.kind == "folder" and place.count("/") >= DEEPEST:
+                            entry = _opaque(entry, "too deep")
+                        if entry.kind == "folder":
+                            open_folders.append((place, entry))
+                        yield place, folder, entry
+            except PermissionError:
+                if not path:
+                    raise
+                yield path, top, _opaque(itself, "unreadable")
+            except OSError as error:
+                if not path or error.errno not in GONE:
+                    raise
+    finally:
+        os.close(top)
+
+
+def _listed(folder: int, skipped: tuple[int, int] | None) -> Generator[tuple[str, Entry]]:
+    with os.scandir(folder) as found:
+        names = sorted(item.name for item in found)
+    # Git adds its objects and never changes one: what undo restores of a repository are the names for them.
+    objects = "objects" if {"HEAD", "refs", "objects"} <= set(names) else None
+    for name in names:
+        with suppress(FileNotFoundError):  # it was removed since
+            state = os.lstat(name, dir_fd=folder)
+            if (state.st_dev, state.st_ino) != skipped:
+                entry = _entry(folder, name, state)
+                ignored = entry.kind == "folder" and (name in IGNORED or name == objects)
+                yield name, Entry("ignored", 0, stamp=entry.stamp) if ignored else entry
+
+
+def _entry(folder: int, name: str, state: os.stat_result) -> Entry:
+    stamp = (state.st_ctime_ns, state.st_mtime_ns, state.st_ino, state.st_size)
+    mode = stat.S_IMODE(state.st_mode)
+    match stat.S_IFMT(state.st_mode):
+        case stat.S_IFREG:
+            return Entry("file", mode, stamp=stamp)
+        case stat.S_IFDIR:
+            return Entry("folder", mode, stamp=stamp)
+        case stat.S_IFLNK:
+            return Entry("link", 0, os.readlink(name, dir_fd=folder), stamp)
+        case other:
+            return Entry("special", mode, str(other), stamp)
+
+
+def _opaque(entry: Entry, why: str) -> Entry:
+    changed_ns, _, inode, _ = entry.stamp
+    return Entry("opaque", entry.mode, f"{why}: {inode} {changed_ns}", entry.stamp)
+
+
+def _identity(folder: Path | None) -> tuple[int, int] | None:
+    if folder is None or not folder.exists():
+        return None
+    state = folder.stat()
+    return state.st_dev, state.st_ino
+
+
+def _tree_id(entries: Mapping[str, Entry]) -> str:
+    lines = ((path, item.kind, item.mode, item.content) for path, item in sorted(entries.items()))
+    return hashlib.sha256(json.dumps(list(lines)).encode()).hexdigest()
+
+
+def _packed(snapshot: Snapshot) -> bytes:
+    # Not orjson: it refuses the lone surrogates of names that are not UTF-8.
+    rows = [[path, item.kind, item.mode, item.content, *item.stamp] for path, item in snapshot.entries.items()]
+    return zlib.compress(json.dumps([snapshot.taken_ns, rows]).encode(), 1)
+
+
+def _unpacked(tree: str, packed: bytes) -> Snapshot:
+    taken_ns, rows = json.loads(zlib.decompress(packed))
+    entries = {path: Entry(kind, mode, content, tuple(stamp)) for path, kind, mode, content, *stamp in rows}
+    return Snapshot(tree, entries, taken_ns)
+
+
+def _make_private(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _too_much(workspace: Path, what: str) -> str:
+    return (
+        f"{workspace} holds more than {what}, which is more than undo can keep. Run in a folder below it, or move what "
+        "the task does not need out of it."
+    )
