@@ -46,6 +46,7 @@ class Check:
 def machine_checks(settings: Settings) -> list[Check]:
     """Python, data folder, secret and tools: what needs no network."""
     checks = [_python(), _data_folder(settings), _state_secret(settings), _tools(settings)]
+    checks += [_workspaces(settings)] if settings.coding.workspaces else []
     return [*checks, _embedding(settings)] if settings.rag.enabled else checks
 
 
@@ -156,6 +157,23 @@ def _tools(settings: Settings) -> Check:
         return Check("tools", "ok", ", ".join(tool.name for tool in own_tools(settings) if policy.offers(tool.name)))
     except SettingsError as error:
         return Check("tools", "bad", str(error), CORRECT)
+
+
+def _workspaces(settings: Settings) -> Check:
+    from task.product.parts import check_workspaces
+
+    try:
+        check_workspaces(settings)
+    except SettingsError as error:
+        return Check("workspaces", "bad", str(error), CORRECT)
+    chosen = settings.coding
+    found = "; ".join(f"{item.path} for {', '.join(item.owners)}" for item in chosen.workspaces)
+    if settings.http.mode == "open" and (others := {o for w in chosen.workspaces for o in w.owners} - {"local"}):
+        fix = "Callers of the HTTP API are `local` in the mode `open`; through DIAL Core they are buckets."
+        return Check("workspaces", "note", f"{found}; {', '.join(sorted(others))}: no key of the HTTP API", fix)
+    if chosen.apply:
+        return Check("workspaces", "note", f"{found}; changes run without a question", "Unset AGENT_CODING__APPLY.")
+    return Check("workspaces", "ok", f"{found}; every change asks")
 
 
 def _embedding(settings: Settings) -> Check:

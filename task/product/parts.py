@@ -40,6 +40,7 @@ from task.tools.rag.index_store import RedisStore
 from task.tools.rag.rag_tool import RagOptions, RagTool
 from task.tools.rag.shelf import ShelfLimits
 from task.tools.toolbox import named
+from task.tools.workspace.eligibility import refusal
 
 # The embedding process gets only what fetching a model from a hub needs, and where it is kept.
 _EMBEDDER_VARIABLES = frozenset({
@@ -209,6 +210,18 @@ def _check_beginnings(name: str, beginnings: Iterable[str]) -> None:
     if wrong := next((text for text in beginnings if not is_beginning(text)), None):
         fix = "List each command on its own, without quotes, pipes, variables and redirections."
         raise SettingsError(f"{name}: no command begins with {wrong[:80]!r}. {fix}")
+
+
+def check_workspaces(settings: Settings) -> None:
+    """Find a workspace of the settings that cannot be one.
+
+    Raises:
+        SettingsError: it is no folder, wider than a project, or where the product keeps its own files.
+    """
+    own = (settings.data_dir, settings.cache_dir)
+    for item in settings.coding.workspaces:
+        if reason := refusal(item.path, own):
+            raise SettingsError(f"AGENT_CODING__WORKSPACES: {reason}. Name a project's folder.")
 
 
 def workspace_of(settings: Settings, principal: str) -> Path | None:

@@ -24,7 +24,15 @@ from task.llm.transport import new_session
 from task.llm.window import ContextWindow
 from task.loop import Limits
 from task.product.backends import BACKENDS, Backend, ModelFacts
-from task.product.parts import approval_rules_of, context_tools, default_tools, live_context, mcp_specs, policy_of
+from task.product.parts import (
+    approval_rules_of,
+    check_workspaces,
+    context_tools,
+    default_tools,
+    live_context,
+    mcp_specs,
+    policy_of,
+)
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
 from task.settings.installation import installation_secret
@@ -69,11 +77,12 @@ class Product:
         """Find before the first request what a wrong setting would break in it.
 
         Raises:
-            SettingsError: two MCP servers have one name, the policy cannot be meant, or the secret of the hidden state
-                can neither be read nor made.
+            SettingsError: two MCP servers have one name, the policy cannot be meant, a workspace cannot be one, or the
+                secret of the hidden state can neither be read nor made.
         """
         mcp_specs(self._settings)
         policy_of(self._settings)
+        check_workspaces(self._settings)
         _ = self.seal
 
     @cached_property

@@ -279,11 +279,9 @@ class WorkspaceSettings(Section):
 
     @field_validator("path")
     @classmethod
-    def _is_narrow(cls, path: Path) -> Path:
+    def _is_absolute(cls, path: Path) -> Path:
         if not path.is_absolute():
             raise ValueError("the path of a workspace is absolute")
-        if path in (Path("/"), Path.home(), *Path.home().parents):
-            raise ValueError("a workspace is a project's folder, not the whole machine or a home")
         return path
 
 

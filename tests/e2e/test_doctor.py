@@ -287,3 +287,18 @@ async def test_a_server_is_reported_by_its_address_and_contents(tmp_path: Path) 
     assert (empty.state, empty.found) == ("ok", f"{place}: answers; empty, its tables are created at the first start")
     assert found.state == "ok"
     assert found.found.startswith(f"{place}: answers; 2 sessions, 1 traces, ")
+
+
+async def test_workspaces_are_listed_with_their_owners_or_refused(tmp_path: Path) -> None:
+    shop = tmp_path / "shop"
+    shop.mkdir()
+    mine = {"AGENT_CODING__WORKSPACES": json.dumps([{"path": str(shop), "owners": ["local"]}])}
+    foreign = {"AGENT_CODING__WORKSPACES": json.dumps([{"path": str(shop), "owners": ["anna"]}])}
+    wide = {"AGENT_CODING__WORKSPACES": json.dumps([{"path": "/", "owners": ["local"]}])}
+    assert "workspaces" not in await rows(tmp_path, {})
+    found = (await rows(tmp_path, mine))["workspaces"]
+    assert (found.state, found.found) == ("ok", f"{shop} for local; every change asks")
+    applied = (await rows(tmp_path, {**mine, "AGENT_CODING__APPLY": "true"}))["workspaces"]
+    assert (applied.state, applied.found) == ("note", f"{shop} for local; changes run without a question")
+    assert "anna: no key" in (await rows(tmp_path, foreign))["workspaces"].found
+    assert (await rows(tmp_path, wide))["workspaces"].state == "bad"

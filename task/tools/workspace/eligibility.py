@@ -1,0 +1,27 @@
+"""Which folders may be a workspace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def refusal(folder: Path, own: Iterable[Path], *, wide: bool = False) -> str:
+    """Why the folder cannot be a workspace; empty if it can.
+
+    `own` are the product's folders: their files, keys and conversations must not be within a model's reach. `wide`
+    permits the whole machine and a home.
+    """
+    real = folder.resolve()
+    if not real.is_dir():
+        return f"there is no folder {folder}"
+    home = Path(os.path.expanduser("~")).resolve()
+    if not wide and (real == home or real in home.parents):
+        return f"{folder} is wider than a project: it holds your home"
+    for place in (path.resolve() for path in own):
+        if real == place or place in real.parents:
+            return f"{folder} lies in {place}, where the product keeps its own files"
+        if real in place.parents and not wide:
+            return f"{folder} contains {place}, where the product keeps its own files"
+    return ""

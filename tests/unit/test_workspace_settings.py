@@ -1,0 +1,92 @@
+"""The workspaces that an operator names: which folders may be one, and who gets their tools."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.errors import SettingsError
+from task.product import Product
+from task.product.parts import policy_of, workspace_of
+from task.settings import Settings, load_settings
+from task.tools.workspace.eligibility import refusal
+
+
+def loaded(folder: Path, *workspaces: dict[str, Any], **more: str) -> Settings:
+    environ = {"AGENT_CODING__WORKSPACES": json.dumps(workspaces), "XDG_DATA_HOME": str(folder / "data"), **more}
+    return load_settings(environ=environ, directory=folder)
+
+
+def test_nobody_has_a_workspace_unless_an_operator_names_one(tmp_path: Path) -> None:
+    settings = load_settings(environ={}, directory=tmp_path)
+    assert workspace_of(settings, "local") is None
+    assert policy_of(settings).rules == policy_of(Settings()).rules
+
+
+@pytest.mark.parametrize(
+    ("principal", "gets"),
+    [
+        ("anna", True),  # an owner of a key of the HTTP API
+        ("http:anna", True),  # the same, at the DIAL route with a model of the operator's own
+        ("dial:bucket-1", True),  # a user of DIAL Core, in the HTTP API
+        ("bucket-1", True),  # the same, through DIAL Core
+        ("local", False),
+        ("bob", False),
+        ("ann", False),
+        ("", False),
+        ("*", False),
+        ("key:anna", False),
+    ],
+)
+def test_the_tools_are_for_the_named_owners_only(tmp_path: Path, principal: str, gets: bool) -> None:
+    settings = loaded(tmp_path, {"path": str(tmp_path), "owners": ["anna", "bucket-1"]})
+    assert workspace_of(settings, principal) == (tmp_path if gets else None)
+
+
+def test_changes_ask_there_unless_the_operator_lets_them_run(tmp_path: Path) -> None:
+    entry = {"path": str(tmp_path), "owners": ["anna"]}
+    asking, applying = loaded(tmp_path, entry), loaded(tmp_path, entry, AGENT_CODING__APPLY="true")
+    bare = loaded(tmp_path, entry, AGENT_CODING__APPLY="true", AGENT_PERMISSIONS__DEFAULT_RULES="false")
+    assert not any(rule.workspace for rule in policy_of(asking).rules)
+    assert any(rule.workspace for rule in policy_of(applying).rules)
+    assert not any(rule.workspace for rule in policy_of(bare).rules)
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"path": "/srv/shop"}, "owners"),
+        ({"path": "/srv/shop", "owners": []}, "owners"),
+        ({"path": "/srv/shop", "owners": [""]}, "owners"),
+        ({"path": "shop", "owners": ["anna"]}, "absolute"),
+        ({"owners": ["anna"]}, "path"),
+        ({"path": "/srv/shop", "owners": ["anna"], "aply": True}, "aply"),
+    ],
+)
+def test_an_entry_that_is_not_complete_stops_the_start(tmp_path: Path, entry: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        loaded(tmp_path, entry)
+
+
+@pytest.mark.parametrize("place", ["/", "~", "{home}/..", "{data}", "{data}/below", "{parent}", "{link}", "{gone}"])
+def test_a_folder_that_is_too_wide_or_the_products_own_stops_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    home, data = tmp_path / "people" / "anna", tmp_path / "state" / "data" / "dial-agent"
+    for folder in (home, data / "below"):
+        folder.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(data)
+    monkeypatch.setenv("HOME", str(home))
+    path = place.format(home=home, data=data, parent=tmp_path / "state", link=tmp_path / "link", gone=tmp_path / "gone")
+    settings = loaded(tmp_path, {"path": path, "owners": ["anna"]}, XDG_DATA_HOME=str(tmp_path / "state" / "data"))
+    with pytest.raises(SettingsError, match="AGENT_CODING__WORKSPACES"):
+        Product(settings).check()
+
+
+def test_a_wide_folder_is_permitted_on_request_but_never_the_products_own(tmp_path: Path) -> None:
+    assert refusal(Path("/"), [tmp_path], wide=True) == ""
+    assert refusal(tmp_path, [tmp_path], wide=True) != ""
+    assert refusal(tmp_path, [tmp_path.with_name("data")]) == ""
