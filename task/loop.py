@@ -19,7 +19,7 @@ from task.llm.base import AttachmentDelta, ChatModel, Delta, ModelOptions, Reaso
 from task.llm.window import ContextWindow
 from task.permissions.decisions import Decision
 from task.tools.models import TOOLS, Caller
-from task.tools.toolbox import Pending, Toolbox
+from task.tools.toolbox import Pending, RepeatGuard, Toolbox
 
 LAST_ANSWER_SECONDS = 60.0
 CONTENT_FILTER, EMPTY_ANSWER = "content_filter", "empty_answer"  # codes of failures that the model itself ended with
@@ -38,6 +38,15 @@ class Limits:
     tool_seconds: float | None = None
     run_seconds: float = 1500
     run_tokens: int | None = None
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a run of several turns has used of its limits before this one; a turn of its own starts from nothing."""
+
+    steps: int = 0
+    tokens: int = 0
+    repeats: RepeatGuard = field(default_factory=RepeatGuard)
 
 
 Status = Literal["finished", "limited", "suspended", "cancelled", "failed"]
@@ -107,6 +116,7 @@ class ToolLoop:
     options: ModelOptions = field(default_factory=ModelOptions)
     clock: Callable[[], float] = monotonic
     window: ContextWindow = field(default_factory=ContextWindow)
+    spent: Spent = field(default_factory=Spent)
 
     async def run(self, messages: list[Message], choice: ChoiceSink, caller: Caller) -> RunOutcome:
         """Answer the conversation; `messages` grows in place by everything the run adds.
@@ -179,7 +189,7 @@ class _Run:
 
     async def _steps(self) -> list[Pending]:
         waiting = await self._run_calls(self._open)
-        steps = 0
+        steps = self._loop.spent.steps
         while not waiting:
             self._check(steps)
             reply = await self._within_run(self._ask(self._loop.toolbox.schemas()))
@@ -193,7 +203,7 @@ class _Run:
         limits = self._loop.limits
         if steps >= limits.steps:
             raise _LimitHit(f"the limit of {limits.steps} steps")
-        tokens = self._usage.prompt_tokens + self._usage.completion_tokens
+        tokens = self._loop.spent.tokens + self._usage.prompt_tokens + self._usage.completion_tokens
         if limits.run_tokens is not None and tokens >= limits.run_tokens:
             raise _LimitHit(f"the limit of {limits.run_tokens} tokens")
         if self._seconds_left() <= 0:

@@ -17,7 +17,7 @@ from task.conversation.sinks import ChoiceSink, DefangedChoice
 from task.conversation.sources import Sources
 from task.errors import InvalidRequest
 from task.llm.base import ModelOptions, Usage
-from task.loop import Limits, LoopObserver, RunOutcome, ToolLoop
+from task.loop import Limits, LoopObserver, RunOutcome, Spent, ToolLoop
 from task.permissions.decisions import PermissionMode
 from task.permissions.gate import PriorDecisions
 from task.permissions.names import names_of, own_name
@@ -40,7 +40,7 @@ class TurnRequest:
     `prompt` takes the place of the product's own, `tools` that of the product's tools; the context with `persona` (the
     one of the settings, where it is empty) comes beside either. `own_tools` are functions that the caller runs, as
     OpenAI's API describes them; `aliases` are the names by which the door offers tools of ours. `options` are the
-    request's; the product's complete them.
+    request's; the product's complete them. `spent` is what earlier turns of the same run have used of `limits`.
     """
 
     messages: Sequence[Message]
@@ -55,6 +55,7 @@ class TurnRequest:
     aliases: Sequence[Alias] = ()
     mode: PermissionMode = PermissionMode.DEFAULT
     limits: Limits | None = None
+    spent: Spent | None = None
 
     @property
     def own_names(self) -> set[str]:
@@ -142,10 +143,11 @@ async def _looped(
     rules = product.approval_rules
     gate = request.decisions.gate(rules.policy, request.mode, rules.clock)
     gate = ClientToolsGate(gate, own) if own else gate
-    limits, sources = request.limits or product.limits, Sources(messages)
+    limits, sources, spent = request.limits or product.limits, Sources(messages), request.spent or Spent()
     toolbox = Toolbox(
-        tools, gate, product.offloader, limits.tool_seconds, briefed=True, aliases=request.aliases, sources=sources
-    )
+        tools, gate, product.offloader, limits.tool_seconds, briefed=True, aliases=request.aliases, sources=sources,
+        repeats=spent.repeats,
+    )  # fmt: skip
     safe = DefangedChoice(choice, _suspicion(lambda: toolbox.view(messages), product.link_hosts))
     options = _with_offered_choice(product.options(request.options), toolbox)
     formed = JsonChoice(safe, observer, own) if _wants_json(options) else None
@@ -156,6 +158,7 @@ async def _looped(
         formed or observer,
         options=options,
         window=product.window(request.model, request.caller.api_key),
+        spent=spent,
     )
     try:
         outcome = await loop.run(messages, formed or safe, request.caller)

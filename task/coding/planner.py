@@ -7,16 +7,19 @@ import re
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from task.blocking import run_blocking
 from task.coding.settings import Settings, load_settings, planner_tree
+from task.conversation.history import repaired
 from task.conversation.messages import Message, system, user
 from task.errors import ProviderError
 from task.llm.accumulator import Accumulator
-from task.llm.base import ChatModel, ModelOptions, Usage
+from task.llm.base import ModelOptions, Usage
+from task.loop import LoopObserver, SilentObserver
 from task.product import Product
 from task.tools.models import Caller
 
@@ -60,14 +63,6 @@ class Plan:
     tests: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Planning:
-    """A plan with the tokens that it took."""
-
-    plan: Plan
-    usage: Usage
-
-
 def get_plan(task: str, s: Settings | None = None) -> Plan:
     """The plan for a task. Source: planner and executor reference, get_plan.
 
@@ -84,27 +79,29 @@ async def get_plan_async(task: str, s: Settings | None = None) -> Plan:
 
     Raises: as `get_plan`.
     """
-    product = Product(planner_tree(s or load_settings()))
+    s = s or load_settings()
+    product = Product(planner_tree(s), read_seconds=s.request_timeout_s)
     try:
-        return (await planned(product, Caller("", _nobody), task)).plan
+        return await planned(product, Caller("", _nobody), task)
     finally:
         await product.close()
 
 
-async def planned(product: Product, caller: Caller, task: str, files: Sequence[str] = ()) -> Planning:
+async def planned(
+    product: Product, caller: Caller, task: str, files: Sequence[str] = (), observer: LoopObserver | None = None
+) -> Plan:
     """The plan that the product's model makes; `files` are paths in the workspace.
 
     Raises: as `get_plan`.
     """
-    model = product.backend.chat_model(product.model, caller)
+    planner = _Planner(product, caller, observer or SilentObserver())
     messages = [system(PLANNER_PROMPT), user(_with_files(task, files))]
-    reply, usage = await _answered(model, messages, product.options(ModelOptions()))
+    reply = await planner.answer(messages)
     try:
-        return Planning(parse_plan(reply), usage)
+        return parse_plan(reply)
     except ValueError as fault:
-        messages += [reply, user(REPAIR.format(fault=fault))]
-    reply, more = await _answered(model, messages, product.options(ModelOptions()))
-    return Planning(parse_plan(reply), usage + more)
+        messages += [*repaired([reply]), user(REPAIR.format(fault=fault))]
+    return parse_plan(await planner.answer(messages))
 
 
 def parse_plan(reply: Message | str) -> Plan:
@@ -169,22 +166,30 @@ def _object_in(text: str) -> Any:
     return next((value for value in found if "plan" in value), found[0])
 
 
-async def _answered(model: ChatModel, messages: Sequence[Message], options: ModelOptions) -> tuple[Message, Usage]:
-    formed = replace(options, extra={**options.extra, "response_format": _FORMAT})
-    try:
-        return await _asked(model, messages, formed)
-    except ProviderError as error:
-        if error.status_code != 400:  # some providers refuse a format; the schema is in the prompt as well
-            raise
-    return await _asked(model, messages, options)
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    product: Product
+    caller: Caller
+    observer: LoopObserver
 
+    async def answer(self, messages: Sequence[Message]) -> Message:
+        options = self.product.options(ModelOptions())
+        try:
+            return await self._asked(messages, replace(options, extra={**options.extra, "response_format": _FORMAT}))
+        except ProviderError as error:
+            if error.status_code != 400:  # some providers refuse a format; the schema is in the prompt as well
+                raise
+        return await self._asked(messages, options)
 
-async def _asked(model: ChatModel, messages: Sequence[Message], options: ModelOptions) -> tuple[Message, Usage]:
-    received = Accumulator()
-    async with aclosing(model.stream(messages, [], options)) as deltas:
-        async for delta in deltas:
-            received.add(delta)
-    return received.message(), Usage() + (received.usage or Usage())
+    async def _asked(self, messages: Sequence[Message], options: ModelOptions) -> Message:
+        received, started = Accumulator(), perf_counter()
+        model = self.product.backend.chat_model(self.product.model, self.caller)
+        async with aclosing(model.stream(messages, [], options)) as deltas:
+            async for delta in deltas:
+                received.add(delta)
+        message = received.message()
+        self.observer.model_answered(message, Usage() + (received.usage or Usage()), perf_counter() - started)
+        return message
 
 
 def _with_files(task: str, files: Sequence[str]) -> str:

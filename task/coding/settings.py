@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import SecretStr
 
-from task.product.product import BACKENDS
+from task.product.backends import BACKENDS
 from task.settings import Settings as Tree
 from task.settings import load_settings as load_tree
 

@@ -18,6 +18,7 @@ from task.llm.failures import CONNECTION_FAILED, INSUFFICIENT_QUOTA, INTERRUPTED
 # Servers that close idle connections after 5 s are common (uvicorn, Node.js, llama.cpp), and a request on a connection
 # that is just being closed is lost.
 KEEP_ALIVE_SECONDS = 4.0
+READ_SECONDS = 300.0
 _RETRIED = frozenset({408, 409, 429})
 _HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
 _SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key"})
@@ -27,7 +28,7 @@ _UNSENDABLE = (aiohttp.NonHttpUrlClientError, ValueError)  # aiohttp.InvalidURL 
 _LARGE_BODY = 2**20  # a larger body goes to aiohttp as a file, so that writing it does not block the event loop
 
 
-def new_session(read_seconds: float = 300.0) -> aiohttp.ClientSession:
+def new_session(read_seconds: float = READ_SECONDS) -> aiohttp.ClientSession:
     """The connection pool that a composition root opens once, in the running loop, and all models share.
 
     Connections are not limited, since each one is a running answer; `read_seconds`: the longest silence within one.

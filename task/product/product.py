@@ -20,7 +20,7 @@ from task.conversation.messages import Attachment
 from task.conversation.state import StateSeal
 from task.llm.base import ModelOptions
 from task.llm.dial import ModelListings
-from task.llm.transport import new_session
+from task.llm.transport import READ_SECONDS, new_session
 from task.llm.window import ContextWindow
 from task.loop import Limits
 from task.product.backends import BACKENDS, Backend, ModelFacts
@@ -55,12 +55,14 @@ class Product:
     What opens connections must be asked for inside the event loop. `context` is None where the settings name no
     definition; `painter` is the deployment that makes pictures, or "off".
 
+    A model may be silent for `read_seconds`.
+
     Raises:
         SettingsError: the context's definition cannot be used.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, read_seconds: float = READ_SECONDS) -> None:
+        self._settings, self._read_seconds = settings, read_seconds
         self.endpoint = settings.dial_endpoint
         self.model = settings.deployment_name
         self.painter = settings.deployments.image
@@ -87,7 +89,7 @@ class Product:
 
     @cached_property
     def session(self) -> aiohttp.ClientSession:
-        return new_session()
+        return new_session(self._read_seconds)
 
     @cached_property
     def backend(self) -> Backend:

@@ -82,6 +82,16 @@ class RepeatGuard:
             return f"{result}\n\n[The same call gave the same result {count} times. Use it, or call differently.]"
         return result
 
+    def as_dict(self) -> dict[str, Any]:
+        """The counts as JSON data, for a run that another process continues."""
+        counts = [[name, arguments, digest.hex(), count] for (name, arguments, digest), count in self._counts.items()]
+        return {"withdrawn": sorted(self.withdrawn), "counts": counts}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> RepeatGuard:
+        counts = {(name, arguments, bytes.fromhex(digest)): count for name, arguments, digest, count in data["counts"]}
+        return cls(set(data["withdrawn"]), Counter(counts))
+
 
 @dataclass(frozen=True, slots=True)
 class _Step:
@@ -103,7 +113,7 @@ class Toolbox:
     of tools that write ask the model for the purpose of a call, for the person who approves it.
     The model knows tools by the `aliases`, everything else by their own names; `names` translates.
     `sources` collects the citations of the results: the answer carries them when it is written, other attachments at
-    once.
+    once. `repeats` are those of the whole run, where this is not its first turn.
     """
 
     tools: Sequence[BaseTool]
@@ -113,11 +123,11 @@ class Toolbox:
     briefed: bool = False
     aliases: Sequence[Alias] = ()
     sources: Sources = field(default_factory=Sources)
+    repeats: RepeatGuard = field(default_factory=RepeatGuard)
     _by_name: dict[str, BaseTool] = field(init=False)
     names: ToolNames = field(init=False)
     _origins: dict[str, Origin] = field(init=False, default_factory=dict[str, Origin])
     _declared: dict[str, frozenset[str]] = field(init=False, default_factory=dict[str, frozenset[str]])
-    _repeats: RepeatGuard = field(init=False, default_factory=RepeatGuard)
     _slots: asyncio.Semaphore = field(init=False, default_factory=lambda: asyncio.Semaphore(PARALLEL_CALLS))
 
     def __post_init__(self) -> None:
@@ -126,7 +136,7 @@ class Toolbox:
 
     def schemas(self) -> list[dict[str, Any]]:
         """The schemas offered to the model, in a stable order, without withdrawn tools."""
-        offered = (tool for tool in self.tools if tool.name not in self._repeats.withdrawn)
+        offered = (tool for tool in self.tools if tool.name not in self.repeats.withdrawn)
         return [self.names.schema(tool.briefed_schema if self.briefed else tool.schema) for tool in offered]
 
     def view(self, messages: Sequence[Message]) -> ContextView:
@@ -176,7 +186,7 @@ class Toolbox:
         if tool is None:
             text = f"There is no tool {call.name!r}. Tools: {', '.join(map(self.names.offered, self._by_name))}."
             return _failed(call, choice, text, "an unknown tool")  # the log never repeats what a model made up
-        if call.name in self._repeats.withdrawn:
+        if call.name in self.repeats.withdrawn:
             return _failed(call, choice, f"{call.name} is withdrawn for this turn. Answer with what you have.")
         made, brief = split_brief(call, tool.parameters)
         try:
@@ -233,7 +243,7 @@ class Toolbox:
 
     def _with_repeat_warning(self, tool: BaseTool, arguments: dict[str, Any], message: Message) -> Message:
         writes = Effect.WRITE in tool.effects
-        return replace(message, content=self._repeats.with_warning(tool.name, arguments, message.text(), writes=writes))
+        return replace(message, content=self.repeats.with_warning(tool.name, arguments, message.text(), writes=writes))
 
 
 def named(tools: Sequence[BaseTool]) -> dict[str, BaseTool]:

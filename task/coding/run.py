@@ -1,0 +1,246 @@
+"""One coding run: plan, prepare, carry out, verify; each part is reported, and recorded so that it can be resumed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Protocol
+
+from task.blocking import run_to_completion
+from task.coding.coder import CODER_PROMPT, Ask, Coder, PlanStepTool, Progress
+from task.coding.events import (
+    CommandRan,
+    CommandStarted,
+    Emit,
+    Noted,
+    PlanReady,
+    Purpose,
+    Result,
+    RunEnded,
+    RunStarted,
+    WorkspaceChanged,
+)
+from task.coding.planner import Plan, planned
+from task.coding.verification import Checked, tests_among, verdict, verification_commands
+from task.conversation.messages import user
+from task.errors import AgentError, InvalidRequest, reference_of, with_reference
+from task.llm.base import Usage
+from task.loop import RunOutcome
+from task.permissions.coding import coding_policy, setup_request
+from task.permissions.decisions import Deferred, Denied, PermissionMode
+from task.permissions.gate import PolicyGate
+from task.permissions.grants import Grants
+from task.product import Product
+from task.runs.traces import TraceRecorder, TraceStart, recorded
+from task.tools.models import Caller
+from task.tools.toolbox import Pending
+from task.tools.workspace.root import Workspace
+from task.tools.workspace.shell import Commands, ShellResult
+from task.tools.workspace.tools import workspace_tools
+
+DOOR = "coding"
+VERIFY_SECONDS, SETUP_SECONDS = 600.0, 1800.0
+OUTPUT_CHARS = 4_000  # of a command's output, from its end
+CONTINUED = "[Note from the system, not from the user] The work was interrupted and goes on now. {why}"
+NUMBERED = "\n\nThe plan:\n{plan}\nReport each step with plan_step_done as soon as it is done."
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a run has changed in its workspace: paths, lines, and the unified diff; `before` are the paths it found."""
+
+    files: tuple[str, ...] = ()
+    added: int = 0
+    removed: int = 0
+    diff: str = ""
+    before: frozenset[str] = frozenset()
+
+
+class Journal(Protocol):
+    """Where a run is recorded: its plan, the tree before it and after each step, its messages, its end."""
+
+    @property
+    def run_id(self) -> str: ...
+    async def begin(self) -> None: ...
+    async def planned(self, plan: Plan) -> None: ...
+    async def checkpoint(self, progress: Progress) -> Changes: ...
+    async def end(self, result: Result, reason: str, progress: Progress) -> Changes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAccess:
+    """A product whose model is asked, by whom, and how the model is called in front of people."""
+
+    product: Product
+    caller: Caller
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a person wants done. `plan` and `progress` are an earlier run's, which is continued; `why` it had ended."""
+
+    task: str
+    owner: str
+    apply: bool = False
+    setup: str | None = None
+    verify: str | None = None
+    yes: bool = False
+    steps: int = 25
+    plan: Plan | None = None
+    progress: Progress | None = None
+    why: str = ""
+
+
+@dataclass(slots=True)
+class CodingRun:
+    """Carries an order out; `planner` is not asked where the order has a plan."""
+
+    order: Order
+    journal: Journal
+    workspace: Workspace
+    commands: Commands
+    planner: ModelAccess
+    coder: ModelAccess
+    emit: Emit
+    ask: Ask
+    _progress: Progress = field(default_factory=lambda: Progress([]))
+    _trace_id: str | None = None
+
+    async def run(self) -> RunEnded:
+        """Do all of it; failures and interruptions are reported as the run's end."""
+        started, order = monotonic(), self.order
+        planner = None if order.plan is not None else self.planner.label
+        path = str(self.workspace.path)
+        self.emit(RunStarted(self.journal.run_id, path, planner, self.coder.label, order.apply, order.task))
+        try:
+            result, reason = await self._result()
+        except asyncio.CancelledError:
+            result, reason = "interrupted", "interrupted"
+        except (AgentError, ValueError) as error:
+            result, reason = "failed", with_reference(str(error), reference_of(error))
+        changes = await run_to_completion(self.journal.end(result, reason, self._progress))
+        ended = RunEnded(
+            self.journal.run_id, result, reason, self._progress.spent.steps, self._progress.last, changes.diff,
+            changes.files, tuple(tests_among(changes.files, changes.before)), _tokens(self._progress.usage),
+            monotonic() - started, self._trace_id,
+        )  # fmt: skip
+        self.emit(ended)
+        return ended
+
+    async def _result(self) -> tuple[Result, str]:
+        order = self.order
+        plan = order.plan or await self._plan()
+        self.emit(PlanReady(tuple(plan.plan), tuple(plan.tests), plan.coder_prompt))
+        await self.journal.planned(plan)
+        if not order.apply:
+            return "planned", ""
+        await self.journal.begin()
+        self._apply_policy()
+        if order.setup is not None and (refusal := await self._set_up(order.setup)):
+            return "denied", refusal
+        outcome = await self._carry_out(plan)
+        if outcome.status == "cancelled":
+            raise asyncio.CancelledError
+        if outcome.error is not None:
+            raise outcome.error
+        if outcome.status == "limited":
+            return "limited", f"stopped at {outcome.limit}, not verified"
+        return await self._verify(plan)
+
+    async def _plan(self) -> Plan:
+        product, caller, order = self.planner.product, self.planner.caller, self.order
+        files = await asyncio.to_thread(lambda: list(self.workspace.files(".")))
+        start = TraceStart(order.owner, DOOR, product.model, asked=(user(order.task),), run_id=self.journal.run_id)
+        async with recorded(product.store, start) as observer:
+            return await planned(product, caller, order.task, files, observer)
+
+    def _apply_policy(self) -> None:
+        product = self.coder.product
+        policy = coding_policy(product.approval_rules.policy, yes=self.order.yes)
+        product.approval_rules = replace(product.approval_rules, policy=policy)
+
+    async def _set_up(self, command: str) -> str:
+        """Prepare the workspace; the reason why that did not happen, if it did not."""
+        if refusal := await self._refusal_of_setup(command):
+            return refusal
+        done = await self._ran("setup", command)
+        if done.code != 0:
+            raise InvalidRequest(f"The setup `{command}` failed with exit code {done.code}; nothing else was done.")
+        return ""
+
+    async def _refusal_of_setup(self, command: str) -> str:
+        request, rules = setup_request(command, str(self.workspace.path)), self.coder.product.approval_rules
+        gate = PolicyGate(rules.policy, Grants(rules.clock), PermissionMode.DEFAULT, "", "", rules.clock)
+        decision = await gate.decide(request)
+        if isinstance(decision, Denied):
+            return f"the setup may not run: {decision.reason}"
+        if isinstance(decision, Deferred):
+            waiting = Pending(
+                request.call, decision.card, decision.digest, decision.reason, title=f"setup: {command}",
+                arguments=request.arguments,
+            )  # fmt: skip
+            [reply] = await self.ask([waiting])
+            return "" if reply.allowed else "the setup was not approved, and nothing was done; --yes approves it"
+        return ""
+
+    async def _carry_out(self, plan: Plan) -> RunOutcome:
+        order, coder = self.order, self.coder
+        asked = user(plan.coder_prompt + NUMBERED.format(plan=_numbered(plan.plan)))
+        self._progress = order.progress or Progress([asked])
+        if order.progress is not None:
+            self._progress.messages.append(user(CONTINUED.format(why=order.why)))
+        store = await coder.product.store.get()
+        start = TraceStart(
+            order.owner, DOOR, coder.product.model, asked=(self._progress.messages[-1],),
+            history=len(self._progress.messages) - 1, run_id=self.journal.run_id,
+        )  # fmt: skip
+        observer = TraceRecorder(store.traces, start, await store.traces.new_id())
+        self._trace_id = observer.trace_id
+        working = Coder(
+            coder.product, [*workspace_tools(self.workspace, self.commands), PlanStepTool(plan.plan, self.emit)],
+            coder.caller, replace(coder.product.limits, steps=order.steps), CODER_PROMPT, self.emit, self.ask,
+            self._checkpoint, observer,
+        )  # fmt: skip
+        outcome = await working.run(self._progress)
+        observer.end(outcome.status, outcome.error or outcome.limit)
+        observer.record()
+        return outcome
+
+    async def _checkpoint(self, progress: Progress) -> None:
+        changes = await self.journal.checkpoint(progress)
+        if changes.files:
+            self.emit(WorkspaceChanged(len(changes.files), changes.added, changes.removed))
+
+    async def _verify(self, plan: Plan) -> tuple[Result, str]:
+        if missing := self.commands.available:
+            return "not_verified", f"not verified: {missing}"
+        commands, left_out = verification_commands(self.order.verify, plan.tests)
+        for text in left_out:
+            self.emit(Noted(f"The plan's test {text!r} is not a pytest command or node id; it was left out."))
+        checked: list[Checked] = []
+        for command in commands:
+            done = await self._ran("verification", command)
+            checked.append(Checked(command, done.code, done.stdout + done.stderr))
+        return verdict(checked)
+
+    async def _ran(self, purpose: Purpose, command: str) -> ShellResult:
+        self.emit(CommandStarted(purpose, command))
+        started = monotonic()
+        if purpose == "setup":
+            done = await self.commands.setup(command, SETUP_SECONDS)
+        else:
+            done = await self.commands.run(command, VERIFY_SECONDS)
+        output = (done.stdout + done.stderr)[-OUTPUT_CHARS:]
+        self.emit(CommandRan(purpose, command, done.code, output, monotonic() - started))
+        return done
+
+
+def _numbered(plan: Sequence[str]) -> str:
+    return "\n".join(f"{number}. {step}" for number, step in enumerate(plan, 1))
+
+
+def _tokens(usage: Mapping[str, Usage]) -> dict[str, tuple[int, int]]:
+    return {model: (used.prompt_tokens, used.completion_tokens) for model, used in usage.items()}

@@ -1,0 +1,116 @@
+"""Decide which commands show that a task is done, and what their results mean."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal
+
+Verdict = Literal["verified", "failed", "not_verified"]
+DEFAULT_COMMAND = "python -m pytest -q"
+NO_TESTS, BLOCKED, NOT_FOUND = 5, 126, 127  # exit codes: pytest collected nothing, refused, no such program
+_NODE = re.compile(r"[\w./-]+\.py(::[\w.-]+(\[[^\]]*\])?)*", re.ASCII)
+_PLAIN = re.compile(r"-(q+|v+|x|s|l)|--(maxfail=\d+|tb=\w+|no-header|quiet|verbose|exitfirst)", re.ASCII)
+_WITH_VALUE = frozenset({"-k", "-m"})
+_TEST_FILE = re.compile(r"test_.*|.*_test\.\w+|.*\.(test|spec)\.\w+")
+_TEST_FOLDERS = frozenset({"test", "tests", "__tests__", "testing"})
+_TEST_SETTINGS = frozenset({"conftest.py", "pytest.ini", "tox.ini", "setup.cfg", "sitecustomize.py"})
+MISSING_PYTEST = "No module named pytest"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One verification command and its result."""
+
+    command: str
+    code: int
+    output: str
+
+    @property
+    def ran(self) -> bool:
+        """Whether it could check anything."""
+        missing = self.code != 0 and MISSING_PYTEST in self.output
+        return self.code not in (NO_TESTS, BLOCKED, NOT_FOUND) and not missing
+
+
+def verification_commands(verify: str | None, tests: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The commands that verify a run, and the plan's tests among `tests` that cannot be run as they are."""
+    if verify is not None:
+        return [verify], []
+    found = [(text, pytest_command(text)) for text in tests]
+    commands = list(dict.fromkeys(command for _, command in found if command is not None))
+    return commands or [DEFAULT_COMMAND], [text for text, command in found if command is None]
+
+
+def pytest_command(text: str) -> str | None:
+    """The command for a plan's test: a pytest command with known options, or a node id; None where it is neither."""
+    try:
+        words = shlex.split(text.strip().strip("`"))
+    except ValueError:
+        return None
+    if words[:1] == ["pytest"]:
+        arguments = words[1:]
+    elif words[:1] in (["python"], ["python3"]) and words[1:3] == ["-m", "pytest"]:
+        arguments = words[3:]
+    elif len(words) == 1 and _NODE.fullmatch(words[0]):
+        arguments = words
+    else:
+        return None
+    if not _are_known(arguments):
+        return None
+    return shlex.join(["python", "-m", "pytest", *(["-q"] if "-q" not in arguments else []), *arguments])
+
+
+def verdict(checked: Sequence[Checked]) -> tuple[Verdict, str]:
+    """Whether the results show that the work is done, and a sentence about them."""
+    failed = [each for each in checked if each.ran and each.code != 0]
+    if failed:
+        return "failed", f"`{failed[0].command}` failed with exit code {failed[0].code}"
+    idle = [each for each in checked if not each.ran]
+    if idle or not checked:
+        return "not_verified", f"not verified: {_why(idle[0]) if idle else 'there is nothing to run'}"
+    return "verified", f"verified by {', '.join(f'`{each.command}`' for each in checked)}"
+
+
+def tests_among(changed: Iterable[str], before: Iterable[str]) -> list[str]:
+    """The changed files that decide what the tests say: tests that were there `before`, and settings of tests."""
+    known = set(before)
+    return [path for path in changed if _is_setting(path) or (_is_test(path) and path in known)]
+
+
+def _are_known(arguments: Sequence[str]) -> bool:
+    expecting = False
+    for word in arguments:
+        if expecting:
+            expecting = False
+        elif word in _WITH_VALUE:
+            expecting = True
+        elif not (_PLAIN.fullmatch(word) or _is_place(word)):
+            return False
+    return not expecting
+
+
+def _is_place(word: str) -> bool:
+    path = word.partition("::")[0]
+    inside = not path.startswith(("/", "~", "-")) and ".." not in path.split("/")
+    return inside and (bool(_NODE.fullmatch(word)) or re.fullmatch(r"[\w./-]+", word, re.ASCII) is not None)
+
+
+def _why(idle: Checked) -> str:
+    if MISSING_PYTEST in idle.output:
+        return "pytest is not installed for this project; prepare it with --setup, or name a command with --verify"
+    if idle.code == NO_TESTS:
+        return f"`{idle.command}` found no tests; name a command with --verify"
+    return f"`{idle.command}` could not be run (exit code {idle.code})"
+
+
+def _is_test(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return bool(_TEST_FILE.fullmatch(parts[-1])) or not _TEST_FOLDERS.isdisjoint(parts[:-1])
+
+
+def _is_setting(path: str) -> bool:
+    return PurePosixPath(path).name in _TEST_SETTINGS
