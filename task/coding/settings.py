@@ -61,23 +61,23 @@ def backend_and_model(text: str) -> tuple[str, str]:
 
 
 def planner_tree(s: Settings, tree: Tree | None = None) -> Tree:
-    """The settings of a product that asks the planner's model: the only one that gets the key."""
-    return _tree_for(tree or load_tree(), s.planner_model, s.turbo_host, s.api_key, s)
+    """The settings of a product that asks the planner's model."""
+    return _tree_for(tree or load_tree(), s.planner_model, s.turbo_host, s)
 
 
 def coder_tree(s: Settings, tree: Tree | None = None) -> Tree:
     """The settings of a product that asks the coder's model."""
-    return _tree_for(tree or load_tree(), s.coder_model, s.local_host, "", s)
+    return _tree_for(tree or load_tree(), s.coder_model, s.local_host, s)
 
 
-def _tree_for(tree: Tree, text: str, host: str, key: str, s: Settings) -> Tree:
+def _tree_for(tree: Tree, text: str, host: str, s: Settings) -> Tree:
     backend, model = backend_and_model(text)
     changes = {
         "backend": backend,
         "deployment_name": model,
         "profile": None,  # the operator's is for another model
         "ollama_local": host,
-        "ollama_api_key": SecretStr(key) if key else None,
-        "request_timeout_s": s.request_timeout_s,
+        "turbo_host": s.turbo_host,  # the only host that gets the key
+        "ollama_api_key": SecretStr(s.api_key) if s.api_key else None,
     }
     return tree.model_copy(update=changes)
