@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from abc import abstractmethod
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
 from task.conversation.messages import Message, ToolCall, tool_message
 from task.errors import ToolError
+from task.permissions.decisions import WorkspaceAccess
+from task.permissions.taint import Origin
 from task.tools.base import BaseTool
 from task.tools.models import Effect, ToolCallParams
 from task.tools.workspace import fs
 from task.tools.workspace.fs import FSResult
-from task.tools.workspace.root import Workspace
+from task.tools.workspace.root import PathEscape, Workspace
 from task.tools.workspace.search import Query
 from task.tools.workspace.shell import Commands
 
@@ -38,6 +42,20 @@ class WorkspaceTool(BaseTool):
     @property
     def effects(self) -> frozenset[Effect]:
         return frozenset({Effect.READ})
+
+    @property
+    def origin(self) -> Origin:
+        """A file may hold what the model wrote itself, so no address in it counts as known."""
+        return Origin.MADE
+
+    def workspace_access(self, arguments: Mapping[str, Any]) -> WorkspaceAccess:
+        root, path = self.workspace.path, str(arguments["path"])
+        try:
+            return WorkspaceAccess(str(root), (self.workspace.normalised(path),))
+        except PathEscape:
+            return WorkspaceAccess(str(root), (os.path.realpath(root / path.lstrip("/")),))
+        except (ToolError, OSError):
+            return WorkspaceAccess(str(root))  # no file has this path
 
     def parse(self, call: ToolCall) -> dict[str, Any]:
         arguments = super().parse(call)

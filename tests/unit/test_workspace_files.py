@@ -1,0 +1,231 @@
+"""Reading, writing, listing, editing and searching files: exact texts, and a result whatever goes wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from task.tools.workspace import fs
+from task.tools.workspace.fs import FSResult, fs_edit, fs_list, fs_read, fs_search, fs_write
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, in which the documented functions work."""
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
+
+
+def test_what_was_written_is_read_and_listed() -> None:
+    assert fs_write("src/app.py", "a = 1\nb = 2\n") == FSResult(True, "wrote src/app.py (2 lines, 12 bytes)")
+    assert fs_write("naïve.txt", "é") == FSResult(True, "wrote naïve.txt (1 lines, 2 bytes)")
+    assert fs_write("empty.txt", "") == FSResult(True, "wrote empty.txt (1 lines, 0 bytes)")
+    assert fs_read("src/app.py") == FSResult(True, "a = 1\nb = 2\n")
+    assert fs_list(".") == FSResult(True, "empty.txt\nnaïve.txt\nsrc/")
+
+
+@pytest.mark.parametrize(
+    ("result", "detail"),
+    [
+        (lambda: fs_read("missing"), "read: not found: missing"),
+        (lambda: fs_list("missing"), "list: not found: missing"),
+        (lambda: fs_list("file"), "list: not a directory: file"),
+        (lambda: fs_read("folder"), "read: is a directory: folder"),
+        (lambda: fs_write("folder", "x"), "write: is a directory: folder"),
+        (lambda: fs_write("file/x", "x"), "write: not a directory: file/x"),
+        (lambda: fs_read("../x"), "read: path escapes sandbox: ../x"),
+        (lambda: fs_write("../x", "x"), "write: path escapes sandbox: ../x"),
+        (lambda: fs_read("link"), "read: path escapes sandbox: link"),
+        (lambda: fs_read("fifo"), "read: not a regular file: fifo"),
+        (lambda: fs_write("x", "a\0b"), "write: a text file has no NUL characters: x"),
+        (lambda: fs_write("x", "\ud800"), "write: a text file has no halves of characters: x"),
+        (lambda: fs_read("\ud800"), "read: a path has no halves of characters: \\ud800"),
+        (lambda: fs_read("binary"), "read: not a text file (not UTF-8): binary"),
+        (lambda: fs_read("nul"), "read: not a text file (it has NUL characters): nul"),
+        (lambda: fs_edit("binary", "a", "b"), "edit: not a text file (not UTF-8): binary"),
+        (lambda: fs_search("x", "missing"), "search: not found: missing"),
+    ],
+)
+def test_a_failure_is_a_result_that_names_the_path(project: Path, result: object, detail: str) -> None:
+    (project / "folder").mkdir()
+    (project / "file").write_text("x")
+    (project / "link").symlink_to("/etc/hostname")
+    (project / "binary").write_bytes(b"\x89PNG\xff")
+    (project / "nul").write_bytes(b"a\0b")
+    os.mkfifo(project / "fifo")
+    assert callable(result)
+    assert result() == FSResult(False, detail)
+
+
+def test_the_documented_path_function_refuses_what_leads_out(project: Path) -> None:
+    assert fs._safe_path("a/./b") == project / "a" / "b"
+    assert fs._safe_path("/a") == project / "a"
+    with pytest.raises(ValueError, match="path escapes sandbox"):
+        fs._safe_path("../a")
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xef\xbb\xbfa\r\nb\r\n", b"a\rb\nc\r\n", b"no end", b"\n\n", "ünïcode\u2028\n".encode()]
+)
+def test_a_text_that_was_read_is_written_back_byte_for_byte(project: Path, content: bytes) -> None:
+    (project / "a.txt").write_bytes(content)
+    fs_write("a.txt", fs_read("a.txt").detail)
+    assert (project / "a.txt").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("before", "old", "new", "after"),
+    [
+        (b"\xef\xbb\xbfa\r\nb\r\nc\r\n", "a\nb\n", "x\ny\nz\n", b"\xef\xbb\xbfx\r\ny\r\nz\r\nc\r\n"),
+        (b"a\r\nb\r\n", "b", "x\ny", b"a\r\nx\r\ny\r\n"),
+        (b"a\r\nb\r\n", "a\r\nb", "x\r\ny", b"x\r\ny\r\n"),
+        (b"a\nb\n", "a\n", "", b"b\n"),
+        (b"a b", "a", "\\1 $1", b"\\1 $1 b"),
+    ],
+)
+def test_an_edit_keeps_line_ends_and_the_byte_order_mark(
+    project: Path, before: bytes, old: str, new: str, after: bytes
+) -> None:
+    (project / "a.txt").write_bytes(before)
+    assert fs_edit("a.txt", old, new).ok
+    assert (project / "a.txt").read_bytes() == after
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "detail"),
+    [
+        ("z", "x", "edit: old_text is not in the file; read it again, every space and line end counts: a.py"),
+        (
+            "def f():\n  return 1",
+            "x",
+            "edit: old_text is not in the file; lines 1-2 differ from it in white space only, read them again: a.py",
+        ),
+        ("return", "x", "edit: old_text occurs 2 times (lines 2, 4); add lines around it, or set replace_all: a.py"),
+        ("", "x", "edit: old_text is empty; write a new file with fs_write: a.py"),
+        ("def", "def", "edit: old_text and new_text are the same: a.py"),
+    ],
+)
+def test_an_edit_that_cannot_be_meant_says_what_to_do(project: Path, old: str, new: str, detail: str) -> None:
+    text = "def f():\n    return 1\ndef g():\n    return 2\n"
+    (project / "a.py").write_text(text)
+    assert fs_edit("a.py", old, new) == FSResult(False, detail)
+    assert (project / "a.py").read_text() == text
+
+
+def test_an_edit_says_where_or_how_often(project: Path) -> None:
+    (project / "a.py").write_text("a\nb\na\n")
+    assert fs_edit("a.py", "b", "c") == FSResult(True, "edited a.py (line 2)")
+    assert fs_edit("a.py", "a", "c", replace_all=True) == FSResult(True, "edited a.py (2 replacements)")
+    assert (project / "a.py").read_text() == "c\nc\nc\n"
+
+
+def test_lines_are_read_by_number(project: Path) -> None:
+    (project / "a.txt").write_text("one\ntwo\u2028still two\nthree")
+    assert fs_read("a.txt", 2, 2).detail == "two\u2028still two\n[lines 2-2 of 3; go on with first_line=3]"
+    assert fs_read("a.txt", 2).detail == "two\u2028still two\nthree\n[lines 2-3 of 3]"
+    assert fs_read("a.txt", 9) == FSResult(False, "read: there are 3 lines, no line 9: a.txt")
+
+
+def test_names_that_deceive_are_spelt_out(project: Path) -> None:
+    for name in (b"new\nline", b"\xe9", "txt\u202efdp.exe".encode(), b"esc\x1b[31m"):
+        Path(os.fsdecode(bytes(project) + b"/" + name)).touch()
+    assert fs_list(".").detail.split("\n") == ["esc\\x1b[31m", "new\\nline", "txt\\u202efdp.exe", "\\xe9"]
+
+
+def test_a_folder_with_very_many_files_is_listed_in_part(project: Path) -> None:
+    for number in range(2_010):
+        (project / f"{number:05}").touch()
+    assert fs_list(".").detail.split("\n")[1_999:] == ["01999", "[... 10 more]"]
+
+
+def test_a_search_names_file_line_and_number(project: Path) -> None:
+    for path, text in {"a.py": "x = 1\n", "b/c.py": "y\nX = x(\n", "b/d.txt": "x\n", "e.png": "x\0"}.items():
+        (project / path).parent.mkdir(exist_ok=True)
+        (project / path).write_text(text)
+    assert fs_search("x").detail == "a.py:1: x = 1\nb/c.py:2: X = x(\nb/d.txt:1: x\n[3 lines]"
+    assert fs_search("X", ignore_case=True, glob="*.py").detail == "a.py:1: x = 1\nb/c.py:2: X = x(\n[2 lines]"
+    assert fs_search("x(", "b", glob="b/*").detail == "b/c.py:2: X = x(\n[1 lines]"
+    assert fs_search(r"^[xy]\b(?! =)", regex=True).detail == "b/c.py:1: y\nb/d.txt:1: x\n[2 lines]"
+    assert fs_search("^x", "b/c.py", regex=True, ignore_case=True).detail == "b/c.py:2: X = x(\n[1 lines]"
+    assert fs_search("nothing").detail == "[0 lines]"
+
+
+def test_a_search_shows_a_hundred_lines(project: Path) -> None:
+    (project / "a.txt").write_text("x\n" * 1_000)
+    assert fs_search("x").detail.split("\n")[-2:] == [
+        "a.txt:100: x",
+        "[the first 100 lines; narrow the search to see others]",
+    ]
+
+
+@pytest.mark.parametrize("pattern", [r"(a+)+$", r"(?:(((a*)*)*)*)*$", r"(?:a{1,100}){1,100}b", "((a|b|c|d|e)*){1,50}$"])
+def test_an_expression_that_explodes_is_stopped(project: Path, pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("task.tools.workspace.search.SECONDS", 0.2)
+    (project / "a.txt").write_text("a" * 4_000 + "!\n")
+    started = monotonic()
+    result = fs_search(pattern, regex=True)
+    assert result.ok
+    assert monotonic() - started < 30
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("(", "not a regular expression"),
+        ("(?R)*a", "not a regular expression"),
+        ("(?P<n>(?&n)a|b)", "not a regular expression"),
+        ("(?:(?:(?:x{9999}){9999}){9999})", "repetitions"),
+        ("x{200}{200}", "repetitions"),
+        ("(" * 5_000, "more than 500 characters"),
+        ("(" * 250 + ")" * 250, ""),
+        ("", "the pattern is empty"),
+    ],
+)
+def test_an_expression_that_could_take_the_memory_is_refused(project: Path, pattern: str, reason: str) -> None:
+    (project / "a.txt").write_text("x" * 4_000)
+    result = fs_search(pattern, regex=True)
+    assert reason in result.detail
+    assert result.ok == (not reason)
+
+
+FULL = """
+import resource, signal, sys
+from task.tools.workspace.fs import fs_write
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+print(fs_write("kept.txt", "new" * 1000).detail, fs_write("new/new.txt", "new" * 1000).detail)
+"""
+
+
+def test_a_write_that_ends_in_the_middle_leaves_the_old_file_and_nothing_else(project: Path) -> None:
+    (project / "kept.txt").write_text("old")
+    run = [sys.executable, "-c", FULL]
+    root = str(Path(fs.__file__).parents[3])
+    done = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60, env={"PYTHONPATH": root})
+    assert done.stdout == "write: file too large: kept.txt write: file too large: new/new.txt\n"
+    assert (project / "kept.txt").read_text() == "old"
+    assert fs_list(".").detail == "kept.txt\nnew/"
+    assert fs_list("new").detail == ""
+
+
+@pytest.mark.system
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("options", "reason"), [("size=64k", "no space left on device"), ("ro", "read-only file system")]
+)
+def test_a_full_and_a_read_only_disk_are_named(tmp_path: Path, options: str, reason: str) -> None:
+    (tmp_path / "disk").mkdir()
+    work = "from task.tools.workspace.fs import fs_write; print(fs_write('a.txt', 'x' * 200_000).detail)"
+    script = f'mount -t tmpfs -o {options} tmpfs disk && cd disk && "$0" -c "$1" && ls -A'
+    root = str(Path(fs.__file__).parents[3])
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, sys.executable, work],
+        cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60, env={**os.environ, "PYTHONPATH": root},
+    )  # fmt: skip
+    assert done.stdout == f"write: {reason}: a.txt\n"

@@ -1,0 +1,248 @@
+"""A workspace reaches its own files, whatever they are, and nothing outside whatever the path is."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from task.errors import ToolError
+from task.tools.workspace.root import MAX_BYTES, PathEscape, Workspace
+
+SECRET = b"secret"
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "secret.txt").write_bytes(SECRET)
+    return folder
+
+
+@pytest.fixture(params=[True, False], ids=["kernel", "components"])
+def workspace(request: pytest.FixtureRequest, tmp_path: Path, outside: Path) -> Iterator[Workspace]:
+    """A workspace in both ways to resolve a path: by the kernel, and component by component."""
+    assert outside.is_dir()
+    (tmp_path / "project").mkdir()
+    with Workspace(tmp_path / "project", resolve=request.param) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../outside/secret.txt", "a/../../outside/secret.txt", "/../outside/secret.txt", "..", "~/x", "~", "./../outside"],
+)
+def test_a_path_that_leads_out_is_refused(workspace: Workspace, path: str) -> None:
+    for attempt in (workspace.read, workspace.entries, workspace.normalised, lambda path: workspace.write(path, b"x")):
+        with pytest.raises(PathEscape, match="path escapes sandbox"):
+            attempt(path)
+
+
+@pytest.mark.parametrize("target", ["{outside}/secret.txt", "../outside/secret.txt", "/proc/self/root/etc/hostname"])
+def test_a_symbolic_link_that_leads_out_is_not_followed(workspace: Workspace, outside: Path, target: str) -> None:
+    (workspace.path / "link").symlink_to(target.format(outside=outside))
+    for attempt in (workspace.read, lambda path: workspace.write(path, b"x")):
+        with pytest.raises((OSError, ToolError)):
+            attempt("link")
+    assert (workspace.path / "link").is_symlink()
+    assert (outside / "secret.txt").read_bytes() == SECRET
+
+
+def test_a_linked_folder_that_leads_out_is_not_entered(workspace: Workspace, outside: Path) -> None:
+    (workspace.path / "link").symlink_to(outside)
+    for attempt in (
+        lambda: workspace.read("link/secret.txt"),
+        lambda: workspace.entries("link"),
+        lambda: workspace.write("link/new.txt", b"x"),
+        lambda: workspace.write("link/new/new.txt", b"x"),
+    ):
+        with pytest.raises((OSError, ToolError)):
+            attempt()
+    assert workspace.entries(".") == ["link"]
+    assert list(workspace.files(".")) == []
+    assert [file.name for file in outside.iterdir()] == ["secret.txt"]
+
+
+def test_links_inside_are_followed_and_normalised_away(tmp_path: Path) -> None:
+    (tmp_path / "real" / "deep").mkdir(parents=True)
+    (tmp_path / "real" / "deep" / "file.txt").write_bytes(b"1")
+    (tmp_path / "folder").symlink_to("real/deep")
+    (tmp_path / "file").symlink_to("folder/file.txt")
+    with Workspace(tmp_path) as workspace:
+        assert workspace.normalised("file") == "real/deep/file.txt"
+        assert workspace.normalised("folder/new/one.txt") == "real/deep/new/one.txt"
+        assert workspace.normalised("folder/..") == "."
+        assert workspace.read("folder/file.txt") == b"1"
+        workspace.write("file", b"2")
+        assert workspace.entries(".") == ["file", "folder/", "real/"]
+    assert (tmp_path / "file").is_symlink()
+    assert (tmp_path / "real" / "deep" / "file.txt").read_bytes() == b"2"
+
+
+def test_a_path_from_the_root_counts_from_the_workspace(workspace: Workspace) -> None:
+    workspace.write("/src/app.py", b"1")
+    assert (workspace.path / "src" / "app.py").read_bytes() == b"1"
+    assert workspace.read(str(workspace.path / "src" / "app.py")) == b"1"
+    assert workspace.normalised("/src//./x/../app.py") == "src/app.py"
+    assert workspace.normalised("/") == workspace.normalised("") == workspace.normalised(str(workspace.path)) == "."
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\ud800", "x" * 300, "/".join(["d"] * 3000)])
+def test_what_no_file_can_be_called_is_refused(workspace: Workspace, path: str) -> None:
+    for attempt in (workspace.read, lambda path: workspace.write(path, b"x")):
+        with pytest.raises((OSError, ToolError)):
+            attempt(path)
+    assert workspace.entries(".") == []
+
+
+def test_names_that_are_no_text_can_be_reached(workspace: Workspace) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    workspace.write(f"{name}/{name}", b"1")
+    assert workspace.entries(".") == [f"{name}/"]
+    assert list(workspace.files(".")) == [f"{name}/{name}"]
+    assert workspace.read(f"{name}/{name}") == b"1"
+
+
+def test_writing_keeps_the_mode_and_leaves_nothing_else(workspace: Workspace) -> None:
+    script = workspace.path / "run.sh"
+    script.write_bytes(b"old")
+    script.chmod(0o754)
+    before = script.stat().st_ino
+    workspace.write("run.sh", b"new")
+    assert stat.S_IMODE(script.stat().st_mode) == 0o754
+    assert script.stat().st_ino != before  # another file took its place at once
+    assert workspace.entries(".") == ["run.sh"]
+
+
+def test_a_hard_link_made_beforehand_is_not_written_through(workspace: Workspace, outside: Path) -> None:
+    (workspace.path / "twin.txt").hardlink_to(outside / "secret.txt")
+    workspace.write("twin.txt", b"new")
+    assert (outside / "secret.txt").read_bytes() == SECRET
+
+
+def test_what_is_no_regular_file_is_neither_read_nor_replaced(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workspace.path)  # a socket's address is short
+    os.mkfifo(workspace.path / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("s")
+        (workspace.path / "folder").mkdir()
+        for name in ("fifo", "s", "folder"):
+            for attempt in (workspace.read, lambda path: workspace.write(path, b"x")):
+                with pytest.raises((OSError, ToolError)):
+                    attempt(name)
+        assert workspace.entries(".") == ["fifo", "folder/", "s"]
+
+
+@pytest.mark.root
+def test_a_device_is_neither_read_nor_replaced(workspace: Workspace) -> None:
+    try:
+        os.mknod(workspace.path / "zero", stat.S_IFCHR | 0o666, os.makedev(1, 5))
+    except PermissionError:
+        pytest.skip("no devices may be made here")
+    for attempt in (workspace.read, lambda path: workspace.write(path, b"x")):
+        with pytest.raises((OSError, ToolError)):
+            attempt("zero")
+
+
+def test_a_file_of_a_gigabyte_is_refused_without_being_read(workspace: Workspace) -> None:
+    with (workspace.path / "big").open("wb") as file:
+        file.truncate(2**30)
+    with pytest.raises(ToolError, match="too large"):
+        workspace.read("big")
+    with pytest.raises(ToolError, match="too large"):
+        workspace.write("big", b"x" * (MAX_BYTES + 1))
+    assert (workspace.path / "big").stat().st_size == 2**30
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/config", ".git/hooks/pre-commit", ".git/new", ".git", "sub/.git", "sub/.git/config", ".GIT/config",
+        ".git./config", ".g\u200cit/config", "git~1/config", ".git::$INDEX_ALLOCATION/config", ".gitattributes",
+        "deep/.gitattributes", ".gitmodules", "link/config",
+    ],
+)  # fmt: skip
+def test_what_belongs_to_git_is_not_written(workspace: Workspace, path: str) -> None:
+    (workspace.path / ".git" / "hooks").mkdir(parents=True)
+    (workspace.path / "link").symlink_to(".git")
+    with pytest.raises((OSError, ToolError)):
+        workspace.write(path, b"x")
+    assert [file for file in workspace.path.rglob("*") if file.is_file()] == []
+    workspace.write(".gitignore", b"*.log\n")
+    workspace.write(".github/workflows/test.yml", b"on: push\n")
+
+
+@pytest.mark.parametrize("last", ["config", "HEAD", "objects/x", "refs/x", "hooks/post-checkout"])
+def test_a_folder_cannot_be_made_into_a_repository_that_git_would_obey(workspace: Workspace, last: str) -> None:
+    written: list[str] = []
+    for path in ("config", "HEAD", "objects/x", "refs/x", "hooks/post-checkout", last):
+        try:
+            workspace.write(f"sub/{path}", b"x")
+        except ToolError:
+            continue
+        written.append(path.split("/", maxsplit=1)[0])
+    assert not {"HEAD", "objects", "refs"} <= set(written)
+
+
+def test_a_folder_inside_a_bare_repository_is_written_by_git_only(workspace: Workspace) -> None:
+    for folder in ("bare/objects", "bare/refs", "bare/hooks"):
+        (workspace.path / folder).mkdir(parents=True)
+    (workspace.path / "bare" / "HEAD").write_bytes(b"ref: refs/heads/main\n")
+    with pytest.raises(ToolError, match="repository"):
+        workspace.write("bare/hooks/post-update", b"x")
+
+
+def test_a_place_that_may_not_be_written_is_refused() -> None:
+    with Workspace(Path("/proc/sys/kernel")) as workspace, pytest.raises(OSError, match=r"denied|[Rr]ead-only|No such"):
+        workspace.write("anything", b"x")
+
+
+def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.txt"
+    kept.write_bytes(b"old")
+    kept.chmod(0o444)
+    with Workspace(tmp_path) as workspace:
+        if os.access(kept, os.W_OK):  # root
+            workspace.write("kept.txt", b"new")
+            assert stat.S_IMODE(kept.stat().st_mode) == 0o444
+            return
+        with pytest.raises(PermissionError):
+            workspace.write("kept.txt", b"new")
+    assert kept.read_bytes() == b"old"
+
+
+def test_files_are_found_in_order_without_what_nobody_wrote(workspace: Workspace) -> None:
+    for path in ("b/2.py", "a.py", "b/1.py", "c.py"):
+        workspace.write(path, b"1")
+    for ignored in (".git", "node_modules", "b/__pycache__"):
+        (workspace.path / ignored).mkdir()
+        (workspace.path / ignored / "x.py").write_bytes(b"1")
+    assert list(workspace.files(".")) == ["a.py", "c.py", "b/1.py", "b/2.py"]
+    assert list(workspace.files("b/1.py")) == ["b/1.py"]
+    with pytest.raises(FileNotFoundError):
+        list(workspace.files("missing"))
+
+
+def test_a_deep_tree_is_walked(workspace: Workspace) -> None:
+    leaf = Path(workspace.path, *["d"] * 300, "leaf")
+    leaf.parent.mkdir(parents=True)
+    leaf.touch()
+    assert list(workspace.files(".")) == ["d/" * 300 + "leaf"]
+
+
+def test_a_workspace_that_has_been_removed_has_no_files(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    with Workspace(tmp_path / "gone") as workspace:
+        (tmp_path / "gone").rmdir()
+        assert workspace.normalised("a.txt") == "a.txt"
+        with pytest.raises(FileNotFoundError):
+            workspace.read("a.txt")
+        with pytest.raises(OSError, match="No such"):
+            workspace.write("a.txt", b"x")
