@@ -22,7 +22,8 @@ class Profile:
     `refused`: fields of `ModelOptions` (or of its `extra`) that are not sent. `empty_content`: how missing text beside
     tool calls is sent. `replays_reasoning`: whether `reasoning_content` is sent with a message that has calls.
     `call_extra`: fields added to every call of the history. `key_header`: `Authorization` (as bearer) or another header
-    (as it is). `api_version`: sent unless the address contains one.
+    (as it is). `api_version`: sent unless the address contains one. `text_calls`: whether calls in its models' text are
+    recognised.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Profile:
     streams_usage: bool = True
     key_header: str = "Authorization"
     api_version: str | None = None
+    text_calls: bool = False
 
     def dropped(self, options: ModelOptions) -> tuple[str, ...]:
         """The given options that are not sent to this provider, for the trace."""
@@ -74,8 +76,19 @@ DEEPSEEK = Profile("deepseek", empty_content="text", replays_reasoning="always")
 THINKING = Profile("thinking", replays_reasoning="present")
 BASIC = Profile("basic", empty_content="text", streams_usage=False)
 
+# Servers of open models: those parse the calls of some models only, and of none completely.
+OLLAMA, LM_STUDIO, LLAMA_CPP, VLLM = (
+    Profile(name, text_calls=True) for name in ("ollama", "lm-studio", "llama.cpp", "vllm")
+)
+
 PROFILES: Mapping[str, Profile] = MappingProxyType(
-    {p.name: p for p in (GENERIC, OPENAI, REASONING, AZURE, GEMINI, ANTHROPIC, DEEPSEEK, THINKING, BASIC)}
+    {
+        profile.name: profile
+        for profile in (
+            *(GENERIC, OPENAI, REASONING, AZURE, GEMINI, ANTHROPIC, DEEPSEEK, THINKING, BASIC),
+            *(OLLAMA, LM_STUDIO, LLAMA_CPP, VLLM),
+        )
+    }
 )
 
 _REASONING_MODEL = re.compile(r"(^|[/.])(o[1-9]|gpt-5)(?!.*chat)($|[-.\d])")
@@ -90,15 +103,23 @@ _HOSTS = (
     ("api.moonshot.ai", DEEPSEEK),
     ("api.moonshot.cn", DEEPSEEK),
 )
+_PORTS = {"11434": OLLAMA, "1234": LM_STUDIO, "8080": LLAMA_CPP, "8000": VLLM}
 
 
 def profile_for(model: str, base_url: str | None = None) -> Profile:
     """The profile for a model's name at an address; None is DIAL, where only the name is known.
 
-    The host decides how a request is sent, a reasoning model's name which parameters it may contain.
+    The host decides how a request is sent (for servers of open models their usual port), a reasoning model's name which
+    parameters it may contain.
     """
-    host = (urlsplit(base_url).hostname or "") if base_url else ""
+    address = urlsplit(base_url or "")
+    host = address.hostname or ""
     profile = next((profile for ending, profile in _HOSTS if host == ending or host.endswith(ending)), GENERIC)
+    if profile is GENERIC and address.path.rstrip("/") == "/v1":
+        profile = _PORTS.get(address.netloc.rpartition(":")[2], GENERIC)
+    if profile.text_calls:
+        replays = THINKING.replays_reasoning if _THINKING_MODEL.search(model) else "never"
+        return replace(profile, replays_reasoning=replays)
     if _REASONING_MODEL.search(model.lower()):
         name = REASONING.name if profile in (GENERIC, OPENAI) else f"{profile.name}-{REASONING.name}"
         return replace(REASONING, name=name, key_header=profile.key_header, api_version=profile.api_version)

@@ -11,6 +11,7 @@ from task.conversation.messages import Message
 from task.llm.base import Delta, ModelOptions, ToolSchema
 from task.llm.chat_chunks import chat_deltas
 from task.llm.chat_request import Profile, profile_for, request_body
+from task.llm.text_calls import with_text_calls
 from task.llm.transport import RETRIES, Retries, answer_bytes
 
 
@@ -42,7 +43,8 @@ class OpenAIChatModel:
         if self.api_key:
             bearer = profile.key_header == "Authorization"
             headers[profile.key_header] = f"Bearer {self.api_key}" if bearer else self.api_key
-        return chat_deltas(answer_bytes(self.session, url, body, headers, self.retries), (self.api_key,))
+        deltas = chat_deltas(answer_bytes(self.session, url, body, headers, self.retries), (self.api_key,))
+        return with_text_calls(deltas, messages, tools, options, self.model) if profile.text_calls else deltas
 
 
 def completions_url(base_url: str, api_version: str | None = None) -> str:

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+import re
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from contextlib import aclosing
+from functools import cached_property
 
-from task.conversation.messages import Message
-from task.llm.base import Delta, ModelOptions, ToolSchema
+import orjson
+
+from task.conversation.messages import Message, Role
+from task.conversation.pruning import message_tokens, text_tokens
+from task.llm.accumulator import new_call_id
+from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
+from task.llm.call_formats import HEAD, Brackets, OfferedTools, Opening, TextCall, Until
+from task.llm.window import schema_tokens
+
+LONGEST = 2**18  # characters of a call that is waited for
+DROPPED = 400  # characters after a call for whose end the stream is still read, because it brings the usage
+FENCE, THOUGHT = "```", "<think>"
+NEAR = 80  # characters in front of a bracket that show whether it is quoted
+_START = re.compile(r"`+|[{\[<]")
+_QUOTED = re.compile(r"(?:[\"'`=(\\]|(?:\A|\n)[ \t>]*>)[ \t]*\Z")
+_BETWEEN = re.compile(r"(?:[\s,;)\]}]|`{3,}[\w+.-]*(?=\s))*")
+_BETWEEN_UNFINISHED = re.compile(r"`+[\w+.-]*")
+_FENCE_LINE = re.compile(r"`{3,}[^\n`]*\n")
+_ORDINARY_JSON = re.compile(r"[{\[]\s*[\"{\[]")
 
 
 def with_text_calls(
@@ -15,5 +35,200 @@ def with_text_calls(
     options: ModelOptions,
     model: str = "",
 ) -> AsyncGenerator[Delta]:
-    """The deltas of a request for these messages and tools, with calls in place of the text that contains them."""
-    return deltas
+    """The deltas of a request for these messages and tools, with calls in place of the text that contains them.
+
+    What may become a call is held back until that is decided. What the model wrote after its calls is dropped: it has
+    not seen their results.
+    """
+    asked_for_json = options.extra.get("response_format", {}).get("type", "text") != "text"
+    if not tools or options.tool_choice == "none" or asked_for_json:
+        return deltas
+    return _Answer(deltas, messages, tools, model).deltas()
+
+
+class _Answer:
+    def __init__(
+        self, deltas: AsyncGenerator[Delta], messages: Sequence[Message], tools: Sequence[ToolSchema], model: str
+    ) -> None:
+        self._deltas, self._messages, self._tools = deltas, messages, tools
+        self._scanner = TextScanner(OfferedTools(tools, model), messages)
+
+    async def deltas(self) -> AsyncGenerator[Delta]:
+        scanner, real, written = self._scanner, False, 0
+        async with aclosing(self._deltas) as deltas:
+            async for delta in deltas:
+                if isinstance(delta, TextDelta):
+                    written += len(delta.text)
+                    for found in scanner.feed(delta.text):
+                        yield found
+                    if scanner.ended and not real:
+                        break
+                    continue
+                if isinstance(delta, ToolCallDelta):
+                    real = True
+                    for found in scanner.called():
+                        yield found
+                elif isinstance(delta, Finish):
+                    for found in scanner.close():
+                        yield found
+                    delta = Finish("tool_calls") if scanner.found and delta.reason == "stop" else delta
+                yield delta
+            else:
+                return
+        # The provider counts only answers that it may finish.
+        prompt = sum(map(message_tokens, self._messages)) + schema_tokens(self._tools)
+        yield Usage(prompt, text_tokens(" " * written))
+        yield Finish("length" if scanner.too_long else "tool_calls")
+
+
+class TextScanner:
+    """Finds the calls in a text that arrives in pieces; how it is cut makes no difference."""
+
+    def __init__(self, offered: OfferedTools, messages: Sequence[Message]) -> None:
+        self._offered, self._messages = offered, messages
+        self.found = False  # whether there was a call
+        self.too_long = False
+        self._over = False  # whether something else came after the calls
+        self._dropped = 0
+        self._closing = False
+        self._rest = ""  # not decided yet
+        self._sent = ""  # the end of what is
+        self._end: Brackets | Until | None = None  # of what is passed on or held back as a whole
+        self._candidate: Opening | None = None  # what is held back
+        self._held: list[str] = []
+        self._length = 0
+        self._marked = False  # whether a tag announced the last call
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing to wait for any more."""
+        return self.too_long or self._dropped > DROPPED
+
+    def feed(self, text: str) -> Iterator[Delta]:
+        """What the text decides."""
+        text, self._rest = self._rest + text, ""
+        while text and not self._over:
+            step = self._passed if self._end else self._follow if self.found else self._look
+            text = yield from step(text)
+        self._dropped += len(text)
+
+    def called(self) -> Iterator[Delta]:
+        """What a call from the provider decides about the text in front of it."""
+        yield from self.close()
+        self.found = True
+
+    def close(self) -> Iterator[Delta]:
+        """What the end of the text decides."""
+        self._closing = True
+        yield from self.feed("")
+        if self._candidate is not None:
+            yield from self._decide(self._candidate, complete=False)
+        self._end, self._closing = None, False
+
+    def _look(self, text: str) -> Generator[Delta, None, str]:
+        # In prose: sends what cannot begin a call; the rest is looked at next, in the way that `_end` says.
+        for mark in _START.finditer(text):
+            place = mark.start()
+            if _QUOTED.search((self._sent + text[max(0, place - NEAR) : place])[-NEAR:]) and mark[0] in "{[":
+                continue
+            opening = self._offered.opening(text[place : place + HEAD])
+            if opening == "undecided" and not self._closing:
+                yield from self._send(text[:place])
+                self._rest = text[place:]
+                return ""
+            if isinstance(opening, Opening):
+                yield from self._send(text[:place])
+                return self._hold(opening, text[place:])
+            if ordinary := _ordinary(text[place : place + HEAD]):
+                self._end, start = ordinary[0], place + ordinary[1]
+                yield from self._send(text[:start])
+                return text[start:]
+        yield from self._send(text)
+        return ""
+
+    def _follow(self, text: str) -> Generator[Delta, None, str]:
+        # After a call: whatever neither separates it from another one nor begins one ends the answer.
+        yield from ()
+        found = _BETWEEN.match(text)
+        text = text[found.end() if found else 0 :]
+        if not text or (unfinished := _BETWEEN_UNFINISHED.fullmatch(text)) and not self._closing:
+            self._rest = text if text and unfinished else ""
+            return ""
+        opening = self._offered.opening(text[:HEAD], marked=self._marked)
+        if opening == "undecided" and not self._closing:
+            self._rest = text
+            return ""
+        if isinstance(opening, Opening):
+            return self._hold(opening, text)
+        self._over = True
+        return text
+
+    def _hold(self, opening: Opening, text: str) -> str:
+        self._candidate, self._end = opening, opening.end()
+        self._held, self._length = [text[: opening.start]], 0
+        return text[opening.start :]
+
+    def _passed(self, text: str) -> Generator[Delta, None, str]:
+        assert self._end is not None
+        end = self._end.feed(text)
+        piece, rest = (text, "") if end is None else (text[:end], text[end:])
+        if self._candidate is None:
+            yield from self._send(piece)
+            self._end = None if end is not None else self._end
+            return rest
+        self._held.append(piece)
+        self._length += len(piece)
+        if end is not None:
+            yield from self._decide(self._candidate, complete=True)
+        elif self._length > LONGEST:
+            self.too_long = self._over = True
+            yield from self._decide(self._candidate, complete=False)
+        return rest
+
+    def _decide(self, candidate: Opening, *, complete: bool) -> Iterator[Delta]:
+        lead, text = self._held[0], "".join(self._held[1:])
+        self._candidate = self._end = None
+        self._held = []
+        if complete:
+            calls = self._offered.calls(candidate, text)
+        else:
+            cut = self._offered.cut_off(candidate, text)
+            calls = [cut] if cut else None
+        if calls and _squeezed(lead[lead.rfind(candidate.name) :] + text) not in self._read:
+            self.found, self._marked = True, candidate.marked
+            yield from map(_delta, calls)
+            return
+        self._over = self._over or self.found
+        yield from self._send(lead + text)
+        if candidate.fenced:
+            self._end = Until(FENCE)
+
+    def _send(self, text: str) -> Iterator[Delta]:
+        if self.found:
+            self._dropped += len(text)
+        elif text:
+            self._sent = (self._sent + text)[-NEAR:]
+            yield TextDelta(text)
+
+    @cached_property
+    def _read(self) -> str:
+        return "\0".join(_squeezed(message.text()) for message in self._messages if message.role is not Role.ASSISTANT)
+
+
+def _ordinary(text: str) -> tuple[Brackets | Until, int] | None:
+    # What contains no calls, whatever stands in it: code, JSON that is no call, thoughts.
+    if fence := _FENCE_LINE.match(text):
+        return Until(FENCE), fence.end()
+    if text.startswith(THOUGHT):
+        return Until("</think>"), len(THOUGHT)
+    return (Brackets(), 0) if _ORDINARY_JSON.match(text) else None
+
+
+def _delta(call: TextCall) -> ToolCallDelta:
+    arguments = call.arguments if isinstance(call.arguments, str) else orjson.dumps(call.arguments).decode()
+    return ToolCallDelta(None, new_call_id(), call.name, arguments)
+
+
+def _squeezed(text: str) -> str:
+    # A quotation may be indented or escaped in another way.
+    return "".join(text.replace("\\", "").split())

@@ -34,7 +34,10 @@ from task.settings.sources import CONFIG_VARIABLE, Sources, build, read_dotenv, 
 from task.settings.values import Folder, HttpUrl, LogLevel, Port, Texts, setting
 
 PREFIX = "AGENT_"
-ProfileName = Literal["generic", "openai", "reasoning", "azure", "gemini", "anthropic", "deepseek", "thinking", "basic"]
+ProfileName = Literal[
+    "generic", "openai", "reasoning", "azure", "gemini", "anthropic", "deepseek", "thinking", "basic",
+    "ollama", "lm-studio", "llama.cpp", "vllm",
+]  # fmt: skip
 DEFAULT_DOCUMENT = "dial-agent.yaml"
 APPLICATION = "dial-agent"
 

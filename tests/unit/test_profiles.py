@@ -41,8 +41,13 @@ def written(
         ("claude-opus-4-6", "https://api.anthropic.com/v1/", "anthropic"),
         ("deepseek-chat", "https://api.deepseek.com", "deepseek"),
         ("kimi-k2-thinking", "https://api.moonshot.ai/v1", "deepseek"),
-        ("deepseek-r1", "http://127.0.0.1:8000/v1", "thinking"),
-        ("qwen3", "http://127.0.0.1:11434/v1", "generic"),
+        ("deepseek-r1", "http://127.0.0.1:9000/v1", "thinking"),
+        ("deepseek-r1", "http://127.0.0.1:8000/v1", "vllm"),
+        ("qwen3", "http://127.0.0.1:11434/v1", "ollama"),
+        ("o1-open", "http://box:1234/v1/", "lm-studio"),
+        ("qwen3", "http://127.0.0.1:8080/v1", "llama.cpp"),
+        ("gpt-4o", "http://core:8080/openai", "generic"),
+        ("qwen3", "http://127.0.0.1/v1", "generic"),
         ("gpt-4o", "https://api.openai.com.example.org/v1", "generic"),
         ("gpt-4o", None, "generic"),
         ("openai/o4-mini", None, "reasoning"),
@@ -51,6 +56,15 @@ def written(
 )
 def test_address_and_name_determine_the_profile(model: str, base_url: str | None, name: str) -> None:
     assert profile_for(model, base_url).name == name
+
+
+def test_reasoning_is_replayed_whichever_server_serves_a_thinking_model() -> None:
+    assert profile_for("deepseek-r1", "http://127.0.0.1:8000/v1").replays_reasoning == "present"
+
+
+def test_only_servers_of_open_models_have_calls_in_text() -> None:
+    written_as_text = {name for name, profile in PROFILES.items() if profile.text_calls}
+    assert written_as_text == {"ollama", "lm-studio", "llama.cpp", "vllm"}
 
 
 def test_settings_can_name_every_profile() -> None:

@@ -1,0 +1,276 @@
+"""The ways in which models write calls into their text: how each begins, where it ends, and what it calls."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from task.llm.base import ToolSchema
+
+HEAD = 300  # characters within which a call must be recognisable as one
+_Json = dict[str, Any]
+_NAMES = ("name", "tool", "tool_name", "function", "function_name", "action")
+_ARGUMENTS = ("arguments", "parameters", "args", "input", "action_input", "tool_input")
+_AROUND = frozenset({"id", "type", "index", "tool_call_id"})
+_WHOLE = ("tool_calls", "tool_call", "function_call", "function")
+_BRIEF = frozenset({"intent", "expected_outcome", "icerc", "icerc_full_text"})  # taken off a call before it is checked
+# The first words in the tags of Hermes, Qwen, Llama, Mistral, DeepSeek, Kimi, Granite, Phi, MiniMax, Command R, gpt-oss.
+_TAGS = ("tool", "function", "invoke", "python_tag", "minimax:tool", "START_ACTION", "channel", "think")
+_SECTIONS = ("TOOL_CALLS", "TOOL_REQUEST", "END_TOOL_REQUEST", "tool_call", "tool_calls")
+_FAMILIES = re.compile(r"llama|gemma|lfm|olmo", re.IGNORECASE)  # these write calls as Python lists
+_PARAMETER = re.compile(
+    r"<parameter(?:=|\s+name=\")([\w-]+)\"?\s*>(.*?)</parameter>|<arg_key>\s*([\w-]+)\s*</arg_key>\s*<arg_value>(.*?)</arg_value>",
+    re.DOTALL,
+)
+_WRONG = (ValueError, SyntaxError, RecursionError, MemoryError)
+
+
+def _beginnings(word: str) -> str:
+    # A pattern for every beginning of the word, and for what may follow all of it within a tag.
+    pattern = r"[^<>\n]{0,80}"
+    for letter in reversed(word):
+        pattern = f"(?:{re.escape(letter)}{pattern})?"
+    return pattern
+
+
+_TAG = "|".join(map(re.escape, _TAGS[:-1]))
+_WRAPPER = re.compile(
+    rf"\s+|(?P<fence>`{{3,}}[ \t]*(?P<label>[\w+.-]*)[^\n`]{{0,40}}\n)"
+    rf"|(?P<mark><[/|｜]*(?:{_TAG})[^<>\n]{{0,80}}>|\[/?(?:{'|'.join(_SECTIONS)})\])"
+)
+_UNFINISHED = re.compile(
+    rf"`{{1,2}}|`{{3,}}[ \t]*[\w+.-]*[^\n`]{{0,40}}|<[/|｜]*(?:{'|'.join(map(_beginnings, _TAGS))})"
+    rf"|\[/?(?:{'|'.join(map(_beginnings, _SECTIONS))})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TextCall:
+    """A call that was read; `arguments` is text where they were cut off."""
+
+    name: str
+    arguments: _Json | str
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The beginning of what may be a call: its `notation`, and where its brackets (or parameters) begin.
+
+    `name` is known where the tool's name stands in front of them; `marked`: a tag announced the call; `fenced`: it
+    stands in a code fence.
+    """
+
+    notation: Literal["json", "named", "python", "tags"]
+    start: int
+    name: str = ""
+    marked: bool = False
+    fenced: bool = False
+
+    def end(self) -> Brackets | Until:
+        """Finds the end of the notation in the text from `start` on."""
+        if self.notation == "tags":
+            return Until("</function>", "</tool_call>", "</invoke>")
+        return Brackets(python=self.notation == "python")
+
+
+class OfferedTools:
+    """The tools of one request; only their calls are recognised, and only if the arguments fit."""
+
+    def __init__(self, tools: Sequence[ToolSchema], model: str = "") -> None:
+        self._shapes: dict[str, _Json] = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
+        names = sorted(self._shapes, key=len, reverse=True)
+        objects = [f'{{"{key}":"{name}"' for key in _NAMES for name in names]
+        objects += [f'{{"{key}":{{' for key in (*_ARGUMENTS, "function", "tool_call", "function_call")]
+        objects += ['{"tool_calls":[{', '{"type":"function",', '{"id":"call_']
+        calls = [f"[{name}(" for name in names] if _FAMILIES.search(model) else []
+        self._heads = (*objects, *(f"[{head}" for head in objects), *calls)
+        any_name = "|".join(map(re.escape, names))
+        self._named = re.compile(
+            rf"[^{{(]{{0,200}}?(?:print\([^{{(]{{0,20}}?)?(?<![\w-])({any_name})(?![\w-])"
+            r"[^{(]{0,100}?(\{|\(|<parameter|<arg_key)"
+        )
+        names_, arguments = "|".join(_NAMES), "|".join(_ARGUMENTS)
+        self._cut = re.compile(rf'"(?:{names_})"\s*:\s*"({any_name})"\s*,\s*"(?:{arguments})"\s*:\s*(?=\{{)')
+
+    def opening(self, text: str, *, marked: bool = False) -> Opening | Literal["undecided"] | None:
+        """What begins at the beginning of the text; "undecided" if its next characters decide."""
+        complete, text = len(text) >= HEAD, text[:HEAD]
+        mark, place, fenced = 0 if marked else -1, 0, False
+        while found := _WRAPPER.match(text, place):
+            fenced = fenced or found["fence"] is not None
+            if mark < 0 and (found["mark"] or "tool" in (found["label"] or "")):
+                mark = place
+            place = found.end()
+        squeezed = "".join(text[place:].split())
+        if head := next(filter(squeezed.startswith, self._heads), None):
+            if head.endswith("("):
+                return Opening("python", text.index("(", place), head[1:-1], mark >= 0, fenced)
+            return Opening("json", place, "", mark >= 0, fenced)
+        if mark >= 0 and (named := self._named.match(text, mark)):
+            notation = {"{": "named", "(": "python"}.get(named[2], "tags")
+            return Opening(cast("Any", notation), named.start(2), named[1], marked=True, fenced=fenced)
+        possible = mark >= 0 or _UNFINISHED.fullmatch(text, place) or self._begins_head(squeezed)
+        return "undecided" if possible and not complete else None
+
+    def _begins_head(self, squeezed: str) -> bool:
+        return any(head.startswith(squeezed) for head in self._heads)
+
+    def calls(self, opening: Opening, text: str) -> list[TextCall] | None:
+        """The calls in the notation's whole text; None if it is anything else."""
+        try:
+            match opening.notation:
+                case "json":
+                    found = _calls_in(_loaded(text))
+                case "named":
+                    found = [(opening.name, _loaded(text))]
+                case "python":
+                    found = [(opening.name, _python_arguments(text, self._properties(opening.name)))]
+                case "tags":
+                    found = [(opening.name, _tagged_arguments(text))]
+        except _WRONG:
+            return None
+        calls = [self._fitting(name, arguments) for name, arguments in found or ()]
+        return [call for call in calls if call] if calls and all(calls) else None
+
+    def cut_off(self, opening: Opening, text: str) -> TextCall | None:
+        """The call whose text ended early; None if it was not yet certain to be one."""
+        name, arguments = opening.name, text
+        if opening.notation == "json":
+            if (head := self._cut.search(text, 0, HEAD)) is None:
+                return None
+            name, arguments = head[1], text[head.end() :]
+        try:
+            complete = json.JSONDecoder(strict=False).raw_decode(arguments)[0]
+        except _WRONG:
+            return TextCall(name, arguments)
+        return self._fitting(name, complete)
+
+    def _properties(self, name: str) -> Mapping[str, Any]:
+        return cast("Mapping[str, Any]", self._shapes[name].get("properties") or {})
+
+    def _fitting(self, name: str, arguments: Any) -> TextCall | None:
+        name = name.removeprefix("functions.")
+        if isinstance(arguments, str):
+            arguments = _loaded(arguments or "{}")
+        if name not in self._shapes or not isinstance(arguments, dict | None):
+            return None
+        shape, properties = self._shapes[name], self._properties(name)
+        given = cast("_Json", arguments or {})
+        typed = {key: _typed(value, properties.get(key, {})) for key, value in given.items()}
+        checked = {key: value for key, value in typed.items() if key in properties or key not in _BRIEF}
+        # A record that happens to be named like a tool has other fields.
+        if properties and not checked.keys() <= properties.keys() and not shape.get("additionalProperties"):
+            return None
+        return TextCall(name, typed) if _is_valid(checked, shape) else None
+
+
+def _loaded(text: str) -> Any:
+    return json.loads(text, strict=False)  # small models write line breaks into strings
+
+
+def _is_valid(arguments: _Json, shape: _Json) -> bool:
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(shape).is_valid(arguments)
+
+
+def _typed(value: Any, shape: Any) -> Any:
+    # Tags and careless models write every value as text.
+    kinds: Any = shape.get("type") if isinstance(shape, dict) else None
+    if not isinstance(value, str) or kinds is None or "string" in kinds:
+        return value
+    try:
+        return _loaded(value)
+    except _WRONG:
+        return value
+
+
+def _calls_in(value: Any) -> list[tuple[str, Any]] | None:
+    if isinstance(value, list):
+        found = [_calls_in(item) for item in cast("list[Any]", value)]
+        return [call for calls in found for call in calls or ()] if found and all(found) else None
+    if not isinstance(value, dict):
+        return None
+    fields = {key: item for key, item in cast("_Json", value).items() if key not in _AROUND}
+    if len(fields) == 1:
+        key, item = next(iter(fields.items()))
+        return _calls_in(item) if key in _WHOLE and not isinstance(item, str) else None
+    names, arguments = fields.keys() & set(_NAMES), fields.keys() & set(_ARGUMENTS)
+    if len(fields) != 2 or not names or not arguments:
+        return None
+    name = fields[names.pop()]
+    return [(name, fields[arguments.pop()])] if isinstance(name, str) else None
+
+
+def _python_arguments(text: str, properties: Mapping[str, Any]) -> _Json:
+    call = ast.parse(f"f{text}", mode="eval").body
+    if not isinstance(call, ast.Call) or any(keyword.arg is None for keyword in call.keywords):
+        raise ValueError(text)
+    values = [ast.literal_eval(value) for value in call.args]
+    if len(values) == 1 and isinstance(values[0], dict):
+        return values[0]
+    named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    return dict(zip(properties, values, strict=False)) | named
+
+
+def _tagged_arguments(text: str) -> _Json:
+    found = _PARAMETER.findall(text)
+    return {name or key: (value or other).strip("\n") for name, value, key, other in found}
+
+
+# `cut`: the next character decides what this is.
+_JSON_TOKEN = re.compile(r'\\.|(?P<cut>\\\Z)|"|[()\[\]{}]', re.DOTALL)
+_PYTHON_TOKEN = re.compile(r"""\\.|(?P<cut>\\\Z|"{1,2}\Z|'{1,2}\Z)|"{3}|'{3}|"|'|[()\[\]{}]""", re.DOTALL)
+
+
+@dataclass(slots=True)
+class Brackets:
+    """Finds in a text that arrives in pieces where the bracket that it begins with is closed."""
+
+    python: bool = False
+    _depth: int = field(init=False, default=0)
+    _quote: str = field(init=False, default="")
+    _carried: str = field(init=False, default="")
+
+    def feed(self, piece: str) -> int | None:
+        """Where in this piece the text ends."""
+        text, before = self._carried + piece, len(self._carried)
+        self._carried = ""
+        for token in (_PYTHON_TOKEN if self.python else _JSON_TOKEN).finditer(text):
+            mark = token[0]
+            if token["cut"]:
+                self._carried = mark
+            elif mark[0] in "\"'":
+                self._toggle(mark)
+            elif mark[0] != "\\" and not self._quote:
+                self._depth += 1 if mark in "([{" else -1
+                if self._depth <= 0:
+                    return token.end() - before
+        return None
+
+    def _toggle(self, mark: str) -> None:
+        if not self._quote:
+            self._quote = mark
+        elif self._quote == mark:
+            self._quote = ""
+
+
+class Until:
+    """Finds in a text that arrives in pieces where one of the `ends` ends."""
+
+    def __init__(self, *ends: str) -> None:
+        self._ends = re.compile("|".join(map(re.escape, ends)))
+        self._overlap = max(map(len, ends)) - 1
+        self._tail = ""
+
+    def feed(self, piece: str) -> int | None:
+        """Where in this piece the text ends."""
+        text = self._tail + piece
+        if found := self._ends.search(text):
+            return found.end() - len(self._tail)
+        self._tail = text[-self._overlap :]
+        return None
