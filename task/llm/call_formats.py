@@ -17,13 +17,14 @@ _NAMES = ("name", "tool", "tool_name", "function", "function_name", "action")
 _ARGUMENTS = ("arguments", "parameters", "args", "input", "action_input", "tool_input")
 _AROUND = frozenset({"id", "type", "index", "tool_call_id"})
 _WHOLE = ("tool_calls", "tool_call", "function_call", "function")
-_BRIEF = frozenset({"intent", "expected_outcome", "icerc", "icerc_full_text"})  # taken off a call before it is checked
-# The first words in the tags of Hermes, Qwen, Llama, Mistral, DeepSeek, Kimi, Granite, Phi, MiniMax, Command R, gpt-oss.
+_BRIEF = frozenset({"intent", "expected_outcome", "icerc", "icerc_full_text"})  # the toolbox takes them off a call
+# The first words in the tags of Hermes, Qwen, Llama, Mistral, DeepSeek, Kimi, Granite, MiniMax, Command R and gpt-oss.
 _TAGS = ("tool", "function", "invoke", "python_tag", "minimax:tool", "START_ACTION", "channel", "think")
 _SECTIONS = ("TOOL_CALLS", "TOOL_REQUEST", "END_TOOL_REQUEST", "tool_call", "tool_calls")
 _FAMILIES = re.compile(r"llama|gemma|lfm|olmo", re.IGNORECASE)  # these write calls as Python lists
 _PARAMETER = re.compile(
-    r"<parameter(?:=|\s+name=\")([\w-]+)\"?\s*>(.*?)</parameter>|<arg_key>\s*([\w-]+)\s*</arg_key>\s*<arg_value>(.*?)</arg_value>",
+    r"<parameter(?:=|\s+name=\")([\w-]+)\"?\s*>(.*?)</parameter>"
+    r"|<arg_key>\s*([\w-]+)\s*</arg_key>\s*<arg_value>(.*?)</arg_value>",
     re.DOTALL,
 )
 _WRONG = (ValueError, SyntaxError, RecursionError, MemoryError)

@@ -77,9 +77,15 @@ THINKING = Profile("thinking", replays_reasoning="present")
 BASIC = Profile("basic", empty_content="text", streams_usage=False)
 
 # Servers of open models: those parse the calls of some models only, and of none completely.
-OLLAMA, LM_STUDIO, LLAMA_CPP, VLLM = (
-    Profile(name, text_calls=True) for name in ("ollama", "lm-studio", "llama.cpp", "vllm")
-)
+OLLAMA = Profile(
+    "ollama",
+    refused=frozenset(
+        {"tool_choice", "parallel_tool_calls", "logit_bias", "user", "verbosity", "service_tier", "prompt_cache_key",
+         "prompt_cache_options", "safety_identifier"}
+    ),
+    text_calls=True,
+)  # fmt: skip
+LM_STUDIO, LLAMA_CPP, VLLM = (Profile(name, text_calls=True) for name in ("lm-studio", "llama.cpp", "vllm"))
 
 PROFILES: Mapping[str, Profile] = MappingProxyType(
     {

@@ -19,7 +19,8 @@ from task.errors import ProviderError
 from task.llm.base import Delta, ModelOptions, ModelWarning, ToolSchema
 from task.llm.failures import MALFORMED
 from task.llm.ollama_lines import ollama_deltas
-from task.llm.ollama_request import OllamaModel, chat_body, without_effect
+from task.llm.ollama_request import OllamaModel, chat_body, offered_tools, without_effect
+from task.llm.text_calls import with_text_calls
 from task.llm.transport import RETRIES, Retries, answer_bytes
 from task.llm.window import ANSWER_TOKENS
 
@@ -153,7 +154,9 @@ class OllamaChatModel:
         for warning in without_effect(model, tools, options):
             yield ModelWarning(warning)
         body = chat_body(model, messages, tools, options, keep_alive=self.server.keep_alive, stream=self.streams)
-        async with aclosing(self.server.answer(body, model)) as deltas:
+        offered = offered_tools(model, tools, options)
+        answer = with_text_calls(self.server.answer(body, model), messages, offered, options, self.model)
+        async with aclosing(answer) as deltas:
             async for delta in deltas:
                 yield delta
 

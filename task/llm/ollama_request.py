@@ -11,15 +11,7 @@ import orjson
 from task.conversation.messages import Message, Role
 from task.errors import ProviderError
 from task.llm.base import ModelOptions, ToolSchema
-from task.llm.chat_request import Profile
 
-OLLAMA_PROFILE = Profile(
-    "ollama",
-    refused=frozenset(
-        {"tool_choice", "parallel_tool_calls", "logit_bias", "user", "verbosity", "service_tier", "prompt_cache_key",
-         "prompt_cache_options", "safety_identifier"}
-    ),
-)  # fmt: skip
 _OPTIONS = {"temperature": "temperature", "top_p": "top_p", "seed": "seed", "max_tokens": "num_predict", "stop": "stop"}
 _MORE_OPTIONS = ("top_k", "presence_penalty", "frequency_penalty")
 _THINK: Mapping[str, bool | str] = {"none": False, "minimal": "low", "xhigh": "max"}
@@ -59,7 +51,7 @@ def chat_body(
     Raises:
         ProviderError: the messages have a picture that the model cannot see.
     """
-    offered = _offered(model, tools, options)
+    offered = offered_tools(model, tools, options)
     body: dict[str, Any] = {
         "model": model.name,
         "messages": _wire_messages(messages, model),
@@ -83,13 +75,13 @@ def chat_body(
 
 
 def without_effect(model: OllamaModel, tools: Sequence[ToolSchema], options: ModelOptions) -> list[str]:
-    """What this model does not take of a request, for the trace; `OLLAMA_PROFILE` has what none does."""
+    """What this model does not take of a request, for the trace; the profile `OLLAMA` has what none does."""
     found: list[str] = []
     if tools and not model.can("tools"):
         found.append(f"the tools had no effect: {model.name} cannot call tools")
     if options.reasoning_effort not in (None, "none") and not model.can("thinking"):
         found.append(f"reasoning_effort had no effect: {model.name} does not think before it answers")
-    if _format(options) is not None and not constrains_answers(model, _offered(model, tools, options)):
+    if _format(options) is not None and not constrains_answers(model, offered_tools(model, tools, options)):
         found.append(
             "response_format is part of the prompt only: nothing enforces it beside tools or in Ollama's cloud"
         )
@@ -101,7 +93,8 @@ def constrains_answers(model: OllamaModel, tools: Sequence[ToolSchema]) -> bool:
     return not tools and not model.remote
 
 
-def _offered(model: OllamaModel, tools: Sequence[ToolSchema], options: ModelOptions) -> Sequence[ToolSchema]:
+def offered_tools(model: OllamaModel, tools: Sequence[ToolSchema], options: ModelOptions) -> Sequence[ToolSchema]:
+    """The tools that are sent with a request."""
     if not model.can("tools"):
         return ()
     wanted = options.tool_choice

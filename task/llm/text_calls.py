@@ -22,8 +22,8 @@ FENCE, THOUGHT = "```", "<think>"
 NEAR = 80  # characters in front of a bracket that show whether it is quoted
 _START = re.compile(r"`+|[{\[<]")
 _QUOTED = re.compile(r"(?:[\"'`=(\\]|(?:\A|\n)[ \t>]*>)[ \t]*\Z")
-_BETWEEN = re.compile(r"(?:[\s,;)\]}]|`{3,}[\w+.-]*(?=\s))*")
-_BETWEEN_UNFINISHED = re.compile(r"`+[\w+.-]*")
+_BETWEEN = re.compile(r"\A(?:[\s,;)\]}]|`{3,}[\w+.-]*(?=\s))*")
+_BETWEEN_UNFINISHED = re.compile(r"(?:`+[\w+.-]*)?")
 _FENCE_LINE = re.compile(r"`{3,}[^\n`]*\n")
 _ORDINARY_JSON = re.compile(r"[{\[]\s*[\"{\[]")
 
@@ -149,12 +149,9 @@ class TextScanner:
     def _follow(self, text: str) -> Generator[Delta, None, str]:
         # After a call: whatever neither separates it from another one nor begins one ends the answer.
         yield from ()
-        found = _BETWEEN.match(text)
-        text = text[found.end() if found else 0 :]
-        if not text or (unfinished := _BETWEEN_UNFINISHED.fullmatch(text)) and not self._closing:
-            self._rest = text if text and unfinished else ""
-            return ""
-        opening = self._offered.opening(text[:HEAD], marked=self._marked)
+        text = _BETWEEN.sub("", text, count=1)
+        undecided = _BETWEEN_UNFINISHED.fullmatch(text) is not None
+        opening = "undecided" if undecided else self._offered.opening(text[:HEAD], marked=self._marked)
         if opening == "undecided" and not self._closing:
             self._rest = text
             return ""

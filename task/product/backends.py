@@ -10,10 +10,9 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from task.llm.base import ChatModel
-from task.llm.chat_request import PROFILES, Profile, profile_for
+from task.llm.chat_request import OLLAMA, PROFILES, Profile, profile_for
 from task.llm.dial import DialChatModel
 from task.llm.ollama import OllamaServer, context_for, machine_memory
-from task.llm.ollama_request import OLLAMA_PROFILE
 from task.llm.openai import OpenAIChatModel
 from task.llm.transport import Retries
 from task.settings import Settings
@@ -73,7 +72,7 @@ def _ollama_backend(settings: Settings, session: aiohttp.ClientSession) -> Backe
     def chat_model(name: str, caller: Caller) -> ChatModel:
         return server.chat_model(name)
 
-    return Backend(chat_model, fetches_files=False, listed=False, facts=server, profile=lambda name: OLLAMA_PROFILE)
+    return Backend(chat_model, fetches_files=False, listed=False, facts=server, profile=lambda name: OLLAMA)
 
 
 BACKENDS: Mapping[str, Callable[[Settings, aiohttp.ClientSession], Backend]] = {
