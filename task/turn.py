@@ -107,6 +107,8 @@ async def _tools(
         return [], ""
     given = product.tools if request.tools is None else request.tools
     own = [*given, *context_tools(product.context, context)]
+    taken = named(own)  # a coding run brings those of its own workspace
+    own += [tool for tool in await product.workspace_tools(request.caller) if tool.name not in taken]
     policy = product.approval_rules.policy
     if attached := _attached(request.messages):
         for tool in own:

@@ -32,7 +32,9 @@ from task.product.parts import (
     live_context,
     mcp_specs,
     policy_of,
+    workspace_of,
 )
+from task.product.workspaces import Workspaces
 from task.prompts import SYSTEM_PROMPT
 from task.settings import Settings
 from task.settings.installation import installation_secret
@@ -41,6 +43,7 @@ from task.tools.base import BaseTool
 from task.tools.deployment.image_generation_tool import ImageGenerationTool
 from task.tools.dial_files import DialFiles
 from task.tools.mcp.hub import MCPHub
+from task.tools.models import Caller
 from task.tools.offload import Offloader
 from task.tools.toolbox import named
 
@@ -129,6 +132,14 @@ class Product:
             SettingsError: a tool of the settings cannot be loaded, or two tools have one name.
         """
         return default_tools(self._settings, self.session, self.files, self.backend.chat_model)
+
+    @cached_property
+    def _workspaces(self) -> Workspaces:
+        return Workspaces(lambda principal: workspace_of(self._settings, principal))
+
+    async def workspace_tools(self, caller: Caller) -> list[BaseTool]:
+        """The tools of the workspace that the operator has named for the caller."""
+        return self._workspaces.tools(await caller.principal()) if self._settings.coding.workspaces else []
 
     async def own_tools(self) -> list[BaseTool]:
         """The agent's own tools in a conversation with the persona of the settings."""
@@ -233,7 +244,7 @@ class Product:
         """Close what was opened."""
         opened = vars(self)
         closes = [tool.close for tool in opened.get("tools", ())]
-        closes += [opened[name].close for name in ("mcp", "session", "files") if name in opened]
+        closes += [opened[name].close for name in ("mcp", "_workspaces", "session", "files") if name in opened]
         await close_all(*closes, self.store.close)
 
 

@@ -258,7 +258,7 @@ class Cards:
         async def principal() -> str:
             return caller.owner
 
-        own = await self.product.own_tools()
         tools_caller = Caller(caller.core_key, principal, "", dict(caller.headers))
+        own = [*await self.product.own_tools(), *await self.product.workspace_tools(tools_caller)]
         found = await self.product.mcp.discover(tools_caller, named(own))
         return named([*own, *found.tools])

@@ -1,0 +1,47 @@
+"""The workspaces that an operator offers to callers of the HTTP API and DIAL."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from task.blocking import close_all
+from task.tools.base import BaseTool
+from task.tools.workspace.root import Workspace
+from task.tools.workspace.shell import Commands
+from task.tools.workspace.tools import workspace_tools
+
+logger = logging.getLogger(__name__)
+
+
+class Workspaces:
+    """Opens each workspace when it is first used; its owners share it. `folder_of` is the folder of a principal."""
+
+    def __init__(self, folder_of: Callable[[str], Path | None]) -> None:
+        self._folder_of = folder_of
+        self._opened: dict[Path, tuple[Workspace, Commands, list[BaseTool]]] = {}
+
+    def tools(self, principal: str) -> list[BaseTool]:
+        """The tools of the principal's workspace; none without a workspace, or while its folder cannot be opened."""
+        folder = self._folder_of(principal)
+        if folder is None:
+            return []
+        try:
+            return self._open(folder)
+        except OSError as error:
+            logger.warning("a workspace cannot be opened (%s)", type(error).__name__)
+            return []
+
+    def _open(self, folder: Path) -> list[BaseTool]:
+        if folder not in self._opened:
+            workspace = Workspace(folder)
+            commands = Commands(workspace)
+            self._opened[folder] = workspace, commands, workspace_tools(workspace, commands)
+        return self._opened[folder][2]
+
+    async def close(self) -> None:
+        opened, self._opened = self._opened, {}
+        await close_all(*(commands.close for _, commands, _ in opened.values()))
+        for workspace, _, _ in opened.values():
+            workspace.close()

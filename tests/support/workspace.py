@@ -1,0 +1,50 @@
+"""A project's folder with what must not be touched around it, offered as a workspace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.support.core import local_core
+
+KEYS = {"key-one": {"project": "ONE", "role": "default"}, "key-two": {"project": "TWO", "role": "default"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The workspace `path`, beside a neighbour's folder; `link` in it leads there."""
+
+    path: Path
+
+    @classmethod
+    def made(cls, folder: Path) -> Place:
+        work, neighbour = folder / "work", folder / "neighbour"
+        for name in (work / ".git" / "hooks", neighbour):
+            name.mkdir(parents=True)
+        (work / "README.md").write_text("A shop.\n")
+        (work / ".git" / "config").write_text("[core]\n")
+        (work / "link").symlink_to(neighbour)
+        (neighbour / "key").write_text("KEY-OF-THE-NEIGHBOUR")
+        return cls(work)
+
+    def offered_to(self, *owners: str, apply: bool = False) -> dict[str, Any]:
+        """The settings that offer it."""
+        return {"workspaces": [{"path": str(self.path), "owners": list(owners)}], "apply": apply}
+
+    def around(self) -> dict[str, bytes]:
+        """What no tool may change: git's own files, and what lies beside the workspace."""
+        folders = (self.path / ".git", self.path.parent / "neighbour")
+        return {str(file): file.read_bytes() for folder in folders for file in folder.rglob("*") if file.is_file()}
+
+
+async def bucket_of(key: str, tmp_path: Path) -> str:
+    """The bucket that local Core in this folder gives to the owner of a key of `tests.support.product`."""
+    async with (
+        local_core({"keys": KEYS}, tmp_path) as core,
+        aiohttp.ClientSession() as session,
+        session.get(f"{core.url}/v1/bucket", headers={"Api-Key": key}) as response,
+    ):
+        return (await response.json())["bucket"]
