@@ -78,8 +78,8 @@ class OllamaServer:
         self._session, self._key, self._context, self._retries = session, api_key, context, retries
         self._kept: TTLCache[str, OllamaModel] = TTLCache(1000, KEPT_SECONDS)
 
-    def chat_model(self, name: str) -> OllamaChatModel:
-        return OllamaChatModel(self, name)
+    def chat_model(self, name: str, *, streams: bool = True) -> OllamaChatModel:
+        return OllamaChatModel(self, name, streams)
 
     async def model(self, name: str) -> OllamaModel:
         """What the server reports of a model.

@@ -1,0 +1,134 @@
+"""A test's hold on `tests.support.ollama_peer`: start and kill the process, script its model, see what it received.
+
+    async with ollama_peer(wants("calculator", expression="25*47"), says("1175")) as peer:
+        peer.url                        its address; `peer.kill()` and `peer.start()` as often as you like
+        await peer.script(says("…"))    further answers, `models={name: {…} | None}` and `key` beside them
+        await peer.seen(requests=2)     the requests, prompts, loads, words and stopped answers, once there are so many
+
+An answer is a `Reply`, or the wire's own parts: `answer({"text": "half"}, {"error": "…"}, bytes_per_write=1)`.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from task.llm.base import Finish, ReasoningDelta, TextDelta, ToolCallDelta
+from task.llm.scripted import Pause, Reply
+from tests.support.mcp_processes import ServerProcess
+from tests.support.ports import free_port
+
+MODEL = "test-model"
+Scripted = Reply | dict[str, Any]
+
+
+def answer(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """An answer in the peer's own parts; `ids=False`, `buffered=True`, `bytes_per_write=1` change its look."""
+    return {"parts": list(parts), **more}
+
+
+def refusal(status: int, error: str) -> dict[str, Any]:
+    return {"status": status, "error": error}
+
+
+def raw(data: bytes) -> dict[str, Any]:
+    """A part that is written as it is."""
+    return {"raw": base64.b64encode(data).decode()}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the peer has received: bodies and headers of chats, the prompts that its model read, `[model, context]` of
+    each load, words per answer, and the words after which an answer was stopped."""
+
+    requests: list[dict[str, Any]]
+    prompts: list[str]
+    loads: list[list[Any]]
+    words: list[int]
+    stopped: list[int]
+    scripted: int
+
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        return [request["body"] for request in self.requests]
+
+
+class OllamaPeer:
+    def __init__(self, process: ServerProcess, session: aiohttp.ClientSession) -> None:
+        self._session = session
+        self.url = f"http://127.0.0.1:{process.port}"
+        self.start, self.kill = process.start, process.kill
+
+    async def script(
+        self,
+        *answers: Scripted,
+        models: Mapping[str, dict[str, Any] | None] | None = None,
+        key: str | None = None,
+        reset: bool = False,
+    ) -> None:
+        spoken = [item if isinstance(item, dict) else _spoken(item) for item in answers]
+        body = {"answers": spoken, "models": models or {}, "reset": reset} | ({"key": key} if key else {})
+        async with self._session.post(f"{self.url}/peer/script", json=body) as response:
+            assert response.status == 200, await response.text()
+
+    async def seen(self, **least: int) -> Seen:
+        """What it has received, once each list has at least so many items."""
+        async with self._session.get(f"{self.url}/peer/state", params=least) as response:
+            assert response.status == 200, f"not within 30 s: {least}"
+            return Seen(**await response.json())
+
+
+@contextmanager
+def ollama_process(*, started: bool = True) -> Generator[ServerProcess]:
+    port = free_port()
+    process = ServerProcess(port, [sys.executable, "-m", "tests.support.ollama_peer", str(port)], {})
+    try:
+        if started:
+            process.start()
+        yield process
+    finally:
+        process.kill()
+
+
+@asynccontextmanager
+async def scripted_peer(process: ServerProcess) -> AsyncGenerator[OllamaPeer]:
+    """A running process, as if it had just been started."""
+    async with aiohttp.ClientSession() as session:
+        peer = OllamaPeer(process, session)
+        await peer.script(reset=True)
+        yield peer
+
+
+@asynccontextmanager
+async def ollama_peer(*answers: Scripted, **more: Any) -> AsyncGenerator[OllamaPeer]:
+    """A process of its own with these answers; `more` as `script` takes it."""
+    with ollama_process() as process:
+        async with scripted_peer(process) as peer:
+            await peer.script(*answers, **more)
+            yield peer
+
+
+def _spoken(reply: Reply) -> dict[str, Any]:
+    return {"parts": [part for event in reply.events if (part := _part(event)) is not None]}
+
+
+def _part(event: object) -> dict[str, Any] | None:
+    match event:
+        case TextDelta(text):
+            return {"text": text}
+        case ReasoningDelta(text):
+            return {"thinking": text}
+        case ToolCallDelta(name=name, arguments=arguments):
+            return {"call": {"name": name, "arguments": arguments}}
+        case Pause(seconds):
+            return {"pause": seconds}
+        case Finish():
+            return None
+        case _:
+            raise TypeError(f"Ollama has nothing like {event}")
