@@ -21,13 +21,13 @@ USAGE_EXIT = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the command line asks; a run never returns."""
+    """Do what the command line asks; a run returns only where the launcher stays beside it."""
     try:
         if sys.platform != "linux":
             raise SandboxError("the sandbox needs Linux")
         match arguments:
             case ["--policy", text, "--", *argv] if argv:
-                launch(_policy(text), argv, os.getppid())
+                return launch(_policy(text), argv, os.getppid())
             case ["--probe"]:
                 return _probe()
             case ["--kill", mark] if mark.isdigit():

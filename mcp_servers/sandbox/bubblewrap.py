@@ -51,7 +51,10 @@ def command(policy: Policy, argv: list[str], filter_descriptor: int) -> list[str
 
 def _mounts(policy: Policy) -> Iterator[str]:
     # A parent comes before its contents, or it would hide them.
+    # What is protected is put back afterwards; what is there already can also be kept from being changed.
+    kept = [path for path in policy.protected if os.path.realpath(path) == path and os.path.exists(path)]
     binds = dict.fromkeys(policy.readable(), "--ro-bind") | dict.fromkeys(policy.read_write, "--bind")
+    binds |= dict.fromkeys(kept, "--ro-bind")
     for path in sorted(binds, key=lambda path: (path.count("/"), path)):
         if binds[path] == "--ro-bind" and os.path.islink(path):
             yield from _link(path)

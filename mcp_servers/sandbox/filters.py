@@ -11,6 +11,7 @@ from mcp_servers.sandbox.system_calls import ARCHITECTURES, machine, numbers
 
 UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
 STREAM, SEQPACKET, TYPE_MASK = 1, 5, 0xF
+TCP = 6
 FAST_OPEN = 0x20000000
 # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 NAMESPACES = 0x7E020000
@@ -60,10 +61,14 @@ def bubblewrap_filter() -> bytes:
     return calls.program([*calls.always(), *calls.when("socket", *outside)])
 
 
-def landlock_filter(gaps: Gaps, pid: int) -> bytes:
-    """The filter beside Landlock: no connection of any kind, and nothing that reaches other processes of the uid."""
+def landlock_filter(gaps: Gaps, pid: int, connects: bool = False) -> bytes:
+    """The filter beside Landlock: no connection of any kind, and nothing that reaches other processes of the uid.
+
+    `connects`: TCP to where Landlock allows it, but then no sockets with names, which Landlock has no rule for.
+    """
     calls = _Calls()
-    refusals = [*calls.always(), *calls.never(SHARED), *_no_network(calls), *_no_other_process(calls)]
+    network = _only_tcp(calls) if connects else _no_network(calls)
+    refusals = [*calls.always(), *calls.never(SHARED), *network, *_no_other_process(calls)]
     refusals += calls.never(EXTENDED_ATTRIBUTES, code=errno.EOPNOTSUPP)
     if not gaps.own_uid:
         # Pretended, as on file systems without modes: copying and unpacking would fail otherwise.
@@ -108,14 +113,30 @@ class _Calls:
 def _no_network(calls: _Calls) -> list[Refusal]:
     """Unix streams only, and without connect: TCP Fast Open and datagrams would need no connection."""
     datagram = (is_not(1, STREAM, TYPE_MASK), is_not(1, SEQPACKET, TYPE_MASK))
-    fast_open = [("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3)]
     return [
         *calls.never("connect"),
         # ZeroMQ ends the process on any other error of a netlink socket.
         *_each(calls.when(name, is_not(0, UNIX), code=errno.EOPNOTSUPP) for name in ("socket", "socketpair")),
         *_each(calls.when(name, *datagram) for name in ("socket", "socketpair")),
-        *_each(_any_bit(calls, name, argument, FAST_OPEN) for name, argument in fast_open),
+        *_no_fast_open(calls),
     ]
+
+
+def _only_tcp(calls: _Calls) -> list[Refusal]:
+    """Streams of TCP itself (not of MPTCP or SCTP, for which Landlock has no rule), and pairs of nameless sockets."""
+    return [
+        *calls.when("socket", is_not(0, INET), is_not(0, INET6), code=errno.EOPNOTSUPP),
+        *calls.when("socket", is_not(1, STREAM, TYPE_MASK)),
+        *calls.when("socket", is_not(2, 0), is_not(2, TCP)),
+        *calls.when("socketpair", is_not(0, UNIX), code=errno.EOPNOTSUPP),
+        *calls.when("socketpair", is_not(1, STREAM, TYPE_MASK), is_not(1, SEQPACKET, TYPE_MASK)),
+        *_no_fast_open(calls),
+    ]
+
+
+def _no_fast_open(calls: _Calls) -> list[Refusal]:
+    flags = [("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3)]
+    return _each(_any_bit(calls, name, argument, FAST_OPEN) for name, argument in flags)
 
 
 def _no_other_process(calls: _Calls) -> list[Refusal]:

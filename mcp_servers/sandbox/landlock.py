@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from mcp_servers.sandbox.libc import system_call
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-CREATE_RULESET_VERSION, RULE_PATH_BENEATH = 1, 1
+CREATE_RULESET_VERSION, RULE_PATH_BENEATH, RULE_NET_PORT = 1, 1, 2
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 MAKE_CHAR, MAKE_BLOCK = 1 << 6, 1 << 11
@@ -20,7 +20,7 @@ READ = EXECUTE | READ_FILE | READ_DIR
 ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 # How many file rights each ABI knows: REFER came with 2, TRUNCATE with 3, IOCTL_DEV with 5.
 FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-BIND_AND_CONNECT_TCP = 0b11
+BIND_AND_CONNECT_TCP, CONNECT_TCP, TCP_ABI = 0b11, 0b10, 4
 SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 
 READABLE_DEVICES = ("/dev/random", "/dev/urandom", "/dev/zero")
@@ -42,8 +42,10 @@ def abi() -> int:
         return 0
 
 
-def ruleset(version: int, readable: Sequence[str], writable: Sequence[str], own_uid: bool) -> int:
-    """A file descriptor of the rules: these paths and the devices a program needs; nothing else, no TCP.
+def ruleset(
+    version: int, readable: Sequence[str], writable: Sequence[str], own_uid: bool, port: int | None = None
+) -> int:
+    """A file descriptor of the rules: these paths and the devices a program needs; nothing else, TCP to the port only.
 
     Raises:
         OSError: a path is missing, or the kernel refused a rule.
@@ -53,6 +55,9 @@ def ruleset(version: int, readable: Sequence[str], writable: Sequence[str], own_
     devices = (*WRITABLE_DEVICES, *(DEVICES_OF_A_UID if own_uid else ()))
     _allow(descriptor, READ, (*readable, *_present(PROC_PATHS), *_present(READABLE_DEVICES)))
     _allow(descriptor, every_right & ~(MAKE_CHAR | MAKE_BLOCK), (*writable, *_present(devices)))
+    if port is not None:
+        rule = struct.pack("=QQ", CONNECT_TCP, port)
+        system_call(ADD_RULE, ctypes.c_int(descriptor), ctypes.c_int(RULE_NET_PORT), rule, ctypes.c_uint(0))
     return descriptor
 
 
@@ -68,7 +73,7 @@ def restrict(descriptor: int) -> None:
 
 def _create(version: int, every_right: int) -> int:
     words = [every_right]
-    if version >= 4:
+    if version >= TCP_ABI:
         words.append(BIND_AND_CONNECT_TCP)
     if version >= 6:
         words.append(SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS)

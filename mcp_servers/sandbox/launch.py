@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from typing import NoReturn
@@ -13,26 +14,36 @@ from mcp_servers.sandbox.policy import Policy, TierName
 
 REFUSED_EXIT, NOT_EXECUTABLE_EXIT, NOT_FOUND_EXIT = 125, 126, 127
 SAFE_TIERS: tuple[TierName, ...] = ("bubblewrap", "landlock")
-NOTHING = "/bin/true"
+NOTHING, ANY_PORT = "/bin/true", 1
 
 
-def launch(policy: Policy, argv: list[str], parent: int) -> NoReturn:
-    """Become the program under the policy; this process is replaced.
+def launch(policy: Policy, argv: list[str], parent: int) -> int:
+    """Become the program under the policy; this process is replaced, unless it supervises: then the exit code.
 
     Raises:
         SandboxError: the policy cannot be enforced here.
         OSError: the program cannot be executed.
     """
     process.close_descriptors()
+    if policy.tier == "auto":
+        policy = policy._replace(tier=best_tier(policy))
+    if policy.is_supervised:
+        from mcp_servers.sandbox.supervisor import supervise
+
+        return supervise(policy, lambda policy, parent, port: _turn_into(policy, argv, parent, port), parent)
+    return _turn_into(policy, argv, parent)
+
+
+def _turn_into(policy: Policy, argv: list[str], parent: int, port: int | None = None) -> NoReturn:
+    # `port`: the only one of TCP that may be connected to.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and programs would inherit that
     match policy.tier:
         case "bubblewrap":
             _in_bubblewrap(policy, argv, parent)
         case "landlock":
-            _in_landlock(policy, argv, parent)
-        case "none":
+            _in_landlock(policy, argv, parent, port)
+        case _:
             _unprotected(policy, argv, parent)
-        case "auto":
-            launch(policy._replace(tier=best_tier(policy)), argv, parent)
 
 
 def best_tier(policy: Policy) -> TierName:
@@ -70,13 +81,16 @@ def _try(policy: Policy, writer: int) -> NoReturn:
     os.dup2(writer, 1)
     os.dup2(writer, 2)
     try:
-        launch(policy._replace(mark=None), [NOTHING], os.getppid())
+        process.close_descriptors()
+        _turn_into(policy._replace(mark=None), [NOTHING], os.getppid(), port=ANY_PORT if policy.network else None)
     except (SandboxError, OSError) as error:
         print(error, file=sys.stderr, flush=True)
     os._exit(REFUSED_EXIT)
 
 
 def _in_bubblewrap(policy: Policy, argv: list[str], parent: int) -> NoReturn:
+    if policy.network:
+        raise SandboxError("network: only tier 'landlock' can allow hosts")
     filter_ = os.memfd_create("filter", 0)
     os.write(filter_, filters.bubblewrap_filter())
     os.lseek(filter_, 0, os.SEEK_SET)
@@ -86,12 +100,14 @@ def _in_bubblewrap(policy: Policy, argv: list[str], parent: int) -> NoReturn:
     os.execve(command[0], command, {})  # noqa: S606
 
 
-def _in_landlock(policy: Policy, argv: list[str], parent: int) -> NoReturn:
+def _in_landlock(policy: Policy, argv: list[str], parent: int, port: int | None) -> NoReturn:
     version, own_uid = landlock.abi(), policy.uid is not None
     if version == 0:
         raise SandboxError("this kernel has no Landlock (Linux 5.13 and newer have it)")
-    rules = landlock.ruleset(version, policy.readable(), policy.read_write, own_uid)
-    filter_ = filters.landlock_filter(filters.Gaps(own_uid, version), os.getpid())
+    if policy.network and version < landlock.TCP_ABI:
+        raise SandboxError("network: this kernel cannot allow one port (Linux 6.7 and newer can)")
+    rules = landlock.ruleset(version, policy.readable(), policy.read_write, own_uid, port)
+    filter_ = filters.landlock_filter(filters.Gaps(own_uid, version), os.getpid(), connects=port is not None)
     _shrink(policy, parent)
     os.chdir(policy.workdir)
     landlock.restrict(rules)
@@ -109,7 +125,7 @@ def _unprotected(policy: Policy, argv: list[str], parent: int) -> NoReturn:
 
 def _shrink(policy: Policy, parent: int, keep: int = 0) -> None:
     process.apply_limits(policy.limits, policy.mark, counts_processes=policy.uid is not None)
-    process.become(policy.uid, keep)
+    process.become(policy.uid, keep, int(policy.umask, 8))
     process.no_new_privileges()
     if policy.die_with_parent:
         process.die_with(parent)

@@ -38,17 +38,23 @@ def kill_marked(mark: int) -> int:
     Raises:
         SandboxError: some could not be ended.
     """
-    wanted, ended, quiet, restless = str(mark).encode(), set[int](), 0, 0
+    ended, quiet, restless = set[int](), 0, 0
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while quiet < QUIET_ROUNDS and restless < RESTLESS_ROUNDS:
         before = _last_started()
-        found = {pid for pid in (*_newest(), *_processes()) if _kill_if(pid, wanted)} | _chase(wanted)
+        found = kill_seen(mark)
         ended |= found
         restless = 0 if found else restless + 1
         quiet = quiet + 1 if not found and _last_started() == before else 0
         if time.monotonic() > deadline:
             raise SandboxError(f"{len(found)} processes of the run could not be ended")
     return len(ended)
+
+
+def kill_seen(mark: int) -> set[int]:
+    """End the processes of the run that are seen in one scan; those that are started meanwhile may be missed."""
+    wanted = str(mark).encode()
+    return {pid for pid in (*_newest(), *_processes()) if _kill_if(pid, wanted)} | _chase(wanted)
 
 
 def _chase(wanted: bytes) -> set[int]:

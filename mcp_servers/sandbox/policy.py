@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +15,7 @@ TIERS: tuple[TierName, ...] = ("auto", "bubblewrap", "landlock", "none")
 LOWEST_UID = 1000
 HIGHEST_UID = 2**31 - 1
 MIB = 1024 * 1024
+_HOST = re.compile(r"\*|(?:[\w.-]+|\[[0-9a-fA-F:.]+\])(?::[0-9]{1,5})?")
 
 # What programs need in order to start. Never all of /etc: it contains secrets, which root's programs own.
 SYSTEM_PATHS = (
@@ -27,20 +29,26 @@ SYSTEM_PATHS = (
 
 # Named tuples, since importing dataclasses takes a third of the launcher's start.
 class Limits(NamedTuple):
-    """Resource limits of every process of the run; bytes, seconds and counts; None leaves the launcher's own."""
+    """Resource limits of every process of the run; bytes, seconds and counts; None leaves the launcher's own.
+
+    `run_memory` is for all processes of the run together; the launcher then stays beside the program to watch it.
+    """
 
     memory: int | None = 1024 * MIB
     data: int | None = None
     cpu_seconds: int | None = None
     file_bytes: int | None = 512 * MIB
     open_files: int | None = 512
-    # Counted per uid, including threads: effective only with a separate uid or user namespace.
+    # Counted per uid, including threads: effective only with a separate uid or user namespace, or with `run_memory`.
     processes: int | None = 128
+    run_memory: int | None = None
 
 
 class Policy(NamedTuple):
-    """What one run may do; everything not named is denied, and there is never a network.
+    """What one run may do; everything not named is denied.
 
+    `protected` are paths inside `read_write` folders that are after the run what they were before, absent ones too.
+    `network` are the hosts, `NAME` or `NAME:PORT`, that a proxy connects the run with; `*` is the public internet.
     `environment` is complete: nothing is inherited. `mark` (from `new_mark()`) names every process of the run for
     `kill_marked`. `uid` is applied or the run is refused.
     """
@@ -56,6 +64,14 @@ class Policy(NamedTuple):
     allow_unsafe: bool = False
     die_with_parent: bool = True
     mark: int | None = None
+    umask: str = "077"
+    protected: tuple[str, ...] = ()
+    network: tuple[str, ...] = ()
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether the launcher stays beside the program, until all processes of the run have ended."""
+        return bool(self.limits.run_memory or self.protected or self.network)
 
     def to_json(self) -> str:
         """The policy as the launcher reads it."""
@@ -80,9 +96,7 @@ def parse(text: str) -> Policy:
         values = json.loads(text)
     except ValueError as error:
         raise SandboxError(f"the policy is not JSON: {error}") from None
-    values = _object("policy", values, {*Policy._fields, "network"})
-    if values.pop("network", "none") != "none":
-        raise SandboxError("network: only 'none' can be enforced")
+    values = _object("policy", values, set(Policy._fields))
     limits = Limits(**_numbers(_object("limits", values.pop("limits", {}), set(Limits._fields))))
     policy = Policy(
         workdir=_path("workdir", values.get("workdir")),
@@ -93,6 +107,9 @@ def parse(text: str) -> Policy:
         limits=limits,
         tier=_tier(values.get("tier", "auto")),
         mark=_integer("mark", values.get("mark"), 1, 2**62),
+        umask=_umask(values.get("umask", "077")),
+        protected=_paths("protected", values.get("protected", [])),
+        network=_hosts(values.get("network", "none")),
         **{name: _flag(name, values[name]) for name in ("system", "allow_unsafe", "die_with_parent") if name in values},
     )
     _refuse_contradictions(policy)
@@ -108,7 +125,23 @@ def _refuse_contradictions(policy: Policy) -> None:
     writable = [os.path.realpath(path) for path in policy.read_write]
     for path in policy.read_only:
         if any(_inside(os.path.realpath(path), folder) for folder in writable):
-            raise SandboxError(f"read_only: {path!r} is in a read_write folder; this cannot be enforced")
+            raise SandboxError(
+                f"read_only: {path!r} is in a read_write folder; this cannot be enforced, but `protected` can"
+            )
+    for path in policy.protected:
+        folder_of(path, policy.read_write)
+
+
+def folder_of(path: str, folders: tuple[str, ...]) -> str:
+    """The one of the folders that contains the path.
+
+    Raises:
+        SandboxError: none does.
+    """
+    for folder in folders:
+        if path != folder and _inside(path, folder):
+            return folder
+    raise SandboxError(f"protected: {path!r} is not in a read_write folder")
 
 
 def _inside(path: str, folder: str) -> bool:
@@ -147,6 +180,19 @@ def _tier(value: Any) -> TierName:
         if value == tier:
             return tier
     raise SandboxError(f"tier: expected one of {', '.join(TIERS)}, not {value!r}")
+
+
+def _umask(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch("0?[0-7]{3}", value):
+        raise SandboxError(f"umask: expected octal digits such as '022', not {value!r}")
+    return value
+
+
+def _hosts(value: Any) -> tuple[str, ...]:
+    hosts = [] if value == "none" else value
+    if not isinstance(hosts, list) or not all(isinstance(host, str) and _HOST.fullmatch(host) for host in hosts):
+        raise SandboxError("network: expected 'none' or a list of hosts, such as 'pypi.org', '127.0.0.1:8080' or '*'")
+    return tuple(host.lower() for host in hosts)
 
 
 def _path(name: str, value: Any) -> str:

@@ -69,7 +69,7 @@ def apply_limits(limits: Limits, mark: int | None, counts_processes: bool) -> No
             raise SandboxError("mark: this process already runs under a lower one") from None
 
 
-def become(uid: int | None, keep: int = 0) -> None:
+def become(uid: int | None, keep: int = 0, umask: int = 0o077) -> None:
     """Give up every capability but `keep` (a mask), and become the uid (with the group of its number), if any.
 
     Raises:
@@ -80,7 +80,7 @@ def become(uid: int | None, keep: int = 0) -> None:
         _close_capabilities(keep)
     if uid is not None:
         _change_uid(uid)
-    os.umask(0o077)
+    os.umask(umask)
     _keep_capabilities(keep & capabilities)
 
 
@@ -89,13 +89,13 @@ def no_new_privileges() -> None:
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
-def die_with(parent: int) -> None:
-    """End this program when the thread that started it ends.
+def die_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Send this program the signal when the thread that started it ends.
 
     Raises:
         SandboxError: it has ended already.
     """
-    prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    prctl(PR_SET_PDEATHSIG, int(number))
     if os.getppid() != parent:
         raise SandboxError("the program that asked for this run has ended")
 

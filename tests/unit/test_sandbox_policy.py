@@ -19,6 +19,9 @@ def test_a_policy_survives_its_own_text(tmp_path: Path) -> None:
         limits=Limits(memory=1 << 30, cpu_seconds=5),
         tier="landlock",
         mark=2**61,
+        umask="022",
+        protected=(f"{tmp_path}/kept",),
+        network=("pypi.org", "127.0.0.1:8080", "*"),
     )
     assert parse(policy.to_json()) == policy
 
@@ -43,7 +46,11 @@ def test_only_paths_that_exist_are_mounted_by_default_and_etc_is_not_among_them(
         ({}, "workdir: expected an absolute path"),
         ({"workdir": "relative"}, "workdir: expected an absolute path"),
         ({"workdir": "/", "read_wirte": []}, "unknown name 'read_wirte'"),
-        ({"workdir": "/", "network": "host"}, "network: only 'none'"),
+        ({"workdir": "/", "network": "host"}, "network: expected 'none' or a list"),
+        ({"workdir": "/", "network": ["http://a"]}, "network: expected 'none' or a list"),
+        ({"workdir": "/", "umask": 22}, "umask: expected octal digits"),
+        ({"workdir": "/", "umask": "999"}, "umask: expected octal digits"),
+        ({"workdir": "/", "protected": ["/etc/passwd"]}, "protected: '/etc/passwd' is not in a read_write folder"),
         ({"workdir": "/", "tier": "docker"}, "tier: expected one of"),
         ({"workdir": "/", "uid": 0}, "uid: expected a whole number from 1000"),
         ({"workdir": "/", "uid": True}, "uid: expected a whole number"),

@@ -1,0 +1,117 @@
+"""Keep what lies at a path inside a writable folder, and put it back when a run has changed it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import NamedTuple
+
+from mcp_servers.sandbox import leftovers
+from mcp_servers.sandbox.errors import SandboxError
+from mcp_servers.sandbox.policy import MIB
+
+MOST_BYTES, MOST_ENTRIES = 16 * MIB, 5_000
+
+
+class Entry(NamedTuple):
+    """A file, folder or link: its mode, and its content or target."""
+
+    mode: int
+    content: bytes = b""
+
+
+class Protected(NamedTuple):
+    """A path and all that was below it, by relative name; nothing if it was absent or not reached by folders alone."""
+
+    folder: str
+    path: str
+    entries: dict[str, Entry]
+
+    @classmethod
+    def of(cls, folder: str, path: str) -> Protected:
+        """What lies at the path now; `folder` is the writable folder that contains it.
+
+        Raises:
+            SandboxError: it is too large to be kept.
+        """
+        entries = _entries(folder, path)
+        if entries is None:
+            raise SandboxError(f"protected: {path!r} is larger than {MOST_BYTES // MIB} MiB")
+        return cls(folder, path, entries)
+
+    def put_back(self) -> bool:
+        """Restore the path if it is not as it was; whether it was changed. Nothing of the run may be left by then.
+
+        Raises:
+            OSError: it could not be restored.
+        """
+        if _entries(self.folder, self.path) == self.entries:
+            return False
+        for parent in _parents(self.folder, self.path):
+            if not _is_folder(parent):
+                _remove(parent)
+                os.mkdir(parent, 0o777)
+        _remove(self.path)
+        for name, entry in self.entries.items():
+            _make(os.path.join(self.path, name) if name else self.path, entry)
+        # From the innermost: a folder may be one that cannot be written to.
+        for name, entry in reversed(self.entries.items()):
+            if not stat.S_ISLNK(entry.mode):
+                os.chmod(os.path.join(self.path, name) if name else self.path, stat.S_IMODE(entry.mode))
+        return True
+
+
+def _entries(folder: str, path: str) -> dict[str, Entry] | None:
+    """None: it is too large."""
+    entries: dict[str, Entry] = {}
+    if not all(map(_is_folder, _parents(folder, path))) or not os.path.lexists(path):
+        return entries
+    size, waiting = 0, [""]
+    while waiting:
+        name = waiting.pop()
+        entry = _entry(os.path.join(path, name) if name else path)
+        entries[name] = entry
+        size += len(entry.content)
+        if stat.S_ISDIR(entry.mode):
+            waiting += [os.path.join(name, inner) for inner in sorted(os.listdir(os.path.join(path, name)))]
+        if size > MOST_BYTES or len(entries) + len(waiting) > MOST_ENTRIES:
+            return None
+    return entries
+
+
+def _entry(path: str) -> Entry:
+    mode = os.lstat(path).st_mode
+    if stat.S_ISLNK(mode):
+        return Entry(mode, os.fsencode(os.readlink(path)))
+    if not stat.S_ISREG(mode):
+        return Entry(mode)
+    with open(path, "rb") as file:
+        return Entry(mode, file.read(MOST_BYTES + 1))
+
+
+def _make(path: str, entry: Entry) -> None:
+    if stat.S_ISDIR(entry.mode):
+        os.mkdir(path, 0o700)
+    elif stat.S_ISLNK(entry.mode):
+        os.symlink(entry.content, os.fsencode(path))
+    elif stat.S_ISREG(entry.mode):
+        with open(path, "xb") as file:
+            file.write(entry.content)
+
+
+def _remove(path: str) -> None:
+    if _is_folder(path):
+        leftovers.empty(path)
+        os.rmdir(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
+def _parents(folder: str, path: str) -> list[str]:
+    """The folders between the writable one and the path, outermost first."""
+    parts = os.path.relpath(path, folder).split("/")[:-1]
+    return [os.path.join(folder, *parts[: number + 1]) for number in range(len(parts))]
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
