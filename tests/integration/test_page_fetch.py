@@ -15,9 +15,9 @@ import httpx2
 import pytest
 from aiohttp import web
 
+from mcp_servers.addresses import is_public
 from mcp_servers.duckduckgo.answers import UNTRUSTED, page_piece
 from mcp_servers.duckduckgo.fetch import FetchFailed, Page, PageFetcher
-from mcp_servers.addresses import is_public
 from mcp_servers.duckduckgo.guard import Forbidden, GuardedTransport, checked_port
 from tests.support.clock import FakeClock
 from tests.support.mcp_wire import http_server
