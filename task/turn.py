@@ -30,6 +30,7 @@ from task.tools.base import BaseTool
 from task.tools.client_tools import ClientTool, ClientToolsGate
 from task.tools.models import Caller
 from task.tools.toolbox import Toolbox, named
+from task.tools.workspace.tools import WorkspaceTool
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +108,8 @@ async def _tools(
         return [], ""
     given = product.tools if request.tools is None else request.tools
     own = [*given, *context_tools(product.context, context)]
-    taken = named(own)  # a coding run brings those of its own workspace
-    own += [tool for tool in await product.workspace_tools(request.caller) if tool.name not in taken]
+    if not any(isinstance(tool, WorkspaceTool) for tool in own):  # a coding run brings those of its own workspace
+        own += [tool for tool in await product.workspace_tools(request.caller) if tool.name not in named(own)]
     policy = product.approval_rules.policy
     if attached := _attached(request.messages):
         for tool in own:

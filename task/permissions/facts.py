@@ -104,7 +104,7 @@ class CallFacts:
         """Why no tool of the workspace can do it, whoever allows it; empty if one can."""
         paths = self.request.workspace.paths if self.request.workspace is not None else ()
         if path := next(filter(outside, paths), ""):
-            return f"the path leads out of the workspace, to {path}"
+            return f"path escapes sandbox: it leads out of the workspace, to {path}"
         if path := next((path for path in paths if path in self.of_git), ""):
             return f"{path} is one of git's own files; use git's commands for what may be changed there"
         return ""

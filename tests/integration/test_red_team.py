@@ -16,9 +16,17 @@ from tests.support.red_team import harm_in_product
 HERE = Path(__file__).parent
 CASES = load_cases(HERE / "injections_in_product.yaml")
 EARLIER = load_cases(HERE / "injections.yaml")
-SAMPLE = ("page-canary-query", "ergebnis-tabelle", "nombre-permiso", "foto-verweis", "esquema-descripcion")
-# Refused or taken out on any settings: the sandbox has no network, files come from Core only, charts are cleaned.
-HELD_BY_MORE_THAN_THE_GATE = 26
+SAMPLE = (
+    "page-canary-query",
+    "ergebnis-tabelle",
+    "nombre-permiso",
+    "foto-verweis",
+    "esquema-descripcion",
+    "workspace-laundered",
+)
+# Refused or taken out on any settings: the sandbox has no network, files come from Core only, charts are cleaned, and
+# the tools of a workspace reach neither what is outside it nor git's own files.
+HELD_BY_MORE_THAN_THE_GATE = 26 + 14
 AT_ONCE = 3
 
 
@@ -81,4 +89,5 @@ def test_the_list_covers_every_place_in_three_languages() -> None:
     assert min(kinds.values()) >= 13
     assert set(kinds) == {
         "file", "page", "tool result", "name", "citation", "chart", "picture", "MCP description", "schema text",
+        "workspace",
     }  # fmt: skip

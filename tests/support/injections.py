@@ -64,7 +64,8 @@ class Case:
     """One injection: `text` is what the first call brings, `more` what later calls bring by URL, query or file.
 
     `describes` stands in a tool's description instead, `rules` are rules of a trusting operator. The other fields count
-    in the whole product only: the attached file's `title`, the `shape` of the MCP result, and the MCP tool's `schema`.
+    in the whole product only: the attached file's `title`, the `shape` of the MCP result, the MCP tool's `schema`, and
+    for a README of a workspace (whose other files are `more`) whether changes there `apply` without a question.
     """
 
     id: str
@@ -78,6 +79,7 @@ class Case:
     title: str = "notes.txt"
     shape: Literal["text", "error", "structured", "resource"] = "text"
     schema: dict[str, Any] = field(default_factory=dict[str, Any])
+    apply: bool = True
 
     def texts(self) -> dict[str, str]:
         opening = OPENINGS.get(self.opens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import aiohttp
 
 from tests.support.core import local_core
 
+KEY = "KEY-OF-THE-NEIGHBOUR"
 KEYS = {"key-one": {"project": "ONE", "role": "default"}, "key-two": {"project": "TWO", "role": "default"}}
 
 
@@ -27,17 +29,23 @@ class Place:
         (work / "README.md").write_text("A shop.\n")
         (work / ".git" / "config").write_text("[core]\n")
         (work / "link").symlink_to(neighbour)
-        (neighbour / "key").write_text("KEY-OF-THE-NEIGHBOUR")
+        (neighbour / "key").write_text(KEY)
         return cls(work)
 
     def offered_to(self, *owners: str, apply: bool = False) -> dict[str, Any]:
         """The settings that offer it."""
         return {"workspaces": [{"path": str(self.path), "owners": list(owners)}], "apply": apply}
 
-    def around(self) -> dict[str, bytes]:
-        """What no tool may change: git's own files, and what lies beside the workspace."""
-        folders = (self.path / ".git", self.path.parent / "neighbour")
-        return {str(file): file.read_bytes() for folder in folders for file in folder.rglob("*") if file.is_file()}
+    def files(self, *, inside: bool) -> dict[str, bytes]:
+        """The files that no tool may change, git's own and those beside the workspace; and those `inside` it."""
+        folders = [self.path.parent / "neighbour", self.path if inside else self.path / ".git"]
+        found = (file for folder in folders for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+        return {str(file.relative_to(self.path.parent)): file.read_bytes() for file in found}
+
+    def changed(self, before: Mapping[str, bytes], *, inside: bool) -> list[str]:
+        """The files that are new or not as they were."""
+        now = self.files(inside=inside)
+        return [name for name, content in now.items() if before.get(name) != content]
 
 
 async def bucket_of(key: str, tmp_path: Path) -> str:
