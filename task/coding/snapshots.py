@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import stat
+import sys
 import time
 import zlib
 from collections.abc import Generator, Mapping, Sequence
@@ -66,11 +67,12 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """A tree at one time. `id` is equal for equal trees; paths are relative, undecodable bytes of names are kept as
-    lone surrogates; `taken_ns` is when the snapshot began."""
+    lone surrogates; `taken_ns` is when the snapshot began, `changed_ns` when its top folder was changed."""
 
     id: str
     entries: Mapping[str, Entry]
     taken_ns: int
+    changed_ns: int
 
 
 class Snapshots:
@@ -98,11 +100,26 @@ class Snapshots:
             SnapshotError: there is too much in it, or it cannot be written down.
         """
         try:
-            _make_private(self._folder)
-            snapshot = self._taken(since)
-            self._write("trees", snapshot.id, _packed(snapshot))
+            return self.keep(self._scanned(since, self._limits, kept=True))
         except OSError as error:
             raise SnapshotError(f"A snapshot of {self.workspace} cannot be kept: {error.strerror}.") from error
+
+    def look(self, since: Snapshot) -> Snapshot:
+        """The tree as it is now, however large; nothing of it is kept.
+
+        Raises:
+            SnapshotError: it cannot be read.
+        """
+        try:
+            everything = Limits(sys.maxsize, sys.maxsize, self._limits.largest)
+            return self._scanned(since, everything, kept=False)
+        except OSError as error:
+            raise SnapshotError(f"{self.workspace} cannot be read: {error.strerror}.") from error
+
+    def keep(self, tree: Snapshot) -> Snapshot:
+        """Keep a tree whose contents are kept already, under the id that its entries come to."""
+        snapshot = replace(tree, id=_tree_id(tree.entries))
+        self._write("trees", snapshot.id, _packed(snapshot))
         return snapshot
 
     def load(self, tree: str) -> Snapshot:
@@ -131,28 +148,29 @@ class Snapshots:
         """Where a content is kept."""
         return self._folder / "contents" / digest[:2] / digest
 
-    def _taken(self, since: Snapshot | None) -> Snapshot:
-        began, entries, total = time.time_ns(), dict[str, Entry](), 0
+    def _scanned(self, since: Snapshot | None, limits: Limits, *, kept: bool) -> Snapshot:
+        began, changed_ns = time.time_ns(), self.workspace.stat().st_ctime_ns
+        entries, total = dict[str, Entry](), 0
         for path, folder, found in _walk(self.workspace, self._without):
             entries[path] = found
-            if len(entries) > self._limits.entries:
-                raise SnapshotError(_too_much(self.workspace, f"{self._limits.entries:,} files and folders"))
+            if len(entries) > limits.entries:
+                raise SnapshotError(_too_much(self.workspace, f"{limits.entries:,} files and folders"))
             if found.kind != "file":
                 continue
-            if found.size > self._limits.largest:
+            if found.size > limits.largest:
                 entries[path] = _opaque(found, "too large")
                 continue
             total += found.size
-            if total > self._limits.total:
-                raise SnapshotError(_too_much(self.workspace, f"{self._limits.total >> 20:,} MB"))
-            entries[path] = self._unchanged(path, found, since) or self._kept(folder, path, found)
-        return Snapshot(_tree_id(entries), entries, began)
+            if total > limits.total:
+                raise SnapshotError(_too_much(self.workspace, f"{limits.total >> 20:,} MB"))
+            entries[path] = self._unchanged(path, found, since, kept) or self._read(folder, path, found, kept)
+        return Snapshot("", entries, began, changed_ns)
 
-    def _unchanged(self, path: str, found: Entry, since: Snapshot | None) -> Entry | None:
+    def _unchanged(self, path: str, found: Entry, since: Snapshot | None, kept: bool) -> Entry | None:
         before = since.entries.get(path) if since is not None else None
         if since is None or before is None or before.kind != "file" or before.stamp != found.stamp:
             return None
-        if found.changed_ns >= since.taken_ns - RACY_NS or not self._has(before.content):
+        if found.changed_ns >= since.taken_ns - RACY_NS or (kept and not self._has(before.content)):
             return None
         return replace(found, content=before.content)
 
@@ -162,12 +180,12 @@ class Snapshots:
             return True
         for folder in self._earlier:
             with suppress(OSError):
-                _make_private(place.parent)
+                make_private(place.parent)
                 os.link(folder / "contents" / digest[:2] / digest, place)
                 return True
         return False
 
-    def _kept(self, folder: int, path: str, found: Entry) -> Entry:
+    def _read(self, folder: int, path: str, found: Entry, kept: bool) -> Entry:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             handle = os.open(path.rpartition("/")[2], flags, dir_fd=folder)
@@ -178,14 +196,14 @@ class Snapshots:
         if len(content) > self._limits.largest:  # it has grown since
             return _opaque(found, "too large")
         digest = hashlib.sha256(content).hexdigest()
-        if not self._has(digest):
+        if kept and not self._has(digest):
             self._write(f"contents/{digest[:2]}", digest, content)
         return replace(found, content=digest)
 
     def _write(self, folder: str, name: str, content: bytes) -> None:
         # Written beside and renamed: whoever is killed meanwhile leaves no half content under its digest.
         place = self._folder / folder
-        _make_private(place)
+        make_private(place)
         beside = place / f".{uuid4().hex}"
         try:
             handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -220,6 +238,13 @@ def opened_folder(top: int, path: str) -> Generator[int]:
         yield handle
     finally:
         os.close(handle)
+
+
+def make_private(folder: Path) -> None:
+    """Make the folder, with those above it, for this account only."""
+    for part in (*reversed(folder.parents), folder):
+        if not part.exists():
+            part.mkdir(mode=0o700, exist_ok=True)
 
 
 def _walk(workspace: Path, without: Path | None) -> Generator[tuple[str, int, Entry]]:
@@ -300,17 +325,13 @@ def _tree_id(entries: Mapping[str, Entry]) -> str:
 def _packed(snapshot: Snapshot) -> bytes:
     # Not orjson: it refuses the lone surrogates of names that are not UTF-8.
     rows = [[path, item.kind, item.mode, item.content, *item.stamp] for path, item in snapshot.entries.items()]
-    return zlib.compress(json.dumps([snapshot.taken_ns, rows]).encode(), 1)
+    return zlib.compress(json.dumps([snapshot.taken_ns, snapshot.changed_ns, rows]).encode(), 1)
 
 
 def _unpacked(tree: str, packed: bytes) -> Snapshot:
-    taken_ns, rows = json.loads(zlib.decompress(packed))
+    taken_ns, changed_ns, rows = json.loads(zlib.decompress(packed))
     entries = {path: Entry(kind, mode, content, tuple(stamp)) for path, kind, mode, content, *stamp in rows}
-    return Snapshot(tree, entries, taken_ns)
-
-
-def _make_private(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Snapshot(tree, entries, taken_ns, changed_ns)
 
 
 def _too_much(workspace: Path, what: str) -> str:

@@ -1,0 +1,139 @@
+"""Differences of two trees in Git's format, which `git apply` and `patch` take."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from os import fsencode
+
+from task.coding.snapshots import Entry, SnapshotError
+
+SHOWN = ("file", "link")
+CONTEXT = 3
+MOST_LINES = 5_000  # between the first and the last change: the time to compare grows with their product
+LARGEST = 4 << 20  # bytes of a file whose lines are compared
+_HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@", re.ASCII)
+_PLAIN = str.maketrans({"\\": "\\\\", '"': '\\"', "\t": "\\t", "\n": "\\n"})
+
+Pairs = Mapping[str, tuple[Entry | None, Entry | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class FileDiff:
+    """What became of one file; `text` ends with a newline. Lines are not counted where none are shown."""
+
+    path: str
+    text: str
+    added: int = 0
+    removed: int = 0
+
+
+def file_diffs(pairs: Pairs, content: Callable[[Entry], bytes]) -> list[FileDiff]:
+    """The differences of files and links in order of their paths; Git's own files and folders are left out."""
+    return [
+        _file_diff(path, before, after, content)
+        for path, (before, after) in sorted(pairs.items())
+        if ".git" not in path.split("/") and any(_visible(item) for item in (before, after))
+    ]
+
+
+def whole(diffs: Iterable[FileDiff]) -> str:
+    """One text of all."""
+    return "".join(item.text for item in diffs)
+
+
+def _visible(entry: Entry | None) -> bool:
+    return entry is not None and (entry.kind in SHOWN or entry.kind == "opaque")
+
+
+def _file_diff(path: str, before: Entry | None, after: Entry | None, content: Callable[[Entry], bytes]) -> FileDiff:
+    if before is not None and after is not None and {before.kind, after.kind} == {"file", "link"}:
+        parts = [_file_diff(path, before, None, content), _file_diff(path, None, after, content)]
+        return FileDiff(path, whole(parts), sum(item.added for item in parts), sum(item.removed for item in parts))
+    old_name, new_name = _quoted(f"a/{path}"), _quoted(f"b/{path}")
+    head = [f"diff --git {old_name} {new_name}", *_modes(before, after)]
+    if before is not None and after is not None and (before.kind, before.content) == (after.kind, after.content):
+        modes = [f"old mode 100{before.mode:03o}", f"new mode 100{after.mode:03o}"]
+        return FileDiff(path, "\n".join([head[0], *(head[1:] or modes)]) + "\n")
+    old, new = _lines(before, content), _lines(after, content)
+    lines = _unified(old, new) if old is not None and new is not None else None
+    names = (old_name if _visible(before) else "/dev/null", new_name if _visible(after) else "/dev/null")
+    if lines is None:
+        return FileDiff(path, "\n".join([*head, f"Binary files {names[0]} and {names[1]} differ"]) + "\n")
+    if lines:
+        head += [f"--- {names[0]}", f"+++ {names[1]}"]
+    counts = [sum(line.startswith(sign) for line in lines) for sign in "+-"]
+    return FileDiff(path, "\n".join([*head, *lines]) + "\n", *counts)
+
+
+def _modes(before: Entry | None, after: Entry | None) -> list[str]:
+    old = _mode(before) if before is not None and _visible(before) else None
+    new = _mode(after) if after is not None and _visible(after) else None
+    if old is None:
+        return [f"new file mode {new}"]
+    if new is None:
+        return [f"deleted file mode {old}"]
+    return [f"old mode {old}", f"new mode {new}"] if old != new else []
+
+
+def _mode(entry: Entry) -> str:
+    if entry.kind == "link":
+        return "120000"
+    return "100755" if entry.mode & 0o100 else "100644"
+
+
+def _lines(entry: Entry | None, content: Callable[[Entry], bytes]) -> list[str] | None:
+    """The lines without their ends; a last line without one is followed by Git's remark. None: it is not text."""
+    if entry is None or entry.kind not in (*SHOWN, "opaque"):
+        return []
+    if entry.kind == "opaque" or entry.size > LARGEST:
+        return None
+    try:
+        raw = fsencode(entry.content) if entry.kind == "link" else content(entry)
+        text = raw.decode()
+    except (UnicodeDecodeError, SnapshotError):  # the second: it was not kept
+        return None
+    if "\0" in text:
+        return None
+    lines = text.split("\n")
+    last = lines.pop()
+    return [*lines, f"{last}\n\\ No newline at end of file"] if last else lines
+
+
+def _unified(old: list[str], new: list[str]) -> list[str] | None:
+    """The hunks; None where there is too much to compare."""
+    start, most = 0, min(len(old), len(new))
+    while start < most and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < most - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    if len(old) + len(new) - 2 * (start + end) > MOST_LINES:
+        return None
+    start, end = max(start - CONTEXT, 0), max(end - CONTEXT, 0)
+    hunks = difflib.unified_diff(old[start : len(old) - end], new[start : len(new) - end], n=CONTEXT, lineterm="")
+    shifted = [_shifted(line, start) for line in list(hunks)[2:]]
+    return [part for line in shifted for part in line.split("\n")]
+
+
+def _shifted(line: str, lines: int) -> str:
+    found = _HUNK.match(line)
+    if found is None:
+        return line
+    old, old_count, new, new_count = found[1], found[2] or "", found[3], found[4] or ""
+    return f"@@ -{int(old) + lines}{old_count} +{int(new) + lines}{new_count} @@"
+
+
+def _quoted(name: str) -> str:
+    # As Git writes names that are not plain: escaped, and in quotes.
+    if name.isprintable() and '"' not in name and "\\" not in name:
+        return name
+    parts = (char if char.isprintable() and char not in '"\\' else _escaped(char) for char in name)
+    return f'"{"".join(parts)}"'
+
+
+def _escaped(char: str) -> str:
+    plain = char.translate(_PLAIN)
+    return plain if plain != char else "".join(f"\\{byte:03o}" for byte in fsencode(char))

@@ -1,0 +1,215 @@
+"""Take back what a run has changed in its folder, and nothing else."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import struct
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+
+from task.coding.diffs import Pairs
+from task.coding.snapshots import TEMPORARY, Entry, Snapshot, SnapshotError, Snapshots, changed, opened_folder
+from task.errors import Conflict
+
+NAMED = 10  # paths in a refusal
+WRITABLE = 0o700
+KEPT = ("file", "link", "folder")  # what can be made again
+_INDEX = struct.Struct(">4sLL")
+
+Leg = tuple[Snapshot, Snapshot]
+
+
+@dataclass(frozen=True, slots=True)
+class Undoing:
+    """What undo does: `steps` are the paths with what is there now and what was there before the run. `others` were
+    changed by somebody since the run, `lost` cannot be made again, with the reason."""
+
+    steps: Pairs
+    others: tuple[str, ...] = ()
+    lost: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def run_changes(legs: Sequence[Leg]) -> tuple[dict[str, tuple[Entry | None, Entry | None]], frozenset[str]]:
+    """What a run has changed from its first to its last leg, and the paths that somebody else changed in between."""
+    found: dict[str, tuple[Entry | None, Entry | None]] = {}
+    between: set[str] = set()
+    for first, last in legs:
+        for path, (before, after) in changed(first, last).items():
+            original, left = found.get(path, (before, before))
+            if left != before:
+                between.add(path)
+            found[path] = (original, after)
+    return {path: pair for path, pair in found.items() if pair[0] != pair[1]}, frozenset(between)
+
+
+def with_tail(last: Snapshot, now: Snapshot, alive_ns: int) -> Snapshot:
+    """The tree as an interrupted run has left it: what was changed until `alive_ns` is its work."""
+    entries = dict(last.entries)
+    for path, (_, after) in changed(last, now).items():
+        if _changed_ns(path, after, now) > alive_ns:
+            continue
+        if after is None:
+            del entries[path]
+        else:
+            entries[path] = after
+    return replace(now, id="", entries=entries)
+
+
+def planned_undo(legs: Sequence[Leg], now: Snapshot, snapshots: Snapshots) -> Undoing:
+    """What taking the run back comes to, as the tree is now."""
+    changes, between = run_changes(legs)
+    steps: dict[str, tuple[Entry | None, Entry | None]] = {}
+    others, lost = list[str](), dict[str, str]()
+    for path, (before, after) in changes.items():
+        there = now.entries.get(path)
+        if there == before:
+            continue
+        if before is not None and before.kind not in KEPT:
+            lost[path] = before.content.partition(":")[0] if before.kind == "opaque" else before.kind
+            continue
+        steps[path] = (there, before)
+        if path in between or not (there == after or _same_index(path, there, after, snapshots)):
+            others.append(path)
+    return Undoing(steps, tuple(others), lost)
+
+
+def undo(plan: Undoing, snapshots: Snapshots, *, force: bool = False) -> tuple[str, ...]:
+    """Make the paths what they were; the folders that stay because of what somebody put into them.
+
+    Interrupted, it is simply called again.
+
+    Raises:
+        Conflict: somebody has changed some of them since; nothing is touched.
+        OSError: the folder cannot be written.
+    """
+    if plan.others and not force:
+        more = f" and {len(plan.others) - NAMED} more" if len(plan.others) > NAMED else ""
+        raise Conflict(f"changed since the run: {', '.join(map(printable, plan.others[:NAMED]))}{more}")
+    top = os.open(snapshots.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _remove_leftover(top)
+        return _undone(top, plan.steps, snapshots)
+    finally:
+        os.close(top)
+
+
+def printable(path: str) -> str:
+    """A path for a terminal, which would obey control characters."""
+    return "".join(char if char.isprintable() else "?" for char in path)
+
+
+def _undone(top: int, steps: Pairs, snapshots: Snapshots) -> tuple[str, ...]:
+    for path in sorted(steps):
+        _open_up(top, path)
+    stay: set[str] = set()
+    for path, (there, before) in sorted(steps.items(), reverse=True):
+        if there is not None and not _removed(top, path, there, before):
+            stay.add(path)
+    for path, (_, before) in sorted(steps.items()):
+        if before is not None and path not in stay:
+            _make(top, path, before, snapshots)
+    for path, (_, before) in sorted(steps.items(), reverse=True):
+        if before is not None and before.kind == "folder":
+            with _parent(top, path) as (folder, name):
+                os.chmod(name, before.mode, dir_fd=folder)
+    return tuple(sorted(stay))
+
+
+def _open_up(top: int, path: str) -> None:
+    # A folder that cannot be written cannot be emptied or filled; its mode is the last thing that is restored.
+    with suppress(FileNotFoundError, NotADirectoryError), _parent(top, path) as (folder, name):
+        mode = os.lstat(name, dir_fd=folder).st_mode
+        if stat.S_ISDIR(mode):
+            os.chmod(name, stat.S_IMODE(mode) | WRITABLE, dir_fd=folder)
+
+
+def _removed(top: int, path: str, there: Entry, before: Entry | None) -> bool:
+    """Whether the way is free for what was there before."""
+    if before is not None and before.kind == there.kind:
+        return True
+    with suppress(FileNotFoundError, NotADirectoryError), _parent(top, path) as (folder, name):
+        if not stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+            os.unlink(name, dir_fd=folder)
+        elif there.kind != "folder" and before is None:
+            shutil.rmtree(name, dir_fd=folder)
+        elif before is None or before.kind != "folder":
+            return _emptied(folder, name)
+    return True
+
+
+def _emptied(folder: int, name: str) -> bool:
+    try:
+        os.rmdir(name, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
+
+
+def _make(top: int, path: str, before: Entry, snapshots: Snapshots) -> None:
+    with _parent(top, path, create=True) as (folder, name):
+        if before.kind == "folder":
+            with suppress(FileExistsError):
+                os.mkdir(name, WRITABLE, dir_fd=folder)
+            return
+        if before.kind == "link":
+            os.symlink(before.content, TEMPORARY, dir_fd=top)
+        else:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(TEMPORARY, flags, 0o600, dir_fd=top), "wb") as file:
+                file.write(snapshots.content(before))
+                file.flush()
+                os.fchmod(file.fileno(), before.mode)
+        os.replace(TEMPORARY, name, src_dir_fd=top, dst_dir_fd=folder)
+
+
+def _remove_leftover(top: int) -> None:
+    # Of an undo that was killed while it wrote a file.
+    with suppress(FileNotFoundError, IsADirectoryError):
+        os.unlink(TEMPORARY, dir_fd=top)
+
+
+@contextmanager
+def _parent(top: int, path: str, *, create: bool = False) -> Generator[tuple[int, str]]:
+    above, _, name = path.rpartition("/")
+    parts = above.split("/") if above else []
+    for number in range(len(parts) if create else 0):
+        with opened_folder(top, "/".join(parts[:number])) as folder, suppress(FileExistsError):
+            os.mkdir(parts[number], dir_fd=folder)
+    with opened_folder(top, above) as folder:
+        yield folder, name
+
+
+def _changed_ns(path: str, after: Entry | None, now: Snapshot) -> int:
+    while after is None and path:  # what was removed has changed the folder it was in
+        path = path.rpartition("/")[0]
+        after = now.entries.get(path)
+    return after.changed_ns if after is not None else now.changed_ns
+
+
+def _same_index(path: str, one: Entry | None, other: Entry | None, snapshots: Snapshots) -> bool:
+    """Whether two of Git's indexes name the same contents: `git status` alone writes new times into one."""
+    if not f"/{path}".endswith("/.git/index") or one is None or other is None:
+        return False
+    try:
+        return _indexed(snapshots.content(one)) == _indexed(snapshots.content(other))
+    except (ValueError, struct.error, SnapshotError):
+        return False
+
+
+def _indexed(index: bytes) -> list[bytes]:
+    # Source: Git, index-format: 40 bytes of times, owner and size around the mode, 20 of the digest, 2 of flags, name.
+    sign, version, count = _INDEX.unpack_from(index)
+    if sign != b"DIRC" or version not in (2, 3):
+        raise ValueError(version)
+    found, place = list[bytes](), _INDEX.size
+    for _ in range(count):
+        end = index.index(b"\0", place + 62)
+        found.append(index[place + 24 : place + 28] + index[place + 40 : end])
+        place += (end - place + 8) // 8 * 8
+    return found
