@@ -105,7 +105,7 @@ class Snapshots:
             raise SnapshotError(f"A snapshot of {self.workspace} cannot be kept: {error.strerror}.") from error
 
     def look(self, since: Snapshot) -> Snapshot:
-        """The tree as it is now, however large; nothing of it is kept.
+        """The tree as it is now, however large; its contents are not kept.
 
         Raises:
             SnapshotError: it cannot be read.
@@ -163,7 +163,8 @@ class Snapshots:
             total += found.size
             if total > limits.total:
                 raise SnapshotError(_too_much(self.workspace, f"{limits.total >> 20:,} MB"))
-            entries[path] = self._unchanged(path, found, since, kept) or self._read(folder, path, found, kept)
+            keeps = kept or is_index(path)
+            entries[path] = self._unchanged(path, found, since, keeps) or self._read(folder, path, found, keeps)
         return Snapshot("", entries, began, changed_ns)
 
     def _unchanged(self, path: str, found: Entry, since: Snapshot | None, kept: bool) -> Entry | None:
@@ -220,6 +221,11 @@ def changed(before: Snapshot, after: Snapshot) -> dict[str, tuple[Entry | None, 
     paths = sorted({*before.entries, *after.entries})
     pairs = ((path, before.entries.get(path), after.entries.get(path)) for path in paths)
     return {path: (one, other) for path, one, other in pairs if one != other}
+
+
+def is_index(path: str) -> bool:
+    """Whether it is Git's index, of which undo compares more than the digest."""
+    return f"/{path}".endswith("/.git/index")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from task.coding.diffs import Pairs
-from task.coding.snapshots import TEMPORARY, Entry, Snapshot, SnapshotError, Snapshots, changed, opened_folder
+from task.coding.snapshots import TEMPORARY, Entry, Snapshot, SnapshotError, Snapshots, changed, is_index, opened_folder
 from task.errors import Conflict
 
 NAMED = 10  # paths in a refusal
@@ -194,7 +194,7 @@ def _changed_ns(path: str, after: Entry | None, now: Snapshot) -> int:
 
 def _same_index(path: str, one: Entry | None, other: Entry | None, snapshots: Snapshots) -> bool:
     """Whether two of Git's indexes name the same contents: `git status` alone writes new times into one."""
-    if not f"/{path}".endswith("/.git/index") or one is None or other is None:
+    if not is_index(path) or one is None or other is None:
         return False
     try:
         return _indexed(snapshots.content(one)) == _indexed(snapshots.content(other))

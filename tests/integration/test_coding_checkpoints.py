@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from task.coding.checkpoints import Checkpoints, held_alone
-from task.coding.diffs import whole
+from task.coding.diffs import file_diffs, whole
 from task.coding.snapshots import Limits, SnapshotError, Snapshots, changed
+from task.coding.undo import planned_undo, undo, with_tail
 from task.errors import Conflict, NotFound
 from task.store.coding import CodingRun
 from task.store.store import Retention, Store, open_store
@@ -100,12 +103,36 @@ CHANGES: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-async def test_undo_makes_the_tree_what_it_was(store: Store, workspace: Path, tmp_path: Path, change: Change) -> None:
+def test_undo_makes_the_tree_what_it_was(workspace: Path, tmp_path: Path, change: Change) -> None:
+    snapshots = Snapshots(workspace, tmp_path / "kept")
+    before = snapshots.take()
+    change(workspace)
+    after = snapshots.take(before)
+
+    undo(planned_undo([(before, after)], snapshots.look(after), snapshots), snapshots)
+
+    assert tree(workspace) == before.id
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+def test_what_was_changed_while_the_run_was_alive_is_its_work(workspace: Path, tmp_path: Path, change: Change) -> None:
+    snapshots = Snapshots(workspace, tmp_path / "kept")
+    before = snapshots.take()
+    change(workspace)
+    now = snapshots.look(before)
+
+    assert with_tail(before, now, time.time_ns()).entries == now.entries
+    assert with_tail(before, now, before.taken_ns - 10**9).entries.keys() == before.entries.keys()
+
+
+async def test_a_killed_run_is_undone_although_its_last_step_was_not_kept(
+    store: Store, workspace: Path, tmp_path: Path
+) -> None:
     before = tree(workspace)
     checkpoints = await started(store, workspace, tmp_path)
-    change(workspace)
-    await checkpoints.step("1")
-    await store.coding.finish(checkpoints.run.run_id, "finished", {})
+    (workspace / "main.py").unlink()
+    (workspace / "new.py").write_text("new = 1\n")
+    await killed(store, checkpoints.run)
     again = await opened(store, checkpoints.run, tmp_path)
 
     await again.undo(await again.planned_undo())
@@ -114,16 +141,279 @@ async def test_undo_makes_the_tree_what_it_was(store: Store, workspace: Path, tm
     assert (await store.coding.get(OWNER, checkpoints.run.run_id)).undone_at is not None
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-async def test_a_killed_run_is_undone_although_its_last_step_was_not_kept(
-    store: Store, workspace: Path, tmp_path: Path, change: Change
+async def test_what_somebody_has_changed_since_is_refused_by_name_and_nothing_is_touched(
+    store: Store, workspace: Path, tmp_path: Path
 ) -> None:
-    before = tree(workspace)
     checkpoints = await started(store, workspace, tmp_path)
-    change(workspace)
-    await killed(store, checkpoints.run)
+    (workspace / "main.py").write_text("print(2)\n")
+    (workspace / "new.py").write_text("new = 1\n")
+    await checkpoints.step()
+    await store.coding.finish(checkpoints.run.run_id, "finished", {})
+    (workspace / "main.py").write_text("print(3)\n")
+    left = tree(workspace)
+    again = await opened(store, checkpoints.run, tmp_path)
+
+    with pytest.raises(Conflict, match=r"changed since the run: main\.py$"):
+        await again.undo(await again.planned_undo())
+    assert tree(workspace) == left
+
+    await again.undo(await again.planned_undo(), force=True)
+    assert (workspace / "main.py").read_text() == "print(1)\n"
+
+
+async def test_files_of_somebody_else_stay(store: Store, workspace: Path, tmp_path: Path) -> None:
+    checkpoints = await started(store, workspace, tmp_path)
+    (workspace / "made").mkdir()
+    (workspace / "made" / "ours.py").write_text("")
+    await checkpoints.step()
+    await store.coding.finish(checkpoints.run.run_id, "finished", {})
+    (workspace / "made" / "theirs.py").write_text("theirs")
+    (workspace / "pkg" / "one.py").write_text("theirs")
+    again = await opened(store, checkpoints.run, tmp_path)
+
+    assert await again.undo(await again.planned_undo()) == ("made",)
+    assert [item.name for item in (workspace / "made").iterdir()] == ["theirs.py"]
+    assert (workspace / "pkg" / "one.py").read_text() == "theirs"
+
+
+async def test_what_was_changed_after_a_killed_run_was_last_alive_is_not_its_work(
+    store: Store, workspace: Path, tmp_path: Path
+) -> None:
+    checkpoints = await started(store, workspace, tmp_path)
+    (workspace / "main.py").write_text("print(2)\n")
+    await checkpoints.step()
+    await killed(store, checkpoints.run, ended_at=LONG_AGO)
+    (workspace / "pkg" / "one.py").write_text("theirs")
     again = await opened(store, checkpoints.run, tmp_path)
 
     await again.undo(await again.planned_undo())
 
+    assert (workspace / "main.py").read_text() == "print(1)\n"
+    assert (workspace / "pkg" / "one.py").read_text() == "theirs"
+
+
+async def test_a_continued_run_is_undone_to_its_first_beginning_but_for_what_came_between(
+    store: Store, workspace: Path, tmp_path: Path
+) -> None:
+    checkpoints = await started(store, workspace, tmp_path)
+    (workspace / "main.py").write_text("print(2)\n")
+    await checkpoints.step()
+    await killed(store, checkpoints.run, ended_at=LONG_AGO)
+    (workspace / "theirs.py").write_text("theirs")
+    again = await opened(store, checkpoints.run, tmp_path)
+    await again.start()
+    assert (await store.coding.get(OWNER, checkpoints.run.run_id)).status == "running"
+    (workspace / "main.py").write_text("print(3)\n")
+    await again.step()
+    assert "+print(3)\n" in whole(await again.diffs())
+    await store.coding.finish(checkpoints.run.run_id, "finished", {})
+
+    last = await opened(store, checkpoints.run, tmp_path)
+    await last.undo(await last.planned_undo())
+
+    assert (workspace / "main.py").read_text() == "print(1)\n"
+    assert (workspace / "theirs.py").read_text() == "theirs"
+
+
+async def test_a_file_that_somebody_changed_between_two_parts_of_a_run_is_refused(
+    store: Store, workspace: Path, tmp_path: Path
+) -> None:
+    checkpoints = await started(store, workspace, tmp_path)
+    (workspace / "main.py").write_text("print(2)\n")
+    await checkpoints.step()
+    await killed(store, checkpoints.run, ended_at=LONG_AGO)
+    (workspace / "main.py").write_text("print('theirs')\n")
+    again = await opened(store, checkpoints.run, tmp_path)
+    await again.start()
+    (workspace / "main.py").write_text("print(3)\n")
+    await again.step()
+    await store.coding.finish(checkpoints.run.run_id, "finished", {})
+
+    last = await opened(store, checkpoints.run, tmp_path)
+    assert (await last.planned_undo()).others == ("main.py",)
+
+
+async def test_a_run_in_progress_is_not_undone_and_an_undone_one_is_not_continued(
+    store: Store, workspace: Path, tmp_path: Path
+) -> None:
+    checkpoints = await started(store, workspace, tmp_path)
+    with pytest.raises(Conflict, match="is in progress"):
+        await checkpoints.planned_undo()
+    with pytest.raises(Conflict, match="is in progress"):
+        await (await opened(store, checkpoints.run, tmp_path)).start()
+    await store.coding.finish(checkpoints.run.run_id, "failed", {})
+    again = await opened(store, checkpoints.run, tmp_path)
+    await again.undo(await again.planned_undo())
+    with pytest.raises(Conflict, match="was undone"):
+        await (await opened(store, checkpoints.run, tmp_path)).start()
+
+
+async def test_a_status_of_git_is_no_change_of_its_index(store: Store, workspace: Path, tmp_path: Path) -> None:
+    index = workspace / ".git" / "index"
+    index.write_bytes(git_index(b"main.py", digest=b"a"))
+    before = index.read_bytes()
+    checkpoints = await started(store, workspace, tmp_path)
+    index.write_bytes(git_index(b"main.py", digest=b"b"))
+    await checkpoints.step()
+    await store.coding.finish(checkpoints.run.run_id, "finished", {})
+    index.write_bytes(git_index(b"main.py", digest=b"b", seconds=7))
+    again = await opened(store, checkpoints.run, tmp_path)
+
+    plan = await again.planned_undo()
+    assert plan.others == ()
+    await again.undo(plan)
+    assert index.read_bytes() == before
+
+
+async def test_an_index_to_which_somebody_added_is_refused(store: Store, workspace: Path, tmp_path: Path) -> None:
+    index = workspace / ".git" / "index"
+    index.write_bytes(git_index(b"main.py", digest=b"a"))
+    checkpoints = await started(store, workspace, tmp_path)
+    index.write_bytes(git_index(b"main.py", digest=b"b"))
+    await checkpoints.step()
+    await store.coding.finish(checkpoints.run.run_id, "finished", {})
+    index.write_bytes(git_index(b"main.py", digest=b"c"))
+    again = await opened(store, checkpoints.run, tmp_path)
+
+    assert (await again.planned_undo()).others == (".git/index",)
+
+
+def git_index(name: bytes, digest: bytes, seconds: int = 1) -> bytes:
+    entry = struct.pack(">10L", seconds, 0, seconds, 0, 0, 0, 0o100644, 0, 0, 9) + digest * 20 + b"\0\x07" + name
+    return struct.pack(">4sLL", b"DIRC", 2, 1) + entry.ljust((len(entry) // 8 + 1) * 8, b"\0") + b"x" * 20
+
+
+async def test_snapshots_that_the_retention_does_not_keep_are_removed(
+    store: Store, workspace: Path, tmp_path: Path
+) -> None:
+    first = await started(store, workspace, tmp_path)
+    await store.coding.finish(first.run.run_id, "finished", {})
+    folder = tmp_path / "data" / "snapshots"
+    other = folder / "code_of_another_store"
+    other.mkdir()
+    (other / "store").write_text("PostgreSQL at db/agent")
+    second = await started(store, workspace, tmp_path)
+    await replace(store, retention=Retention(traces=1)).forget()
+
+    await started(store, workspace, tmp_path)
+
+    with pytest.raises(NotFound):
+        await store.coding.get(OWNER, first.run.run_id)
+    assert not (folder / first.run.run_id).exists()
+    assert (folder / second.run.run_id).exists()
+    assert other.exists()
+
+
+async def test_runs_of_one_folder_share_what_has_not_changed_and_outlive_each_other(
+    store: Store, workspace: Path, tmp_path: Path
+) -> None:
+    first = await started(store, workspace, tmp_path)
+    await store.coding.finish(first.run.run_id, "finished", {})
+    second = await started(store, workspace, tmp_path)
+    entry = (await second.step()).entries["main.py"]
+    assert second.snapshots.place(entry.content).stat().st_nlink == 2
+
+    first.snapshots.place(entry.content).unlink()
+
+    assert second.snapshots.content(entry) == b"print(1)\n"
+
+
+async def test_what_is_kept_is_for_this_account_only(store: Store, workspace: Path, tmp_path: Path) -> None:
+    await started(store, workspace, tmp_path)
+    kept = [tmp_path / "data" / "snapshots", *(tmp_path / "data" / "snapshots").rglob("*")]
+    assert [path for path in kept if path.is_dir() and path.stat().st_mode & 0o077] == []
+    assert [path for path in kept if path.is_file() and path.stat().st_mode & 0o077 and path.name != "store"] == []
+
+
+async def test_the_data_folder_inside_of_a_workspace_is_no_part_of_it(store: Store, tmp_path: Path) -> None:
+    checkpoints = await started(store, tmp_path, tmp_path)
+    assert not any(path.startswith("data") for path in (await checkpoints.step()).entries)
+
+
+def test_a_folder_with_too_much_is_refused_and_a_large_file_only_noticed(workspace: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    with pytest.raises(SnapshotError, match="more than 2 files and folders"):
+        Snapshots(workspace, kept, limits=Limits(entries=2)).take()
+    with pytest.raises(SnapshotError, match="more than undo can keep"):
+        Snapshots(workspace, kept, limits=Limits(total=10)).take()
+    snapshots = Snapshots(workspace, kept, limits=Limits(largest=10))
+    with (workspace / "data.bin").open("wb") as file:
+        file.truncate(1 << 30)  # a hole: it takes no room
+    before = snapshots.take()
+    (workspace / "data.bin").write_bytes(b"a different content")
+    after = snapshots.take(before)
+
+    assert before.entries["data.bin"].kind == "opaque"
+    assert list(changed(before, after)) == ["data.bin"]
+    assert "Binary files a/data.bin and b/data.bin differ" in whole(
+        file_diffs(changed(before, after), snapshots.content)
+    )
+
+
+async def test_what_cannot_be_made_again_is_named(store: Store, workspace: Path, tmp_path: Path) -> None:
+    (workspace / "node_modules").mkdir()
+    checkpoints = await started(store, workspace, tmp_path)
+    (workspace / "node_modules").rmdir()
+    await checkpoints.step()
+    await store.coding.finish(checkpoints.run.run_id, "finished", {})
+
+    plan = await (await opened(store, checkpoints.run, tmp_path)).planned_undo()
+
+    assert plan.lost == {"node_modules": "ignored"}
+    assert plan.steps == {}
+
+
+async def test_a_run_that_made_more_than_can_be_kept_is_undone(store: Store, workspace: Path, tmp_path: Path) -> None:
+    before = tree(workspace)
+    checkpoints = await started(store, workspace, tmp_path)
+    (workspace / "big").write_bytes(b"x" * 4096)
+    (workspace / "main.py").unlink()
+    small = Snapshots(workspace, tmp_path / "data" / "snapshots" / checkpoints.run.run_id, limits=Limits(total=1000))
+    with pytest.raises(SnapshotError):
+        await replace(checkpoints, snapshots=small).step()
+    await killed(store, checkpoints.run)
+    again = replace(await opened(store, checkpoints.run, tmp_path), snapshots=small)
+
+    await again.undo(await again.planned_undo())
+
     assert tree(workspace) == before
+
+
+def test_a_link_in_place_of_a_folder_leads_neither_snapshot_nor_undo_outside(workspace: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "one.py").write_text("canary")
+    snapshots = Snapshots(workspace, tmp_path / "kept")
+    before = snapshots.take()
+    (workspace / "pkg" / "one.py").write_text("one = 2\n")
+    after = snapshots.take(before)
+    (workspace / "pkg" / "one.py").unlink()
+    (workspace / "pkg").rmdir()
+    (workspace / "pkg").symlink_to(outside)
+    now = snapshots.take(after)
+
+    assert "pkg/one.py" not in now.entries
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        undo(planned_undo([(before, after)], now, snapshots), snapshots, force=True)
+    assert (outside / "one.py").read_text() == "canary"
+
+
+@pytest.mark.parametrize("below", ["", "pkg"], ids=["the same folder", "a folder in it"])
+def test_a_second_run_in_one_folder_is_refused_until_the_first_is_over_or_killed(workspace: Path, below: str) -> None:
+    holding = "import sys\nfrom pathlib import Path\nfrom task.coding.checkpoints import held_alone\n"
+    holding += "with held_alone(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()\n"
+    command = [sys.executable, "-c", holding, str(workspace)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(Conflict, match="Another coding run works in"), held_alone(workspace / below):
+            pass
+        other.kill()
+        other.wait(30)
+    with held_alone(workspace / below):
+        pass
+
+
+def test_runs_in_folders_beside_each_other_do_not_meet(workspace: Path) -> None:
+    with held_alone(workspace / "pkg"), held_alone(workspace / "empty"):
+        pass
