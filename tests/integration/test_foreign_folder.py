@@ -1,0 +1,25 @@
+"""Started in a folder of somebody else's making, the product runs its own modules and never the folder's."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from task.commands.checks import SANDBOX
+from task.commands.companions import INTERPRETER, SEARCH
+from task.commands.up import COMMAND
+
+
+@pytest.mark.parametrize("command", [SANDBOX, SEARCH, INTERPRETER, COMMAND], ids=lambda command: command[-1])
+def test_a_module_of_the_folder_does_not_take_the_place_of_ours(tmp_path: Path, command: tuple[str, ...]) -> None:
+    package = tmp_path
+    for name in command[-1].split("."):
+        package /= name
+        package.mkdir()
+        (package / "__init__.py").touch()
+    (package / "__main__.py").write_text("print('FOREIGN')")
+    done = subprocess.run([*command, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert "usage" in f"{done.stdout}{done.stderr}".lower()
+    assert "FOREIGN" not in done.stdout
