@@ -180,6 +180,51 @@ def ask(
 
 
 @app.command()
+def run(
+    task: Annotated[str, typer.Argument(help="What to do; `-` reads it from standard input.")] = "",
+    apply: Annotated[bool, typer.Option("--apply", help="Carry the plan out; without it nothing is changed.")] = False,
+    planner_model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Model that plans: of Ollama, or backend:model.")
+    ] = None,
+    coder_model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Model that carries the plan out: of Ollama, or backend:model.")
+    ] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1, max=1000, help="Model requests with tools.")] = None,
+    workspace: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder to work in instead of the working directory.")
+    ] = None,
+    setup: Annotated[
+        str | None, typer.Option(metavar="CMD", help="Prepare the workspace with this command, which has a network.")
+    ] = None,
+    verify: Annotated[
+        str | None, typer.Option(metavar="CMD", help="Verify with this command instead of the plan's tests.")
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Approve --setup and what the coding rules leave to a person.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")] = False,
+    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Continue this run instead of a new task.")] = None,
+    unsafe_no_sandbox: Annotated[
+        bool, typer.Option("--unsafe-no-sandbox", help="Run commands even where no sandbox can confine them.")
+    ] = False,
+    unsafe_workspace: Annotated[
+        bool, typer.Option("--unsafe-workspace", help="Work even in your home, or in all of the machine.")
+    ] = False,
+    config: Config = None,
+) -> None:
+    """Plan a coding task; with --apply, carry the plan out in a folder and verify it."""
+    from task.commands.run import RunArguments
+    from task.commands.run import run as carry_out
+
+    text = sys.stdin.read() if task == "-" else task
+    settings = _settings(config, planner_model=planner_model, coder_model=coder_model, max_steps=max_steps)
+    given = RunArguments(
+        text, apply, workspace, setup, verify, yes, as_json, resume, unsafe_no_sandbox, unsafe_workspace
+    )
+    raise typer.Exit(carry_out(settings, given))
+
+
+@app.command()
 def doctor(
     config: Config = None,
     as_json: Annotated[bool, typer.Option("--json", help="The rows as one JSON array.")] = False,

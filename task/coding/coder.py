@@ -34,6 +34,7 @@ for it.
 Say plainly what does not work."""
 
 
+PLAN_STEP_DONE = "plan_step_done"
 NOBODY = "the user did not approve it: nobody is there to ask. Do the work without it"
 
 
@@ -235,7 +236,7 @@ class PlanStepTool(BaseTool):
 
     @property
     def name(self) -> str:
-        return "plan_step_done"
+        return PLAN_STEP_DONE
 
     @property
     def description(self) -> str:

@@ -132,6 +132,13 @@ def _lines(value: Any) -> Any:
     return [line for line in plain if line != ""]
 
 
+def _steps(value: Any) -> Any:
+    steps = _lines(value)
+    if steps == []:
+        raise ValueError("it has no steps")
+    return steps
+
+
 def _tests(value: Any) -> Any:
     if value is None:
         return []
@@ -139,7 +146,7 @@ def _tests(value: Any) -> Any:
 
 
 class _PlanData(BaseModel):
-    plan: Annotated[list[str], BeforeValidator(_lines), Field(min_length=1)]
+    plan: Annotated[list[str], BeforeValidator(_steps)]
     coder_prompt: Annotated[str, Field(min_length=1)]
     tests: Annotated[list[str], BeforeValidator(_tests)] = []
 

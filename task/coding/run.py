@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import Protocol
 
 from task.blocking import run_to_completion
+from task.coding.checkpoints import held_alone
 from task.coding.coder import CODER_PROMPT, Ask, Coder, PlanStepTool, Progress
 from task.coding.events import (
     CommandRan,
@@ -22,8 +23,9 @@ from task.coding.events import (
     RunStarted,
     WorkspaceChanged,
 )
+from task.coding.journal import Journal
 from task.coding.planner import Plan, planned
-from task.coding.verification import Checked, tests_among, verdict, verification_commands
+from task.coding.verification import Checked, changed_tests, verdict, verification_commands
 from task.conversation.messages import user
 from task.errors import AgentError, InvalidRequest, reference_of, with_reference
 from task.llm.base import Usage
@@ -40,33 +42,17 @@ from task.tools.workspace.root import Workspace
 from task.tools.workspace.shell import Commands, ShellResult
 from task.tools.workspace.tools import workspace_tools
 
+logger = logging.getLogger(__name__)
+
 DOOR = "coding"
 VERIFY_SECONDS, SETUP_SECONDS = 600.0, 1800.0
 OUTPUT_CHARS = 4_000  # of a command's output, from its end
-CONTINUED = "[Note from the system, not from the user] The work was interrupted and goes on now. {why}"
+CONTINUED = (
+    "[Note from the system, not from the user] The work had ended ({why}) and goes on now. Files may have changed "
+    "since: read before you write. Finish what is left of the plan."
+)
+KILLED = "its process was stopped"
 NUMBERED = "\n\nThe plan:\n{plan}\nReport each step with plan_step_done as soon as it is done."
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What a run has changed in its workspace: paths, lines, and the unified diff; `before` are the paths it found."""
-
-    files: tuple[str, ...] = ()
-    added: int = 0
-    removed: int = 0
-    diff: str = ""
-    before: frozenset[str] = frozenset()
-
-
-class Journal(Protocol):
-    """Where a run is recorded: its plan, the tree before it and after each step, its messages, its end."""
-
-    @property
-    def run_id(self) -> str: ...
-    async def begin(self) -> None: ...
-    async def planned(self, plan: Plan) -> None: ...
-    async def checkpoint(self, progress: Progress) -> Changes: ...
-    async def end(self, result: Result, reason: str, progress: Progress) -> Changes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +66,7 @@ class ModelAccess:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a person wants done. `plan` and `progress` are an earlier run's, which is continued; `why` it had ended."""
+    """What a person wants done now: plan only, or also carry out, with a command before it and one that verifies."""
 
     task: str
     owner: str
@@ -89,14 +75,11 @@ class Order:
     verify: str | None = None
     yes: bool = False
     steps: int = 25
-    plan: Plan | None = None
-    progress: Progress | None = None
-    why: str = ""
 
 
 @dataclass(slots=True)
-class CodingRun:
-    """Carries an order out; `planner` is not asked where the order has a plan."""
+class Work:
+    """Carries an order out in a workspace; a run whose journal has a plan is continued with it."""
 
     order: Order
     journal: Journal
@@ -106,44 +89,58 @@ class CodingRun:
     coder: ModelAccess
     emit: Emit
     ask: Ask
-    _progress: Progress = field(default_factory=lambda: Progress([]))
-    _trace_id: str | None = None
+    _progress: Progress | None = field(default=None, init=False)
+    _trace_id: str | None = field(default=None, init=False)
 
     async def run(self) -> RunEnded:
         """Do all of it; failures and interruptions are reported as the run's end."""
-        started, order = monotonic(), self.order
-        planner = None if order.plan is not None else self.planner.label
+        started, order, journal = monotonic(), self.order, self.journal
+        planner = None if journal.record.plan is not None else self.planner.label
         path = str(self.workspace.path)
-        self.emit(RunStarted(self.journal.run_id, path, planner, self.coder.label, order.apply, order.task))
+        self.emit(RunStarted(journal.run_id, path, planner, self.coder.label, order.apply, order.task))
         try:
             result, reason = await self._result()
         except asyncio.CancelledError:
             result, reason = "interrupted", "interrupted"
         except (AgentError, ValueError) as error:
             result, reason = "failed", with_reference(str(error), reference_of(error))
-        changes = await run_to_completion(self.journal.end(result, reason, self._progress))
-        ended = RunEnded(
-            self.journal.run_id, result, reason, self._progress.spent.steps, self._progress.last, changes.diff,
-            changes.files, tuple(tests_among(changes.files, changes.before)), _tokens(self._progress.usage),
-            monotonic() - started, self._trace_id,
-        )  # fmt: skip
+        except Exception as error:
+            reference = reference_of(error)
+            logger.exception("a coding run failed unexpectedly (reference %s)", reference)
+            result, reason = "failed", with_reference("The run failed unexpectedly.", reference)
+        ended = await run_to_completion(self._ended(result, reason, started))
         self.emit(ended)
         return ended
 
+    async def _ended(self, result: Result, reason: str, started: float) -> RunEnded:
+        progress, journal = self._progress, self.journal
+        changes = await journal.checkpoint(progress) if progress is not None else await journal.changes()
+        tests = tuple(changed_tests(changes.files, changes.existing))
+        await journal.end(result, reason, progress, tests)
+        progress = progress or Progress([])
+        return RunEnded(
+            journal.run_id, result, reason, progress.spent.steps, progress.last, changes.diff, changes.files, tests,
+            _tokens(progress.usage), monotonic() - started, self._trace_id,
+        )  # fmt: skip
+
     async def _result(self) -> tuple[Result, str]:
         order = self.order
-        plan = order.plan or await self._plan()
+        plan = self.journal.record.plan or await self._plan()
         self.emit(PlanReady(tuple(plan.plan), tuple(plan.tests), plan.coder_prompt))
         await self.journal.planned(plan)
         if not order.apply:
             return "planned", ""
+        with held_alone(self.workspace.path):
+            return await self._applied(plan)
+
+    async def _applied(self, plan: Plan) -> tuple[Result, str]:
         await self.journal.begin()
         self._apply_policy()
-        if order.setup is not None and (refusal := await self._set_up(order.setup)):
+        if self.order.setup is not None and (refusal := await self._set_up(self.order.setup)):
             return "denied", refusal
         outcome = await self._carry_out(plan)
         if outcome.status == "cancelled":
-            raise asyncio.CancelledError
+            return "interrupted", "interrupted"
         if outcome.error is not None:
             raise outcome.error
         if outcome.status == "limited":
@@ -188,23 +185,27 @@ class CodingRun:
 
     async def _carry_out(self, plan: Plan) -> RunOutcome:
         order, coder = self.order, self.coder
-        asked = user(plan.coder_prompt + NUMBERED.format(plan=_numbered(plan.plan)))
-        self._progress = order.progress or Progress([asked])
-        if order.progress is not None:
-            self._progress.messages.append(user(CONTINUED.format(why=order.why)))
+        earlier, why = self.journal.record.progress, self.journal.record.reason
+        if earlier is None:
+            asked = user(plan.coder_prompt + NUMBERED.format(plan=_numbered(plan.plan)))
+            self._progress = progress = Progress([asked])
+        else:
+            self._progress = progress = earlier
+            progress.messages.append(user(CONTINUED.format(why=why or KILLED)))
         store = await coder.product.store.get()
         start = TraceStart(
-            order.owner, DOOR, coder.product.model, asked=(self._progress.messages[-1],),
-            history=len(self._progress.messages) - 1, run_id=self.journal.run_id,
+            order.owner, DOOR, coder.product.model, asked=(progress.messages[-1],),
+            history=len(progress.messages) - 1, run_id=self.journal.run_id,
         )  # fmt: skip
         observer = TraceRecorder(store.traces, start, await store.traces.new_id())
         self._trace_id = observer.trace_id
+        await self.journal.traced(observer.trace_id)
         working = Coder(
             coder.product, [*workspace_tools(self.workspace, self.commands), PlanStepTool(plan.plan, self.emit)],
             coder.caller, replace(coder.product.limits, steps=order.steps), CODER_PROMPT, self.emit, self.ask,
             self._checkpoint, observer,
         )  # fmt: skip
-        outcome = await working.run(self._progress)
+        outcome = await working.run(progress)
         observer.end(outcome.status, outcome.error or outcome.limit)
         observer.record()
         return outcome

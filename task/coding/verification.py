@@ -75,7 +75,7 @@ def verdict(checked: Sequence[Checked]) -> tuple[Verdict, str]:
     return "verified", f"verified by {', '.join(f'`{each.command}`' for each in checked)}"
 
 
-def tests_among(changed: Iterable[str], before: Iterable[str]) -> list[str]:
+def changed_tests(changed: Iterable[str], before: Iterable[str]) -> list[str]:
     """The changed files that decide what the tests say: tests that were there `before`, and settings of tests."""
     known = set(before)
     return [path for path in changed if _is_setting(path) or (_is_test(path) and path in known)]

@@ -49,9 +49,18 @@ def key_for(settings: Settings, address: str) -> str:
     Raises:
         SettingsError: another machine's Core and no key for it, or the data folder cannot be used.
     """
-    if settings.dial_api_key is None and not _is_loopback(address):
+    if settings.dial_api_key is None and not is_loopback(address):
         raise SettingsError(f"DIAL_API_KEY is not set, and {address} is not this machine; set the key it gave you.")
     return local_core_key(settings)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether the address is one of this machine."""
+    host = urlsplit(address).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def free_port(host: str) -> int:
@@ -97,14 +106,6 @@ def holder_of(port: int) -> str | None:
         except OSError:
             continue  # it has ended, or belongs to another user
     return None
-
-
-def _is_loopback(address: str) -> bool:
-    host = urlsplit(address).hostname or ""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _listening_inodes(port: int) -> set[str]:

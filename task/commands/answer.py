@@ -242,7 +242,7 @@ class TerminalOutput:
         if not (sys.stdin.isatty() and self._out.isatty()):
             return None
         self._console.print(Text("approve, always, or deny because …? [deny] ", "bold"), end="")
-        line = await _typed_line(sys.stdin)
+        line = await typed_line(sys.stdin)
         return _SHORT_REPLIES.get(line.strip().lower(), line.strip()) if line else None
 
     def _aside(self, text: str, style: str) -> None:
@@ -272,7 +272,8 @@ class JsonOutput:
         return None
 
 
-async def _typed_line(terminal: TextIO) -> str:
+async def typed_line(terminal: TextIO) -> str:
+    """A line that a person types; empty at the end of the input."""
     # Not in a thread: one that waits for a line would keep an interrupted command from ending.
     ready, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_reader(terminal.fileno(), ready.set)

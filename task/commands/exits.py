@@ -10,15 +10,16 @@ class Exit(IntEnum):
     FAILED = 1
     USAGE = 2
     UNREACHABLE = 3
+    LIMITED = 3
     WAITING = 4
     INTERRUPTED = 130
 
 
 MEANINGS = {
     Exit.DONE: "success; also `up` and the servers after Ctrl-C",
-    Exit.FAILED: "failure; `doctor` found a problem; two traces differ",
+    Exit.FAILED: "failure; `doctor` found a problem; two traces differ; what `run` did is not verified",
     Exit.USAGE: "wrong usage or settings: one line says what to change",
-    Exit.UNREACHABLE: "`ask`: nothing answers at that address",
+    Exit.UNREACHABLE: "`ask`: nothing answers at that address; `run`: the limit of steps was reached",
     Exit.WAITING: "`ask`: the answer waits for an approval, and nobody is there to give it",
     Exit.INTERRUPTED: "any other command: interrupted with Ctrl-C",
 }

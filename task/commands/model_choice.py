@@ -74,7 +74,7 @@ async def choose_model(settings: Settings, *, behind_core: bool = False) -> Chos
         return ChosenModel("local", local_name(settings), "AGENT_CORE__MODEL asks for it")
     if settings.core.model == "upstream" or settings.openai_api_key or settings.openai_base_url:
         return await _upstream(settings)
-    if found := await _ollama(settings):
+    if found := await running_ollama(settings):
         return found
     if own_file(settings) is not None or embedded_model(settings).found() is not None:
         reason = "it is on this machine, and no other model is connected"
@@ -99,6 +99,17 @@ async def listing_status(base_url: str, api_key: str) -> int | None:
             return response.status
     except (aiohttp.ClientError, TimeoutError):
         return None
+
+
+async def running_ollama(settings: Settings) -> ChosenModel | None:
+    """The model of a running Ollama: the one of the settings where it has that one; None without a running Ollama."""
+    tags = await _fetched(f"{settings.ollama_local}/api/tags", _Tags, OLLAMA_TIMEOUT, {})
+    names = [model.name for model in tags.models if model.details.family not in EMBEDDERS]
+    if not names:
+        return None
+    wanted = settings.deployment_name
+    name = next((name for name in names if name in (wanted, f"{wanted}:latest")), names[0])
+    return ChosenModel("ollama", name, f"Ollama runs at {settings.ollama_local}", f"{settings.ollama_local}/v1")
 
 
 def weight_store(settings: Settings) -> WeightStore:
@@ -148,15 +159,6 @@ async def _upstream(settings: Settings) -> ChosenModel:
         names = await listed_models(base_url, api_key)
         name = name if not names or name in names else names[0]
     return ChosenModel("upstream", name, reason, base_url, api_key)
-
-
-async def _ollama(settings: Settings) -> ChosenModel | None:
-    tags = await _fetched(f"{settings.ollama_local}/api/tags", _Tags, OLLAMA_TIMEOUT, {})
-    names = [model.name for model in tags.models if model.details.family not in EMBEDDERS]
-    if not names:
-        return None
-    name = settings.deployment_name if settings.deployment_name in names else names[0]
-    return ChosenModel("ollama", name, f"Ollama runs at {settings.ollama_local}", f"{settings.ollama_local}/v1")
 
 
 def _bearer(api_key: str) -> dict[str, str]:

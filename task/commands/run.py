@@ -1,0 +1,148 @@
+"""Plan a task, and with `--apply` carry it out in a workspace: the output on the terminal, and an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from task.coding.events import Noted, Result
+from task.coding.journal import Journal, RunRecord
+from task.coding.run import ModelAccess, Order, Work
+from task.commands.coding_models import coding_models
+from task.commands.exits import Exit
+from task.commands.run_output import JsonRunOutput, RunOutput, TerminalRunOutput
+from task.errors import InvalidRequest
+from task.settings import Settings
+from task.store.coding import CodingRun
+from task.store.store import Store
+from task.tools.workspace.root import Workspace
+from task.tools.workspace.shell import Commands
+
+OWNER = "local"  # as the HTTP API without keys calls everybody on this machine
+EXITS: Mapping[Result, Exit] = {
+    "planned": Exit.DONE,
+    "verified": Exit.DONE,
+    "failed": Exit.FAILED,
+    "not_verified": Exit.FAILED,
+    "denied": Exit.FAILED,
+    "limited": Exit.LIMITED,
+    "interrupted": Exit.INTERRUPTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunArguments:
+    """The command's own arguments; models and steps are settings. `task` is empty where a run is resumed."""
+
+    task: str = ""
+    apply: bool = False
+    workspace: Path | None = None
+    setup: str | None = None
+    verify: str | None = None
+    yes: bool = False
+    as_json: bool = False
+    resume: str | None = None
+    unsafe_no_sandbox: bool = False
+    unsafe_workspace: bool = False
+
+
+def run(settings: Settings, given: RunArguments) -> int:
+    """Plan, carry out, verify; the exit code says how it ended.
+
+    Raises:
+        InvalidRequest: no task, or a workspace that cannot be used.
+        SettingsError: no model, or a key is missing.
+        StoreUnavailable: the run cannot be recorded.
+    """
+    if not given.task.strip() and given.resume is None:
+        raise InvalidRequest("The task is empty; write it in quotes after `run`, or name a run with --resume.")
+    if given.resume is None:
+        checked_workspace(given.workspace or Path.cwd(), settings.data_dir, unsafe=given.unsafe_workspace)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may not have every character
+    output: RunOutput = JsonRunOutput() if given.as_json else TerminalRunOutput()
+    try:
+        return asyncio.run(_run(settings, given, output))
+    except asyncio.CancelledError:  # SIGTERM before the run has begun
+        return Exit.INTERRUPTED
+
+
+def checked_workspace(path: Path, data_dir: Path, *, unsafe: bool) -> Path:
+    """The real path of a workspace.
+
+    Raises:
+        InvalidRequest: it is no folder, or one in which a run could reach more than a project.
+    """
+    try:
+        found = path.expanduser().resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise InvalidRequest(f"--workspace {path} cannot be used: {error}.") from error
+    if not found.is_dir():
+        raise InvalidRequest(f"--workspace {path} is not a folder.")
+    kept = data_dir.expanduser().resolve()
+    if found == kept or kept in found.parents:
+        raise InvalidRequest(f"--workspace {path} is where the product keeps its own data. Choose a project's folder.")
+    home = Path.home().resolve()
+    if not unsafe and found in (home, *home.parents, Path("/")):
+        what = "your home" if found == home else "more than your home"
+        raise InvalidRequest(
+            f"--workspace {path} is {what}, and a run may change everything in it. Choose a project's folder, or add "
+            "--unsafe-workspace."
+        )
+    return found
+
+
+async def _run(settings: Settings, given: RunArguments, output: RunOutput) -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    planner, coder = await coding_models(settings, OWNER)
+    try:
+        store = await coder.product.store.get()
+        return await _worked(settings, given, output, store, planner, coder)
+    finally:
+        await planner.product.close()
+        await coder.product.close()
+
+
+async def _worked(
+    settings: Settings,
+    given: RunArguments,
+    output: RunOutput,
+    store: Store,
+    planner: ModelAccess,
+    coder: ModelAccess,
+) -> int:
+    run, record = await _recorded(settings, given, store, planner, coder)
+    workspace = Workspace(checked_workspace(Path(run.workspace), settings.data_dir, unsafe=given.unsafe_workspace))
+    apply = given.apply and not settings.dry_run
+    order = Order(run.task, OWNER, apply, given.setup, record.verify, given.yes, settings.max_steps)
+    async with Commands(workspace, unsafe=given.unsafe_no_sandbox) as commands:
+        journal = Journal(store, run, settings.data_dir, record)
+        work = Work(order, journal, workspace, commands, planner, coder, output.show, output.ask)
+        if given.apply and settings.dry_run:
+            output.show(Noted("DRY_RUN is set: nothing is changed, whatever --apply says."))
+        if apply and (missing := commands.available):
+            output.show(Noted(missing))
+        return EXITS[(await work.run()).result]
+
+
+async def _recorded(
+    settings: Settings, given: RunArguments, store: Store, planner: ModelAccess, coder: ModelAccess
+) -> tuple[CodingRun, RunRecord]:
+    """The run in the store, as it was before this process works on it, and its record."""
+    if given.resume is None:
+        path = checked_workspace(given.workspace or Path.cwd(), settings.data_dir, unsafe=given.unsafe_workspace)
+        record = RunRecord(given.verify, planner.label, coder.label)
+        return await store.coding.start(OWNER, given.task, str(path), record.as_dict()), record
+    await store.processes.interrupt_orphans()
+    run = await store.coding.get(OWNER, given.resume)
+    if given.workspace is not None and str(given.workspace.expanduser().resolve()) != run.workspace:
+        raise InvalidRequest(f"{run.run_id} works in {run.workspace}; leave --workspace out, or start a new run.")
+    await store.coding.resume(OWNER, given.resume)
+    record = RunRecord.from_dict(run.data)
+    return run, record.with_options(verify=given.verify, coder=coder.label)

@@ -1,0 +1,241 @@
+"""Show a coding run: lines for a person at a terminal, or one JSON event per line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import Protocol, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from task.coding.coder import PLAN_STEP_DONE, Reply, ask_nobody
+from task.coding.events import (
+    CallEnded,
+    CodingEvent,
+    CommandRan,
+    CommandStarted,
+    Noted,
+    PlanReady,
+    PlanStepDone,
+    RunEnded,
+    RunStarted,
+    StepStarted,
+    TextWritten,
+    WorkspaceChanged,
+    as_json,
+)
+from task.commands.answer import typed_line
+from task.permissions.icerc import plain, visible
+from task.tools.toolbox import Pending
+
+LABEL_WIDTH = 11
+OUTPUT_LINES = 20  # of a command that failed
+DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+NO_TERMINAL = "Not approved: {title}. Nobody is there to ask; --yes approves what the coding rules leave to a person."
+
+
+class RunOutput(Protocol):
+    """Where a run's events go, and who answers its questions."""
+
+    def show(self, event: CodingEvent) -> None: ...
+    async def ask(self, pending: Sequence[Pending]) -> Sequence[Reply]: ...
+
+
+class JsonRunOutput:
+    """One JSON object per line and event on standard output; questions are answered with no."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+
+    def show(self, event: CodingEvent) -> None:
+        self._out.write(json.dumps(as_json(event), ensure_ascii=False) + "\n")
+        self._out.flush()
+
+    async def ask(self, pending: Sequence[Pending]) -> Sequence[Reply]:
+        return await ask_nobody(pending)
+
+
+class TerminalRunOutput:
+    """Plan, steps, changes and result as text, wrapped where it is a terminal; questions are asked there."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+        self._terminal = self._out.isatty()
+        self._console = Console(file=self._out, highlight=False, soft_wrap=True)
+        self._plan: Sequence[str] = ()
+        self._apply = False
+        self._text = ""
+
+    def show(self, event: CodingEvent) -> None:
+        if isinstance(event, TextWritten):
+            self._text += event.text
+            return
+        self._flush_text()
+        match event:
+            case RunStarted():
+                self._started(event)
+            case PlanReady():
+                self._planned(event)
+            case Noted(text):
+                self._line(f"! {plain(text)}", "yellow")
+            case CommandStarted(purpose, command):
+                self._line(f"{purpose.capitalize()}: {plain(command)}", "bold", before=True)
+            case CommandRan():
+                self._command(event)
+            case StepStarted(step, limit):
+                self._line(f"Step {step} of at most {limit}", "bold", before=True)
+            case CallEnded(tool=tool, failed=False) if tool == PLAN_STEP_DONE:
+                pass  # the plan's step was shown
+            case CallEnded(title, _, failed, seconds):
+                mark, style = ("✗", "red") if failed else ("✓", "green")
+                self._line(f"{mark} {plain(title)} [{seconds:.1f}s]", style, indent=2)
+            case PlanStepDone(step):
+                if 1 <= step <= len(self._plan):
+                    self._line(f"[x] {step}. {plain(self._plan[step - 1])}", "bold green", indent=2, hang=4)
+            case WorkspaceChanged(files, added, removed):
+                self._line(f"± {_counted(files, 'file')} changed, +{added} −{removed}", "cyan", indent=2)
+            case RunEnded():
+                self._ended(event)
+
+    async def ask(self, pending: Sequence[Pending]) -> Sequence[Reply]:
+        self._flush_text()
+        if not (sys.stdin.isatty() and self._terminal):
+            for item in pending:
+                self._line("! " + NO_TERMINAL.format(title=plain(item.title)), "yellow")
+            return await ask_nobody(pending)
+        return [await self._ask(item) for item in pending]
+
+    async def _ask(self, item: Pending) -> Reply:
+        card = item.card
+        self._line("May I do this?", "bold yellow", before=True)
+        rows = {
+            "Command": card.command,
+            "Why": card.intent,
+            "Expected": card.expected_outcome,
+            "Risk": f"{card.risk_assessment.level}: {card.risk_assessment.scope}",
+            "Asked since": item.reason,
+            "Always": item.grant_description,
+        }
+        for name, text in rows.items():
+            if text:
+                self._row(name, plain(text), width=LABEL_WIDTH + 2)
+        self._console.print(Text("yes, always, or no because …? [no] ", "bold"), end="")
+        return reply_of(await typed_line(sys.stdin))
+
+    def _started(self, event: RunStarted) -> None:
+        self._apply = event.apply
+        self._row("Task", plain(event.task))
+        self._row("Workspace", plain(event.workspace))
+        self._row("Planner", plain(event.planner or "the plan was made before"))
+        self._row("Executor", plain(event.coder))
+        self._row("Apply", "yes" if event.apply else "no (dry run)")
+
+    def _planned(self, event: PlanReady) -> None:
+        self._plan = event.plan
+        self._line("Plan", "bold", before=True)
+        for number, step in enumerate(event.plan, 1):
+            self._line(f"{'[ ] ' if self._apply else ''}{number}. {plain(step)}", indent=2, hang=3)
+        if event.tests:
+            self._line("Tests", "bold")
+            for test in event.tests:
+                self._line(f"- {plain(test)}", indent=2, hang=2)
+
+    def _command(self, event: CommandRan) -> None:
+        mark, style = ("✓ passed", "green") if event.code == 0 else (f"✗ exit code {event.code}", "red")
+        self._line(f"{mark} [{event.seconds:.1f}s]", style, indent=2)
+        if event.code != 0:
+            for line in event.output.rstrip().splitlines()[-OUTPUT_LINES:]:
+                self._line(visible(line), "dim", indent=4)
+
+    def _ended(self, event: RunEnded) -> None:
+        if event.result == "planned":
+            self._line("Dry run. Re-run with --apply to execute.", "bold", before=True)
+            self._line(f"The same plan: dial-agent run --resume {event.run_id} --apply", "dim")
+            return
+        if event.diff:
+            self._line("Changes", "bold", before=True)
+            for line in event.diff.rstrip("\n").split("\n"):
+                self._diff_line(line)
+        if event.tests:
+            names = ", ".join(map(plain, event.tests))
+            self._line(f"! The run changed tests: {names}. Read them.", "bold yellow", before=True)
+        self._line(f"Done in {event.steps} step(s).", "bold", before=True)
+        if event.answer:
+            self._row("Last message", visible(event.answer.strip()))
+        style = "bold green" if event.result == "verified" else "bold red"
+        self._line(_sentence(event), style)
+        self._line(_figures(event), "dim")
+        self._line(_hint(event), "dim")
+
+    def _diff_line(self, line: str) -> None:
+        if not self._terminal:  # as it is: it may be meant for `git apply`
+            self._out.write(line + "\n")
+            return
+        self._console.print(Text(visible(line), DIFF_STYLES.get(line[:1], "")))
+
+    def _flush_text(self) -> None:
+        text, self._text = self._text.strip(), ""
+        for line in text.splitlines():
+            self._line(visible(line), "dim", indent=2)
+
+    def _row(self, label: str, text: str, width: int = LABEL_WIDTH) -> None:
+        lines = text.splitlines() or [""]
+        label = f"{label}:" if len(label) >= width else label.ljust(width)
+        self._line(f"{label} {lines[0]}", hang=width + 1)
+        for line in lines[1:]:
+            self._line(line, indent=width + 1)
+
+    def _line(self, text: str, style: str = "", *, indent: int = 0, hang: int = 2, before: bool = False) -> None:
+        if before:
+            self._console.print()
+        first, rest = " " * indent, " " * (indent + hang)
+        lines = [first + text]
+        if self._terminal:
+            width = max(self._console.width, 20)
+            lines = textwrap.wrap(
+                text, width, initial_indent=first, subsequent_indent=rest, replace_whitespace=False,
+                drop_whitespace=True, break_on_hyphens=False,
+            )  # fmt: skip
+        for line in lines or [""]:
+            self._console.print(Text(line, style))
+
+
+def reply_of(line: str) -> Reply:
+    """What a person typed: yes, always, or no with a reason."""
+    text = line.strip()
+    word, _, rest = text.partition(" ")
+    if word.lower() in ("y", "yes", "approve"):
+        return Reply(allowed=True)
+    if word.lower() == "always":
+        return Reply(allowed=True, always=True)
+    reason = (rest if word.lower() in ("n", "no", "deny") else text).strip().removeprefix("because ").strip()
+    return Reply(allowed=False, reason=f"the user refused it{f': {reason}' if reason else ''}")
+
+
+def _sentence(event: RunEnded) -> str:
+    match event.result:
+        case "verified":
+            return f"✓ {plain(event.reason).capitalize() if event.reason.islower() else plain(event.reason)}."
+        case "interrupted":
+            return "✗ Interrupted."
+        case _:
+            return f"✗ {plain(event.reason)}".rstrip(".") + "."
+
+
+def _figures(event: RunEnded) -> str:
+    tokens = [f"{model}: {into:,} tokens in, {out:,} out" for model, (into, out) in event.tokens.items()]
+    return " · ".join([*tokens, f"{event.seconds:.0f} s", event.run_id])
+
+
+def _hint(event: RunEnded) -> str:
+    undo = f"dial-agent runs undo {event.run_id}" if event.files else ""
+    resume = f"dial-agent runs resume {event.run_id}" if event.result != "verified" else ""
+    parts = [f"Take it back: {undo}" if undo else "", f"Go on: {resume}" if resume else ""]
+    return " · ".join(filter(None, parts))
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,78 @@
+"""A coding run as a person starts it: a project's folder, the command in a process, Ollama as the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from task.llm.scripted import Reply, says
+from tests.support.ollama import OllamaPeer, Scripted, ollama_peer
+from tests.support.up import Finished, dial_agent
+
+PLANNER, CODER = "planner-model", "coder-model"
+_MODEL = {
+    "capabilities": ["completion", "tools"], "context": 32_768, "parameters": 7_615_616_512,
+    "memory_context": 2**20, "load_seconds": 0, "remote_host": None,
+}  # fmt: skip
+
+
+def plan(*steps: str, prompt: str = "Do it.", tests: Sequence[str] = ()) -> Reply:
+    """A planner's answer."""
+    return says(json.dumps({"plan": list(steps or ("Read.", "Write.")), "coder_prompt": prompt, "tests": list(tests)}))
+
+
+def tree(folder: Path) -> str:
+    """A digest of all that is in a folder: names, kinds, modes, contents."""
+    digest = sha256()
+    for path in sorted(folder.rglob("*")):
+        state = path.lstat()
+        content = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else ""
+        digest.update(repr((str(path.relative_to(folder)), state.st_mode, content)).encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project's folder in a home of its own, and the Ollama that plans and codes."""
+
+    home: Path
+    folder: Path
+    ollama: OllamaPeer
+
+    async def run(self, task: str = "Do the task.", *options: str, **environ: str) -> Finished:
+        """`dial-agent run` in the project's folder."""
+        given = [task] if task else []
+        return await self.agent("run", *given, "--workspace", str(self.folder), *options, **environ)
+
+    async def agent(self, *arguments: str, **environ: str) -> Finished:
+        """Any command, with the settings of this project."""
+        models = {"PLANNER_MODEL": PLANNER, "CODER_MODEL": CODER}
+        hosts = {"TURBO_HOST": self.ollama.url, "OLLAMA_LOCAL": self.ollama.url}
+        return await dial_agent(self.home, *arguments, **{**hosts, **models, **environ})
+
+    async def requests(self, model: str) -> list[dict[str, Any]]:
+        """The bodies of the requests to a model."""
+        return [body for body in (await self.ollama.seen()).bodies if body["model"].removesuffix(":latest") == model]
+
+
+@asynccontextmanager
+async def project(
+    tmp_path: Path, *answers: Scripted, files: Mapping[str, str | bytes] | None = None
+) -> AsyncGenerator[Project]:
+    """A project with these files; the answers are the planner's and the coder's in the order of their requests."""
+    folder = tmp_path / "project"
+    folder.mkdir(parents=True)
+    for name, content in (files or {}).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    home = tmp_path / "home"
+    home.mkdir()
+    models: Mapping[str, dict[str, Any] | None] = {f"{name}:latest": dict(_MODEL) for name in (PLANNER, CODER)}
+    async with ollama_peer(*answers, models=models) as peer:
+        yield Project(home, folder, peer)
