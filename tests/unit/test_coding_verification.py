@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from task.coding.verification import Checked, pytest_command, changed_tests, verdict, verification_commands
+from task.coding.verification import Checked, changed_tests, pytest_command, verdict, verification_commands
 
 
 @pytest.mark.parametrize(
