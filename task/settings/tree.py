@@ -30,7 +30,7 @@ from task.settings.sections import (
     RagSettings,
     StoreSettings,
 )
-from task.settings.sources import CONFIG_VARIABLE, Sources, build, read_dotenv, without_effect
+from task.settings.sources import CONFIG_VARIABLE, Sources, build, read_dotenv, settings_of, without_effect
 from task.settings.values import Folder, HttpUrl, LogLevel, Port, Texts, setting
 
 PREFIX = "AGENT_"
@@ -39,6 +39,7 @@ ProfileName = Literal[
     "ollama", "lm-studio", "llama.cpp", "vllm",
 ]  # fmt: skip
 DEFAULT_DOCUMENT = "dial-agent.yaml"
+HARMLESS = frozenset({"PLANNER_MODEL", "CODER_MODEL", "MAX_STEPS", "REQUEST_TIMEOUT_S", "DRY_RUN"})
 APPLICATION = "dial-agent"
 
 
@@ -197,6 +198,12 @@ class Settings(BaseSettings):
     teps: TepsSettings = TepsSettings()
     console: ConsoleSettings = ConsoleSettings()
     _without_effect: tuple[str, ...] = PrivateAttr(())
+    _ignored: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """The variables of a workspace's own `.env`, and its settings file, that could run code or send data elsewhere."""
+        return self._ignored
 
     @property
     def without_effect(self) -> tuple[str, ...]:
@@ -233,11 +240,14 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     directory: Path | None = None,
     given: Mapping[str, Any] | None = None,
+    workspace: Path | None = None,
 ) -> Settings:
     """The settings of this process; `given` (a command's options) beats environment beats `.env` beats the YAML file.
 
     The YAML file is `config`, else the one `AGENT_CONFIG` names, else `dial-agent.yaml` in `directory`, where `.env`
-    is looked for as well; `directory` is the working directory unless given, `environ` the process's environment.
+    is looked for as well; `directory` is the working directory unless given, `environ` the process's environment. If
+    `directory` lies in `workspace`, somebody else may have written these two files: of them only `HARMLESS` counts, and
+    `Settings.ignored` names the rest.
 
     Raises:
         SettingsError: a file cannot be read, a name is unknown, a value is malformed, or two contradict each other; one
@@ -246,16 +256,24 @@ def load_settings(
     environment = os.environ if environ is None else environ
     folder = directory or Path.cwd()
     dotenv = read_dotenv(folder / ".env")
+    foreign = workspace is not None and folder.resolve().is_relative_to(workspace.resolve())
+    ignored = [name for name in dotenv if name not in HARMLESS] if foreign else []
+    dotenv = {name: value for name, value in dotenv.items() if name not in ignored}
     named = config or environment.get(CONFIG_VARIABLE) or dotenv.get(CONFIG_VARIABLE)
     document = folder / (named or DEFAULT_DOCUMENT)
     name = str(named or DEFAULT_DOCUMENT)
-    translation = translated(read_document(document) if named or document.is_file() else {}, name)
+    found = bool(named) or document.is_file()
+    if foreign and found and not named:
+        found, ignored = False, [*ignored, DEFAULT_DOCUMENT]
+    translation = translated(read_document(document) if found else {}, name)
     sources = Sources(given or {}, environment, dotenv, translation.content, name, translation.spelled)
     content, hidden = expanded(translation.content, {**dotenv, **environment}, sources.spelling, name)
     sources = replace(sources, document=content, expanded=hidden)
     settings = build(Settings, sources, PREFIX, _home(environment))
     check_seconds(settings, sources, PREFIX)
     settings._without_effect = tuple(without_effect(settings, sources, PREFIX))
+    known = {setting.variable for setting in settings_of(Settings, PREFIX)} | {DEFAULT_DOCUMENT, CONFIG_VARIABLE}
+    settings._ignored = tuple(name for name in ignored if name in known)
     return settings
 
 
