@@ -202,7 +202,7 @@ class Settings(BaseSettings):
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """The variables of a workspace's own `.env`, and its settings file, that could run code or send data elsewhere."""
+        """What was left out of a workspace's own `.env` and settings file: it could run code or send data elsewhere."""
         return self._ignored
 
     @property
