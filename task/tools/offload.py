@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import re
 from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
 from typing import Any, Protocol
 
 from task.conversation.messages import CUT, Message, ToolCall
@@ -16,14 +21,47 @@ READ_CHARS = 10_000
 MATCHES = 50
 LINE_CHARS = 500
 MAX_BYTES = 20 * 2**20
+_LOCAL = "results/"
+_LOCAL_NAME = re.compile(r"[0-9a-f]{16}-[\w.-]+", re.ASCII)
 
 
 class TextFiles(Protocol):
-    """`DialFiles`, which the loop must not import: it knows no network library."""
+    """`DialFiles`, which the loop must not import as it knows no network library, or `LocalTexts`."""
 
     async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str: ...
 
     async def download(self, url: str, api_key: str, max_size: int) -> DownloadedFile: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTexts:
+    """Keeps texts in a folder of this machine, which it makes, where there is no DIAL Core to keep them."""
+
+    folder: Path
+
+    async def upload(self, name: str, content: bytes, content_type: str, api_key: str) -> str:
+        return await asyncio.to_thread(self._kept, f"{token_hex(8)}-{name}", content)
+
+    async def download(self, url: str, api_key: str, max_size: int) -> DownloadedFile:
+        name = url.removeprefix(_LOCAL)
+        try:
+            # The model names the file: nothing but a name that was made here may lead to one.
+            content = await asyncio.to_thread((self.folder / name).read_bytes) if _LOCAL_NAME.fullmatch(name) else None
+        except OSError:
+            content = None
+        if content is None or len(content) > max_size:
+            raise ToolError(f"there is no stored text {url[:200]!r}; use the address from the shortened result")
+        return DownloadedFile(name, content, "text/plain", None)
+
+    def _kept(self, name: str, content: bytes) -> str:
+        safe = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[:100]
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(self.folder / safe, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write(content)
+        except OSError as error:
+            raise ToolError(f"no place to keep it: {error.strerror}") from error
+        return f"{_LOCAL}{safe}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,167 @@
+"""No sequence of operations, and no race with renames, reads or changes anything outside the workspace."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from task.errors import ToolError
+from task.tools.workspace import fs
+from task.tools.workspace.root import Workspace
+from task.tools.workspace.search import Query
+
+CANARY = "the canary that nobody may read"
+PARTS = st.sampled_from(["a", "b", "link", "..", ".", "", "~", "canary.txt", "outside", ".git", "HEAD"])
+PATHS = st.builds(
+    lambda start, parts: start + "/".join(parts),
+    st.sampled_from(["", "/", "{top}/", "{top}/outside/", "{top}/project/"]),
+    st.lists(PARTS, min_size=1, max_size=5),
+)
+TARGETS = st.sampled_from(
+    ["..", "../outside", "../..", "{top}/outside", "{top}/outside/canary.txt", "/proc/self/root", "a", "link"]
+)
+# By the agent: read, write, edit, list, search. By a command that runs beside it: link, move, folder.
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["read", "write", "edit", "list", "search", "link", "move", "folder"]), PATHS, PATHS, TARGETS
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def tree(top: Path) -> dict[str, tuple[bytes, int]]:
+    """Everything below a folder, by path: content and mode."""
+    found = {str(path.relative_to(top)): path for path in top.rglob("*")}
+    return {name: (b"" if path.is_dir() else path.read_bytes(), path.lstat().st_mode) for name, path in found.items()}
+
+
+@pytest.mark.parametrize("resolve", [True, False], ids=["kernel", "components"])
+@settings(max_examples=60, deadline=None)
+@given(steps=STEPS)
+def test_no_sequence_of_operations_touches_anything_outside(
+    resolve: bool, steps: list[tuple[str, str, str, str]]
+) -> None:
+    with TemporaryDirectory() as folder:
+        top = Path(folder).resolve()
+        (top / "project").mkdir()
+        (top / "outside" / "a").mkdir(parents=True)
+        (top / "outside" / "canary.txt").write_text(CANARY)
+        before = tree(top / "outside")
+        with Workspace(top / "project", resolve=resolve) as workspace:
+            for kind, path, other, target in steps:
+                detail = _taken(workspace, kind, *(text.format(top=top) for text in (path, other, target)))
+                assert CANARY not in detail
+        assert tree(top / "outside") == before
+        assert sorted(path.name for path in top.iterdir()) == ["outside", "project"]
+        assert not (top / "project" / ".git" / "HEAD").is_file()
+
+
+def _taken(workspace: Workspace, kind: str, path: str, other: str, target: str) -> str:
+    agent: dict[str, Callable[[], fs.FSResult]] = {
+        "read": lambda: fs.read_page(workspace, path),
+        "write": lambda: fs.write(workspace, path, "written"),
+        "edit": lambda: fs.edit(workspace, path, "canary", "edited"),
+        "list": lambda: fs.listed(workspace, path),
+        "search": lambda: fs.search(workspace, Query("canary that"), path),
+    }
+    if kind in agent:
+        return agent[kind]().detail
+    # The command is confined: it makes any link, but only inside.
+    with suppress(OSError, ToolError):
+        place, elsewhere = (_inside(workspace, text) for text in (path, other))
+        match kind:
+            case "link":
+                place.symlink_to(target)
+            case "move":
+                place.rename(elsewhere)
+            case _:
+                place.mkdir(parents=True)
+    return ""
+
+
+def _inside(workspace: Workspace, path: str) -> Path:
+    # The folder is where it seems to be; the last part may be a link.
+    above, name = os.path.split(workspace.path / workspace._relative(path))
+    if os.path.realpath(above) != above or ".git" in above:
+        raise OSError
+    return Path(above, name)
+
+
+@pytest.fixture
+def contested(tmp_path: Path) -> Iterator[tuple[Path, threading.Event]]:
+    """A project whose folder `d` is now a folder, now a link to the outside, until the event is set."""
+    project, stop = tmp_path / "project", threading.Event()
+    for folder in (project, tmp_path / "outside"):
+        folder.mkdir(parents=True)
+    (tmp_path / "outside" / "file.txt").write_text(CANARY)
+    (project / "link").symlink_to(tmp_path / "outside")
+
+    def swap() -> None:
+        for number in count():
+            if stop.is_set():
+                return
+            for old, new in (("d", f"kept{number}"), ("link", "d"), ("d", "link")):
+                with suppress(OSError):  # a write has made `d` again
+                    (project / old).rename(project / new)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    yield project, stop
+    stop.set()
+    swapping.join(60)
+
+
+@pytest.mark.parametrize("rounds", [300, pytest.param(10_000, marks=pytest.mark.system)])
+@pytest.mark.parametrize("resolve", [True, False], ids=["kernel", "components"])
+def test_a_link_swapped_in_during_reads_and_writes_leads_nowhere(
+    contested: tuple[Path, threading.Event], resolve: bool, rounds: int
+) -> None:
+    project, stop = contested
+    seen: set[str] = set()
+    with Workspace(project, resolve=resolve) as workspace:
+        for _ in range(rounds):
+            fs.write(workspace, "d/file.txt", "inside")
+            seen.add(fs.read(workspace, "d/file.txt").detail)
+            fs.write(workspace, "d/new/file.txt", "inside")
+            seen.add(fs.listed(workspace, "d").detail)
+    stop.set()
+    assert not any(CANARY in text for text in seen)
+    assert [path.name for path in (project.parent / "outside").iterdir()] == ["file.txt"]
+    assert (project.parent / "outside" / "file.txt").read_text() == CANARY
+
+
+@pytest.mark.parametrize("resolve", [True, False], ids=["kernel", "components"])
+def test_a_file_swapped_for_a_link_during_writes_is_not_written_through(tmp_path: Path, resolve: bool) -> None:
+    project, target = tmp_path / "project", tmp_path / "outside.txt"
+    project.mkdir()
+    target.write_text(CANARY)
+    stop = threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            (project / "link").unlink(missing_ok=True)
+            (project / "link").symlink_to(target)
+            (project / "link").rename(project / "file.txt")
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        with Workspace(project, resolve=resolve) as workspace:
+            results = [fs.write(workspace, "file.txt", "inside") for _ in range(500)]
+            results += [fs.read(workspace, "file.txt") for _ in range(500)]
+    finally:
+        stop.set()
+        swapping.join(60)
+    assert target.read_text() == CANARY
+    assert not any(CANARY in result.detail for result in results)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outside.txt", "project"]
