@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from task.conversation.messages import FunctionCall, ToolCall
 from task.permissions.decisions import CallRequest, Effect, WorkspaceAccess
+from task.permissions.facts import CallFacts
 from task.permissions.policy import Policy, Rule
 
 SETUP = "setup"  # the person's own command before a run: not a tool, and never offered to a model
@@ -36,6 +37,13 @@ def coding_policy(policy: Policy, *, yes: bool = False) -> Policy:
     # The setup is the person's own command, not a tool that could be on a list of tools.
     only = policy.only if policy.only is None else policy.only | {SETUP}
     return replace(policy, rules=rules, only=only)
+
+
+def is_listed(line: str, root: str) -> bool:
+    """Whether a command line in the workspace at `root` runs documented commands only, and leads nowhere else."""
+    call = ToolCall("listed", FunctionCall("shell_run", json.dumps({"cmd": line})))
+    request = CallRequest(call, {"cmd": line}, frozenset({Effect.EXECUTE}), workspace=WorkspaceAccess(root))
+    return any(rule.command and rule.fits(CallFacts(request)) for rule in CODING_RULES)
 
 
 def setup_request(command: str, root: str) -> CallRequest:

@@ -1,18 +1,44 @@
-"""Run commands in a workspace, inside the sandbox launcher."""
+"""Run commands in a workspace: the sandbox launcher is the boundary, the list of commands is for the person's sake."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import re
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import urlsplit
 
 from task.blocking import run_blocking
-
-if TYPE_CHECKING:
-    from task.tools.workspace.root import Workspace
+from task.permissions.coding import is_listed
+from task.tools.workspace.launcher import Ran, Sandbox, launched, sandbox_here
+from task.tools.workspace.root import Workspace
+from task.tools.workspace.toolchains import Toolchains, python_of, toolchains
 
 BLOCKED_CODE, TIMEOUT_CODE = 126, 124
 MIB = 1024 * 1024
+SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
+OPEN_FILES = 1024
+# What git would run or read settings from; paths in `.git`, absent ones too.
+GIT_INTERNALS = ("hooks", "config", "config.worktree", "commondir", "info")
+GIT_INTERNALS_BELOW = ("modules/*/config", "modules/*/hooks", "worktrees/*/commondir", "worktrees/*/config.worktree")
+_URL = re.compile(r"https?://[^\s'\"]+")
+# No settings of the person's or the machine's, no hooks, no other programs.
+_GIT_SETTINGS = {
+    "core.pager": "cat", "core.fsmonitor": "false", "core.hooksPath": "/dev/null", "protocol.ext.allow": "never",
+}  # fmt: skip
+_ENVIRONMENT = {
+    "LANG": "C.UTF-8", "TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "PIP_NO_INPUT": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_COUNT": str(len(_GIT_SETTINGS)),
+    **{f"GIT_CONFIG_KEY_{number}": name for number, name in enumerate(_GIT_SETTINGS)},
+    **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(_GIT_SETTINGS.values())},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,7 +59,7 @@ class ShellResult:
 
 @dataclass(frozen=True, slots=True)
 class CommandLimits:
-    """Limits of one command with everything it starts."""
+    """Limits of one command with everything it starts; of each output the head and the tail are kept."""
 
     seconds: float = 60.0
     memory_bytes: int = 4096 * MIB
@@ -43,45 +69,132 @@ class CommandLimits:
 
 
 class Commands:
-    """Runs commands in one workspace; `close` removes their scratch folder.
+    """Runs commands in one workspace, with a scratch folder outside it that `close` removes.
 
-    `unsafe`: where no sandbox works, commands run without one rather than not at all.
+    Commands that are not on the documented list are blocked, unless `gated`: then a gate has decided about each of
+    them before. `unsafe`: where no sandbox works, commands run without one rather than not at all.
     """
 
-    def __init__(self, workspace: Workspace, limits: CommandLimits | None = None, *, unsafe: bool = False) -> None:
-        self._workspace = workspace
+    def __init__(
+        self, workspace: Workspace, limits: CommandLimits | None = None, *, unsafe: bool = False, gated: bool = False
+    ) -> None:
+        self.workspace = workspace
         self._limits = limits or CommandLimits()
         self._unsafe = unsafe
+        self._gated = gated
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The sandbox that commands run in. Takes a moment the first time."""
+        return sandbox_here()
 
     @property
     def available(self) -> str | None:
         """Why commands cannot be run here; None when they can. Takes a moment the first time."""
-        return None
+        return None if self._unsafe else self.sandbox.missing
 
-    def allowed(self, cmd: str) -> bool:
-        """Whether the documented list allows every command of the line."""
-        raise NotImplementedError
+    @property
+    def confined(self) -> bool:
+        """Whether commands reach nothing but the workspace."""
+        return self.sandbox.missing is None
 
     async def run(self, cmd: str, seconds: float | None = None) -> ShellResult:
-        """Run a command line that the lists allow; without network, and for at most `seconds`."""
-        raise NotImplementedError
+        """Run a command line, without network."""
+        if not self._gated and not is_listed(cmd, str(self.workspace.path)):
+            return ShellResult(False, "", f"blocked: {cmd}", BLOCKED_CODE)
+        return await self.run_words(_shell(cmd), seconds)
 
     async def setup(self, cmd: str, seconds: float | None = None) -> ShellResult:
-        """Run a command line that a person has written, with the public internet, to install dependencies."""
-        raise NotImplementedError
+        """Run the person's own command line with the public internet and the hosts it names, to install things."""
+        hosts = dict.fromkeys(filter(None, map(_host, _URL.findall(cmd))))
+        return await self._run(_shell(cmd), seconds, {"network": ["*", *hosts], "tier": "auto"})
 
-    async def python(self, mode: str, code: str | None = None, seconds: float | None = None) -> ShellResult:
-        """Run pytest or a snippet with the workspace's Python."""
-        raise NotImplementedError
+    async def run_words(
+        self, words: Sequence[str], seconds: float | None = None, variables: dict[str, str] | None = None
+    ) -> ShellResult:
+        """Run a program with its arguments, whatever it is, without network."""
+        return await self._run(words, seconds, {}, variables)
+
+    @property
+    def python(self) -> str:
+        """The Python of the workspace."""
+        return str(python_of(self.workspace.path, os.environ))
+
+    @cached_property
+    def scratch(self) -> Path:
+        """The folder for temporary files and caches of the commands."""
+        folder = Path(self._scratch.name)
+        for name in ("home", "tmp"):
+            (folder / name).mkdir()
+        return folder
 
     async def close(self) -> None:
         """Remove the scratch folder."""
+        if "_scratch" in self.__dict__:
+            await asyncio.to_thread(self._scratch.cleanup)
 
     async def __aenter__(self) -> Commands:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    @cached_property
+    def _scratch(self) -> TemporaryDirectory[str]:
+        return TemporaryDirectory(prefix="dial-agent-run-", ignore_cleanup_errors=True)
+
+    async def _run(
+        self,
+        words: Sequence[str],
+        seconds: float | None,
+        changes: dict[str, Any],
+        variables: dict[str, str] | None = None,
+    ) -> ShellResult:
+        sandbox = await asyncio.to_thread(lambda: self.sandbox)
+        if missing := self.available:
+            return ShellResult(False, "", f"blocked: {missing}", BLOCKED_CODE)
+        policy = {**await asyncio.to_thread(self._policy, variables or {}), "tier": sandbox.tier, **changes}
+        limits = self._limits
+        return _result(await launched(policy, words, seconds or limits.seconds, limits.output_bytes))
+
+    def _policy(self, variables: dict[str, str]) -> dict[str, Any]:
+        root, limits, found = str(self.workspace.path), self._limits, self._toolchains()
+        return {
+            "workdir": root,
+            "read_write": [root, str(self.scratch)],
+            "read_only": found.readable,
+            "protected": protected_paths(self.workspace.path),
+            "environment": {**_ENVIRONMENT, **self._own_environment(), **found.variables, "PATH": found.path, **variables},
+            "umask": _umask(),
+            # Not the address space: Node.js and Go reserve much more of it than they use.
+            "limits": {
+                "memory": None, "data": limits.memory_bytes, "run_memory": limits.memory_bytes,
+                "file_bytes": limits.file_bytes, "open_files": OPEN_FILES, "processes": limits.processes,
+            },
+            "allow_unsafe": self._unsafe,
+        }  # fmt: skip
+
+    def _toolchains(self) -> Toolchains:
+        return toolchains(self.workspace.path, os.environ)
+
+    def _own_environment(self) -> dict[str, str]:
+        scratch = self.scratch
+        return {
+            "HOME": f"{scratch}/home",
+            "TMPDIR": f"{scratch}/tmp",
+            # The workspace shows only what the commands were meant to change.
+            "PYTHONPYCACHEPREFIX": f"{scratch}/pycache",
+            "PYTEST_ADDOPTS": f"-o cache_dir={shlex.quote(f'{scratch}/pytest')}",
+        }
+
+
+def protected_paths(root: Path) -> list[str]:
+    """The paths of the workspace's repository by which git, started by the person later, would run programs."""
+    git = root / ".git"
+    if git.is_symlink() or not git.is_dir():
+        return [str(git)] if os.path.lexists(git) else []
+    below = [path for pattern in GIT_INTERNALS_BELOW for path in git.glob(pattern)]
+    return [str(path) for path in (*(git / name for name in GIT_INTERNALS), *below)]
 
 
 def shell_run(cmd: str) -> ShellResult:
@@ -91,7 +204,33 @@ def shell_run(cmd: str) -> ShellResult:
 
 async def shell_run_async(cmd: str) -> ShellResult:
     """The asynchronous twin of `shell_run`."""
-    from task.tools.workspace.root import Workspace
+    with Workspace(Path.cwd()) as workspace:
+        async with Commands(workspace) as commands:
+            return await commands.run(cmd)
 
-    async with Commands(Workspace(Path.cwd())) as commands:
-        return await commands.run(cmd)
+
+def _result(ran: Ran) -> ShellResult:
+    if ran.code is None:
+        return ShellResult(False, ran.stdout, f"{ran.stderr}\ntimeout".lstrip(), TIMEOUT_CODE)
+    return ShellResult(ran.code == 0, ran.stdout, ran.stderr, ran.code)
+
+
+def _shell(cmd: str) -> list[str]:
+    return [next(filter(os.path.exists, SHELLS)), "-c", cmd]
+
+
+def _host(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if host is None:
+        return None
+    name = f"[{host}]" if ":" in host else host
+    return f"{name}:{port or (443 if parts.scheme == 'https' else 80)}"
+
+
+def _umask() -> str:
+    with open("/proc/self/status") as status:
+        return next((line.split()[1][-3:] for line in status if line.startswith("Umask:")), "022")

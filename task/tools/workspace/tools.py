@@ -16,6 +16,7 @@ from task.permissions.taint import Origin
 from task.tools.base import BaseTool
 from task.tools.models import Effect, ToolCallParams
 from task.tools.workspace import fs
+from task.tools.workspace.command_tools import PythonRunTool, ShellRunTool
 from task.tools.workspace.fs import FSResult
 from task.tools.workspace.root import PathEscape, Workspace
 from task.tools.workspace.search import Query
@@ -30,6 +31,7 @@ def workspace_tools(workspace: Workspace, commands: Commands | None = None) -> l
         FsListTool(workspace),
         FsEditTool(workspace),
         FsSearchTool(workspace),
+        *([ShellRunTool(commands), PythonRunTool(commands)] if commands is not None else []),
     ]
 
 

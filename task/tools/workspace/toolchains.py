@@ -1,0 +1,72 @@
+"""Which installations outside the workspace its commands may read: those of the programs on the person's PATH."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+# The launcher's policy makes these readable.
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
+_SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
+_PROGRAMS = """python python3 pip pytest ruff mypy uv poetry node npm npx pnpm yarn deno bun tsc go gofmt cargo rustc
+java javac mvn gradle ruby bundle php composer make cmake ninja gcc g++ clang rg fd jq dotnet""".split()  # noqa: SIM905
+# Folders of a home that hold programs only; others, such as ~/.cargo and ~/.local, hold keys and data as well.
+_OF_PROGRAMS_ONLY = frozenset({".pyenv", ".rbenv", ".nvm", ".nodenv", ".goenv", ".volta", ".rustup", ".deno"})
+_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchains:
+    """The PATH for commands, the folders that must be readable for it, and variables by which programs find theirs."""
+
+    path: str
+    readable: tuple[str, ...]
+    variables: Mapping[str, str]
+
+
+def toolchains(workspace: Path, environment: Mapping[str, str]) -> Toolchains:
+    """What the workspace's commands use; `environment` is the person's."""
+    home = Path(environment.get("HOME") or "/nowhere")
+    folders = [Path(text) for text in environment.get("PATH", "").split(os.pathsep) if text.startswith("/")]
+    folders = [folder for folder in folders if folder.is_dir() and not folder.resolve().is_relative_to(workspace)]
+    python = python_of(workspace, environment)
+    programs = [python, *filter(os.path.exists, (folder / name for folder in folders for name in _PROGRAMS))]
+    wanted = [place for program in dict.fromkeys(programs) for place in _installations(program)]
+    rustup = Path(environment.get("RUSTUP_HOME") or home / ".rustup")
+    readable = [place for place in (*folders, *wanted) if _is_shareable(place, home, workspace)]
+    variables = {"VIRTUAL_ENV": str(python.parents[1])} if (python.parents[1] / "pyvenv.cfg").exists() else {}
+    if rustup.is_dir() and _is_shareable(rustup, home, workspace):
+        readable.append(rustup)
+        variables["RUSTUP_HOME"] = str(rustup)
+    path = dict.fromkeys(map(str, (python.parent, *folders, *_SYSTEM_PATH)))
+    return Toolchains(os.pathsep.join(path), tuple(dict.fromkeys(map(str, readable))), variables)
+
+
+def python_of(workspace: Path, environment: Mapping[str, str]) -> Path:
+    """The Python of the workspace: of its own environment, else of the one that is active, else the product's."""
+    active = environment.get("VIRTUAL_ENV")
+    for folder in (workspace / ".venv", workspace / "venv", *([Path(active)] if active else [])):
+        if (folder / "bin" / "python").exists():
+            return folder / "bin" / "python"
+    return Path(sys.executable)
+
+
+def _installations(program: Path) -> Iterator[Path]:
+    """The folders of the program's installation, before and after links are followed."""
+    for place in (program, Path(os.path.realpath(program))):
+        yield place.parents[1] if place.parent.name in ("bin", "sbin", "shims") else place.parent
+
+
+def _is_shareable(folder: Path, home: Path, workspace: Path) -> bool:
+    """Whether it holds programs, and nothing of the person's: no home, no folder that contains one or the workspace."""
+    real, own = folder.resolve(), home.resolve()
+    if not real.is_dir() or real.is_relative_to(workspace) or any(real.is_relative_to(place) for place in _SYSTEM):
+        return False
+    if len(real.parts) <= 2 or own.is_relative_to(real) or workspace.is_relative_to(real):
+        return False
+    if real.parent != own or real.name in _OF_PROGRAMS_ONLY:
+        return True
+    return any((real / name).exists() for name in _OF_ENVIRONMENTS)
