@@ -121,7 +121,7 @@ async def _worked(
     workspace = Workspace(checked_workspace(Path(run.workspace), settings.data_dir, unsafe=given.unsafe_workspace))
     apply = given.apply and not settings.dry_run
     order = Order(run.task, OWNER, apply, given.setup, record.verify, given.yes, settings.max_steps)
-    async with Commands(workspace, unsafe=given.unsafe_no_sandbox) as commands:
+    async with Commands(workspace, unsafe=given.unsafe_no_sandbox, gated=True) as commands:
         journal = Journal(store, run, settings.data_dir, record)
         work = Work(order, journal, workspace, commands, planner, coder, output.show, output.ask)
         if given.apply and settings.dry_run:

@@ -36,7 +36,7 @@ class Workspaces:
     def _open(self, folder: Path) -> list[BaseTool]:
         if folder not in self._opened:
             workspace = Workspace(folder)
-            commands = Commands(workspace)
+            commands = Commands(workspace, gated=True)
             self._opened[folder] = workspace, commands, workspace_tools(workspace, commands)
         return self._opened[folder][2]
 

@@ -50,6 +50,7 @@ class Ran:
 def sandbox_here() -> Sandbox:
     """The best sandbox of this machine; the first call takes a moment."""
     command = _launcher("--probe")
+    found: dict[str, Any]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)  # noqa: S603
         found = json.loads(done.stdout) if done.returncode == 0 else {"name": "none", "works": {"": done.stderr}}

@@ -18,12 +18,13 @@ from task.blocking import run_blocking
 from task.permissions.coding import is_listed
 from task.tools.workspace.launcher import Ran, Sandbox, launched, sandbox_here
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.toolchains import Toolchains, python_of, toolchains
+from task.tools.workspace.toolchains import python_of, toolchains
 
 BLOCKED_CODE, TIMEOUT_CODE = 126, 124
 MIB = 1024 * 1024
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 OPEN_FILES = 1024
+HOME, TEMPORARY = "home", "temporary"
 # What git would run or read settings from; paths in `.git`, absent ones too.
 GIT_INTERNALS = ("hooks", "config", "config.worktree", "commondir", "info")
 GIT_INTERNALS_BELOW = ("modules/*/config", "modules/*/hooks", "worktrees/*/commondir", "worktrees/*/config.worktree")
@@ -124,7 +125,7 @@ class Commands:
     def scratch(self) -> Path:
         """The folder for temporary files and caches of the commands."""
         folder = Path(self._scratch.name)
-        for name in ("home", "tmp"):
+        for name in (HOME, TEMPORARY):
             (folder / name).mkdir()
         return folder
 
@@ -158,13 +159,13 @@ class Commands:
         return _result(await launched(policy, words, seconds or limits.seconds, limits.output_bytes))
 
     def _policy(self, variables: dict[str, str]) -> dict[str, Any]:
-        root, limits, found = str(self.workspace.path), self._limits, self._toolchains()
+        root, limits, found = self.workspace.path, self._limits, toolchains(self.workspace.path, os.environ)
         return {
-            "workdir": root,
-            "read_write": [root, str(self.scratch)],
+            "workdir": str(root),
+            "read_write": [str(root), str(self.scratch)],
             "read_only": found.readable,
-            "protected": protected_paths(self.workspace.path),
-            "environment": {**_ENVIRONMENT, **self._own_environment(), **found.variables, "PATH": found.path, **variables},
+            "protected": protected_paths(root),
+            "environment": {**_ENVIRONMENT, **self._places(), **found.variables, "PATH": found.path, **variables},
             "umask": _umask(),
             # Not the address space: Node.js and Go reserve much more of it than they use.
             "limits": {
@@ -174,14 +175,11 @@ class Commands:
             "allow_unsafe": self._unsafe,
         }  # fmt: skip
 
-    def _toolchains(self) -> Toolchains:
-        return toolchains(self.workspace.path, os.environ)
-
-    def _own_environment(self) -> dict[str, str]:
+    def _places(self) -> dict[str, str]:
         scratch = self.scratch
         return {
-            "HOME": f"{scratch}/home",
-            "TMPDIR": f"{scratch}/tmp",
+            "HOME": f"{scratch}/{HOME}",
+            "TMPDIR": f"{scratch}/{TEMPORARY}",
             # The workspace shows only what the commands were meant to change.
             "PYTHONPYCACHEPREFIX": f"{scratch}/pycache",
             "PYTEST_ADDOPTS": f"-o cache_dir={shlex.quote(f'{scratch}/pytest')}",
