@@ -24,13 +24,14 @@ from tests.support.chat_reader import Answer
 from tests.support.codes import codes_shown
 from tests.support.core import API_KEY
 from tests.support.http_api import Api
+from tests.support.ollama import OllamaPeer, in_openais_shape, ollama_peer
 from tests.support.product import Product, product
 from tests.support.scripts import Conversation, Turn, load_conversations
 from tests.support.upstream import Received
 
 FOLDER = Path(__file__).parent / "matrix"
 CONVERSATIONS = load_conversations(FOLDER)
-BACKENDS = ("dial", "openai")
+BACKENDS = ("dial", "openai", "ollama")
 
 Trace = list[dict[str, Any]]
 
@@ -52,10 +53,12 @@ async def test_every_door_and_backend_gives_the_same_trace(conversation: Convers
 
 async def through_the_dial_door(conversation: Conversation, backend: str, folder: Path) -> Trace:
     places: dict[str, str] = {}
-    async with product(
-        *replies(conversation, places), tmp_path=folder, backend=backend, tool_paths=[str(FOLDER / "notes.py")]
-    ) as running:
-        return [await talked(turn, running, places) for turn in conversation.turns]
+    more: dict[str, Any] = {"backend": backend, "tool_paths": [str(FOLDER / "notes.py")]}
+    if backend != "ollama":
+        async with product(*replies(conversation, places), tmp_path=folder, **more) as running:
+            return [await talked(turn, running, places) for turn in conversation.turns]
+    async with ollama_peer() as peer, product(tmp_path=folder, ollama_local=peer.url, **more) as running:
+        return [await talked(turn, running, places, peer) for turn in conversation.turns]
 
 
 def replies(conversation: Conversation, places: dict[str, str]) -> list[Callable[[Received], Reply]]:
@@ -76,15 +79,21 @@ def codes_of(turn: Turn, answer: str) -> dict[str, str]:
     return {f"CODE_{number}": code for number, code in enumerate(codes_shown(answer) if turn.waits else (), 1)}
 
 
-async def talked(turn: Turn, running: Product, places: dict[str, str]) -> dict[str, Any]:
+async def talked(
+    turn: Turn, running: Product, places: dict[str, str], peer: OllamaPeer | None = None
+) -> dict[str, Any]:
     attachments: list[dict[str, Any]] = []
     for item in turn.attachments:
         content = (FOLDER / item["file"]).read_bytes()
         attachments.append(await running.reader.upload(item["title"], content, item["type"]))
         places[item["title"].replace(".", "_")] = attachments[-1]["url"]
     before = len(running.upstream.requests)
+    if peer is not None:
+        await peer.script(*(data.reply(places) for data in turn.model))
     answer = await running.reader.ask(said(turn, places), *attachments)
     assert answer.error is None, answer.error
+    if peer is not None:
+        running.upstream.requests += [in_openais_shape(request) for request in (await peer.seen()).requests[before:]]
     places |= codes_of(turn, answer.content)
     return normalised(trace_of(answer, running.upstream.requests[before:]), places)
 

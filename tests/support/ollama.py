@@ -11,6 +11,7 @@ An answer is a `Reply`, or the wire's own parts: `answer({"text": "half"}, {"err
 from __future__ import annotations
 
 import base64
+import json
 import sys
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -23,6 +24,7 @@ from task.llm.base import Finish, ReasoningDelta, TextDelta, ToolCallDelta
 from task.llm.scripted import Pause, Reply
 from tests.support.mcp_processes import ServerProcess
 from tests.support.ports import free_port
+from tests.support.upstream import Received
 
 MODEL = "test-model"
 Scripted = Reply | dict[str, Any]
@@ -112,6 +114,25 @@ async def ollama_peer(*answers: Scripted, **more: Any) -> AsyncGenerator[OllamaP
         async with scripted_peer(process) as peer:
             await peer.script(*answers, **more)
             yield peer
+
+
+def in_openais_shape(request: Mapping[str, Any]) -> Received:
+    """What the peer received, as OpenAI's API would have: arguments as text, and no empty content beside calls."""
+    body = {**request["body"], "messages": [_openai_message(item) for item in request["body"]["messages"]]}
+    return Received("/api/chat", {}, request["headers"], body)
+
+
+def _openai_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    wire = {"name" if name == "tool_name" else name: value for name, value in message.items()}
+    if "tool_calls" in wire:
+        wire["tool_calls"] = [_openai_call(call["id"], **call["function"]) for call in wire["tool_calls"]]
+        if not wire["content"]:
+            del wire["content"]
+    return wire
+
+
+def _openai_call(call_id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
 
 
 def _spoken(reply: Reply) -> dict[str, Any]:

@@ -111,6 +111,10 @@ def test_every_documented_key_arrives_in_the_tree(tmp_path: Path) -> None:
         ("llm: {provider: azure_openai, endpoint: https://x.openai.azure.com/}", "openai_base_url",
          "https://x.openai.azure.com/openai/v1"),
         ("llm: {provider: anthropic, base_url: http://proxy:1}", "openai_base_url", "http://proxy:1"),
+        ("llm: {provider: ollama, model: 'qwen3:8b'}", "backend", "ollama"),
+        ("llm: {provider: ollama, base_url: http://box:11434}", "ollama_local", "http://box:11434"),
+        ("llm: {provider: ollama, ollama: {num_ctx: 16384}}", "ollama.context_tokens", 16_384),
+        ("llm: {provider: ollama, keep_alive: 30m}", "ollama.keep_alive", "30m"),
         ("llm: {attempts: 7}", "llm.attempts", 7),
         ("teps_settings: {permission_required: false}", "teps.permission_required", False),
         ("teps_settings: {tool_timeout: 5000}", "limits.tool_seconds", 5),
@@ -263,6 +267,7 @@ def test_a_loaded_configuration_has_the_documented_shape_and_can_be_loaded_again
 @pytest.mark.parametrize(
     ("content", "provider"),
     [("{}", "dial"), ("llm_provider: openai", "openai"), ("llm_provider: anthropic", "anthropic"),
+     ("llm: {provider: ollama}", "ollama"),
      ("llm: {provider: azure_openai, endpoint: https://x.openai.azure.com}", "azure_openai"),
      ("llm: {provider: openai, base_url: http://localhost:1/v1}", "openai")],
 )  # fmt: skip

@@ -1,0 +1,122 @@
+"""The product with Ollama as its backend: pictures, long conversations, warnings, keys and people who leave."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.conversation.messages import user
+from task.llm.base import ModelOptions
+from task.llm.scripted import says
+from task.llm.transport import new_session
+from task.product.backends import ollama_server
+from task.settings import Settings
+from tests.support.http_api import NOWHERE, Api, http_api, said
+from tests.support.mcp_processes import ServerProcess
+from tests.support.ollama import MODEL, OllamaPeer, answer, ollama_process, scripted_peer
+
+PICTURE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(b'png').decode()}"}}
+DEEP = {"response_format": {"type": "json_object"}, "logit_bias": {"1": 2}, "tool_choice": "auto"}
+
+
+@pytest.fixture(scope="module")
+def process() -> Generator[ServerProcess]:
+    with ollama_process() as running:
+        yield running
+
+
+@asynccontextmanager
+async def agent(process: ServerProcess, folder: Path, **settings: Any) -> AsyncGenerator[tuple[Api, OllamaPeer]]:
+    async with (
+        scripted_peer(process) as peer,
+        http_api(tmp_path=folder, backend="ollama", ollama_local=peer.url, **settings) as api,
+    ):
+        yield api, peer
+
+
+async def test_a_model_that_cannot_see_is_sent_a_sentence_and_one_that_can_the_picture(
+    process: ServerProcess, tmp_path: Path
+) -> None:
+    question = {"role": "user", "content": [{"type": "text", "text": "What is it?"}, PICTURE]}
+    async with agent(process, tmp_path) as (api, peer):
+        await peer.script(models={"eye:latest": {"capabilities": ["completion", "tools", "vision"]}})
+        for model in (MODEL, "eye"):
+            assert (await api.post("/v1/chat/completions", {"messages": [question], "model": model})).status == 200
+        blind, sees = (body["messages"][-1] for body in (await peer.seen()).bodies)
+    assert "cannot see pictures" in blind["content"]
+    assert "images" not in blind
+    assert (sees["content"], len(sees["images"])) == ("What is it?", 1)
+
+
+async def test_a_conversation_beyond_the_context_loses_its_oldest_turns_and_nothing_else(
+    process: ServerProcess, tmp_path: Path
+) -> None:
+    turns = [said(f"turn {n} " + "word " * 900, role) for n in range(20) for role in ("user", "assistant")]
+    async with agent(process, tmp_path, ollama={"context_tokens": 8192}) as (api, peer):
+        reply = await api.post("/v1/chat/completions", {"messages": [*turns, said("And now?")]})
+        seen = await peer.seen()
+    assert (reply.status, reply.json["choices"][0]["message"]["content"]) == (200, "Hello from the peer.")
+    prompt, body = seen.prompts[-1], seen.bodies[-1]
+    assert "You are a General Purpose Agent" in prompt
+    assert all(tool["function"]["name"] in prompt for tool in body["tools"])
+    assert [f"turn {n} " in prompt for n in (0, 1, 5, 19)] == [True, False, False, True], "the first question stays"
+    assert {load[1] for load in seen.loads} == {8192}
+
+
+async def test_a_prompt_longer_than_estimated_is_refused_once_and_then_cut(
+    process: ServerProcess, tmp_path: Path
+) -> None:
+    turns = [said("word " * 900, role) for _ in range(20) for role in ("user", "assistant")]
+    async with agent(process, tmp_path, ollama={"context_tokens": 8192}, history={"max_tokens": 18_000}) as (api, peer):
+        reply = await api.post("/v1/chat/completions", {"messages": [*turns, said("And now?")]})
+        seen = await peer.seen()
+    assert reply.status == 200
+    assert (len(seen.requests), len(seen.prompts)) == (2, 1)
+    assert seen.bodies[0]["messages"][0] == seen.bodies[1]["messages"][0], "the system prompt stays"
+
+
+async def test_what_had_no_effect_and_what_was_dropped_stands_in_the_trace_once(
+    process: ServerProcess, tmp_path: Path
+) -> None:
+    async with agent(process, tmp_path) as (api, peer):
+        await peer.script(models={f"{MODEL}:latest": {"capabilities": ["completion"]}})
+        reply = await api.complete("Hi", **DEEP)
+        trace = (await api.get(f"/traces/{reply.json['trace_id']}")).json
+    assert trace["warnings"] == [
+        "logit_bias had no effect: the provider of test-model does not take it",
+        "the tools had no effect: test-model cannot call tools",
+    ]
+
+
+async def test_a_person_who_leaves_stops_the_model(process: ServerProcess, tmp_path: Path) -> None:
+    async with agent(process, tmp_path) as (api, peer):
+        await peer.script(answer({"text": "Once "}, {"text": "upon "}, {"hang": True}))
+        asking = asyncio.create_task(api.complete("Tell me a story", stream=True))
+        await peer.seen(words=1)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert (await peer.seen(stopped=1)).stopped == [2]
+
+
+async def test_a_missing_model_is_a_404_that_says_how_to_get_it(process: ServerProcess, tmp_path: Path) -> None:
+    async with agent(process, tmp_path, deployment_name="llama9") as (api, _):
+        reply = await api.complete("Hi")
+    assert (reply.status, "ollama pull llama9" in reply.error["message"]) == (404, True)
+
+
+@pytest.mark.parametrize(("host", "sent"), [("cloud", "Bearer secret"), ("elsewhere", None)])
+async def test_the_key_of_the_cloud_goes_to_its_host_only(process: ServerProcess, host: str, sent: str | None) -> None:
+    async with scripted_peer(process) as peer, new_session() as session:
+        cloud = peer.url if host == "cloud" else NOWHERE
+        settings = Settings.model_validate({"turbo_host": cloud, "ollama_local": peer.url, "ollama_api_key": "secret"})
+        model = ollama_server(settings, session, settings.ollama_local).chat_model(MODEL)
+        await peer.script(says("yes"))
+        async for _ in model.stream([user("Hi")], (), ModelOptions()):
+            pass
+        assert (await peer.seen()).requests[0]["headers"].get("authorization") == sent
