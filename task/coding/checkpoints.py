@@ -48,7 +48,9 @@ def held_alone(workspace: Path) -> Generator[None]:
 
 @dataclass(slots=True)
 class Checkpoints:
-    """The snapshots of a run's folder, taken in its order. `held_alone` is for whoever uses them."""
+    """The snapshots of a run's folder, taken in its order; `run` is as it was before this process continues it.
+
+    `held_alone` is for whoever uses them."""
 
     store: CodingRuns
     run: CodingRun
@@ -71,23 +73,20 @@ class Checkpoints:
         found._lent = await _last_of(store, others[0], Snapshots(workspace, earlier[0])) if others else None
         return found
 
-    async def start(self) -> Snapshot:
-        """Keep the folder as it is before the run changes it; a run that has ended is continued, by this process.
+    async def start(self) -> None:
+        """Keep the folder as it is before the run changes it, or continues to.
 
         Raises:
-            Conflict: it is in progress, or it was undone.
             SnapshotError: the folder cannot be kept.
         """
         await self._keep_tail()
-        if self._legs or self.run.over:
-            self.run = await self.store.resume(self.run.owner, self.run.run_id)
         snapshot = await self._take(self._legs[-1][1] if self._legs else self._lent)
         await self.store.add_checkpoint(self.run.run_id, "start", snapshot.id)
         self._legs.append((snapshot, snapshot))
-        return snapshot
 
-    async def step(self, note: str = "") -> Snapshot:
-        """Keep what a step of the run has made of the folder; `note` says which it was.
+    async def step(self, note: str = "") -> bool:
+        """Keep what a step of the run has made of the folder, and return whether it changed anything; `note` says
+        which it was.
 
         Raises:
             SnapshotError: it cannot be kept: the run must not continue, and can be undone.
@@ -97,7 +96,7 @@ class Checkpoints:
         self._legs[-1] = (first, snapshot)
         if snapshot.id != last.id:
             await self.store.add_checkpoint(self.run.run_id, "step", snapshot.id, note)
-        return snapshot
+        return snapshot.id != last.id
 
     async def diffs(self) -> list[FileDiff]:
         """What the run has changed so far, up to its last checkpoint."""

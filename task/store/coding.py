@@ -22,8 +22,8 @@ CheckpointKind = Literal["start", "step"]
 class CodingRun:
     """A task for one folder, with all that was done for it until it ended; continued, it stays the same run.
 
-    `data` is the coding door's own: the plan, the conversation, what was spent. Of an interrupted run `ended_at` is
-    the last time its process was known to be alive.
+    `data` is the coding door's own: the plan, the conversation, what was spent. A person has ended a `cancelled` run;
+    of an `interrupted` one, `ended_at` is the last time its process was known to be alive.
     """
 
     run_id: str

@@ -201,8 +201,8 @@ async def test_a_continued_run_is_undone_to_its_first_beginning_but_for_what_cam
     await killed(store, checkpoints.run, ended_at=LONG_AGO)
     (workspace / "theirs.py").write_text("theirs")
     again = await opened(store, checkpoints.run, tmp_path)
+    await store.coding.resume(OWNER, checkpoints.run.run_id)
     await again.start()
-    assert (await store.coding.get(OWNER, checkpoints.run.run_id)).status == "running"
     (workspace / "main.py").write_text("print(3)\n")
     await again.step()
     assert "+print(3)\n" in whole(await again.diffs())
@@ -224,6 +224,7 @@ async def test_a_file_that_somebody_changed_between_two_parts_of_a_run_is_refuse
     await killed(store, checkpoints.run, ended_at=LONG_AGO)
     (workspace / "main.py").write_text("print('theirs')\n")
     again = await opened(store, checkpoints.run, tmp_path)
+    await store.coding.resume(OWNER, checkpoints.run.run_id)
     await again.start()
     (workspace / "main.py").write_text("print(3)\n")
     await again.step()
@@ -240,12 +241,12 @@ async def test_a_run_in_progress_is_not_undone_and_an_undone_one_is_not_continue
     with pytest.raises(Conflict, match="is in progress"):
         await checkpoints.planned_undo()
     with pytest.raises(Conflict, match="is in progress"):
-        await (await opened(store, checkpoints.run, tmp_path)).start()
+        await store.coding.resume(OWNER, checkpoints.run.run_id)
     await store.coding.finish(checkpoints.run.run_id, "failed", {})
     again = await opened(store, checkpoints.run, tmp_path)
     await again.undo(await again.planned_undo())
     with pytest.raises(Conflict, match="was undone"):
-        await (await opened(store, checkpoints.run, tmp_path)).start()
+        await store.coding.resume(OWNER, checkpoints.run.run_id)
 
 
 async def test_a_status_of_git_is_no_change_of_its_index(store: Store, workspace: Path, tmp_path: Path) -> None:
@@ -310,7 +311,7 @@ async def test_runs_of_one_folder_share_what_has_not_changed_and_outlive_each_ot
     first = await started(store, workspace, tmp_path)
     await store.coding.finish(first.run.run_id, "finished", {})
     second = await started(store, workspace, tmp_path)
-    entry = (await second.step()).entries["main.py"]
+    entry = second.snapshots.take().entries["main.py"]
     assert second.snapshots.place(entry.content).stat().st_nlink == 2
 
     first.snapshots.place(entry.content).unlink()
@@ -327,7 +328,7 @@ async def test_what_is_kept_is_for_this_account_only(store: Store, workspace: Pa
 
 async def test_the_data_folder_inside_of_a_workspace_is_no_part_of_it(store: Store, tmp_path: Path) -> None:
     checkpoints = await started(store, tmp_path, tmp_path)
-    assert not any(path.startswith("data") for path in (await checkpoints.step()).entries)
+    assert not any(path.startswith("data") for path in checkpoints.snapshots.take().entries)
 
 
 def test_a_folder_with_too_much_is_refused_and_a_large_file_only_noticed(workspace: Path, tmp_path: Path) -> None:
