@@ -12,10 +12,10 @@ from typing import Literal, Protocol
 
 from task.conversation.history import repaired, unanswered
 from task.conversation.messages import Message, Role, ToolCall, user
-from task.conversation.sinks import ChoiceSink
+from task.conversation.sinks import ChoiceSink, WaitingStages
 from task.errors import AgentError, ProviderError
 from task.llm.accumulator import Accumulator
-from task.llm.base import AttachmentDelta, ChatModel, Delta, ModelOptions, ReasoningDelta, TextDelta, ToolSchema, Usage
+from task.llm.base import AttachmentDelta, ChatModel, Delta, ModelOptions, ReasoningDelta, TextDelta, ToolSchema, Usage, Waiting
 from task.llm.window import ContextWindow
 from task.permissions.decisions import Decision
 from task.tools.models import TOOLS, Caller
@@ -255,12 +255,12 @@ class _Run:
             self._messages[place] = self._added[place] = replace(self._added[place], tool_calls=tuple(kept))
 
     async def _ask(self, tools: Sequence[ToolSchema], note: Sequence[Message] = ()) -> Message:
-        received = Accumulator()
+        received, waiting = Accumulator(), WaitingStages(self._choice)
         started = perf_counter()
         conversation = [*self._past, *repaired(self._messages[self._base :]), *note]
         request = await self._loop.window.fitted(self._loop.toolbox.names.as_offered(conversation), tools)
         try:
-            await self._receive(request, tools, received)
+            await self._receive(request, tools, received, waiting)
             message = self._resolved(self._parsed(received))
         except BaseException:
             if received.text:  # what a person has read stays in the conversation
@@ -268,42 +268,54 @@ class _Run:
                 self._spoke = True
             raise
         finally:
+            waiting.end(failed=received.empty)
             self._usage += received.usage or Usage()
             for text in received.warnings:
                 self._loop.observer.warned(text)
         self._add(message)
-        self._loop.observer.model_answered(message, Usage() + (received.usage or Usage()), perf_counter() - started)
+        seconds = perf_counter() - started - waiting.seconds
+        self._loop.observer.model_answered(message, Usage() + (received.usage or Usage()), seconds)
         return message
 
-    async def _receive(self, request: list[Message], tools: Sequence[ToolSchema], received: Accumulator) -> None:
+    async def _receive(
+        self, request: list[Message], tools: Sequence[ToolSchema], received: Accumulator, waiting: WaitingStages
+    ) -> None:
         try:
-            await self._stream(request, tools, received)
+            await self._stream(request, tools, received, waiting)
         except ProviderError as error:
             shorter = self._loop.window.shorter(request, tools, error) if received.empty else None
             if shorter is None:
                 raise
-            await self._stream(shorter, tools, received)
+            await self._stream(shorter, tools, received, waiting)
 
-    async def _stream(self, request: list[Message], tools: Sequence[ToolSchema], received: Accumulator) -> None:
+    async def _stream(
+        self, request: list[Message], tools: Sequence[ToolSchema], received: Accumulator, waiting: WaitingStages
+    ) -> None:
         options = self._options
         if options.tool_choice is not None:  # in the first request only: repeated, it would force calls for ever
             without = replace(options, tool_choice=None)
             options, self._options = (options, without) if tools else (without, options)
         # Closed here: an answer that cannot be written must not leave the model's connection open.
         async with aclosing(self._loop.model.stream(request, tools, options)) as deltas:
-            await self._forward(deltas, received)
+            await self._forward(deltas, received, waiting)
 
-    async def _forward(self, deltas: AsyncGenerator[Delta], received: Accumulator) -> None:
+    async def _forward(
+        self, deltas: AsyncGenerator[Delta], received: Accumulator, waiting: WaitingStages
+    ) -> None:
         first = True
         async for delta in deltas:
             received.add(delta)
             if isinstance(delta, TextDelta):
                 if first:
                     first = False
+                    waiting.end()
                     await self._start_text(delta.text)
                 else:
                     self._choice.append_content(delta.text)
+            elif isinstance(delta, Waiting):
+                waiting.show(delta.text)
             elif isinstance(delta, ReasoningDelta):
+                waiting.end()
                 self._choice.append_reasoning_content(delta.text)
             elif isinstance(delta, AttachmentDelta):
                 self._choice.add_attachment(**delta.attachment.as_dict())

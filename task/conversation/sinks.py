@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import StrEnum
+from time import perf_counter
 from typing import Any, Protocol
 
 from task.conversation.links import Suspicion
@@ -153,6 +154,28 @@ class DefangedStage:
             self._stage.close()
         else:
             self._stage.close(status)
+
+
+class WaitingStages:
+    """Shows what an answer waits for, one stage after the other; `seconds` counts how long it has waited."""
+
+    def __init__(self, choice: ChoiceSink) -> None:
+        self.seconds = 0.0
+        self._choice = choice
+        self._open: tuple[StageSink, float] | None = None
+
+    def show(self, text: str) -> None:
+        self.end()
+        self._open = StageProcessor.open_stage(self._choice, text), perf_counter()
+
+    def end(self, *, failed: bool = False) -> None:
+        if self._open is None:
+            return
+        (stage, since), self._open = self._open, None
+        waited = perf_counter() - since
+        self.seconds += waited
+        stage.append_name(f" [{waited:.2f}s]")
+        StageProcessor.close_stage_safely(stage, failed=failed)
 
 
 class DefangedChoice:

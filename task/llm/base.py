@@ -90,13 +90,20 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the answer waits for until the next delta, in words: the model is being loaded, others are served first."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelWarning:
     """Something about the request or its answer that people should know and that does not stop it, for the trace."""
 
     text: str
 
 
-Delta = TextDelta | ReasoningDelta | ToolCallDelta | AttachmentDelta | Usage | Finish | ModelWarning
+Delta = TextDelta | ReasoningDelta | ToolCallDelta | AttachmentDelta | Usage | Finish | ModelWarning | Waiting
 
 
 _OF_THEIR_OWN = ("temperature", "top_p", "seed", "reasoning_effort")

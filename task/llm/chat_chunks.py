@@ -20,6 +20,7 @@ from task.llm.base import (
     TextDelta,
     ToolCallDelta,
     Usage,
+    Waiting,
 )
 from task.llm.failures import INTERRUPTED, MALFORMED, stream_failure
 from task.llm.sse import DONE, EVENT_LIMIT, EventTooLong, SseReader
@@ -162,6 +163,7 @@ def _read_delta(delta: dict[str, Any], deltas: list[Delta]) -> None:
         deltas.append(TextDelta(refusal))
     if custom := delta.get("custom_content"):
         deltas.extend(AttachmentDelta(_attachment(item)) for item in custom.get("attachments") or ())
+        deltas.extend(Waiting(str(item["name"])) for item in custom.get("stages") or () if _opens(item))
 
 
 def tool_call_delta(call: dict[str, Any]) -> ToolCallDelta:
@@ -174,6 +176,10 @@ def tool_call_delta(call: dict[str, Any]) -> ToolCallDelta:
         function.get("name"),
         function.get("arguments"),
     )
+
+
+def _opens(stage: dict[str, Any]) -> bool:
+    return bool(stage.get("name")) and stage.get("status", "") is None
 
 
 def _attachment(item: dict[str, Any]) -> Attachment:

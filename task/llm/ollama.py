@@ -16,10 +16,10 @@ from cachetools import TTLCache
 
 from task.conversation.messages import Message
 from task.errors import ProviderError
-from task.llm.base import Delta, ModelOptions, ModelWarning, ToolSchema
+from task.llm.base import Delta, ModelOptions, ModelWarning, ToolSchema, Waiting
 from task.llm.failures import MALFORMED
 from task.llm.ollama_lines import ollama_deltas
-from task.llm.ollama_request import OllamaModel, chat_body, offered_tools, without_effect
+from task.llm.ollama_request import OllamaModel, chat_body, load_body, offered_tools, without_effect
 from task.llm.text_calls import with_text_calls
 from task.llm.transport import RETRIES, Retries, answer_bytes
 from task.llm.window import ANSWER_TOKENS
@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 OLLAMA = "Ollama"
 KEPT_SECONDS = 300
+_ASKING = aiohttp.ClientTimeout(total=2)
 LEAST_CONTEXT, MOST_CONTEXT = 8192, 65_536
 _HEADERS = {"Accept": "application/x-ndjson"}
 _SENTENCES = (
@@ -106,6 +107,27 @@ class OllamaServer:
         context = (await self.model(model)).context
         return context - min(ANSWER_TOKENS, context // 4)
 
+    async def is_loaded(self, model: OllamaModel) -> bool:
+        """Whether the model can answer at once, with its context; also where the server does not say."""
+        key = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        try:
+            async with self._session.get(f"{self.url}/api/ps", headers=key, timeout=_ASKING) as response:
+                found: Any = orjson.loads(await response.read()) if response.status == 200 else None
+            loaded = {item["model"]: item.get("context_length", model.context) for item in found["models"]}
+        except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+            return True
+        return loaded.get(model.full_name) == model.context
+
+    async def load(self, model: OllamaModel) -> None:
+        """Have the model loaded, as its requests would do.
+
+        Raises:
+            ProviderError: with a sentence for people where the server's words say what to do.
+        """
+        async with aclosing(self.answer(load_body(model, self.keep_alive), model)) as deltas:
+            async for _ in deltas:
+                pass
+
     async def answer(self, body: bytes, model: OllamaModel) -> AsyncGenerator[Delta]:
         """The deltas of the answer to a chat request.
 
@@ -153,6 +175,9 @@ class OllamaChatModel:
         model = await self.server.model(self.model)
         for warning in without_effect(model, tools, options):
             yield ModelWarning(warning)
+        if not (model.remote or await self.server.is_loaded(model)):
+            yield Waiting(f"Ollama is loading the model {self.model}")
+            await self.server.load(model)
         body = chat_body(model, messages, tools, options, keep_alive=self.server.keep_alive, stream=self.streams)
         offered = offered_tools(model, tools, options)
         answer = with_text_calls(self.server.answer(body, model), messages, offered, options, self.model)

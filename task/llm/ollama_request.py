@@ -32,6 +32,11 @@ class OllamaModel:
     parameters: int | None = None
     remote: bool = False
 
+    @property
+    def full_name(self) -> str:
+        """The name by which the server lists it: with its tag."""
+        return self.name if ":" in self.name.rsplit("/", 1)[-1] else f"{self.name}:latest"
+
     def can(self, capability: str) -> bool:
         """Whether the model has it: `tools`, `vision`, `thinking`; believed where the server does not say."""
         return self.capabilities is None or capability in self.capabilities
@@ -72,6 +77,11 @@ def chat_body(
     if keep_alive is not None:
         body["keep_alive"] = _duration(keep_alive)
     return orjson.dumps(body)
+
+
+def load_body(model: OllamaModel, keep_alive: str | None = None) -> bytes:
+    """The request that has the model loaded: one without messages."""
+    return chat_body(model, (), (), ModelOptions(), keep_alive=keep_alive)
 
 
 def without_effect(model: OllamaModel, tools: Sequence[ToolSchema], options: ModelOptions) -> list[str]:

@@ -23,10 +23,10 @@ from task.local_core.forwarding import feature_routes
 from task.local_core.guard import add_cors, guard, is_loopback
 from task.local_core.images import ImageServer, painter_of, with_image_model
 from task.local_core.listings import chat_routes, listing_routes
-from task.local_core.models import ModelChoice, UpstreamModel, UpstreamServer, with_choice
+from task.local_core.models import ModelChoice, OllamaSource, UpstreamModel, UpstreamServer, with_choice
 from task.local_core.permissions import permission_routes
 from task.local_core.responses import PlainResponse, json_response
-from task.local_core.served import ChatModelServer, embedded_lifespan
+from task.local_core.served import ChatModelServer, embedded_lifespan, ollama_lifespan
 from task.local_core.toolsets import toolset_routes
 from task.local_model.server import EmbeddedModel
 from task.settings.installation import installation_secret
@@ -147,6 +147,8 @@ def _serve_model(choice: ModelChoice, image: str | None, app: web.Application) -
         core.models.append(UpstreamServer(choice, core.relay, core.store))
     elif isinstance(choice, EmbeddedModel):
         app.cleanup_ctx.append(embedded_lifespan(choice))
+    elif isinstance(choice, OllamaSource):
+        app.cleanup_ctx.append(ollama_lifespan(choice))
     else:
         from task.llm.scripted import ScriptedModel
 

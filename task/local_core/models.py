@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
-from aiohttp import web
+from aiohttp import ClientSession, web
 from multidict import CIMultiDict
 
+from task.llm.base import ChatModel
 from task.local_core.config import CoreConfig, Features, Model
 from task.local_core.relay import Relay, ResponseHooks, Target
 from task.local_core.responses import Refusal
@@ -46,7 +47,18 @@ class ScriptedDemo:
     name: str = DEMO_NAME
 
 
-ModelChoice = UpstreamModel | ScriptedDemo | EmbeddedModel
+@dataclass(frozen=True, slots=True)
+class OllamaSource:
+    """A model of an Ollama server; `connect` makes the client of its API. `context` is in tokens."""
+
+    name: str
+    connect: Callable[[ClientSession], ChatModel]
+    context: int
+    tools: bool
+    vision: bool
+
+
+ModelChoice = UpstreamModel | ScriptedDemo | EmbeddedModel | OllamaSource
 
 
 def with_choice(config: CoreConfig, choice: ModelChoice) -> CoreConfig:
@@ -66,6 +78,14 @@ def _listed(config: CoreConfig, choice: ModelChoice) -> Model:
         limits = {"max_total_tokens": choice.context, "max_completion_tokens": choice.answer_tokens}
         return Model(
             name=choice.name, display_name=choice.title, description=SMALL_TEXT, features=features, limits=limits
+        )
+    if isinstance(choice, OllamaSource):
+        return Model(
+            name=choice.name,
+            display_name=f"{choice.name} (Ollama)",
+            features=Features(tools_supported=choice.tools, parallel_tool_calls_supported=choice.tools),
+            limits={"max_total_tokens": choice.context, "max_completion_tokens": choice.context // 4},
+            input_attachment_types=["image/*"] if choice.vision else [],
         )
     if described := described_by(config, choice.name):
         return described
@@ -106,11 +126,21 @@ class UpstreamServer:
         upstream["model"] = self.name
         messages = document.get("messages")
         if isinstance(messages, list):
-            upstream["messages"] = [await self._message(message) for message in messages]
+            upstream["messages"] = await PlainMessages(self.store).of(messages)
         tools = document.get("tools")
         if isinstance(tools, list):
             upstream["tools"] = [_without_dial(tool) if isinstance(tool, dict) else tool for tool in tools]
         return upstream
+
+
+@dataclass(frozen=True, slots=True)
+class PlainMessages:
+    """Messages without what only DIAL knows, and with the stored images as data URLs."""
+
+    store: Store
+
+    async def of(self, messages: Any) -> list[Any]:
+        return [await self._message(message) for message in messages]
 
     async def _message(self, message: Any) -> Any:
         if not isinstance(message, dict):

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -23,12 +23,16 @@ from task.llm.base import (
     Delta,
     Finish,
     ModelOptions,
+    ModelWarning,
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
     Usage,
+    Waiting,
 )
+from task.llm.transport import new_session
 from task.local_core.core import CORE
+from task.local_core.models import OllamaSource, PlainMessages
 from task.local_core.relay import ResponseHooks
 from task.local_core.responses import Refusal, json_response
 from task.local_model.process import keep_warm, running
@@ -37,7 +41,7 @@ from task.local_model.server import EmbeddedModel
 logger = logging.getLogger(__name__)
 
 _ATTEMPTS = {"X-UPSTREAM-ATTEMPTS": "1"}
-_OPTIONS = ("temperature", "top_p", "max_tokens", "stop", "seed", "tool_choice")
+_EXTRA = frozenset({"response_format", "presence_penalty", "frequency_penalty"})
 _ATTACHMENT_FIELDS = ("type", "title", "data", "url", "reference_url", "reference_type")
 
 
@@ -87,11 +91,13 @@ class ChatModelServer:
 
     name: str
     model: ChatModel
+    plain: PlainMessages | None = None
 
     async def respond(
         self, request: web.Request, document: Mapping[str, Any], hooks: ResponseHooks
     ) -> web.StreamResponse:
-        messages = [_message(item) for item in document.get("messages") or ()]
+        wire = document.get("messages") or ()
+        messages = [_message(item) for item in (await self.plain.of(wire) if self.plain else wire)]
         deltas = self.model.stream(messages, document.get("tools") or (), _options(document))
         async with aclosing(deltas):  # a client that leaves stops the model
             if document.get("stream"):
@@ -104,9 +110,16 @@ class ChatModelServer:
         stream = EventStream(self.name, hooks)
         await stream.start(request)
         await stream.write(stream.event({"role": "assistant"}))
+        waiting = _Waiting()
         try:
             async for delta in deltas:
-                if isinstance(delta, Usage):
+                for shown in waiting.shown(delta):
+                    await stream.write(stream.event(shown))
+                if isinstance(delta, Waiting):
+                    continue
+                if isinstance(delta, ModelWarning):
+                    logger.warning("%s: %s", self.name, delta.text)
+                elif isinstance(delta, Usage):
                     await stream.write(stream.usage_event(delta))
                 elif isinstance(delta, Finish):
                     await stream.write(stream.event({}, delta.reason))
@@ -145,6 +158,36 @@ def embedded_lifespan(model: EmbeddedModel) -> Callable[[web.Application], Async
             warming.cancel()
 
     return lifespan
+
+
+def ollama_lifespan(source: OllamaSource) -> Callable[[web.Application], AsyncIterator[None]]:
+    """Serves a model of an Ollama server."""
+
+    async def lifespan(app: web.Application) -> AsyncIterator[None]:
+        core = app[CORE]
+        async with new_session() as session:
+            core.models.append(ChatModelServer(source.name, source.connect(session), PlainMessages(core.store)))
+            yield
+
+    return lifespan
+
+
+class _Waiting:
+    """What is waited for, as DIAL's stages, one after the other."""
+
+    def __init__(self) -> None:
+        self._index, self._is_open = -1, False
+
+    def shown(self, delta: Delta) -> list[dict[str, Any]]:
+        """The deltas, in DIAL's form, by which the stages follow `delta`."""
+        stages: list[dict[str, Any]] = []
+        if self._is_open:
+            stages.append({"index": self._index, "status": "completed"})
+        self._is_open = isinstance(delta, Waiting)
+        if isinstance(delta, Waiting):
+            self._index += 1
+            stages.append({"index": self._index, "name": delta.text, "status": None})
+        return [{"custom_content": {"stages": stages}}] if stages else []
 
 
 def _envelope(model: str, kind: str) -> dict[str, Any]:
@@ -186,10 +229,9 @@ def _event(document: dict[str, Any]) -> bytes:
 
 
 def _options(document: Mapping[str, Any]) -> ModelOptions:
-    given: dict[str, Any] = {name: document[name] for name in _OPTIONS if document.get(name) is not None}
-    if document.get("max_completion_tokens") is not None:
-        given["max_tokens"] = document["max_completion_tokens"]
-    return ModelOptions(**given)
+    asked = ModelOptions.requested(document)
+    extra = {name: value for name, value in asked.extra.items() if name in _EXTRA}
+    return replace(asked, tool_choice=document.get("tool_choice"), extra=extra)
 
 
 def _message(wire: Any) -> Message:
@@ -199,6 +241,7 @@ def _message(wire: Any) -> Message:
             wire.get("content"),
             tool_calls=tuple(_call(call) for call in wire.get("tool_calls") or ()),
             tool_call_id=wire.get("tool_call_id"),
+            reasoning_content=wire.get("reasoning_content"),
             name=wire.get("name"),
             custom_content=_custom_content(wire.get("custom_content")),
         )

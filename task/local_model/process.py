@@ -61,7 +61,7 @@ class ModelProcess:
             reason = await asyncio.to_thread(self._reason_to_wait)
             if reason != reported:
                 reported, since = reason, time.monotonic()
-                yield f"{reason}."
+                yield reason
             self._check_patience(reason, time.monotonic() - since)
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):

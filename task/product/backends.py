@@ -15,6 +15,7 @@ from task.llm.dial import DialChatModel
 from task.llm.ollama import OllamaServer, context_for, machine_memory
 from task.llm.openai import OpenAIChatModel
 from task.llm.transport import Retries
+from task.local_model.ollama import SizedOllamaModel
 from task.settings import Settings
 from task.tools.models import Caller
 
@@ -70,7 +71,7 @@ def _ollama_backend(settings: Settings, session: aiohttp.ClientSession) -> Backe
     server = ollama_server(settings, session, settings.ollama_local)
 
     def chat_model(name: str, caller: Caller) -> ChatModel:
-        return server.chat_model(name)
+        return SizedOllamaModel(server, name)
 
     return Backend(chat_model, fetches_files=False, listed=False, facts=server, profile=lambda name: OLLAMA)
 

@@ -54,14 +54,19 @@ async def events(core: RunningCore, **body: Any) -> AsyncGenerator[dict[str, Any
 
 
 async def answer_of(core: RunningCore, **body: Any) -> tuple[str, str, dict[str, Any] | None]:
-    """Text, reasoning and error of one answer."""
-    text, reasoning, error = "", "", None
+    """Text, what was waited for, and error of one answer."""
+    text, waited, error = "", "", None
     async for event in events(core, **body):
         error = event.get("error") or error
         for choice in event.get("choices", ()):
             text += choice["delta"].get("content") or ""
-            reasoning += choice["delta"].get("reasoning_content") or ""
-    return text, reasoning, error
+            waited += _stages(choice["delta"])
+    return text, waited, error
+
+
+def _stages(delta: dict[str, Any]) -> str:
+    stages = delta.get("custom_content", {}).get("stages", ())
+    return "".join(f"{stage['name']}\n" for stage in stages if "name" in stage)
 
 
 def peers() -> list[psutil.Process]:
@@ -165,16 +170,16 @@ async def test_during_the_download_answers_wait_and_report_the_progress(tmp_path
         with model.store.lock(weights.name):
             model.store.part(weights).write_bytes(content[: len(content) * 55 // 100])
             answer = events(core)
-            reasoning = ""
-            while "downloaded" not in reasoning:
+            waited = ""
+            while "downloaded" not in waited:
                 for choice in (await anext(answer))["choices"]:
-                    reasoning += choice["delta"].get("reasoning_content") or ""
+                    waited += _stages(choice["delta"])
             model.store.part(weights).write_bytes(content)
             model.store.accept(weights)
         text = "".join(
             [event["choices"][0]["delta"].get("content") or "" async for event in answer if event["choices"]]
         )
-    assert "The local model is being downloaded: 50 %." in reasoning
+    assert "The local model is being downloaded: 50 %" in waited
     assert text == "Here I am."
 
 

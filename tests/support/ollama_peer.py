@@ -153,8 +153,9 @@ async def chat(request: web.Request) -> web.StreamResponse:
     peer, started = request.app[PEER], perf_counter()
     body = await request.json()
     headers = {name.lower(): value for name, value in request.headers.items()}
-    peer.requests.append({"headers": headers, "body": body})
-    await peer.notify()
+    if body.get("messages"):
+        peer.requests.append({"headers": headers, "body": body})
+        await peer.notify()
     name, model = _checked(peer, body)
     messages, context = body.get("messages") or [], _context(body, model)
     if not messages and _seconds(body.get("keep_alive")) == 0:

@@ -13,7 +13,7 @@ import pytest
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant, tool_message, user
 from task.errors import ProviderError
 from task.llm.accumulator import Accumulator
-from task.llm.base import Delta, Finish, ModelOptions, ReasoningDelta, TextDelta, Usage
+from task.llm.base import ChatModel, Delta, Finish, ModelOptions, TextDelta, Usage, Waiting
 from task.llm.scripted import Reply, says
 from task.llm.transport import new_session
 from task.local_model.chat_model import Endpoint, Line, LocalChatModel
@@ -51,12 +51,16 @@ def calls(*steps: object) -> Reply:
     return says(json.dumps(steps), usage=Usage(10, 5))
 
 
-async def answered(model: LocalChatModel, *messages: Message, options: ModelOptions | None = None) -> Accumulator:
+async def answered(
+    model: ChatModel, *messages: Message, options: ModelOptions | None = None, waited: list[str] | None = None
+) -> Accumulator:
     answer = Accumulator()
     asked = messages or (user("1+1?"),)
     async with asyncio.timeout(10), aclosing(model.stream(asked, DEFAULT_TOOLS, options or ModelOptions())) as deltas:
         async for delta in deltas:
             answer.add(delta)
+            if isinstance(delta, Waiting) and waited is not None:
+                waited.append(delta.text)
     return answer
 
 
@@ -193,7 +197,8 @@ async def test_more_requests_wait_in_line_and_see_their_position(session: aiohtt
 
         model = LocalChatModel(session, engine, "small", line=Line(2))
         asked = ModelOptions(tool_choice="none")
-        asking = [asyncio.create_task(answered(model, options=asked)) for _ in range(3)]
+        waited: list[list[str]] = [[], [], []]
+        asking = [asyncio.create_task(answered(model, options=asked, waited=each)) for each in waited]
         await asyncio.sleep(0)
         with pytest.raises(ProviderError, match="2 requests are waiting already") as refused:
             await answered(model, options=asked)
@@ -201,11 +206,11 @@ async def test_more_requests_wait_in_line_and_see_their_position(session: aiohtt
         answers = await asyncio.gather(*asking)
     assert refused.value.display_message
     assert [answer.message().content for answer in answers] == ["Done."] * 3
-    assert answers[0].message().reasoning_content is None
-    assert "1 ahead of this request" in (answers[1].message().reasoning_content or "")
-    assert (answers[2].message().reasoning_content or "").splitlines() == [
-        "Waiting for the local model: 2 ahead of this request.",
-        "Waiting for the local model: 1 ahead of this request.",
+    assert waited[0] == []
+    assert "1 ahead of this request" in waited[1][-1]
+    assert waited[2] == [
+        "Waiting for the local model: 2 ahead of this request",
+        "Waiting for the local model: 1 ahead of this request",
     ]
 
 
@@ -214,7 +219,7 @@ async def test_a_line_that_moves_while_a_position_is_reported_keeps_moving() -> 
     before.enter_context(line.place())
     with line.place() as place:
         turn = place.turn()
-        assert await anext(turn) == "Waiting for the local model: 1 ahead of this request."
+        assert await anext(turn) == "Waiting for the local model: 1 ahead of this request"
         before.close()
         async with asyncio.timeout(5):
             assert await anext(turn, "it is its turn") == "it is its turn"
@@ -233,12 +238,12 @@ async def test_a_request_reports_what_it_waits_for(session: aiohttp.ClientSessio
     async with openai_upstream(says("Here.")) as peer:
 
         async def engine() -> AsyncGenerator[str | Endpoint]:
-            yield "The local model is being loaded."
+            yield "The local model is being loaded"
             yield Endpoint(peer.endpoint, "key")
 
         model = LocalChatModel(session, engine, "small")
         deltas = [delta async for delta in model.stream([user("?")], (), ModelOptions())]
-    assert deltas[:2] == [ReasoningDelta("The local model is being loaded.\n"), TextDelta("Here.")]
+    assert deltas[:2] == [Waiting("The local model is being loaded"), TextDelta("Here.")]
 
 
 async def test_warming_up_reads_the_common_beginning_of_conversations(session: aiohttp.ClientSession) -> None:

@@ -1,0 +1,53 @@
+"""A model of an Ollama server as its size requires: small ones get the small models' profile, others everything."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from task.conversation.messages import Message
+from task.llm.base import ChatModel, Delta, ModelOptions, ModelWarning, ToolSchema, Waiting
+from task.llm.ollama import OllamaServer
+from task.llm.ollama_request import OllamaModel
+from task.local_model.small_model import SmallModel
+
+SMALL_PARAMETERS = 4_000_000_000  # fewer make a small model: it does not follow long prompts and full tool schemas
+SMALL_CONTEXT = 8192  # what it reads at most: more would take a machine without a GPU minutes
+NO_TOOLS = "the tools had no effect: {model} cannot call tools"
+
+
+def _has_picture(message: Message) -> bool:
+    parts = message.content if isinstance(message.content, list) else ()
+    return any(part.get("type") == "image_url" for part in parts)
+
+
+def is_small(model: OllamaModel) -> bool:
+    return model.parameters is not None and model.parameters < SMALL_PARAMETERS
+
+
+@dataclass(frozen=True, slots=True)
+class SizedOllamaModel:
+    """The model `name` of a server."""
+
+    server: OllamaServer
+    name: str
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> AsyncGenerator[Delta]:
+        model, chat = await self.server.model(self.name), self._whole()
+        if is_small(model) and not any(map(_has_picture, messages)):  # the profile is for text
+            chat = SmallModel(self._engine, self.name, min(model.context, SMALL_CONTEXT))
+            if tools and not model.can("tools"):
+                yield ModelWarning(NO_TOOLS.format(model=self.name))
+                tools = ()
+        async with aclosing(chat.stream(messages, tools, options)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def _engine(self) -> AsyncGenerator[Waiting | ChatModel]:
+        yield self._whole()
+
+    def _whole(self) -> ChatModel:
+        return self.server.chat_model(self.name)

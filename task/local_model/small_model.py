@@ -1,0 +1,169 @@
+"""The profile of small models on any engine: tools are a JSON schema, decisions become calls, then prose streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+import orjson
+
+from task.conversation.messages import Message
+from task.errors import ProviderError
+from task.llm.accumulator import new_call_id
+from task.llm.base import (
+    ChatModel,
+    Delta,
+    Finish,
+    ModelOptions,
+    ModelWarning,
+    TextDelta,
+    ToolCallDelta,
+    ToolSchema,
+    Usage,
+    Waiting,
+)
+from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
+from task.local_model.decision import REPLY, Decision, addresses_in, decision_schema, decisions_of
+from task.local_model.prompt import ANSWER, deciding, fitted, offered, rendered
+
+DECISION_TOKENS = 1024  # a call may contain a whole program
+TEMPERATURE = 0.2
+LOST = frozenset({CONNECTION_FAILED, INTERRUPTED})
+
+Engine = Callable[[], AsyncGenerator[Waiting | ChatModel]]  # what is waited for; at the end the model that writes
+
+
+@dataclass(frozen=True, slots=True)
+class SmallModel:
+    """A model that reads at most `context` tokens and writes through an `engine`.
+
+    `reply_bias` is added to the logit of a reply when the model decides, where the engine can do that. `pauses` are the
+    seconds before each retry of a request whose engine was lost.
+    """
+
+    engine: Engine
+    name: str
+    context: int = 8192
+    answer_tokens: int = 1024
+    reply_bias: float = 0.0
+    pauses: tuple[float, ...] = ()
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> AsyncGenerator[Delta]:
+        usable = () if options.tool_choice == "none" else offered(tools)
+        async with aclosing(_Request(self, messages, usable, options).deltas()) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def read(self, messages: Sequence[Message]) -> None:
+        """Let the engine read the beginning of a conversation, so that it has it computed already.
+
+        Raises:
+            ProviderError: the model does not run.
+        """
+        options = ModelOptions(max_tokens=1)
+        async for _ in _Request(self, messages, (), options).answer(None, options):
+            pass
+
+
+class _Request:
+    """One request of the agent: a decision where there are tools, then the answer in prose."""
+
+    def __init__(
+        self, model: SmallModel, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> None:
+        self._model, self._messages, self._tools, self._options = model, messages, tools, options
+        self._answer_tokens = min(options.max_tokens or model.answer_tokens, model.context // 2)
+        self._decision_tokens = min(DECISION_TOKENS, model.context // 4)
+        self._room = model.context - max(self._answer_tokens, self._decision_tokens)
+        self._usage = Usage()
+
+    async def deltas(self) -> AsyncGenerator[Delta]:
+        decision = Decision()
+        if self._tools:
+            async for delta in self._decide(decision):
+                yield delta
+        if not decision.calls and not decision.prose:
+            async for delta in self._prose():
+                yield delta
+            return
+        for index, (name, arguments) in enumerate(decision.calls):
+            yield ToolCallDelta(index, new_call_id(), name, orjson.dumps(arguments).decode())
+        if decision.prose:
+            yield TextDelta(decision.prose)
+        yield self._usage
+        yield Finish("tool_calls" if decision.calls else "stop")
+
+    async def _decide(self, decision: Decision) -> AsyncGenerator[Waiting | ModelWarning]:
+        # Fill `decision`; yields only what is waited for, and warnings
+        addresses = addresses_in(self._messages)
+        schema = decision_schema(self._tools, addresses.unread(self._messages), self._options.tool_choice)
+        if schema is None:
+            return
+        options = ModelOptions(
+            temperature=0,
+            max_tokens=self._decision_tokens,
+            reasoning_effort="none",
+            extra={
+                "response_format": {"type": "json_schema", "json_schema": {"name": "next", "schema": schema}},
+                "logit_bias": [[REPLY, self._model.reply_bias]],
+            },
+        )
+        pieces: list[str] = []
+        async with aclosing(self.answer(deciding(self._messages, addresses.files, self._tools), options)) as deltas:
+            async for delta in deltas:
+                if isinstance(delta, TextDelta):
+                    pieces.append(delta.text)
+                elif isinstance(delta, Waiting | ModelWarning):
+                    yield delta
+                elif isinstance(delta, Usage):
+                    self._usage += delta
+        decisions_of("".join(pieces), self._tools, self._messages, decision)
+
+    async def _prose(self) -> AsyncGenerator[Delta]:
+        options = replace(
+            self._options,
+            temperature=TEMPERATURE if self._options.temperature is None else self._options.temperature,
+            max_tokens=self._answer_tokens,
+            tool_choice=None,
+        )
+        async with aclosing(self.answer(ANSWER if self._tools else None, options)) as deltas:
+            async for delta in deltas:
+                yield delta + self._usage if isinstance(delta, Usage) else delta
+
+    async def answer(self, tail: str | None, options: ModelOptions) -> AsyncGenerator[Delta]:
+        """The model's answer to the conversation and `tail`.
+
+        Until the first word it is retried: when the engine was lost, and once with a shorter conversation when the
+        model finds it too long.
+        """
+        room, started, pauses = self._room, False, iter(self._model.pauses)
+        while True:
+            plain = rendered(fitted(self._messages, room), self._tools, tail)
+            try:
+                async with aclosing(self._attempt(plain, options)) as deltas:
+                    async for delta in deltas:
+                        started = started or not isinstance(delta, Waiting)
+                        yield delta
+            except ProviderError as error:
+                if not started and error.code == CONTEXT_LENGTH and room == self._room:
+                    room = room // 2
+                elif not started and error.code in LOST and (pause := next(pauses, None)):
+                    await asyncio.sleep(pause)
+                else:
+                    raise
+            else:
+                return
+
+    async def _attempt(self, plain: Sequence[Message], options: ModelOptions) -> AsyncGenerator[Delta]:
+        async with aclosing(self._model.engine()) as stages:
+            async for stage in stages:
+                if isinstance(stage, Waiting):
+                    yield stage
+                    continue
+                async with aclosing(stage.stream(plain, (), options)) as deltas:
+                    async for delta in deltas:
+                        yield delta
