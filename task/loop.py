@@ -15,7 +15,17 @@ from task.conversation.messages import Message, Role, ToolCall, user
 from task.conversation.sinks import ChoiceSink, WaitingStages
 from task.errors import AgentError, ProviderError
 from task.llm.accumulator import Accumulator
-from task.llm.base import AttachmentDelta, ChatModel, Delta, ModelOptions, ReasoningDelta, TextDelta, ToolSchema, Usage, Waiting
+from task.llm.base import (
+    AttachmentDelta,
+    ChatModel,
+    Delta,
+    ModelOptions,
+    ReasoningDelta,
+    TextDelta,
+    ToolSchema,
+    Usage,
+    Waiting,
+)
 from task.llm.window import ContextWindow
 from task.permissions.decisions import Decision
 from task.tools.models import TOOLS, Caller
@@ -299,9 +309,7 @@ class _Run:
         async with aclosing(self._loop.model.stream(request, tools, options)) as deltas:
             await self._forward(deltas, received, waiting)
 
-    async def _forward(
-        self, deltas: AsyncGenerator[Delta], received: Accumulator, waiting: WaitingStages
-    ) -> None:
+    async def _forward(self, deltas: AsyncGenerator[Delta], received: Accumulator, waiting: WaitingStages) -> None:
         first = True
         async for delta in deltas:
             received.add(delta)

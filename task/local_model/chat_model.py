@@ -121,9 +121,7 @@ class LocalChatModel:
             return bool(save_as) and await self._save_state(save_as)
 
     def _small(self) -> SmallModel:
-        return SmallModel(
-            self._connected, self.name, self.context, self.answer_tokens, self.reply_bias, pauses=PAUSES
-        )
+        return SmallModel(self._connected, self.name, self.context, self.answer_tokens, self.reply_bias, pauses=PAUSES)
 
     async def _connected(self) -> AsyncGenerator[Waiting | ChatModel]:
         async with aclosing(self.engine()) as stages:
