@@ -37,6 +37,7 @@ from task.permissions.grants import Grants
 from task.product import Product
 from task.runs.traces import TraceRecorder, TraceStart, recorded
 from task.tools.models import Caller
+from task.tools.offload import ReadFileLinesTool, SearchInFileTool
 from task.tools.toolbox import Pending
 from task.tools.workspace.root import Workspace
 from task.tools.workspace.shell import Commands, ShellResult
@@ -200,9 +201,12 @@ class Work:
         observer = TraceRecorder(store.traces, start, await store.traces.new_id())
         self._trace_id = observer.trace_id
         await self.journal.traced(observer.trace_id)
+        results = self.journal.results
+        coder.product.offloader = replace(coder.product.offloader, files=results)
+        tools = [*workspace_tools(self.workspace, self.commands), PlanStepTool(plan.plan, self.emit)]
         working = Coder(
-            coder.product, [*workspace_tools(self.workspace, self.commands), PlanStepTool(plan.plan, self.emit)],
-            coder.caller, replace(coder.product.limits, steps=order.steps), CODER_PROMPT, self.emit, self.ask,
+            coder.product, [*tools, ReadFileLinesTool(results), SearchInFileTool(results)], coder.caller,
+            replace(coder.product.limits, steps=order.steps), CODER_PROMPT, self.emit, self.ask,
             self._checkpoint, observer,
         )  # fmt: skip
         outcome = await working.run(progress)
