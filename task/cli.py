@@ -217,7 +217,9 @@ def run(
     from task.commands.run import run as carry_out
 
     text = sys.stdin.read() if task == "-" else task
-    settings = _settings(config, planner_model=planner_model, coder_model=coder_model, max_steps=max_steps)
+    settings = _settings(
+        config, workspace or Path.cwd(), planner_model=planner_model, coder_model=coder_model, max_steps=max_steps
+    )
     given = RunArguments(
         text, apply, workspace, setup, verify, yes, as_json, resume, unsafe_no_sandbox, unsafe_workspace
     )
@@ -279,10 +281,11 @@ def core_config(
     print_config(template, output, bits)
 
 
-def _settings(config: Path | None, **given: Any) -> Settings:
+def _settings(config: Path | None, workspace: Path | None = None, **given: Any) -> Settings:
     from task.settings import load_settings
 
-    return load_settings(config, given={name: value for name, value in given.items() if value is not None})
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return load_settings(config, given=chosen, workspace=workspace)
 
 
 def main() -> None:

@@ -19,9 +19,14 @@ from task.errors import InvalidRequest
 from task.settings import Settings
 from task.store.coding import CodingRun
 from task.store.store import Store
+from task.tools.workspace.eligibility import refusal
 from task.tools.workspace.root import Workspace
 from task.tools.workspace.shell import Commands
 
+IGNORED = (
+    "Left out of the workspace's own files, which may be somebody else's: {names}. Set them in the environment, or name a "
+    "file with --config."
+)
 OWNER = "local"  # as the HTTP API without keys calls everybody on this machine
 EXITS: Mapping[Result, Exit] = {
     "planned": Exit.DONE,
@@ -61,7 +66,7 @@ def run(settings: Settings, given: RunArguments) -> int:
     if not given.task.strip() and given.resume is None:
         raise InvalidRequest("The task is empty; write it in quotes after `run`, or name a run with --resume.")
     if given.resume is None:
-        checked_workspace(given.workspace or Path.cwd(), settings.data_dir, unsafe=given.unsafe_workspace)
+        checked_workspace(given.workspace or Path.cwd(), settings, unsafe=given.unsafe_workspace)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may not have every character
     output: RunOutput = JsonRunOutput() if given.as_json else TerminalRunOutput()
@@ -71,27 +76,19 @@ def run(settings: Settings, given: RunArguments) -> int:
         return Exit.INTERRUPTED
 
 
-def checked_workspace(path: Path, data_dir: Path, *, unsafe: bool) -> Path:
+def checked_workspace(path: Path, settings: Settings, *, unsafe: bool) -> Path:
     """The real path of a workspace.
 
     Raises:
         InvalidRequest: it is no folder, or one in which a run could reach more than a project.
     """
     try:
-        found = path.expanduser().resolve(strict=True)
+        found = path.expanduser().resolve()
     except (OSError, RuntimeError) as error:
         raise InvalidRequest(f"--workspace {path} cannot be used: {error}.") from error
-    if not found.is_dir():
-        raise InvalidRequest(f"--workspace {path} is not a folder.")
-    kept = data_dir.expanduser().resolve()
-    if found == kept or kept in found.parents:
-        raise InvalidRequest(f"--workspace {path} is where the product keeps its own data. Choose a project's folder.")
-    home = Path.home().resolve()
-    if not unsafe and found in (home, *home.parents, Path("/")):
-        what = "your home" if found == home else "more than your home"
+    if reason := refusal(found, (settings.data_dir, settings.cache_dir), wide=unsafe):
         raise InvalidRequest(
-            f"--workspace {path} is {what}, and a run may change everything in it. Choose a project's folder, or add "
-            "--unsafe-workspace."
+            f"--workspace: {reason}. Choose a project's folder; --unsafe-workspace permits a wide one."
         )
     return found
 
@@ -118,12 +115,14 @@ async def _worked(
     coder: ModelAccess,
 ) -> int:
     run, record = await _recorded(settings, given, store, planner, coder)
-    workspace = Workspace(checked_workspace(Path(run.workspace), settings.data_dir, unsafe=given.unsafe_workspace))
+    workspace = Workspace(checked_workspace(Path(run.workspace), settings, unsafe=given.unsafe_workspace))
     apply = given.apply and not settings.dry_run
     order = Order(run.task, OWNER, apply, given.setup, record.verify, given.yes, settings.max_steps)
     async with Commands(workspace, unsafe=given.unsafe_no_sandbox, gated=True) as commands:
         journal = Journal(store, run, settings.data_dir, record)
         work = Work(order, journal, workspace, commands, planner, coder, output.show, output.ask)
+        if settings.ignored:
+            output.show(Noted(IGNORED.format(names=", ".join(settings.ignored))))
         if given.apply and settings.dry_run:
             output.show(Noted("DRY_RUN is set: nothing is changed, whatever --apply says."))
         if apply and (missing := commands.available):
@@ -136,7 +135,7 @@ async def _recorded(
 ) -> tuple[CodingRun, RunRecord]:
     """The run in the store, as it was before this process works on it, and its record."""
     if given.resume is None:
-        path = checked_workspace(given.workspace or Path.cwd(), settings.data_dir, unsafe=given.unsafe_workspace)
+        path = checked_workspace(given.workspace or Path.cwd(), settings, unsafe=given.unsafe_workspace)
         record = RunRecord(given.verify, planner.label, coder.label)
         return await store.coding.start(OWNER, given.task, str(path), record.as_dict()), record
     await store.processes.interrupt_orphans()

@@ -28,7 +28,7 @@ from task.coding.events import (
     as_json,
 )
 from task.commands.answer import typed_line
-from task.permissions.icerc import plain, visible
+from task.permissions.icerc import plain, shortened, spelt_out, visible
 from task.tools.toolbox import Pending
 
 LABEL_WIDTH = 11
@@ -109,19 +109,9 @@ class TerminalRunOutput:
         return [await self._ask(item) for item in pending]
 
     async def _ask(self, item: Pending) -> Reply:
-        card = item.card
         self._line("May I do this?", "bold yellow", before=True)
-        rows = {
-            "Command": card.command,
-            "Why": card.intent,
-            "Expected": card.expected_outcome,
-            "Risk": f"{card.risk_assessment.level}: {card.risk_assessment.scope}",
-            "Asked since": item.reason,
-            "Always": item.grant_description,
-        }
-        for name, text in rows.items():
-            if text:
-                self._row(name, plain(text), width=LABEL_WIDTH + 2)
+        for name, text in card_rows(item).items():
+            self._row(name, text, width=LABEL_WIDTH + 2)
         self._console.print(Text("yes, always, or no because …? [no] ", "bold"), end="")
         return reply_of(await typed_line(sys.stdin))
 
@@ -201,6 +191,20 @@ class TerminalRunOutput:
             )  # fmt: skip
         for line in lines or [""]:
             self._console.print(Text(line, style))
+
+
+def card_rows(item: Pending) -> dict[str, str]:
+    """A question's card by its labels: no command is cut at its end only, and nothing acts on the terminal."""
+    card, risk = item.card, item.card.risk_assessment
+    rows = {
+        "Command": spelt_out(shortened(card.command)),
+        "Why": plain(card.intent),
+        "Expected": plain(card.expected_outcome),
+        "Risk": "\n".join([f"{risk.level}: {plain(risk.scope)}", *map(plain, risk.details.splitlines())]),
+        "Asked because": plain(item.reason),
+        "Always": plain(item.grant_description),
+    }
+    return {name: text for name, text in rows.items() if text}
 
 
 def reply_of(line: str) -> Reply:
