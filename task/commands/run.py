@@ -24,8 +24,8 @@ from task.tools.workspace.root import Workspace
 from task.tools.workspace.shell import Commands
 
 IGNORED = (
-    "Left out of the workspace's own files, which may be somebody else's: {names}. Set them in the environment, or name a "
-    "file with --config."
+    "Left out of the workspace's own files, which may be somebody else's: {names}. Set them in the environment, or "
+    "name a file with --config."
 )
 OWNER = "local"  # as the HTTP API without keys calls everybody on this machine
 EXITS: Mapping[Result, Exit] = {
