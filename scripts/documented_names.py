@@ -106,6 +106,40 @@ def framework_reference(document: str) -> Names:
     return names
 
 
+def planner_reference(document: str) -> Names:
+    """The names of a reference whose modules are headings of level 3 and whose names are headings of level 5.
+
+    It describes another package; `PLANNER_PLACES` maps each module to its place here. A heading with parentheses is a
+    function's signature, any other a class.
+    """
+    names: Names = {}
+    module = None
+    for section in sections(document):
+        title = section.title.strip("`")
+        if section.level <= 3:
+            module = PLANNER_PLACES.get(title)
+        if module is None or section.level != 5:
+            continue
+        names[module] = {"kind": "module"}
+        if "(" in title:
+            [function] = definitions(f"def {title}: ...")
+            member = {"kind": "function", "async": function.is_async, "parameters": function.parameters}
+            names[f"{module}:{function.name}"] = member
+        else:
+            owner = f"{module}:{title}"
+            names[owner] = {"kind": "class", "bases": []}
+            _read_blocks(names, owner, section)
+    return names
+
+
+PLANNER_PLACES = {
+    "agent.core.config": "task.coding.settings",
+    "agent.core.planner": "task.coding.planner",
+    "agent.core.executor": "task.coding.executor",
+    "agent.tools.fs": "task.tools.workspace.fs",
+    "agent.tools.shell": "task.tools.workspace.shell",
+    "agent.tools.python_exec": "task.tools.workspace.python_exec",
+}
 FRAMEWORK_PLACES = {
     "ConfigurationManager": "task.console.configuration",
     "DCMManager": "task.context.dcm_manager",
@@ -119,7 +153,11 @@ FRAMEWORK_PLACES = {
     "ToolRequestHandler": "task.console.tool_request_handler",
     "UserInterfaceManager": "task.console.ui_manager",
 }
-READERS: dict[str, Callable[[str], Names]] = {"000": api_reference, "002": framework_reference}
+READERS: dict[str, Callable[[str], Names]] = {
+    "000": api_reference,
+    "002": framework_reference,
+    "003": planner_reference,
+}
 
 
 def extract(folder: Path) -> Names:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scripts.documented_names import api_reference, framework_reference
+from scripts.documented_names import api_reference, framework_reference, planner_reference
 from tests.support.documented import differences
 
 HERE = Path(__file__).parent
@@ -47,7 +47,7 @@ def test_what_is_listed_as_not_built_is_documented_and_not_there() -> None:
 
 
 def test_the_numbers_of_deviations_and_of_names_to_come_do_not_grow_unnoticed() -> None:
-    assert len(NAMES) == 160
+    assert len(NAMES) == 184
     assert len(DEVIATIONS) == 1
     assert len(TO_COME) == 47
 
@@ -254,3 +254,55 @@ def test_the_framework_reference_is_read_with_the_places_its_classes_have_here()
     }  # fmt: skip
     assert names[f"{manager}.__init__"]["parameters"] == (("config", "None"),)
     assert names["task.errors:ConfigError"]["bases"] == ["FrameworkError"]
+
+
+PLANNER = """
+### `agent.core.planner`
+
+#### Classes
+
+##### `Plan`
+
+```python
+@dataclass
+class Plan:
+    plan: list[str]      # steps
+    tests: list[str]
+```
+
+##### `get_plan(task: str, s: Settings | None = None) -> Plan`
+
+### `agent.core.orchestrator`
+
+##### `run`
+
+```bash
+python3 -m agent.core.orchestrator run [OPTIONS] TASK
+```
+"""
+
+
+def test_the_planners_reference_is_read_with_the_places_its_modules_have_here() -> None:
+    names = planner_reference(PLANNER)
+    assert set(names) == {"task.coding.planner", "task.coding.planner:Plan", "task.coding.planner:get_plan"}
+    assert names["task.coding.planner:Plan"]["fields"] == [("plan", None), ("tests", None)]
+    assert names["task.coding.planner:get_plan"]["parameters"] == (("task", None), ("s", "None"))
+    assert names["task.coding.planner:get_plan"]["async"] is False
+
+
+def documented_function(task: str, s: int | None = None) -> str:
+    return task * (s or 1)
+
+
+@pytest.mark.parametrize(
+    ("entry", "complaint"),
+    [
+        ({"async": False, "parameters": [("task", None), ("s", "None")]}, None),
+        ({"async": True, "parameters": [("task", None)]}, "it is not asynchronous"),
+        ({"async": False, "parameters": [("task", None), ("s", "1")]}, "s defaults to None, documented is 1"),
+        ({"async": False, "parameters": []}, "task is required and not documented"),
+    ],
+)
+def test_a_functions_difference_is_described(entry: dict[str, Any], complaint: str | None) -> None:
+    found = differences(f"{__name__}:documented_function", {"kind": "function", **entry})
+    assert complaint in found[0] if complaint else found == []

@@ -33,6 +33,8 @@ def _differences(name: str, entry: Entry) -> Iterator[str]:
     match entry["kind"]:
         case "class":
             yield from _class(documented, entry)
+        case "function":
+            yield from _function(documented, entry)
         case "method":
             yield from _method(documented, member, entry)
         case "property":
@@ -52,6 +54,12 @@ def _class(documented: type[Any], entry: Entry) -> Iterator[str]:
         yield from (f"it has no field {name}" for name, _ in entry["fields"] if name not in known)
     if "schema" in entry:
         yield from _schema(entry["schema"], _instance(documented).parameters)
+
+
+def _function(documented: Any, entry: Entry) -> Iterator[str]:
+    if inspect.iscoroutinefunction(documented) != entry["async"]:
+        yield f"it is {'not ' if entry['async'] else ''}asynchronous"
+    yield from _parameters(entry["parameters"], inspect.signature(documented))
 
 
 def _method(documented: type[Any], member: str, entry: Entry) -> Iterator[str]:
