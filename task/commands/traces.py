@@ -28,7 +28,9 @@ Status = Annotated[
     RunStatus | None,
     typer.Option(metavar="STATUS", help=f"Only those with this status: {', '.join(get_args(RunStatus))}."),
 ]
-Door = Annotated[str | None, typer.Option(help="Only those of this front door: dial, v1, responses, chat, runs or coding.")]
+Door = Annotated[
+    str | None, typer.Option(help="Only those of this front door: dial, v1, responses, chat, runs or coding.")
+]
 TraceId = Annotated[str, typer.Argument(metavar="TRACE", help="A trace's id.")]
 
 
