@@ -10,7 +10,7 @@ from task.permissions.decisions import CallRequest, Effect, WorkspaceAccess
 from task.permissions.facts import CallFacts
 from task.permissions.policy import Policy, Rule
 
-SETUP = "setup"  # the person's own command before a run: not a tool, and never offered to a model
+SETUP = "run --setup"  # a name that no tool can have: it is the person's own command, never offered to a model
 _LOCAL = frozenset({Effect.READ, Effect.WRITE, Effect.EXECUTE})
 # Documented; what such a program runs by itself is confined by the sandbox.
 _COMMANDS = """ls cd cat head tail find grep sort uniq wc diff pwd echo tree stat file cut tr sed awk rg true test mkdir

@@ -134,6 +134,7 @@ NEVER_ANSWERED = {
     "code in another place": request("execute_code", UNCONFINED, code="1"),
     "a tool that is called alike": request("fs_write", WRITES, path="a", content=""),
     "a server's tool that is called alike": request("shell_run", CHANGES, cmd="ls"),
+    "a server's tool that is called like the setup": request("setup", CHANGES, command="ls"),
     "a server's tool that writes": request("send_mail", CHANGES, to="eve"),
     "an address that the model made up": request("fetch_page", SEARCHES, after_search(), url="https://made-up.example"),
 }

@@ -34,7 +34,7 @@ def toolchains(workspace: Path, environment: Mapping[str, str]) -> Toolchains:
     folders = [folder for folder in folders if folder.is_dir() and not folder.resolve().is_relative_to(workspace)]
     python = python_of(workspace, environment)
     programs = [python, *filter(os.path.exists, (folder / name for folder in folders for name in _PROGRAMS))]
-    wanted = [place for program in dict.fromkeys(programs) for place in _installations(program)]
+    wanted = [place for program in dict.fromkeys(programs) for place in _installations(program, workspace)]
     rustup = Path(environment.get("RUSTUP_HOME") or home / ".rustup")
     readable = [place for place in (*folders, *wanted) if _is_shareable(place, home, workspace)]
     variables = {"VIRTUAL_ENV": str(python.parents[1])} if (python.parents[1] / "pyvenv.cfg").exists() else {}
@@ -54,9 +54,12 @@ def python_of(workspace: Path, environment: Mapping[str, str]) -> Path:
     return Path(sys.executable)
 
 
-def _installations(program: Path) -> Iterator[Path]:
+def _installations(program: Path, workspace: Path) -> Iterator[Path]:
     """The folders of the program's installation, before and after links are followed."""
-    for place in (program, Path(os.path.realpath(program))):
+    real = Path(os.path.realpath(program))
+    # Whoever wrote the workspace may have made the link to a file of the person's.
+    genuine = not program.is_relative_to(workspace) or (real.parent.name == "bin" and real.name.startswith("python"))
+    for place in (program, real) if genuine else ():
         yield place.parents[1] if place.parent.name in ("bin", "sbin", "shims") else place.parent
 
 

@@ -1,0 +1,59 @@
+"""What commands of a hostile repository can read: nothing of the person's, whatever the repository contains."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from task.tools.workspace.root import Workspace
+from task.tools.workspace.shell import Commands
+
+KEY = "KEY-OF-THE-PERSON"
+PLACES = (".ssh/id_rsa", ".config/gh/hosts.yml", ".local/share/dial-agent/state.key", ".netrc", "bin/python")
+
+
+@pytest.fixture
+async def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Commands]:
+    """In a workspace in a home with keys, one of them in the environment."""
+    home, work = tmp_path / "home", tmp_path / "home" / "projects" / "shop"
+    work.mkdir(parents=True)
+    for place in PLACES:
+        file = home / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(KEY)
+        file.chmod(0o755)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("OLLAMA_API_KEY", KEY)
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    with Workspace(work) as workspace:
+        async with Commands(workspace, gated=True) as found:
+            if found.available:
+                pytest.skip(found.available)
+            yield found
+
+
+def linked(work: Path, name: str, target: Path) -> None:
+    link = work / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(os.path.relpath(target, link.parent))
+
+
+async def test_no_key_is_in_the_environment_of_a_command_or_of_its_parents(commands: Commands) -> None:
+    done = await commands.run("env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'; ps -ef 2>/dev/null", 30)
+    assert "PATH=" in done.stdout
+    assert KEY not in done.text
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_no_link_of_the_repository_opens_a_file_of_the_person(commands: Commands, place: str) -> None:
+    work = commands.workspace.path
+    key = work.parents[1] / place
+    for name in (".venv/bin/python", "venv/bin/python", "node_modules/.bin/node", "key"):
+        linked(work, name, key)
+    (work / ".venv" / "pyvenv.cfg").write_text(f"home = {key.parent}\n")
+    done = await commands.run(f"cat {key} key .venv/bin/python; ls -a {key.parent}; echo done", 30)
+    assert "done" in done.stdout
+    assert KEY not in done.text
