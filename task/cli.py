@@ -11,6 +11,7 @@ import typer
 from task.commands.exits import MEANINGS, Exit
 from task.commands.keys import Config
 from task.commands.keys import app as keys
+from task.commands.runs import app as runs
 from task.commands.traces import app as traces
 from task.errors import InvalidRequest, SettingsError, StoreUnavailable
 
@@ -27,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(traces, name="traces")
+app.add_typer(runs, name="runs")
 app.add_typer(keys, name="keys")
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on.")]

@@ -60,10 +60,12 @@ class Checkpoints:
 
     @classmethod
     async def open(cls, store: CodingRuns, run: CodingRun, data_dir: Path) -> Checkpoints:
-        """The run's checkpoints so far. The snapshots of runs that the store no longer has are removed."""
-        folder, place = data_dir / FOLDER, store.database.place
-        await asyncio.to_thread(_sweep, folder, await store.ids(), place)
-        await asyncio.to_thread(_mark, folder / run.run_id, place)
+        """The run's checkpoints so far.
+
+        Raises:
+            SnapshotError: they are gone.
+        """
+        folder = data_dir / FOLDER
         page = await store.list(run.owner, run.workspace, LENDING + 1)
         others = [item.run_id for item in page.items if item.run_id != run.run_id]
         earlier = [folder / run_id for run_id in others]
@@ -76,10 +78,13 @@ class Checkpoints:
     async def start(self) -> None:
         """Keep the folder as it is before the run changes it, or continues to.
 
+        The snapshots of runs that the store no longer has are removed.
+
         Raises:
             SnapshotError: the folder cannot be kept.
         """
         await self._keep_tail()
+        await asyncio.to_thread(_sweep, self.snapshots.folder, await self.store.ids(), self.store.database.place)
         snapshot = await self._take(self._legs[-1][1] if self._legs else self._lent)
         await self.store.add_checkpoint(self.run.run_id, "start", snapshot.id)
         self._legs.append((snapshot, snapshot))
@@ -179,13 +184,10 @@ def _lock(handle: int, *, alone: bool) -> None:
         pass  # some network file systems cannot lock a folder
 
 
-def _sweep(folder: Path, kept: frozenset[str], store: str) -> None:
+def _sweep(own: Path, kept: frozenset[str], store: str) -> None:
     # Another store may share the data folder: its runs are not known here.
-    for note in folder.glob(f"*/{STORE}"):
+    make_private(own)
+    (own / STORE).write_text(store, encoding="utf-8")
+    for note in own.parent.glob(f"*/{STORE}"):
         if note.parent.name not in kept and note.read_text(encoding="utf-8") == store:
             shutil.rmtree(note.parent, ignore_errors=True)
-
-
-def _mark(folder: Path, store: str) -> None:
-    make_private(folder)
-    (folder / STORE).write_text(store, encoding="utf-8")

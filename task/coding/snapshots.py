@@ -90,7 +90,7 @@ class Snapshots:
         limits: Limits | None = None,
         without: Path | None = None,
     ) -> None:
-        self.workspace, self._folder, self._earlier = workspace, folder, earlier
+        self.workspace, self.folder, self._earlier = workspace, folder, earlier
         self._limits, self._without = limits or Limits(), without
 
     def take(self, since: Snapshot | None = None) -> Snapshot:
@@ -129,7 +129,7 @@ class Snapshots:
             SnapshotError: it is gone.
         """
         try:
-            return _unpacked(tree, (self._folder / "trees" / tree).read_bytes())
+            return _unpacked(tree, (self.folder / "trees" / tree).read_bytes())
         except (OSError, ValueError, zlib.error) as error:
             raise SnapshotError(f"The snapshot {tree[:12]} is gone or damaged; it cannot be used.") from error
 
@@ -146,7 +146,7 @@ class Snapshots:
 
     def place(self, digest: str) -> Path:
         """Where a content is kept."""
-        return self._folder / "contents" / digest[:2] / digest
+        return self.folder / "contents" / digest[:2] / digest
 
     def _scanned(self, since: Snapshot | None, limits: Limits, *, kept: bool) -> Snapshot:
         began, changed_ns = time.time_ns(), self.workspace.stat().st_ctime_ns
@@ -203,7 +203,7 @@ class Snapshots:
 
     def _write(self, folder: str, name: str, content: bytes) -> None:
         # Written beside and renamed: whoever is killed meanwhile leaves no half content under its digest.
-        place = self._folder / folder
+        place = self.folder / folder
         make_private(place)
         beside = place / f".{uuid4().hex}"
         try:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from task.coding.diffs import Pairs
 from task.coding.snapshots import TEMPORARY, Entry, Snapshot, SnapshotError, Snapshots, changed, is_index, opened_folder
 from task.errors import Conflict
+from task.permissions.icerc import plain
 
 NAMED = 10  # paths in a refusal
 WRITABLE = 0o700
@@ -88,18 +89,16 @@ def undo(plan: Undoing, snapshots: Snapshots, *, force: bool = False) -> tuple[s
     """
     if plan.others and not force:
         more = f" and {len(plan.others) - NAMED} more" if len(plan.others) > NAMED else ""
-        raise Conflict(f"changed since the run: {', '.join(map(printable, plan.others[:NAMED]))}{more}")
+        names = ", ".join(map(plain, plan.others[:NAMED]))
+        raise Conflict(
+            f"somebody has changed {names}{more} since the run. Look at that; --force takes it back all the same."
+        )
     top = os.open(snapshots.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _remove_leftover(top)
         return _undone(top, plan.steps, snapshots)
     finally:
         os.close(top)
-
-
-def printable(path: str) -> str:
-    """A path for a terminal, which would obey control characters."""
-    return "".join(char if char.isprintable() else "?" for char in path)
 
 
 def _undone(top: int, steps: Pairs, snapshots: Snapshots) -> tuple[str, ...]:

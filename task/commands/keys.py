@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 if TYPE_CHECKING:
+    from task.settings import Settings
     from task.store.store import Store
 
 app = typer.Typer(help="Create, list and revoke keys of the HTTP API.", no_args_is_help=True)
@@ -22,12 +23,18 @@ Config = Annotated[
 
 
 def with_store(config: Path | None, work: Callable[[Store], Awaitable[T]]) -> T:
-    """Open the store of the settings, do the work, close the store."""
+    """Open the store of the settings that the file leads to, do the work, close the store."""
     from task.settings import load_settings
+
+    return on_store(load_settings(config), work)
+
+
+def on_store(settings: Settings, work: Callable[[Store], Awaitable[T]]) -> T:
+    """Open the store of these settings, do the work, close the store."""
     from task.store.access import StoreAccess
 
     async def run() -> T:
-        access = StoreAccess(**load_settings(config).store_options, chores=False)
+        access = StoreAccess(**settings.store_options, chores=False)
         try:
             return await work(await access.get())
         finally:

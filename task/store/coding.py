@@ -64,7 +64,7 @@ class CodingRuns:
 
     async def start(self, owner: str, task: str, workspace: str, data: Mapping[str, Any]) -> CodingRun:
         """A new run of this process."""
-        run = CodingRun(new_id("code", 12), owner, task, workspace, "running", self.clock(), data=data)
+        run = CodingRun(new_id("code"), owner, task, workspace, "running", self.clock(), data=data)
         row = {
             "id": run.run_id, "owner": owner, "task": task, "workspace": workspace, "status": run.status,
             "process": self.processes.own_id, "started_at": run.started_at, "data": packed(data),

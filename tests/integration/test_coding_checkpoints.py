@@ -153,7 +153,7 @@ async def test_what_somebody_has_changed_since_is_refused_by_name_and_nothing_is
     left = tree(workspace)
     again = await opened(store, checkpoints.run, tmp_path)
 
-    with pytest.raises(Conflict, match=r"changed since the run: main\.py$"):
+    with pytest.raises(Conflict, match=r"somebody has changed main\.py since the run"):
         await again.undo(await again.planned_undo())
     assert tree(workspace) == left
 
