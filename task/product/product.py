@@ -139,7 +139,9 @@ class Product:
 
     async def workspace_tools(self, caller: Caller) -> list[BaseTool]:
         """The tools of the workspace that the operator has named for the caller."""
-        return self._workspaces.tools(await caller.principal()) if self._settings.coding.workspaces else []
+        if not self._settings.coding.workspaces:
+            return []
+        return await self._workspaces.tools(await caller.principal())
 
     async def own_tools(self) -> list[BaseTool]:
         """The agent's own tools in a conversation with the persona of the settings."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
 
 from task.blocking import close_all
 from task.tools.base import BaseTool
+from task.tools.workspace.launcher import sandbox_here
 from task.tools.workspace.root import Workspace
 from task.tools.workspace.shell import Commands
 from task.tools.workspace.tools import workspace_tools
@@ -22,12 +24,13 @@ class Workspaces:
         self._folder_of = folder_of
         self._opened: dict[Path, tuple[Workspace, Commands, list[BaseTool]]] = {}
 
-    def tools(self, principal: str) -> list[BaseTool]:
+    async def tools(self, principal: str) -> list[BaseTool]:
         """The tools of the principal's workspace; none without a workspace, or while its folder cannot be opened."""
         folder = self._folder_of(principal)
         if folder is None:
             return []
         try:
+            await asyncio.to_thread(sandbox_here)  # the first time takes a moment
             return self._open(folder)
         except OSError as error:
             logger.warning("a workspace cannot be opened (%s)", type(error).__name__)
@@ -37,7 +40,11 @@ class Workspaces:
         if folder not in self._opened:
             workspace = Workspace(folder)
             commands = Commands(workspace, gated=True)
-            self._opened[folder] = workspace, commands, workspace_tools(workspace, commands)
+            self._opened[folder] = (
+                workspace,
+                commands,
+                workspace_tools(workspace, None if commands.available else commands),
+            )
         return self._opened[folder][2]
 
     async def close(self) -> None:
