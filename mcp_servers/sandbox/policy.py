@@ -19,11 +19,12 @@ _HOST = re.compile(r"\*|(?:[\w.-]+|\[[0-9a-fA-F:.]+\])(?::[0-9]{1,5})?")
 
 # What programs need in order to start. Never all of /etc: it contains secrets, which root's programs own.
 SYSTEM_PATHS = (
-    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
-    "/etc/alternatives", "/etc/fonts", "/etc/group", "/etc/host.conf", "/etc/inputrc", "/etc/ld.so.cache",
-    "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/locale.alias", "/etc/locale.gen", "/etc/localtime", "/etc/magic",
-    "/etc/mime.types", "/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd", "/etc/python3", "/etc/python3.11",
-    "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/timezone",
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/debian_version",
+    "/etc/fonts", "/etc/group", "/etc/host.conf", "/etc/inputrc", "/etc/ld.so.cache", "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d", "/etc/locale.alias", "/etc/locale.gen", "/etc/localtime", "/etc/lsb-release", "/etc/magic",
+    "/etc/mime.types", "/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd", "/etc/protocols", "/etc/python3",
+    "/etc/python3.11", "/etc/redhat-release", "/etc/services", "/etc/ssl/certs", "/etc/ssl/openssl.cnf",
+    "/etc/timezone",
 )  # fmt: skip
 
 

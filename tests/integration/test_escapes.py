@@ -1,16 +1,18 @@
 """The escape list against the launcher: nothing gets out, and every attack works where there is no sandbox."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from mcp_servers.sandbox import Limits, Policy, command
+from mcp_servers.sandbox import Limits
 from mcp_servers.sandbox.escapes.arena import arena
 from mcp_servers.sandbox.escapes.trial import quick_verdicts
 from mcp_servers.sandbox.policy import TierName
+from task.tools.workspace.launcher import Sandbox
+from task.tools.workspace.root import Workspace
+from task.tools.workspace.shell import Commands
 from tests.support.escapes import self_test
-from tests.support.escapes_commands import COMMANDS, escaped, lay_out, script
+from tests.support.escapes_commands import COMMANDS, escaped, lay_out, outside, script
 
 SECRET = "the-secret-of-the-folder-outside"
 OPEN_UID = 61_300
@@ -82,28 +84,32 @@ def test_every_attack_succeeds_without_a_sandbox() -> None:
     assert held <= REFUSED_BY_THE_MACHINE
 
 
-def escaped_commands(folder: Path, tier: TierName) -> set[str]:
-    inside, outside = folder / "inside", folder / "outside"
-    for place in (inside, outside):
-        place.mkdir()
-    lay_out(inside, outside, SECRET)
-    (inside / "run.sh").write_text(script(inside, outside))
-    home = {"PATH": "/usr/bin:/bin", "HOME": str(inside), "TMPDIR": str(inside)}
-    policy = Policy(str(inside), (str(inside),), environment=home, tier=tier, allow_unsafe=tier == "none")
-    done = subprocess.run(command(policy, ["sh", "run.sh"]), capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return escaped(inside, outside, SECRET)
+async def escaped_commands(folder: Path, tier: TierName, *, slow: bool = True) -> set[str]:
+    inside, place = folder / "inside", folder / "outside"
+    for made in (inside, place):
+        made.mkdir()
+    with outside(place, SECRET) as world, Workspace(inside) as workspace:
+        lay_out(inside, world)
+        (inside / "run.sh").write_text(script(inside, world, slow=slow))
+        sandbox = Sandbox(tier, "none is wanted" if tier == "none" else None)
+        async with Commands(workspace, sandbox=sandbox, unsafe=tier == "none") as commands:
+            done = await commands.run_words(["sh", "run.sh"], seconds=240)
+        assert done.ok, done.text
+        return escaped(inside, world)
 
 
-def test_no_command_of_the_bypass_list_gets_out_beside_landlock(tmp_path: Path) -> None:
-    assert escaped_commands(tmp_path, "landlock") == set()
-
-
-@pytest.mark.system
-def test_no_command_of_the_bypass_list_gets_out_of_bubblewrap(tmp_path: Path) -> None:
-    assert escaped_commands(tmp_path, "bubblewrap") == set()
+async def test_no_command_of_the_bypass_list_gets_out_beside_landlock(tmp_path: Path) -> None:
+    assert await escaped_commands(tmp_path, "landlock", slow=False) == set()
 
 
 @pytest.mark.system
-def test_the_commands_of_the_bypass_list_succeed_without_a_sandbox(tmp_path: Path) -> None:
-    assert {command.name for command in COMMANDS} - escaped_commands(tmp_path, "none") == {"git pager"}
+@pytest.mark.parametrize("tier", ["landlock", "bubblewrap"])
+async def test_no_command_of_the_whole_bypass_list_gets_out(tmp_path: Path, tier: TierName) -> None:
+    assert await escaped_commands(tmp_path, tier) == set()
+
+
+@pytest.mark.system
+async def test_the_commands_of_the_bypass_list_succeed_without_a_sandbox(tmp_path: Path) -> None:
+    held = {command.name for command in COMMANDS} - await escaped_commands(tmp_path, "none")
+    # The first needs a terminal; the second is another's where the tests run as root and the command has no rights.
+    assert held <= {"git pager", "environment of a neighbour"}

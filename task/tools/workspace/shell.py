@@ -73,21 +73,29 @@ class Commands:
     """Runs commands in one workspace, with a scratch folder outside it that `close` removes.
 
     Commands that are not on the documented list are blocked, unless `gated`: then a gate has decided about each of
-    them before. `unsafe`: where no sandbox works, commands run without one rather than not at all.
+    them before. `unsafe`: where no sandbox works, commands run without one rather than not at all. `sandbox` is the one
+    to use; default: the best of this machine.
     """
 
     def __init__(
-        self, workspace: Workspace, limits: CommandLimits | None = None, *, unsafe: bool = False, gated: bool = False
+        self,
+        workspace: Workspace,
+        limits: CommandLimits | None = None,
+        *,
+        unsafe: bool = False,
+        gated: bool = False,
+        sandbox: Sandbox | None = None,
     ) -> None:
         self.workspace = workspace
         self._limits = limits or CommandLimits()
         self._unsafe = unsafe
         self._gated = gated
+        self._sandbox = sandbox
 
     @property
     def sandbox(self) -> Sandbox:
         """The sandbox that commands run in. Takes a moment the first time."""
-        return sandbox_here()
+        return self._sandbox or sandbox_here()
 
     @property
     def available(self) -> str | None:
