@@ -101,7 +101,10 @@ async def planned(
         return parse_plan(reply)
     except ValueError as fault:
         messages += [*repaired([reply]), user(REPAIR.format(fault=fault))]
-    return parse_plan(await planner.answer(messages))
+    try:
+        return parse_plan(await planner.answer(messages))
+    except ValueError as fault:
+        raise ValueError(f"The planner's answer is not a plan, also when asked again: {fault}.") from None
 
 
 def parse_plan(reply: Message | str) -> Plan:

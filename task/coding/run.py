@@ -27,8 +27,9 @@ from task.coding.journal import Journal
 from task.coding.planner import Plan, planned
 from task.coding.verification import Checked, changed_tests, verdict, verification_commands
 from task.conversation.messages import user
-from task.errors import AgentError, InvalidRequest, reference_of, with_reference
+from task.errors import AgentError, InvalidRequest, ProviderError, reference_of, with_reference
 from task.llm.base import Usage
+from task.llm.explanations import explained
 from task.loop import RunOutcome
 from task.permissions.coding import coding_policy, setup_request
 from task.permissions.decisions import Deferred, Denied, PermissionMode
@@ -67,7 +68,10 @@ class ModelAccess:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a person wants done now: plan only, or also carry out, with a command before it and one that verifies."""
+    """What a person wants done now: plan only, or also carry out, with a command before it and one that verifies.
+
+    `notes` are sentences that a person should read first.
+    """
 
     task: str
     owner: str
@@ -76,6 +80,7 @@ class Order:
     verify: str | None = None
     yes: bool = False
     steps: int = 25
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -92,6 +97,10 @@ class Work:
     ask: Ask
     _progress: Progress | None = field(default=None, init=False)
     _trace_id: str | None = field(default=None, init=False)
+    _asked: ModelAccess = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._asked = self.planner
 
     async def run(self) -> RunEnded:
         """Do all of it; failures and interruptions are reported as the run's end."""
@@ -99,12 +108,16 @@ class Work:
         planner = None if journal.record.plan is not None else self.planner.label
         path = str(self.workspace.path)
         self.emit(RunStarted(journal.run_id, path, planner, self.coder.label, order.apply, order.task))
+        for note in order.notes:
+            self.emit(Noted(note))
         try:
             result, reason = await self._result()
         except asyncio.CancelledError:
             result, reason = "interrupted", "interrupted"
+        except ProviderError as error:
+            result, reason = "failed", error.display_message or explained(error, self._asked.product.model)
         except (AgentError, ValueError) as error:
-            result, reason = "failed", with_reference(str(error), reference_of(error))
+            result, reason = "failed", str(error)
         except Exception as error:
             reference = reference_of(error)
             logger.exception("a coding run failed unexpectedly (reference %s)", reference)
@@ -185,7 +198,8 @@ class Work:
         return ""
 
     async def _carry_out(self, plan: Plan) -> RunOutcome:
-        order, coder = self.order, self.coder
+        order = self.order
+        self._asked = coder = self.coder
         earlier, why = self.journal.record.progress, self.journal.record.reason
         if earlier is None:
             asked = user(plan.coder_prompt + NUMBERED.format(plan=_numbered(plan.plan)))

@@ -19,8 +19,8 @@ NO_MODEL = (
     "with OPENAI_API_KEY), run Ollama, or start the product with `make run`."
 )
 NO_KEY = (
-    "PLANNER_MODEL: {model} is planned with at {host}, which asks for OLLAMA_API_KEY. Set it, set TURBO_HOST to an "
-    "Ollama without a key, or name a model of another backend, such as openai:gpt-4o."
+    "OLLAMA_API_KEY is not set, and the planner {model} is at {host}. Set the key, set TURBO_HOST to an Ollama without "
+    "one, or name a model of another backend as PLANNER_MODEL, such as openai:gpt-4o."
 )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from task.coding.events import Noted, Result
+from task.coding.events import Result
 from task.coding.journal import Journal, RunRecord
 from task.coding.run import ModelAccess, Order, Work
 from task.commands.coding_models import coding_models
@@ -117,17 +117,23 @@ async def _worked(
     run, record = await _recorded(settings, given, store, planner, coder)
     workspace = Workspace(checked_workspace(Path(run.workspace), settings, unsafe=given.unsafe_workspace))
     apply = given.apply and not settings.dry_run
-    order = Order(run.task, OWNER, apply, given.setup, record.verify, given.yes, settings.max_steps)
     async with Commands(workspace, unsafe=given.unsafe_no_sandbox, gated=True) as commands:
         journal = Journal(store, run, settings.data_dir, record)
+        notes = tuple(_notes(settings, given, commands))
+        order = Order(run.task, OWNER, apply, given.setup, record.verify, given.yes, settings.max_steps, notes)
         work = Work(order, journal, workspace, commands, planner, coder, output.show, output.ask)
-        if settings.ignored:
-            output.show(Noted(IGNORED.format(names=", ".join(settings.ignored))))
-        if given.apply and settings.dry_run:
-            output.show(Noted("DRY_RUN is set: nothing is changed, whatever --apply says."))
-        if apply and (missing := commands.available):
-            output.show(Noted(missing))
         return EXITS[(await work.run()).result]
+
+
+def _notes(settings: Settings, given: RunArguments, commands: Commands) -> Iterator[str]:
+    if settings.ignored:
+        yield IGNORED.format(names=", ".join(settings.ignored))
+    if given.apply and settings.dry_run:
+        yield "DRY_RUN is set: nothing is changed, whatever --apply says."
+    elif given.apply and (missing := commands.available):
+        yield missing
+    elif given.apply and not commands.confined:
+        yield "Commands run without a sandbox: they can read and change all that you can."
 
 
 async def _recorded(

@@ -152,11 +152,13 @@ class TerminalRunOutput:
         if event.tests:
             names = ", ".join(map(plain, event.tests))
             self._line(f"! The run changed tests: {names}. Read them.", "bold yellow", before=True)
-        self._line(f"Done in {event.steps} step(s).", "bold", before=True)
+        if event.steps or event.answer:
+            self._line(f"Done in {event.steps} step(s).", "bold", before=True)
         if event.answer:
             self._row("Last message", visible(event.answer.strip()))
-        style = "bold green" if event.result == "verified" else "bold red"
-        self._line(_sentence(event), style)
+        mark, style = ("✓", "bold green") if event.result == "verified" else ("✗", "bold red")
+        reason = plain(event.reason)
+        self._line(f"{mark} {reason[:1].upper()}{reason[1:].rstrip('.')}.", style)
         self._line(_figures(event), "dim")
         self._line(_hint(event), "dim")
 
@@ -217,16 +219,6 @@ def reply_of(line: str) -> Reply:
         return Reply(allowed=True, always=True)
     reason = (rest if word.lower() in ("n", "no", "deny") else text).strip().removeprefix("because ").strip()
     return Reply(allowed=False, reason=f"the user refused it{f': {reason}' if reason else ''}")
-
-
-def _sentence(event: RunEnded) -> str:
-    match event.result:
-        case "verified":
-            return f"✓ {plain(event.reason).capitalize() if event.reason.islower() else plain(event.reason)}."
-        case "interrupted":
-            return "✗ Interrupted."
-        case _:
-            return f"✗ {plain(event.reason)}".rstrip(".") + "."
 
 
 def _figures(event: RunEnded) -> str:

@@ -12,13 +12,10 @@ from typing import Any
 
 from task.llm.scripted import Reply, says
 from tests.support.ollama import OllamaPeer, Scripted, ollama_peer
+from tests.support.ollama_peer import MODEL
 from tests.support.up import Finished, dial_agent
 
 PLANNER, CODER = "planner-model", "coder-model"
-_MODEL = {
-    "capabilities": ["completion", "tools"], "context": 32_768, "parameters": 7_615_616_512,
-    "memory_context": 2**20, "load_seconds": 0, "remote_host": None,
-}  # fmt: skip
 
 
 def plan(*steps: str, prompt: str = "Do it.", tests: Sequence[str] = ()) -> Reply:
@@ -73,6 +70,6 @@ async def project(
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     home = tmp_path / "home"
     home.mkdir()
-    models: Mapping[str, dict[str, Any] | None] = {f"{name}:latest": dict(_MODEL) for name in (PLANNER, CODER)}
+    models: Mapping[str, dict[str, Any] | None] = {f"{name}:latest": MODEL for name in (PLANNER, CODER)}
     async with ollama_peer(*answers, models=models) as peer:
         yield Project(home, folder, peer)

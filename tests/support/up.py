@@ -96,7 +96,7 @@ async def dial_agent(home: Path, *arguments: str, **environ: str) -> Finished:
         cwd=home, env=environment(home, **environ), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
-        out, err = await asyncio.wait_for(process.communicate(), 30)
+        out, err = await asyncio.wait_for(process.communicate(), 120)
     finally:
         if process.returncode is None:
             process.kill()

@@ -1,0 +1,163 @@
+"""`dial-agent run`: plan, dry run, apply, verify, with Ollama's planner and coder and the real sandbox."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.llm.scripted import says, wants
+from tests.support.coding import CODER, PLANNER, plan, project, tree
+from tests.support.ollama import ollama_peer
+from tests.support.ollama_peer import MODEL
+
+BROKEN = {
+    "calc.py": "def add(a, b):\n    return a - b\n",
+    "test_calc.py": "from calc import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n",
+}
+FIX = wants("fs_edit", path="calc.py", old_text="a - b", new_text="a + b")
+WRONG = wants("fs_edit", path="calc.py", old_text="a - b", new_text="a * b")
+FIXED = ("--verify", "grep -q 'a + b' calc.py")
+
+
+async def test_a_dry_run_shows_models_and_plan_and_the_same_plan_is_carried_out_and_verified_later(
+    tmp_path: Path,
+) -> None:
+    planned = plan("Read calc.py.", "Correct the sign.", prompt="Make add add.", tests=["pytest -q"])
+    coding = (wants("fs_read", path="calc.py"), FIX, wants("plan_step_done", step=2), says("The sign is right now."))
+    async with project(tmp_path, planned, *coding, files=BROKEN) as here:
+        before = tree(here.folder)
+        dry = await here.run("Repair add.")
+        assert dry.code == 0, dry.err
+        assert f"Planner     {PLANNER} (Ollama at 127.0.0.1:" in dry.out
+        assert f"Executor    {CODER} (Ollama at 127.0.0.1:" in dry.out
+        assert "  1. Read calc.py.\n  2. Correct the sign.\n" in dry.out
+        assert "Dry run. Re-run with --apply to execute." in dry.out
+        assert tree(here.folder) == before
+        assert await here.requests(CODER) == []
+        [asked] = await here.requests(PLANNER)
+        assert asked["messages"][-1]["content"] == "Repair add.\n\nFiles of the project:\ncalc.py\ntest_calc.py"
+        assert "tools" not in asked
+
+        run_id = dry.out.split("--resume ")[1].split()[0]
+        done = await here.run("", "--resume", run_id, "--apply")
+        assert done.code == 0, done.out + done.err
+        assert len(await here.requests(PLANNER)) == 1
+        assert "Make add add.\n\nThe plan:\n1. Read" in (await here.requests(CODER))[0]["messages"][1]["content"]
+        assert (here.folder / "calc.py").read_text() == "def add(a, b):\n    return a + b\n"
+        assert "  [x] 2. Correct the sign.\n" in done.out
+        assert "± 1 file changed, +1 −1" in done.out
+        assert "-    return a - b\n+    return a + b\n" in done.out
+        assert "Done in 3 step(s).\nLast message: The sign is right now.\n✓ Verified by `python -m pytest -q`." in done.out
+        assert f"{CODER}: " in done.out
+
+        traces = (await here.agent("traces", "list", "--door", "coding")).out
+        assert traces.count("trace_") == 2
+
+
+async def test_a_plausible_wrong_edit_fails_and_its_claim_counts_for_nothing(tmp_path: Path) -> None:
+    async with project(tmp_path, plan(), WRONG, says("All tests pass."), files=BROKEN) as here:
+        done = await here.run("Repair add.", "--apply", *FIXED)
+        assert done.code == 1
+        assert "✗ `grep -q 'a + b' calc.py` failed with exit code 1." in done.out
+
+
+async def test_a_verification_that_cannot_be_run_verifies_nothing(tmp_path: Path) -> None:
+    script = (plan(tests=["look at it"]), FIX, says("Done."))
+    async with project(tmp_path, *script, files=BROKEN) as here:
+        done = await here.run("Repair add.", "--apply", "--verify", "./no-such-program")
+        assert done.code == 1
+        assert "✗ Not verified: `./no-such-program` could not be run (exit code 127)." in done.out
+
+
+async def test_the_limit_of_steps_is_exit_code_3_and_the_option_is_stronger_than_the_environment(
+    tmp_path: Path,
+) -> None:
+    looping = [wants("fs_list", path=name) for name in (".", "./")]
+    async with project(tmp_path, plan(), *looping, says("I could not finish."), plan(), files=BROKEN) as here:
+        before = tree(here.folder)
+        limited = await here.run(
+            "Repair add.", "--apply", "--max-steps", "2", "--coder-model", CODER, MAX_STEPS="20", CODER_MODEL="gone"
+        )
+        assert limited.code == 3, limited.out
+        assert "Step 2 of at most 2" in limited.out
+        assert "✗ Stopped at the limit of 2 steps, not verified." in limited.out
+        dry = await here.run("Repair add.", "--apply", DRY_RUN="1")
+        assert dry.code == 0
+        assert "! DRY_RUN is set: nothing is changed, whatever --apply says." in dry.out
+        assert "Dry run." in dry.out
+        assert tree(here.folder) == before
+
+
+async def test_json_is_one_event_per_line_and_nothing_else(tmp_path: Path) -> None:
+    async with project(tmp_path, plan("One.", tests=["pytest -q"]), FIX, says("Done."), files=BROKEN) as here:
+        done = await here.run("Repair add.", "--apply", "--json", *FIXED)
+        assert (done.code, done.err) == (0, "")
+        events = done.events()
+        kinds = [event["event"] for event in events]
+        assert kinds == [
+            "run_started", "plan", "step", "call", "changed", "step", "text", "command_started", "command", "run_ended",
+        ]  # fmt: skip
+        assert events[0] | {"run_id": "", "planner": "", "coder": ""} == {
+            "event": "run_started", "run_id": "", "workspace": str(here.folder), "planner": "", "coder": "",
+            "apply": True, "task": "Repair add.",
+        }  # fmt: skip
+        end = events[-1]
+        assert (end["result"], end["files"], end["tests"], end["steps"]) == ("verified", ["calc.py"], [], 1)
+        assert end["tokens"].keys() == {CODER}
+        assert "+    return a + b" in end["diff"]
+
+
+async def test_a_planner_that_writes_prose_is_asked_once_more_and_no_third_time(tmp_path: Path) -> None:
+    async with project(tmp_path, says("I would read it."), plan(), *[says("No."), says("No!")], files=BROKEN) as here:
+        repaired = await here.run("Repair add.")
+        assert repaired.code == 0
+        first, second = await here.requests(PLANNER)
+        said = second["messages"][len(first["messages"]) :]
+        assert said[0]["content"] == "I would read it."
+        assert "That is not the JSON object I asked for: there is no JSON object in it." in said[1]["content"]
+
+        failed = await here.run("Repair add.")
+        assert failed.code == 1
+        assert "✗ The planner's answer is not a plan, also when asked again: there is no JSON object" in failed.out
+        assert len(await here.requests(PLANNER)) == 4
+
+
+async def test_the_planners_key_goes_to_its_host_only_and_is_written_nowhere(tmp_path: Path) -> None:
+    key = "planner-key-5f1c"
+    models: dict[str, dict[str, Any] | None] = {f"{PLANNER}:latest": MODEL}
+    async with (
+        ollama_peer(plan(), models=models, key=key) as planner,
+        project(tmp_path, FIX, says("Done."), files=BROKEN) as here,
+    ):
+        done = await here.run("Repair add.", "--apply", *FIXED, TURBO_HOST=planner.url, OLLAMA_API_KEY=key)
+        assert done.code == 0, done.out + done.err
+        sent = (await planner.seen()).requests
+        assert sent and all(request["headers"]["authorization"] == f"Bearer {key}" for request in sent)
+        assert key not in json.dumps((await here.ollama.seen()).requests)
+        assert key not in done.out + done.err
+        assert not [path for path in here.home.rglob("*") if path.is_file() and key.encode() in path.read_bytes()]
+
+
+async def test_changed_tests_are_flagged(tmp_path: Path) -> None:
+    edit = wants("fs_edit", path="test_calc.py", old_text="== 3", new_text="== -1")
+    async with project(tmp_path, plan(), edit, says("The tests pass."), files=BROKEN) as here:
+        done = await here.run("Repair add.", "--apply", "--verify", "true")
+        assert done.code == 0
+        assert "! The run changed tests: test_calc.py. Read them." in done.out
+
+
+@pytest.mark.parametrize("where", ["home", "/", "data"])
+async def test_a_home_the_whole_machine_and_the_products_own_folder_are_no_workspaces(
+    where: str, tmp_path: Path
+) -> None:
+    async with project(tmp_path, files=BROKEN) as here:
+        data = here.home / ".local/share/dial-agent"
+        data.mkdir(parents=True)
+        folder = {"home": str(here.home), "/": "/", "data": str(data)}[where]
+        refused = await here.agent("run", "Tidy up.", "--workspace", folder)
+        assert refused.code == 2
+        assert refused.err.startswith("--workspace")
+        assert refused.err.count("\n") == 1
