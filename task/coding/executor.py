@@ -14,7 +14,6 @@ from task.conversation.messages import FunctionCall, ToolCall, user
 from task.llm.accumulator import new_call_id
 from task.permissions.coding import coding_policy
 from task.product import Product
-from task.tools.base import BaseTool
 from task.tools.models import Caller, ToolCallParams
 from task.tools.workspace.root import Workspace
 from task.tools.workspace.shell import Commands
@@ -50,8 +49,11 @@ async def execute_async(coder_prompt: str, s: Settings | None = None) -> ExecSum
     limits = replace(product.limits, steps=s.max_steps)
     progress = Progress([user(coder_prompt)])
     try:
-        coder = Coder(product, _tools(), Caller("", _nobody), limits, CODER_PROMPT, emit=lambda _: None)
-        outcome = await coder.run(progress)
+        with Workspace(Path.cwd()) as workspace:
+            async with Commands(workspace, gated=True) as commands:
+                tools = workspace_tools(workspace, commands)
+                coder = Coder(product, tools, Caller("", _nobody), limits, CODER_PROMPT, emit=lambda _: None)
+                outcome = await coder.run(progress)
     finally:
         await product.close()
     if outcome.error is not None:
@@ -61,7 +63,8 @@ async def execute_async(coder_prompt: str, s: Settings | None = None) -> ExecSum
 
 def _tool_schema() -> list[dict[str, Any]]:
     """The schemas of the workspace's tools in OpenAI's shape. Source: planner and executor reference."""
-    return [tool.schema for tool in _tools()]
+    with Workspace(Path.cwd()) as workspace:
+        return [tool.schema for tool in workspace_tools(workspace, Commands(workspace))]
 
 
 def _dispatch_tool(name: str, args: dict[str, Any]) -> str:
@@ -73,17 +76,13 @@ def _dispatch_tool(name: str, args: dict[str, Any]) -> str:
 
 
 async def _dispatch_tool_async(name: str, args: dict[str, Any]) -> str:
-    tool = next((tool for tool in _tools() if tool.name == name), None)
-    if tool is None:
-        return f"ERROR: unknown tool {name}"
-    call = ToolCall(new_call_id(), FunctionCall(name, json.dumps(args)))
-    sink = TextSink()
-    return (await tool.execute(ToolCallParams(call, sink, sink, "", ""))).text()
-
-
-def _tools() -> list[BaseTool]:
-    workspace = Workspace(Path.cwd())
-    return workspace_tools(workspace, Commands(workspace))
+    with Workspace(Path.cwd()) as workspace:
+        async with Commands(workspace) as commands:
+            tool = next((tool for tool in workspace_tools(workspace, commands) if tool.name == name), None)
+            if tool is None:
+                return f"ERROR: unknown tool {name}"
+            call, sink = ToolCall(new_call_id(), FunctionCall(name, json.dumps(args))), TextSink()
+            return (await tool.execute(ToolCallParams(call, sink, sink, "", ""))).text()
 
 
 async def _nobody() -> str:

@@ -115,14 +115,15 @@ async def _worked(
     coder: ModelAccess,
 ) -> int:
     run, record = await _recorded(settings, given, store, planner, coder)
-    workspace = Workspace(checked_workspace(Path(run.workspace), settings, unsafe=given.unsafe_workspace))
+    folder = checked_workspace(Path(run.workspace), settings, unsafe=given.unsafe_workspace)
     apply = given.apply and not settings.dry_run
-    async with Commands(workspace, unsafe=given.unsafe_no_sandbox, gated=True) as commands:
-        journal = Journal(store, run, settings.data_dir, record)
-        notes = tuple(_notes(settings, given, commands))
-        order = Order(run.task, OWNER, apply, given.setup, record.verify, given.yes, settings.max_steps, notes)
-        work = Work(order, journal, workspace, commands, planner, coder, output.show, output.ask)
-        return EXITS[(await work.run()).result]
+    with Workspace(folder) as workspace:
+        async with Commands(workspace, unsafe=given.unsafe_no_sandbox, gated=True) as commands:
+            journal = Journal(store, run, settings.data_dir, record)
+            notes = tuple(_notes(settings, given, commands))
+            order = Order(run.task, OWNER, apply, given.setup, record.verify, given.yes, settings.max_steps, notes)
+            work = Work(order, journal, workspace, commands, planner, coder, output.show, output.ask)
+            return EXITS[(await work.run()).result]
 
 
 def _notes(settings: Settings, given: RunArguments, commands: Commands) -> Iterator[str]:

@@ -50,7 +50,9 @@ async def test_a_dry_run_shows_models_and_plan_and_the_same_plan_is_carried_out_
         assert "  [x] 2. Correct the sign.\n" in done.out
         assert "± 1 file changed, +1 −1" in done.out
         assert "-    return a - b\n+    return a + b\n" in done.out
-        assert "Done in 3 step(s).\nLast message: The sign is right now.\n✓ Verified by `python -m pytest -q`." in done.out
+        assert (
+            "Done in 3 step(s).\nLast message: The sign is right now.\n✓ Verified by `python -m pytest -q`." in done.out
+        )
         assert f"{CODER}: " in done.out
 
         traces = (await here.agent("traces", "list", "--door", "coding")).out
@@ -135,7 +137,8 @@ async def test_the_planners_key_goes_to_its_host_only_and_is_written_nowhere(tmp
         done = await here.run("Repair add.", "--apply", *FIXED, TURBO_HOST=planner.url, OLLAMA_API_KEY=key)
         assert done.code == 0, done.out + done.err
         sent = (await planner.seen()).requests
-        assert sent and all(request["headers"]["authorization"] == f"Bearer {key}" for request in sent)
+        assert sent
+        assert all(request["headers"]["authorization"] == f"Bearer {key}" for request in sent)
         assert key not in json.dumps((await here.ollama.seen()).requests)
         assert key not in done.out + done.err
         assert not [path for path in here.home.rglob("*") if path.is_file() and key.encode() in path.read_bytes()]
