@@ -89,11 +89,12 @@ def environment(home: Path, **environ: str) -> dict[str, str]:
     return {**base, **environ}
 
 
-async def dial_agent(home: Path, *arguments: str, **environ: str) -> Finished:
-    """Run one command to its end."""
+async def dial_agent(home: Path, *arguments: str, cwd: Path | None = None, **environ: str) -> Finished:
+    """Run one command to its end, in the home or in another folder."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "task", *arguments,
-        cwd=home, env=environment(home, **environ), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        cwd=cwd or home, env=environment(home, **environ),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
         out, err = await asyncio.wait_for(process.communicate(), 120)
