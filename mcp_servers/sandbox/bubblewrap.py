@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 from mcp_servers.sandbox.errors import SandboxError
-from mcp_servers.sandbox.policy import MIB, Policy
+from mcp_servers.sandbox.policy import MIB, Door, Policy
 
 PLACES = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 PRLIMIT = "/usr/bin/prlimit"
+FORWARDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "forward.py")
 SCRATCH_BYTES = 256 * MIB
 # /proc is read-only as a whole: root without capabilities still owns /proc/sys, and core_pattern names a program that
 # the kernel runs outside.
@@ -26,7 +28,7 @@ def program() -> str | None:
     return next((place for place in PLACES if os.access(place, os.X_OK)), None)
 
 
-def command(policy: Policy, argv: list[str], filter_descriptor: int) -> list[str]:
+def command(policy: Policy, argv: list[str], filter_descriptor: int, door: Door | None = None) -> list[str]:
     """The whole command line.
 
     Raises:
@@ -39,21 +41,35 @@ def command(policy: Policy, argv: list[str], filter_descriptor: int) -> list[str
         place,
         *ISOLATION,
         *(["--die-with-parent"] if policy.die_with_parent else []),
-        *_mounts(policy),
+        *_mounts(policy, _forwarding(door)),
         # Last: mounting needs a root that can be written.
         *("--remount-ro", "/"),
         *(word for pair in (policy.environment or {}).items() for word in ("--setenv", *pair)),
         *("--chdir", policy.workdir, "--seccomp", str(filter_descriptor), "--"),
         *_counted(policy),
+        *_forwarder(door),
         *argv,
     ]
 
 
-def _mounts(policy: Policy) -> Iterator[str]:
+def _forwarding(door: Door | None) -> list[str]:
+    # What the forwarder needs to be readable: Python, its own file, and the way to the proxy.
+    if door is None or door.socket is None:
+        return []
+    return [sys.base_prefix, FORWARDER, os.path.dirname(door.socket)]
+
+
+def _forwarder(door: Door | None) -> list[str]:
+    if door is None or door.socket is None:
+        return []
+    return [os.path.realpath(sys.executable), "-I", "-S", FORWARDER, door.socket, str(door.port)]
+
+
+def _mounts(policy: Policy, forwarding: list[str]) -> Iterator[str]:
     # A parent comes before its contents, or it would hide them.
     # What is protected is put back afterwards; what is there already can also be kept from being changed.
     kept = [path for path in policy.protected if os.path.realpath(path) == path and os.path.exists(path)]
-    binds = dict.fromkeys(policy.readable(), "--ro-bind") | dict.fromkeys(policy.read_write, "--bind")
+    binds = dict.fromkeys((*forwarding, *policy.readable()), "--ro-bind") | dict.fromkeys(policy.read_write, "--bind")
     binds |= dict.fromkeys(kept, "--ro-bind")
     for path in sorted(binds, key=lambda path: (path.count("/"), path)):
         if binds[path] == "--ro-bind" and os.path.islink(path):

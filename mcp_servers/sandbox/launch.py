@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from mcp_servers.sandbox import bpf, bubblewrap, filters, landlock, process
 from mcp_servers.sandbox.errors import SandboxError
-from mcp_servers.sandbox.policy import Policy, TierName
+from mcp_servers.sandbox.policy import Door, Policy, TierName
 
 REFUSED_EXIT, NOT_EXECUTABLE_EXIT, NOT_FOUND_EXIT = 125, 126, 127
 SAFE_TIERS: tuple[TierName, ...] = ("bubblewrap", "landlock")
@@ -30,18 +30,17 @@ def launch(policy: Policy, argv: list[str], parent: int) -> int:
     if policy.is_supervised:
         from mcp_servers.sandbox.supervisor import supervise
 
-        return supervise(policy, lambda policy, parent, port: _turn_into(policy, argv, parent, port), parent)
+        return supervise(policy, lambda policy, parent, door: _turn_into(policy, argv, parent, door), parent)
     return _turn_into(policy, argv, parent)
 
 
-def _turn_into(policy: Policy, argv: list[str], parent: int, port: int | None = None) -> NoReturn:
-    # `port`: the only one of TCP that may be connected to.
+def _turn_into(policy: Policy, argv: list[str], parent: int, door: Door | None = None) -> NoReturn:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and programs would inherit that
     match policy.tier:
         case "bubblewrap":
-            _in_bubblewrap(policy, argv, parent)
+            _in_bubblewrap(policy, argv, parent, door)
         case "landlock":
-            _in_landlock(policy, argv, parent, port)
+            _in_landlock(policy, argv, parent, door)
         case _:
             _unprotected(policy, argv, parent)
 
@@ -82,32 +81,30 @@ def _try(policy: Policy, writer: int) -> NoReturn:
     os.dup2(writer, 2)
     try:
         process.close_descriptors()
-        _turn_into(policy._replace(mark=None), [NOTHING], os.getppid(), port=ANY_PORT if policy.network else None)
+        _turn_into(policy._replace(mark=None), [NOTHING], os.getppid(), Door(ANY_PORT) if policy.network else None)
     except (SandboxError, OSError) as error:
         print(error, file=sys.stderr, flush=True)
     os._exit(REFUSED_EXIT)
 
 
-def _in_bubblewrap(policy: Policy, argv: list[str], parent: int) -> NoReturn:
-    if policy.network:
-        raise SandboxError("network: only tier 'landlock' can allow hosts")
+def _in_bubblewrap(policy: Policy, argv: list[str], parent: int, door: Door | None) -> NoReturn:
     filter_ = os.memfd_create("filter", 0)
     os.write(filter_, filters.bubblewrap_filter())
     os.lseek(filter_, 0, os.SEEK_SET)
-    command = bubblewrap.command(policy, argv, filter_)
+    command = bubblewrap.command(policy, argv, filter_, door)
     # Since Linux 5.12 mapping root into a user namespace needs this capability.
     _shrink(policy, parent, keep=1 << process.CAP_SETFCAP if policy.uid is None and os.geteuid() == 0 else 0)
     os.execve(command[0], command, {})  # noqa: S606
 
 
-def _in_landlock(policy: Policy, argv: list[str], parent: int, port: int | None) -> NoReturn:
+def _in_landlock(policy: Policy, argv: list[str], parent: int, door: Door | None) -> NoReturn:
     version, own_uid = landlock.abi(), policy.uid is not None
     if version == 0:
         raise SandboxError("this kernel has no Landlock (Linux 5.13 and newer have it)")
     if policy.network and version < landlock.TCP_ABI:
         raise SandboxError("network: this kernel cannot allow one port (Linux 6.7 and newer can)")
-    rules = landlock.ruleset(version, policy.readable(), policy.read_write, own_uid, port)
-    filter_ = filters.landlock_filter(filters.Gaps(own_uid, version), os.getpid(), connects=port is not None)
+    rules = landlock.ruleset(version, policy.readable(), policy.read_write, own_uid, door.port if door else None)
+    filter_ = filters.landlock_filter(filters.Gaps(own_uid, version), os.getpid(), connects=door is not None)
     _shrink(policy, parent)
     os.chdir(policy.workdir)
     landlock.restrict(rules)

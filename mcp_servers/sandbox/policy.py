@@ -87,6 +87,13 @@ class Policy(NamedTuple):
         return (*system, *self.read_only)
 
 
+class Door(NamedTuple):
+    """Where a run finds the proxy: a port of the loopback, to which in a network of its own the socket leads."""
+
+    port: int
+    socket: str | None = None
+
+
 def parse(text: str) -> Policy:
     """The policy in JSON text.
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import selectors
+import os
 import socket
 import socketserver
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 from mcp_servers.addresses import is_public
+from mcp_servers.sandbox.forward import relay
+from mcp_servers.sandbox.policy import Door, Policy
 
 PUBLIC = "*"
-CONNECT_SECONDS, IDLE_SECONDS, MOST_HEAD = 20.0, 300.0, 64 * 1024
+CONNECT_SECONDS, MOST_HEAD = 20.0, 64 * 1024
+OWN_PORT = 3128  # in a network that belongs to the run
 PORTS = {"http": 80, "https": 443}
 
 
@@ -21,12 +24,37 @@ class Refused(Exception):
     """A connection that is not made; the text is for the program that asked for it."""
 
 
-def opened(hosts: tuple[str, ...]) -> tuple[Callable[[], None], int]:
-    """A function that starts serving in the background, and the port, to which connections can be made at once."""
-    server = _Server(("127.0.0.1", 0), _Handler)
-    server.hosts = hosts
-    serve = threading.Thread(target=server.serve_forever, name="proxy", daemon=True).start
-    return serve, server.server_address[1]
+@contextmanager
+def opened(policy: Policy) -> Generator[tuple[Callable[[], None], Door]]:
+    """A function that starts serving in the background, and where the run finds the proxy, at once.
+
+    Landlock allows one port. In bubblewrap, whose network is the run's own, a socket is the way in.
+    """
+    if policy.tier != "bubblewrap":
+        server = _Server(("127.0.0.1", 0), _Handler)
+        with server:
+            yield _serving(server, policy), Door(server.socket.getsockname()[1])
+        return
+    owner = os.getpid()
+    folder = f"/tmp/sandbox-{os.urandom(8).hex()}"  # noqa: S108 - new, and short, as a socket's path must be
+    os.mkdir(folder, 0o700)
+    path = f"{folder}/proxy"
+    try:
+        local = _LocalServer(path, _Handler)
+        with local:
+            if policy.uid is not None:
+                os.chown(path, policy.uid, policy.uid)
+                os.chown(folder, policy.uid, policy.uid)
+            yield _serving(local, policy), Door(OWN_PORT, path)
+    finally:
+        if os.getpid() == owner:  # not the child that could not start the program
+            os.unlink(path)
+            os.rmdir(folder)
+
+
+def _serving(server: _Server | _LocalServer, policy: Policy) -> Callable[[], None]:
+    server.hosts = policy.network
+    return threading.Thread(target=server.serve_forever, name="proxy", daemon=True).start
 
 
 def variables(port: int) -> dict[str, str]:
@@ -36,7 +64,7 @@ def variables(port: int) -> dict[str, str]:
     return {name: address for upper in names for name in (upper, upper.lower())}
 
 
-class _Server(socketserver.ThreadingTCPServer):
+class _Quiet(socketserver.ThreadingMixIn, socketserver.BaseServer):
     daemon_threads = True
     hosts: tuple[str, ...] = ()
 
@@ -44,10 +72,18 @@ class _Server(socketserver.ThreadingTCPServer):
         return
 
 
+class _Server(_Quiet, socketserver.TCPServer):
+    request_queue_size = 128
+
+
+class _LocalServer(_Quiet, socketserver.UnixStreamServer):
+    request_queue_size = 128
+
+
 class _Handler(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         client: socket.socket = self.request
-        assert isinstance(self.server, _Server)
+        assert isinstance(self.server, _Quiet)
         client.settimeout(CONNECT_SECONDS)
         request, rest = _head(client)
         try:
@@ -63,7 +99,7 @@ class _Handler(socketserver.BaseRequestHandler):
             if first is None:
                 client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
             outside.sendall((first or b"") + rest)
-            _relay(client, outside)
+            relay(client, outside)
 
 
 def _head(client: socket.socket) -> tuple[bytes, bytes]:
@@ -112,24 +148,3 @@ def _connected(host: str, port: int, hosts: tuple[str, ...]) -> socket.socket:
         with suppress(OSError):
             return socket.create_connection((str(address[0]), port), CONNECT_SECONDS)
     raise Refused(f"{host} does not answer on port {port}")
-
-
-def _relay(client: socket.socket, outside: socket.socket) -> None:
-    peers = {client: outside, outside: client}
-    for peer in peers:
-        peer.settimeout(IDLE_SECONDS)
-    with selectors.DefaultSelector() as selector:
-        for peer in peers:
-            selector.register(peer, selectors.EVENT_READ, peers[peer])
-        while selector.get_map():
-            ready = selector.select(IDLE_SECONDS)
-            if not ready:
-                return
-            for key, _ in ready:
-                assert isinstance(key.fileobj, socket.socket)
-                data = key.fileobj.recv(65536)
-                if data:
-                    key.data.sendall(data)
-                else:
-                    selector.unregister(key.fileobj)
-                    key.data.shutdown(socket.SHUT_WR)

@@ -13,10 +13,10 @@ from mcp_servers.sandbox import process
 from mcp_servers.sandbox.errors import SandboxError
 from mcp_servers.sandbox.libc import PR_SET_CHILD_SUBREAPER, prctl
 from mcp_servers.sandbox.marks import GIVE_UP_SECONDS, kill_seen, marked, new_mark
-from mcp_servers.sandbox.policy import MIB, Limits, Policy, folder_of
+from mcp_servers.sandbox.policy import MIB, Door, Limits, Policy, folder_of
 from mcp_servers.sandbox.protected import Protected
 
-Start = Callable[[Policy, int, int | None], None]
+Start = Callable[[Policy, int, Door | None], None]
 
 WATCH_SECONDS, GRACE_SECONDS = 0.1, 0.05
 SIGNALLED = 128  # an exit code is this and the signal's number
@@ -25,7 +25,7 @@ _AWAITED = {signal.SIGCHLD, *_ENDING}
 
 
 def supervise(policy: Policy, start: Start, parent: int) -> int:
-    """Run the program in a child, by `start(policy, parent, proxy's port)`; its exit code when nothing of it is left.
+    """Run the program in a child, by `start(policy, parent, proxy's door)`; its exit code when nothing of it is left.
 
     A signal that asks this process to end ends the run. A run that uses too much is killed.
 
@@ -33,34 +33,37 @@ def supervise(policy: Policy, start: Start, parent: int) -> int:
         SandboxError: a protected path is too large, the run could not be ended, or in the child: it cannot be started.
     """
     protected = [Protected.of(folder_of(path, policy.read_write), path) for path in policy.protected]
-    serve, port = None, None
-    if policy.network:
-        from mcp_servers.sandbox import proxy
-
-        serve, port = proxy.opened(policy.network)
-        policy = policy._replace(environment={**(policy.environment or {}), **proxy.variables(port)})
     if policy.die_with_parent:
         process.die_with(parent, signal.SIGTERM)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
-    mark = policy.mark or new_mark()
-    child = _started(policy._replace(mark=mark, die_with_parent=True), start, port)
-    if serve is not None:
-        serve()
-    code = _watched(child, mark, policy.limits)
-    _end_rest(mark)
+    policy = policy._replace(mark=policy.mark or new_mark(), die_with_parent=True)
+    code = _ran_with_network(policy, start) if policy.network else _ran(policy, start, None)
     for path in [one.path for one in protected if one.put_back()]:
         _note(f"{path} is protected: it was changed, and is as before again")
     return code
 
 
-def _started(policy: Policy, start: Start, port: int | None) -> int:
+def _ran_with_network(policy: Policy, start: Start) -> int:
+    from mcp_servers.sandbox import proxy
+
+    with proxy.opened(policy) as (serve, door):
+        environment = {**(policy.environment or {}), **proxy.variables(door.port)}
+        return _ran(policy._replace(environment=environment), start, door, serve)
+
+
+def _ran(policy: Policy, start: Start, door: Door | None, serve: Callable[[], None] | None = None) -> int:
+    assert policy.mark is not None
     parent = os.getpid()
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
-        start(policy, parent, port)
-    return child
+        start(policy, parent, door)
+    if serve is not None:
+        serve()  # after the fork: a thread would not be in the child, but its locks might
+    code = _watched(child, policy.mark, policy.limits)
+    _end_rest(policy.mark)
+    return code
 
 
 def _watched(child: int, mark: int, limits: Limits) -> int:
