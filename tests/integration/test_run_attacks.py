@@ -10,11 +10,8 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from task.llm.scripted import says, wants
-from task.tools.workspace.launcher import sandbox_here
 from tests.support.coding import CODER, PLANNER, Project, plan, project, tree
 from tests.support.up import Finished, dial_agent
-
-pytestmark = pytest.mark.skipif(sandbox_here().missing is not None, reason="no sandbox works here")
 
 KEY = "KEY-OF-THE-PERSON"
 FORGED = "evil\x1b[2J\x1b]0;owned\x07\n\u202e.txt"
