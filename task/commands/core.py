@@ -18,9 +18,12 @@ from task.settings import PREFIX, Settings, process_environment
 from task.settings.sources import read_dotenv
 
 if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
     from task.commands.model_choice import ChosenModel
+    from task.llm.base import ChatModel
     from task.local_core.app import CoreSettings
-    from task.local_core.models import ModelChoice
+    from task.local_core.models import ModelChoice, OllamaSource
 
 OWN_CONFIG = Path(__file__).resolve().parents[2] / "core_config" / "config.json"
 LATER_FEATURE = "assistantAttachmentsInRequestSupported"  # newer than Core 0.25
@@ -38,7 +41,7 @@ def run(settings: Settings) -> None:
     from task.local_core.app import serve
 
     usable_port(settings.core.host, settings.core_port, "--port", f"{PREFIX}CORE_PORT")
-    serve(_core_settings(settings, asyncio.run(choose_model(settings, behind_core=True))))
+    serve(core_settings(settings, asyncio.run(choose_model(settings, behind_core=True))))
 
 
 def print_config(template: Path | None, output: Path | None, mode: int) -> None:
@@ -132,7 +135,8 @@ def _read(path: Path) -> str:
         raise SettingsError(f"{path} cannot be read: {error.strerror}. Name an existing file.") from error
 
 
-def _core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
+def core_settings(settings: Settings, chosen: ChosenModel) -> CoreSettings:
+    """Local Core as the settings want it, with the chosen model."""
     from task.local_core.app import CoreSettings
 
     core = settings.core
@@ -170,9 +174,25 @@ def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None
         return embedded_model(settings)
     if chosen.rule == "demo":
         return ScriptedDemo(Path(str(files("task.local_core") / "demo.yaml")), chosen.name)
+    if chosen.rule == "ollama":
+        return _ollama_source(settings, chosen)
     if chosen.base_url is None:
         return None
     return UpstreamModel(chosen.base_url, chosen.name, chosen.api_key or None)
+
+
+def _ollama_source(settings: Settings, chosen: ChosenModel) -> OllamaSource:
+    from task.local_core.models import OllamaSource
+    from task.local_model.ollama import SizedOllamaModel, readable_tokens
+    from task.product.backends import ollama_server
+
+    def connect(session: ClientSession) -> ChatModel:
+        return SizedOllamaModel(ollama_server(settings, session, settings.ollama_local), chosen.name)
+
+    model = chosen.ollama
+    context = readable_tokens(model) if model and model.context else None
+    vision = bool(model and model.capabilities and "vision" in model.capabilities)
+    return OllamaSource(chosen.name, connect, context, model is None or model.can("tools"), vision)
 
 
 def _environment() -> dict[str, str]:

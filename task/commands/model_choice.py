@@ -10,16 +10,16 @@ import aiohttp
 from pydantic import BaseModel, ValidationError
 
 from task.commands.addresses import core_is_ours
+from task.commands.ollama_choice import chosen_of_ollama
 from task.errors import SettingsError
+from task.llm.ollama_request import OllamaModel
 from task.local_model.server import EmbeddedModel
 from task.local_model.weights import CODER, WeightStore, gguf_fault
 from task.settings import Settings
 
 OPENAI = "https://api.openai.com/v1"
 DEMO_MODEL = "scripted-demo"
-OLLAMA_TIMEOUT = aiohttp.ClientTimeout(total=0.5)
 LISTING_TIMEOUT = aiohttp.ClientTimeout(total=2)
-EMBEDDERS = ("bert", "nomic-bert")  # families that cannot chat
 
 Rule = Literal["dial", "config", "upstream", "ollama", "local", "demo"]
 Shape = TypeVar("Shape", bound=BaseModel)
@@ -33,28 +33,19 @@ class _Listing(BaseModel):
     data: list[_Model] = []
 
 
-class _Details(BaseModel):
-    family: str = ""
-
-
-class _Tag(BaseModel):
-    name: str
-    details: _Details = _Details()
-
-
-class _Tags(BaseModel):
-    models: list[_Tag] = []
-
-
 @dataclass(frozen=True, slots=True)
 class ChosenModel:
-    """The model in use, the rule that chose it, and why; `base_url` and `api_key` lead to an upstream."""
+    """The model in use, the rule that chose it, and why.
+
+    `base_url` and `api_key` lead to an upstream, `ollama` is what
+    Ollama reports of its model."""
 
     rule: Rule
     name: str
     reason: str
     base_url: str | None = None
     api_key: str = ""
+    ollama: OllamaModel | None = None
 
 
 async def choose_model(settings: Settings, *, behind_core: bool = False) -> ChosenModel:
@@ -74,12 +65,16 @@ async def choose_model(settings: Settings, *, behind_core: bool = False) -> Chos
         return ChosenModel("local", local_name(settings), "AGENT_CORE__MODEL asks for it")
     if settings.core.model == "upstream" or settings.openai_api_key or settings.openai_base_url:
         return await _upstream(settings)
-    if found := await running_ollama(settings):
-        return found
+    ollama = await chosen_of_ollama(settings)
+    if ollama is not None and ollama.model is not None:
+        return ChosenModel("ollama", ollama.model.name, ollama.reason, ollama=ollama.model)
+    lacking = "no running Ollama" if ollama is None else ollama.reason
+    if settings.core.model == "ollama":
+        return ChosenModel("ollama", settings.deployment_name, f"AGENT_CORE__MODEL asks for Ollama, but: {lacking}")
     if own_file(settings) is not None or embedded_model(settings).found() is not None:
         reason = "it is on this machine, and no other model is connected"
         return ChosenModel("local", local_name(settings), reason)
-    reason = "no DIAL_ENDPOINT, no OPENAI_API_KEY or OPENAI_BASE_URL, no running Ollama, no local model"
+    reason = f"no DIAL_ENDPOINT, no OPENAI_API_KEY or OPENAI_BASE_URL, {lacking}, no local model"
     return ChosenModel("demo", DEMO_MODEL, reason)
 
 
@@ -102,14 +97,11 @@ async def listing_status(base_url: str, api_key: str) -> int | None:
 
 
 async def running_ollama(settings: Settings) -> ChosenModel | None:
-    """The model of a running Ollama: the one of the settings where it has that one; None without a running Ollama."""
-    tags = await _fetched(f"{settings.ollama_local}/api/tags", _Tags, OLLAMA_TIMEOUT, {})
-    names = [model.name for model in tags.models if model.details.family not in EMBEDDERS]
-    if not names:
+    """The model of a running Ollama: the one of the settings where it has that one; None where it has none at all."""
+    found = await chosen_of_ollama(settings)
+    if found is None or found.model is None:
         return None
-    wanted = settings.deployment_name
-    name = next((name for name in names if name in (wanted, f"{wanted}:latest")), names[0])
-    return ChosenModel("ollama", name, f"Ollama runs at {settings.ollama_local}", f"{settings.ollama_local}/v1")
+    return ChosenModel("ollama", found.model.name, found.reason, ollama=found.model)
 
 
 def weight_store(settings: Settings) -> WeightStore:

@@ -10,6 +10,7 @@ from task.commands.addresses import base_url, core_address, core_is_ours, key_fo
 from task.commands.checks import CORRECT, Check
 from task.commands.core_client import CoreClient, CoreError, Unreachable
 from task.commands.model_choice import ChosenModel, choose_model, embedded_model, listed_models, listing_status
+from task.commands.ollama_choice import OLDEST, PULL, chosen_of_ollama
 from task.errors import SettingsError
 from task.settings import Settings
 
@@ -31,7 +32,8 @@ NO_MODEL = (
 async def service_checks(settings: Settings, session: aiohttp.ClientSession) -> list[Check]:
     """Ports, Core with key and deployments, the agent, and the model."""
     agent = await _agent(settings, session)
-    return [agent, *await _core(settings, session, agent_runs=agent.state == "ok"), await _model(settings)]
+    core = await _core(settings, session, agent_runs=agent.state == "ok")
+    return [agent, *core, await _model(settings), *await ollama_checks(settings)]
 
 
 async def connection_checks(settings: Settings) -> list[Check]:
@@ -125,7 +127,28 @@ async def _model(settings: Settings) -> Check:
         return Check("model", "bad", f"{found}; it is not on this machine", "Run `dial-agent model pull`.")
     if model.rule == "upstream":
         return await _upstream(model, found)
+    if model.ollama is not None and not model.ollama.can("tools"):
+        return Check("model", "note", found, f"`{PULL}` gets a model with tools.")
     return Check("model", "ok", found)
+
+
+async def ollama_checks(settings: Settings) -> list[Check]:
+    """A row about a running Ollama, or about the missing one that the settings ask for."""
+    found = await chosen_of_ollama(settings)
+    if found is None:
+        text = f"nothing answers at {settings.ollama_local}"
+        missing = Check("ollama", "bad", text, "Start it with `ollama serve`, or correct OLLAMA_LOCAL.")
+        return [missing] if "ollama" in (settings.backend, settings.core.model) else []
+    server = f"version {found.version or 'unknown'} at {settings.ollama_local}"
+    if found.model is None:
+        return [Check("ollama", "note", f"{server}, without a model", f"`{PULL}` gets one.")]
+    model = found.model
+    can = ", ".join(sorted(model.capabilities)) if model.capabilities else "capabilities unknown"
+    force = f"{found.loaded:,} tokens in force" if found.loaded else "not loaded"
+    text = f"{server}; {model.name}: {can}; context {model.context:,} tokens ({force})"
+    if found.outdated:
+        return [Check("ollama", "note", text, f"Update Ollama: versions before {OLDEST} cut long requests silently.")]
+    return [Check("ollama", "ok", text)]
 
 
 async def _upstream(model: ChosenModel, found: str) -> Check:

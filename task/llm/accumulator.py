@@ -10,7 +10,7 @@ from uuid import uuid4
 import orjson
 
 from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall
-from task.llm.base import AttachmentDelta, Delta, Finish, ModelWarning, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from task.llm.base import AttachmentDelta, Delta, Finish, ModelWarning, ReasoningDelta, TextDelta, ToolCallDelta, Usage, Waiting
 
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -110,6 +110,8 @@ class Accumulator:
                 self._attachments.append(attachment)
             case ModelWarning(text):
                 self.warnings.append(text)
+            case Waiting():
+                pass
 
     def message(self) -> Message:
         """The answer so far; every call has a unique id and valid JSON arguments, `problem` says what was invalid."""

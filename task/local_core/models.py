@@ -53,7 +53,7 @@ class OllamaSource:
 
     name: str
     connect: Callable[[ClientSession], ChatModel]
-    context: int
+    context: int | None
     tools: bool
     vision: bool
 
@@ -80,11 +80,13 @@ def _listed(config: CoreConfig, choice: ModelChoice) -> Model:
             name=choice.name, display_name=choice.title, description=SMALL_TEXT, features=features, limits=limits
         )
     if isinstance(choice, OllamaSource):
+        tokens = choice.context
+        limits = {"max_total_tokens": tokens, "max_completion_tokens": tokens // 4} if tokens else None
         return Model(
             name=choice.name,
             display_name=f"{choice.name} (Ollama)",
             features=Features(tools_supported=choice.tools, parallel_tool_calls_supported=choice.tools),
-            limits={"max_total_tokens": choice.context, "max_completion_tokens": choice.context // 4},
+            limits=limits,
             input_attachment_types=["image/*"] if choice.vision else [],
         )
     if described := described_by(config, choice.name):

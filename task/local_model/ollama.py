@@ -26,6 +26,11 @@ def is_small(model: OllamaModel) -> bool:
     return model.parameters is not None and model.parameters < SMALL_PARAMETERS
 
 
+def readable_tokens(model: OllamaModel) -> int:
+    """How many tokens the model reads and writes at a time."""
+    return min(model.context, SMALL_CONTEXT) if is_small(model) else model.context
+
+
 @dataclass(frozen=True, slots=True)
 class SizedOllamaModel:
     """The model `name` of a server."""
@@ -38,7 +43,7 @@ class SizedOllamaModel:
     ) -> AsyncGenerator[Delta]:
         model, chat = await self.server.model(self.name), self._whole()
         if is_small(model) and not any(map(_has_picture, messages)):  # the profile is for text
-            chat = SmallModel(self._engine, self.name, min(model.context, SMALL_CONTEXT))
+            chat = SmallModel(self._engine, self.name, readable_tokens(model))
             if tools and not model.can("tools"):
                 yield ModelWarning(NO_TOOLS.format(model=self.name))
                 tools = ()

@@ -305,9 +305,9 @@ class LocalCoreSettings(Section):
     host: str = setting("127.0.0.1", "Address local Core listens on.", min_length=1)
     allow_public: bool = setting(False, "Let local Core listen on an address other machines can reach.")
     core025: bool = setting(False, "Behave like Core 0.25 where it differs from today's.")
-    model: Literal["auto", "upstream", "local", "demo", "config"] = setting(
+    model: Literal["auto", "upstream", "ollama", "local", "demo", "config"] = setting(
         "auto",
-        "Models behind local Core: `auto` takes an upstream, else a running Ollama, else the model on this "
+        "Models behind local Core: `auto` takes an upstream, else a running Ollama (`ollama`), else the model on this "
         "machine where there is one (`local`), else the demo; `config` serves those of Core's configuration.",
     )
     host_map: TextMap = setting(

@@ -5,12 +5,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
 from task.commands.model_choice import ChosenModel, choose_model
 from task.settings import load_settings
 from tests.support.core import served
+from tests.support.ollama import ollama_peer
 from tests.support.ports import free_port
 
 NOWHERE = f"http://127.0.0.1:{free_port()}"
@@ -63,10 +65,67 @@ async def test_an_upstream_comes_before_a_running_ollama(tmp_path: Path) -> None
         assert (await chosen(tmp_path, {"OPENAI_API_KEY": "k", "OLLAMA_LOCAL": url})).rule == "upstream"
 
 
-async def test_a_running_ollama_serves_its_first_model_that_can_chat(tmp_path: Path) -> None:
+def sized(gib: float, *capabilities: str, **more: Any) -> dict[str, Any]:
+    """A model whose weights have this size."""
+    return {"parameters": int(gib * 2**31), "capabilities": ["completion", *capabilities], **more}
+
+
+OLLAMAS: list[tuple[str, dict[str, Any], str, str]] = [
+    ("its only model", {"one": sized(1, "tools")}, "one", "only model"),
+    (
+        "the largest with tools",
+        {"a": sized(0.01, "tools"), "b": sized(0.02, "tools"), "c": sized(0.03)},
+        "b",
+        "largest with tools that fits",
+    ),
+    ("one that fits", {"a": sized(0.01, "tools"), "b": sized(2**40, "tools")}, "a", "largest with tools that fits"),
+    ("no embedding model", {"a": sized(0.01, "tools"), "e": {"capabilities": ["embedding"]}}, "a", "only model"),
+    ("its own before the cloud's", {"a": sized(0.01, "tools"), "b": sized(0.02, "tools", remote_host="https://ollama.com")},
+     "a", "largest with tools"),
+    ("none with tools", {"a": sized(0.01), "b": sized(0.02)}, "b", "answers without them (`ollama pull"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("models", "name", "why"), [case[1:] for case in OLLAMAS], ids=[case[0] for case in OLLAMAS])
+async def test_a_running_ollama_serves(tmp_path: Path, models: dict[str, Any], name: str, why: str) -> None:
+    only = {"test-model:latest": None, **{f"{key}:latest": model for key, model in models.items()}}
+    async with ollama_peer(models=only) as peer:
+        model = await chosen(tmp_path, {"OLLAMA_LOCAL": peer.url})
+    assert (model.rule, model.name, model.base_url) == ("ollama", f"{name}:latest", None)
+    assert why in model.reason
+
+
+async def test_a_loaded_model_with_tools_comes_before_a_larger_one(tmp_path: Path) -> None:
+    models = {"test-model:latest": None, "small:latest": sized(0.01, "tools"), "large:latest": sized(0.02, "tools")}
+    async with ollama_peer(models=models) as peer, aiohttp.ClientSession() as session:
+        async with session.post(f"{peer.url}/api/chat", json={"model": "small", "messages": []}) as answer:
+            assert (await answer.json())["done_reason"] == "load"
+        model = await chosen(tmp_path, {"OLLAMA_LOCAL": peer.url})
+    assert (model.name, "it is loaded" in model.reason) == ("small:latest", True)
+    assert "DEPLOYMENT_NAME chooses another: large:latest" in model.reason
+
+
+async def test_the_model_that_the_settings_name_is_used_without_tools_too(tmp_path: Path) -> None:
+    models = {"test-model:latest": None, "plain:latest": sized(0.01), "able:latest": sized(0.02, "tools")}
+    async with ollama_peer(models=models) as peer:
+        model = await chosen(tmp_path, {"OLLAMA_LOCAL": peer.url, "DEPLOYMENT_NAME": "plain"})
+    assert model.name == "plain:latest"
+    assert "DEPLOYMENT_NAME asks for it, without tools" in model.reason
+
+
+async def test_an_ollama_without_any_model_is_named_with_the_command_that_gets_one(tmp_path: Path) -> None:
+    async with ollama_peer(models={"test-model:latest": None}) as peer:
+        model = await chosen(tmp_path, {"OLLAMA_LOCAL": peer.url})
+        forced = await chosen(tmp_path, {"OLLAMA_LOCAL": peer.url, "AGENT_CORE__MODEL": "ollama"})
+    assert (model.rule, forced.rule) == ("demo", "ollama")
+    assert "`ollama pull qwen3:4b` gets one" in model.reason
+    assert "`ollama pull qwen3:4b` gets one" in forced.reason
+
+
+async def test_a_server_that_describes_no_model_is_judged_by_its_list(tmp_path: Path) -> None:
     async with answering("/api/tags", LLAMA) as url:
         model = await chosen(tmp_path, {"OLLAMA_LOCAL": url})
-    assert (model.rule, model.name, model.base_url) == ("ollama", "llama3.2:3b", f"{url}/v1")
+    assert (model.rule, model.name) == ("ollama", "llama3.2:3b")
 
 
 @pytest.mark.parametrize(("body", "status"), [({"models": []}, 200), (["?"], 200), ({"models": [1]}, 200), ({}, 500)])

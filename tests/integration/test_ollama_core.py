@@ -1,0 +1,130 @@
+"""Local Core in front of Ollama: its own API, the model's abilities in the listing, pictures, loading as a stage."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from task.commands.core import core_settings
+from task.commands.model_choice import choose_model
+from task.llm.scripted import says, wants
+from task.settings import load_settings
+from tests.support.core import RunningCore, local_core
+from tests.support.ollama import MODEL, OllamaPeer, answer, ollama_peer
+
+CONFIG = {"keys": {"k": {"project": "P", "role": "default"}}, "roles": {"default": {"limits": {}}}}
+NAME = f"{MODEL}:latest"
+CALCULATOR = {
+    "type": "function",
+    "function": {"name": "calculator", "parameters": {"type": "object", "properties": {"expression": {}}}},
+}
+
+
+@asynccontextmanager
+async def core_before(peer: OllamaPeer, folder: Path) -> AsyncGenerator[RunningCore]:
+    settings = load_settings(environ={"HOME": str(folder), "OLLAMA_LOCAL": peer.url}, directory=folder)
+    chosen = core_settings(settings, await choose_model(settings, behind_core=True))
+    async with local_core(CONFIG, folder, model=chosen.model) as core:
+        yield core
+
+
+async def events(core: RunningCore, **body: Any) -> list[dict[str, Any]]:
+    """The chunks of one streamed answer."""
+    url = f"{core.url}/openai/deployments/{NAME}/chat/completions"
+    body = {"messages": [{"role": "user", "content": "Hi"}], "stream": True, **body}
+    async with aiohttp.ClientSession() as session, session.post(url, json=body, headers=core.headers()) as received:
+        assert received.status == 200, await received.text()
+        return [json.loads(line[6:]) async for line in received.content if line.startswith(b"data: {")]
+
+
+def deltas(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [choice["delta"] for chunk in chunks for choice in chunk.get("choices", ())]
+
+
+async def test_answers_come_through_the_native_api_with_the_context_named(tmp_path: Path) -> None:
+    async with ollama_peer(says("Hello.") & wants("calculator", expression="1+1")) as peer:
+        async with core_before(peer, tmp_path) as core:
+            found = deltas(await events(core, tools=[CALCULATOR]))
+        (body,) = (await peer.seen(requests=1)).bodies
+    assert "".join(delta.get("content") or "" for delta in found) == "Hello."
+    (call,) = [call for delta in found for call in delta.get("tool_calls", ())]
+    assert json.loads(call["function"]["arguments"]) == {"expression": "1+1"}
+    assert body["truncate"] is False
+    assert body["options"]["num_ctx"] >= 8192
+
+
+async def test_the_listing_has_the_models_context_and_abilities(tmp_path: Path) -> None:
+    eye = {"capabilities": ["completion", "vision"], "context": 9000}
+    async with ollama_peer(models={NAME: eye}) as peer, core_before(peer, tmp_path) as core:
+        async with aiohttp.ClientSession() as session:
+            url = f"{core.url}/openai/models/{NAME}"
+            async with session.get(url, headers=core.headers()) as received:
+                listed = await received.json()
+    assert listed["limits"]["max_total_tokens"] <= 9000
+    assert listed["input_attachment_types"] == ["image/*"]
+    assert listed["features"]["tools"] is False
+
+
+async def test_loading_is_a_stage_that_ends_before_the_text(tmp_path: Path) -> None:
+    async with ollama_peer(says("Hello.")) as peer, core_before(peer, tmp_path) as core:
+        found = deltas(await events(core))
+    stages = [stage for delta in found for stage in delta.get("custom_content", {}).get("stages", ())]
+    assert stages == [
+        {"index": 0, "name": f"Ollama is loading the model {NAME}", "status": None},
+        {"index": 0, "status": "completed"},
+    ]
+    last = max(number for number, delta in enumerate(found) if "custom_content" in delta)
+    assert last < next(number for number, delta in enumerate(found) if delta.get("content"))
+
+
+async def test_a_picture_in_local_core_reaches_the_model_inline(tmp_path: Path) -> None:
+    eye = {"capabilities": ["completion", "vision"]}
+    data = base64.b64encode(b"png").decode()
+    question = {
+        "role": "user",
+        "content": "What is it?",
+        "custom_content": {"attachments": [{"type": "image/png", "title": "it.png", "data": data}]},
+    }
+    async with ollama_peer(says("A fox."), models={NAME: eye}) as peer:
+        async with core_before(peer, tmp_path) as core:
+            await events(core, messages=[question])
+        (body,) = (await peer.seen(requests=1)).bodies
+    assert body["messages"][-1] == {"role": "user", "content": "What is it?", "images": [data]}
+
+
+async def test_a_structured_answer_is_enforced_by_ollama(tmp_path: Path) -> None:
+    shape = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    async with ollama_peer(says('{"n": 1}')) as peer:
+        async with core_before(peer, tmp_path) as core:
+            await events(core, response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": shape}})
+        (body,) = (await peer.seen(requests=1)).bodies
+    assert body["format"] == shape
+
+
+async def test_a_model_that_is_deleted_between_two_turns_is_an_error_with_the_command_that_gets_it(
+    tmp_path: Path,
+) -> None:
+    async with ollama_peer(says("Hello.")) as peer, core_before(peer, tmp_path) as core:
+        await events(core)
+        await peer.script(models={NAME: None})
+        errors = [chunk["error"] for chunk in await events(core) if "error" in chunk]
+    assert f"ollama pull {NAME}" in errors[0]["display_message"]
+
+
+async def test_a_server_that_is_killed_in_mid_answer_is_an_error_after_the_text_and_may_come_back(
+    tmp_path: Path,
+) -> None:
+    async with ollama_peer(answer({"text": "half "}, {"end": "reset"})) as peer, core_before(peer, tmp_path) as core:
+        chunks = await events(core)
+        assert "".join(delta.get("content") or "" for delta in deltas(chunks)) == "half "
+        assert "error" in chunks[-1]
+        peer.kill()
+        assert "error" in (await events(core))[-1]
+        peer.start()
+        assert "".join(delta.get("content") or "" for delta in deltas(await events(core))) == "Hello from the peer."

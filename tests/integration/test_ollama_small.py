@@ -1,0 +1,191 @@
+"""A small model of Ollama gets the small models' profile, a large one everything; loading is shown while it lasts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import aclosing
+
+import pytest
+
+from task.conversation.messages import Message, system, tool_message, user
+from task.errors import ProviderError
+from task.llm.accumulator import Accumulator
+from task.llm.base import ModelOptions, ToolSchema, Usage, Waiting
+from task.llm.ollama import OllamaServer
+from task.llm.scripted import Reply, says
+from task.llm.transport import Retries, new_session
+from task.local_model.ollama import SMALL_CONTEXT, SizedOllamaModel
+from task.prompts import SYSTEM_PROMPT
+from tests.support.local_tools import DEFAULT_TOOLS
+from tests.support.mcp_processes import ServerProcess
+from tests.support.ollama import MODEL, OllamaPeer, ollama_process, refusal, scripted_peer
+
+SMALL = {"parameters": 1_543_714_304}
+QUESTION = [system(SYSTEM_PROMPT), user("What is 25 * 47?")]
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+REPLY = says('[{"tool":"reply"}]')
+
+
+def calls(name: str, **arguments: object) -> Reply:
+    return says(json.dumps([{"tool": name, "arguments": arguments}]))
+
+
+@pytest.fixture(scope="module")
+def process() -> Generator[ServerProcess]:
+    with ollama_process() as running:
+        yield running
+
+
+@pytest.fixture
+async def peer(process: ServerProcess) -> AsyncGenerator[OllamaPeer]:
+    async with scripted_peer(process) as peer:
+        yield peer
+
+
+@pytest.fixture
+async def server(peer: OllamaPeer) -> AsyncGenerator[OllamaServer]:
+    async with new_session() as session:
+        yield OllamaServer(session, peer.url, context=16_384, retries=Retries(1))
+
+
+class Received(Accumulator):
+    """An answer, and what it waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited: list[str] = []
+
+
+async def answered(
+    server: OllamaServer,
+    messages: Sequence[Message] = QUESTION,
+    tools: Sequence[ToolSchema] = DEFAULT_TOOLS,
+    options: ModelOptions | None = None,
+) -> Received:
+    received = Received()
+    stream = SizedOllamaModel(server, MODEL).stream(messages, tools, options or ModelOptions())
+    async with aclosing(stream) as deltas:
+        async for delta in deltas:
+            received.add(delta)
+            if isinstance(delta, Waiting):
+                received.waited.append(delta.text)
+    return received
+
+
+async def test_a_small_model_decides_by_a_schema_and_its_json_becomes_a_call(
+    peer: OllamaPeer, server: OllamaServer
+) -> None:
+    await peer.script(calls("calculator", expression="25*47"), models={f"{MODEL}:latest": SMALL})
+    received = await answered(server)
+    (call,) = received.message().tool_calls
+    assert (call.name, json.loads(call.function.arguments)) == ("calculator", {"expression": "25*47"})
+    assert received.finish_reason == "tool_calls"
+    (body,) = (await peer.seen(requests=1)).bodies
+    assert "tools" not in body
+    assert "anyOf" in body["format"]
+    assert body["options"]["temperature"] == 0
+    assert SYSTEM_PROMPT not in body["messages"][0]["content"]
+
+
+async def test_its_prose_comes_from_a_free_request_with_the_same_beginning_and_context(
+    peer: OllamaPeer, server: OllamaServer
+) -> None:
+    await peer.script(REPLY, says("1175, I think."), models={f"{MODEL}:latest": SMALL})
+    received = await answered(server)
+    assert (received.text, received.finish_reason) == ("1175, I think.", "stop")
+    decision, prose = (await peer.seen(requests=2)).bodies
+    assert "format" not in prose
+    assert decision["messages"][:-1] == prose["messages"][:-1]
+    assert decision["options"]["num_ctx"] == prose["options"]["num_ctx"] == 16_384
+    assert len((await peer.seen(loads=1)).loads) == 1
+
+
+async def test_the_second_turn_begins_with_all_of_the_first_one_so_that_the_servers_cache_is_hit(
+    peer: OllamaPeer, server: OllamaServer
+) -> None:
+    await peer.script(
+        calls("calculator", expression="25*47"), REPLY, says("1175."), REPLY, says("2350."),
+        models={f"{MODEL}:latest": SMALL},
+    )  # fmt: skip
+    first = await answered(server)
+    asked = [*QUESTION, first.message(), tool_message(first.message().tool_calls[0], "1175")]
+    second = await answered(server, asked)
+    await answered(server, [*asked, second.message(), user("And twice that?")])
+    bodies = (await peer.seen(requests=5)).bodies
+    conversations = [body["messages"][:-1] for body in bodies]  # the last one says what is wanted now
+    for before, after in zip(conversations, conversations[1:], strict=False):
+        assert after[: len(before)] == before
+
+
+async def test_a_large_model_gets_the_whole_prompt_and_the_schemas(peer: OllamaPeer, server: OllamaServer) -> None:
+    await peer.script(says("1175."))
+    await answered(server)
+    (body,) = (await peer.seen(requests=1)).bodies
+    assert len(body["tools"]) == len(DEFAULT_TOOLS)
+    assert body["messages"][0]["content"] == SYSTEM_PROMPT
+
+
+@pytest.mark.parametrize(("parameters", "small"), [(3_999_999_999, True), (4_000_000_000, False)])
+async def test_the_bound_between_small_and_large_is_four_billion_parameters(
+    peer: OllamaPeer, server: OllamaServer, parameters: int, small: bool
+) -> None:
+    await peer.script(models={f"{MODEL}:latest": {"parameters": parameters}})
+    await answered(server)
+    assert ("format" in (await peer.seen(requests=1)).bodies[0]) is small
+
+
+async def test_a_small_model_without_tools_answers_without_them_and_the_trace_says_so(
+    peer: OllamaPeer, server: OllamaServer
+) -> None:
+    await peer.script(says("1175."), models={f"{MODEL}:latest": {**SMALL, "capabilities": ["completion"]}})
+    received = await answered(server)
+    assert received.text == "1175."
+    assert received.warnings == [f"the tools had no effect: {MODEL} cannot call tools"]
+    assert len((await peer.seen(requests=1)).bodies) == 1
+
+
+async def test_a_small_model_sees_pictures(peer: OllamaPeer, server: OllamaServer) -> None:
+    await peer.script(
+        says("A fox."), models={f"{MODEL}:latest": {**SMALL, "capabilities": ["completion", "tools", "vision"]}}
+    )
+    await answered(server, [user([{"type": "text", "text": "What is this?"}, PICTURE])])
+    (body,) = (await peer.seen(requests=1)).bodies
+    assert body["messages"][-1]["images"] == ["AAAA"]
+
+
+async def test_a_long_conversation_is_cut_to_what_a_small_model_can_read(
+    peer: OllamaPeer, server: OllamaServer
+) -> None:
+    await peer.script(REPLY, says("Short."), models={f"{MODEL}:latest": SMALL})
+    long = [message for number in range(60) for message in (user(f"{number} word " * 90), user("Go on."))]
+    await answered(server, [system(SYSTEM_PROMPT), *long, user("The last question.")])
+    for prompt in (await peer.seen(prompts=2)).prompts:
+        assert len(prompt) < SMALL_CONTEXT * 4
+        assert "The last question." in prompt
+
+
+async def test_a_model_that_is_not_loaded_is_waited_for_and_only_once(peer: OllamaPeer, server: OllamaServer) -> None:
+    await peer.script(REPLY, says("1175."), REPLY, says("1175."), models={f"{MODEL}:latest": SMALL})
+    first, second = await answered(server), await answered(server)
+    assert first.waited == [f"Ollama is loading the model {MODEL}"]
+    assert second.waited == []
+    assert first.usage == second.usage != Usage()
+
+
+async def test_a_load_that_fails_is_the_sentence_of_the_answer(peer: OllamaPeer, server: OllamaServer) -> None:
+    await peer.script(models={f"{MODEL}:latest": {**SMALL, "memory_context": 8}})
+    with pytest.raises(ProviderError) as failed:
+        await answered(server)
+    assert "needs more memory than Ollama has" in (failed.value.display_message or "")
+
+
+async def test_a_prompt_that_the_server_finds_too_long_is_shortened_once(
+    peer: OllamaPeer, server: OllamaServer
+) -> None:
+    too_long = refusal(400, "the input length exceeds the context length")
+    await peer.script(too_long, REPLY, says("Short."), models={f"{MODEL}:latest": SMALL})
+    received = await answered(server, [user("word " * 20_000)])
+    assert received.text == "Short."
+    refused, decided, _ = (await peer.seen(requests=3)).bodies
+    assert len(decided["messages"][-1]["content"]) <= len(refused["messages"][-1]["content"])
