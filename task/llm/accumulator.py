@@ -10,7 +10,17 @@ from uuid import uuid4
 import orjson
 
 from task.conversation.messages import Attachment, CustomContent, FunctionCall, Message, Role, ToolCall
-from task.llm.base import AttachmentDelta, Delta, Finish, ModelWarning, ReasoningDelta, TextDelta, ToolCallDelta, Usage, Waiting
+from task.llm.base import (
+    AttachmentDelta,
+    Delta,
+    Finish,
+    ModelWarning,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+    Waiting,
+)
 
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 

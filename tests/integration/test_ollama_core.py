@@ -61,11 +61,13 @@ async def test_answers_come_through_the_native_api_with_the_context_named(tmp_pa
 
 async def test_the_listing_has_the_models_context_and_abilities(tmp_path: Path) -> None:
     eye = {"capabilities": ["completion", "vision"], "context": 9000}
-    async with ollama_peer(models={NAME: eye}) as peer, core_before(peer, tmp_path) as core:
-        async with aiohttp.ClientSession() as session:
-            url = f"{core.url}/openai/models/{NAME}"
-            async with session.get(url, headers=core.headers()) as received:
-                listed = await received.json()
+    async with (
+        ollama_peer(models={NAME: eye}) as peer,
+        core_before(peer, tmp_path) as core,
+        aiohttp.ClientSession(headers=core.headers()) as session,
+        session.get(f"{core.url}/openai/models/{NAME}") as received,
+    ):
+        listed = await received.json()
     assert listed["limits"]["max_total_tokens"] <= 9000
     assert listed["input_attachment_types"] == ["image/*"]
     assert listed["features"]["tools"] is False

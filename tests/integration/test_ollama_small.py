@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import aclosing
+from itertools import pairwise
 
 import pytest
 
@@ -114,7 +115,7 @@ async def test_the_second_turn_begins_with_all_of_the_first_one_so_that_the_serv
     await answered(server, [*asked, second.message(), user("And twice that?")])
     bodies = (await peer.seen(requests=5)).bodies
     conversations = [body["messages"][:-1] for body in bodies]  # the last one says what is wanted now
-    for before, after in zip(conversations, conversations[1:], strict=False):
+    for before, after in pairwise(conversations):
         assert after[: len(before)] == before
 
 
