@@ -20,6 +20,7 @@ from task.errors import ProviderError
 from task.llm.accumulator import Accumulator
 from task.llm.base import ModelOptions, Usage
 from task.loop import LoopObserver, SilentObserver
+from task.permissions.icerc import plain
 from task.product import Product
 from task.tools.models import Caller
 
@@ -205,7 +206,7 @@ class _Planner:
 def _with_files(task: str, files: Sequence[str]) -> str:
     if not files:
         return task
-    shown = "\n".join(files[:MAX_FILES])
+    shown = "\n".join(map(plain, files[:MAX_FILES]))  # a name with line breaks would look like several, or like orders
     more = f"\n... and {len(files) - MAX_FILES} more" if len(files) > MAX_FILES else ""
     return f"{task}\n\nFiles of the project:\n{shown}{more}"
 

@@ -218,7 +218,7 @@ def check_workspaces(settings: Settings) -> None:
     Raises:
         SettingsError: it is no folder, wider than a project, or where the product keeps its own files.
     """
-    own = (settings.data_dir, settings.cache_dir)
+    own = (settings.data_dir, settings.cache_dir, *settings.files)
     for item in settings.coding.workspaces:
         if reason := refusal(item.path, own):
             raise SettingsError(f"AGENT_CODING__WORKSPACES: {reason}. Name a project's folder.")

@@ -199,6 +199,12 @@ class Settings(BaseSettings):
     console: ConsoleSettings = ConsoleSettings()
     _without_effect: tuple[str, ...] = PrivateAttr(())
     _ignored: tuple[str, ...] = PrivateAttr(())
+    _files: tuple[Path, ...] = PrivateAttr(())
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that the settings were read from."""
+        return self._files
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -274,6 +280,8 @@ def load_settings(
     settings._without_effect = tuple(without_effect(settings, sources, PREFIX))
     known = {setting.variable for setting in settings_of(Settings, PREFIX)} | {DEFAULT_DOCUMENT, CONFIG_VARIABLE}
     settings._ignored = tuple(name for name in ignored if name in known)
+    read = [*([document] if found else []), *([folder / ".env"] if dotenv else [])]
+    settings._files = tuple(file.absolute() for file in read)
     return settings
 
 

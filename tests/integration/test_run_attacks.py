@@ -65,7 +65,9 @@ async def test_a_hostile_repository_gets_nothing_out_and_changes_nothing_outside
         await hostile(tmp_path, p)
         git, options = tree(p.folder / ".git"), ["--yes"] if yes else []
         done = await here(p, "--apply", "--verify", "true", *options, OLLAMA_API_KEY=KEY)
-        bodies = await p.requests(CODER)
+        bodies, [planning] = await p.requests(CODER), await p.requests(PLANNER)
+    assert "evil\\x1b[2J" in planning["messages"][-1]["content"]
+    assert "\x1b" not in planning["messages"][-1]["content"]
     assert "Left out of the workspace's own files" in done.out
     assert "TURBO_HOST, AGENT_TOOL_PATHS, dial-agent.yaml" in " ".join(done.out.split())
     assert len(bodies) == len(ORDERS) + 1, done

@@ -86,6 +86,18 @@ def test_a_folder_that_is_too_wide_or_the_products_own_stops_the_start(
         Product(settings).check()
 
 
+@pytest.mark.parametrize("name", [".env", "dial-agent.yaml"])
+def test_a_folder_with_the_products_own_settings_stops_the_start(tmp_path: Path, name: str) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / name).write_text("AGENT_PORT=5031\n" if name == ".env" else "port: 5031\n")
+    entry = [{"path": str(work), "owners": ["anna"]}]
+    environ = {"AGENT_CODING__WORKSPACES": json.dumps(entry), "XDG_DATA_HOME": str(tmp_path / "data")}
+    Product(load_settings(environ=environ, directory=tmp_path)).check()
+    with pytest.raises(SettingsError, match=r"contains .*, which is the product's own"):
+        Product(load_settings(environ=environ, directory=work)).check()
+
+
 def test_a_wide_folder_is_permitted_on_request_but_never_the_products_own(tmp_path: Path) -> None:
     assert refusal(Path("/"), [tmp_path], wide=True) == ""
     assert refusal(tmp_path, [tmp_path], wide=True) != ""

@@ -10,7 +10,7 @@ from pathlib import Path
 def refusal(folder: Path, own: Iterable[Path], *, wide: bool = False) -> str:
     """Why the folder cannot be a workspace; empty if it can.
 
-    `own` are the product's folders: their files, keys and conversations must not be within a model's reach. `wide`
+    `own` are the product's folders and files: their keys and conversations must not be within a model's reach. `wide`
     permits the whole machine and a home.
     """
     real = folder.resolve()
@@ -23,5 +23,5 @@ def refusal(folder: Path, own: Iterable[Path], *, wide: bool = False) -> str:
         if real == place or place in real.parents:
             return f"{folder} lies in {place}, where the product keeps its own files"
         if real in place.parents and not wide:
-            return f"{folder} contains {place}, where the product keeps its own files"
+            return f"{folder} contains {place}, which is the product's own"
     return ""
