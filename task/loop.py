@@ -320,10 +320,12 @@ class _Run:
                     await self._start_text(delta.text)
                 else:
                     self._choice.append_content(delta.text)
-            elif isinstance(delta, Waiting):
+                continue
+            if isinstance(delta, Waiting):
                 waiting.show(delta.text)
-            elif isinstance(delta, ReasoningDelta):
-                waiting.end()
+                continue
+            waiting.end()
+            if isinstance(delta, ReasoningDelta):
                 self._choice.append_reasoning_content(delta.text)
             elif isinstance(delta, AttachmentDelta):
                 self._choice.add_attachment(**delta.attachment.as_dict())

@@ -20,6 +20,7 @@ from task.store.schema import HEAD
 from tests.support.core import local_core
 from tests.support.core_peers import answers, peer
 from tests.support.isolation import NO_OLLAMA
+from tests.support.ollama import ollama_peer
 from tests.support.ports import free_port
 from tests.support.postgres_server import postgres_server
 from tests.support.stores import OWNER, opened, sqlite_url
@@ -44,6 +45,35 @@ async def test_before_the_first_start_nothing_is_wrong_and_the_notes_explain_how
     }  # fmt: skip
     assert "make run" in found["core"].fix
     assert "file_content_extraction_tool" in found["tools"].found
+
+
+async def test_a_running_ollama_is_described_with_its_model_and_the_context_in_force(tmp_path: Path) -> None:
+    async with ollama_peer() as peer, aiohttp.ClientSession() as session:
+        before = await rows(tmp_path, {"OLLAMA_LOCAL": peer.url})
+        load = {"model": "test-model", "messages": [], "options": {"num_ctx": 9216}}
+        async with session.post(f"{peer.url}/api/chat", json=load) as loaded:
+            assert loaded.status == 200
+        after = await rows(tmp_path, {"OLLAMA_LOCAL": peer.url})
+    assert before["ollama"].state == after["ollama"].state == "ok"
+    assert "version 0.24.0" in before["ollama"].found
+    assert "test-model:latest: completion, tools;" in before["ollama"].found
+    assert "(not loaded)" in before["ollama"].found
+    assert "(9,216 tokens in force)" in after["ollama"].found
+
+
+async def test_an_ollama_with_no_model_or_none_with_tools_is_a_note_with_a_command(tmp_path: Path) -> None:
+    plain = {"test-model:latest": {"capabilities": ["completion"]}}
+    async with ollama_peer(models=plain) as peer:
+        without_tools = await rows(tmp_path, {"OLLAMA_LOCAL": peer.url})
+        await peer.script(models={"test-model:latest": None})
+        without_models = await rows(tmp_path, {"OLLAMA_LOCAL": peer.url})
+    for row in (without_tools["model"], without_models["ollama"]):
+        assert (row.state, "ollama pull" in row.fix) == ("note", True)
+
+
+async def test_an_ollama_that_the_settings_ask_for_must_answer(tmp_path: Path) -> None:
+    found = await rows(tmp_path, {"AGENT_CORE__MODEL": "ollama"})
+    assert (found["ollama"].state, "ollama serve" in found["ollama"].fix) == ("bad", True)
 
 
 async def test_every_problem_is_marked_and_has_a_fix(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,9 @@ import pytest
 from task.conversation.history import repaired
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, tool_message, user
 from task.errors import ProviderError, ToolError
-from task.llm.base import Finish, TextDelta, Usage
-from task.llm.scripted import Reply, ScriptedModel, says, wants
-from task.loop import Limits, RunOutcome, ToolLoop
+from task.llm.base import Finish, TextDelta, Usage, Waiting
+from task.llm.scripted import Pause, Reply, ScriptedModel, says, wants
+from task.loop import Limits, RunOutcome, SilentObserver, ToolLoop
 from task.permissions.decisions import Allowed, CallRequest, Decision, Deferred, Denied
 from task.permissions.icerc import ICERC
 from task.tools.base import BaseTool
@@ -55,6 +56,39 @@ async def test_text_before_a_call_is_set_apart_from_the_answer_after_it() -> Non
     choice = RecordingChoice()
     await run(loop(ScriptedModel(says("Let me see.") & wants("add"), says("It is 4."))), choice=choice)
     assert choice.content == "Let me see.\n\nIt is 4."
+
+
+class Timed(SilentObserver):
+    """Keeps the seconds that each answer of the model took."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def model_answered(self, message: Message, usage: Usage, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+@pytest.mark.parametrize("then", [says("It is 4."), wants("add"), says("", reasoning="Hm.") & says("It is 4.")])
+async def test_what_the_model_waits_for_are_stages_that_end_with_the_first_word_or_call(then: Reply) -> None:
+    waiting = Reply((Waiting("In line"), Waiting("Loading the model")))
+    choice = RecordingChoice()
+    await run(loop(ScriptedModel(waiting & then, says("4"))), choice=choice)
+    first, second, *_ = choice.stages
+    assert [stage.name.partition(" [")[0] for stage in (first, second)] == ["In line", "Loading the model"]
+    assert {first.status, second.status} == {"completed"}
+
+
+async def test_the_time_of_a_wait_is_not_the_models() -> None:
+    model, timed = ScriptedModel(Reply((Waiting("Loading the model"), Pause(2.0))) & says("4")), Timed()
+    await run(replace(loop(model), observer=timed))
+    assert timed.seconds[0] < 2.0
+
+
+async def test_a_wait_that_ends_with_a_failure_is_a_failed_stage() -> None:
+    choice = RecordingChoice()
+    failing = Reply((Waiting("Loading the model"), ProviderError("There is no memory for it.")))
+    outcome = await run(loop(ScriptedModel(failing)), choice=choice)
+    assert (outcome.status, choice.stages[0].status) == ("failed", "failed")
 
 
 async def test_usage_of_all_requests_is_summed() -> None:
