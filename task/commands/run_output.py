@@ -94,7 +94,7 @@ class TerminalRunOutput:
                 self._line(f"{mark} {plain(title)} [{seconds:.1f}s]", style, indent=2)
             case PlanStepDone(step):
                 if 1 <= step <= len(self._plan):
-                    self._line(f"[x] {step}. {plain(self._plan[step - 1])}", "bold green", indent=2, hang=4)
+                    self._line(f"[x] {step}. {plain(self._plan[step - 1])}", "bold green", indent=2, hang=7)
             case WorkspaceChanged(files, added, removed):
                 self._line(f"± {_counted(files, 'file')} changed, +{added} −{removed}", "cyan", indent=2)
             case RunEnded():
@@ -127,7 +127,8 @@ class TerminalRunOutput:
         self._plan = event.plan
         self._line("Plan", "bold", before=True)
         for number, step in enumerate(event.plan, 1):
-            self._line(f"{'[ ] ' if self._apply else ''}{number}. {plain(step)}", indent=2, hang=3)
+            box = "[ ] " if self._apply else ""
+            self._line(f"{box}{number}. {plain(step)}", indent=2, hang=len(box) + 3)
         if event.tests:
             self._line("Tests", "bold")
             for test in event.tests:
@@ -160,7 +161,10 @@ class TerminalRunOutput:
         reason = plain(event.reason)
         self._line(f"{mark} {reason[:1].upper()}{reason[1:].rstrip('.')}.", style)
         self._line(_figures(event), "dim")
-        self._line(_hint(event), "dim")
+        if event.files:
+            self._line(f"Take it back: dial-agent runs undo {event.run_id}", "dim")
+        if event.result != "verified":
+            self._line(f"Go on: dial-agent runs resume {event.run_id}", "dim")
 
     def _diff_line(self, line: str) -> None:
         if not self._terminal:  # as it is: it may be meant for `git apply`
@@ -178,7 +182,7 @@ class TerminalRunOutput:
         label = f"{label}:" if len(label) >= width else label.ljust(width)
         self._line(f"{label} {lines[0]}", hang=width + 1)
         for line in lines[1:]:
-            self._line(line, indent=width + 1)
+            self._line(line, indent=width + 1, hang=0)
 
     def _line(self, text: str, style: str = "", *, indent: int = 0, hang: int = 2, before: bool = False) -> None:
         if before:
@@ -224,13 +228,6 @@ def reply_of(line: str) -> Reply:
 def _figures(event: RunEnded) -> str:
     tokens = [f"{model}: {into:,} tokens in, {out:,} out" for model, (into, out) in event.tokens.items()]
     return " · ".join([*tokens, f"{event.seconds:.0f} s", event.run_id])
-
-
-def _hint(event: RunEnded) -> str:
-    undo = f"dial-agent runs undo {event.run_id}" if event.files else ""
-    resume = f"dial-agent runs resume {event.run_id}" if event.result != "verified" else ""
-    parts = [f"Take it back: {undo}" if undo else "", f"Go on: {resume}" if resume else ""]
-    return " · ".join(filter(None, parts))
 
 
 def _counted(number: int, noun: str) -> str:

@@ -1,0 +1,145 @@
+"""How a coding run looks: in a narrow terminal, without colours, redirected; and what typed answers mean."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.cells import cell_len
+
+from task.coding.coder import Reply
+from task.coding.events import (
+    CallEnded,
+    CodingEvent,
+    CommandRan,
+    CommandStarted,
+    Noted,
+    PlanReady,
+    PlanStepDone,
+    RunEnded,
+    RunStarted,
+    StepStarted,
+    TextWritten,
+    WorkspaceChanged,
+)
+from task.commands.run_output import TerminalRunOutput, reply_of
+
+LONG = "Rename the function that reads the configuration, in every module that calls it and in the documentation."
+DIFF = "diff --git a/app.py b/app.py\n--- a/app.py\n+++ b/app.py\n@@ -1 +1 @@\n-old\n+new \x1b]0;title\x07 \u202e\n"
+EVENTS: tuple[CodingEvent, ...] = (
+    RunStarted("code_1", "/home/somebody/projects/a-long-name/with-many/parts", "gpt-oss:20b", "coder", True, LONG),
+    Noted("DRY_RUN is set: nothing is changed, whatever --apply says, and this sentence is long."),
+    PlanReady((LONG, "Run the tests."), ("pytest tests/test_a_module_with_a_long_name.py::test_with_a_long_name",), "x"),
+    StepStarted(1, 25),
+    TextWritten("I will read\n"),
+    TextWritten("the file \x1b[31mfirst."),
+    CallEnded("fs_read: a/long/path/to/some/module_with_a_very_long_name.py", "fs_read", False, 0.01),
+    CallEnded("shell_run: pytest\n-q", "shell_run", True, 12.3),
+    PlanStepDone(1),
+    PlanStepDone(9),
+    CallEnded("plan step 1 done", "plan_step_done", False, 0.0),
+    WorkspaceChanged(3, 12, 4),
+    CommandStarted("verification", "python -m pytest -q"),
+    CommandRan("verification", "python -m pytest -q", 1, "E   assert 1 == 2\n" * 30, 2.0),
+    RunEnded(
+        "code_1", "failed", "`python -m pytest -q` failed with exit code 1", 1, f"{LONG}\n{LONG}", DIFF, ("app.py",),
+        ("test_app.py",), {"coder": (12_345, 678)}, 61.0, "trace_1",
+    ),
+)  # fmt: skip
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(out: io.StringIO, *events: CodingEvent) -> str:
+    output = TerminalRunOutput(out)
+    for event in events:
+        output.show(event)
+    return out.getvalue()
+
+
+def plainly(*events: CodingEvent) -> str:
+    """The text in a terminal, without its styles."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown(Terminal(), *events))
+
+
+@pytest.mark.parametrize("columns", [40, 60, 100])
+def test_no_line_is_wider_than_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = plainly(*EVENTS)
+    for line in text.splitlines():
+        assert cell_len(line) <= columns or " " not in line.strip(), line
+
+
+def test_a_narrow_terminal_shows_a_checklist_the_step_and_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    text = plainly(*EVENTS)
+    for part in (
+        "  [ ] 1. Rename the function that reads the configuration,\n         in every module",
+        "  [ ] 2. Run the tests.\n",
+        "Step 1 of at most 25\n  I will read\n",
+        "  ✗ shell_run: pytest -q [12.3s]\n",
+        "  [x] 1. Rename the function",
+        "  ± 3 files changed, +12 −4\n",
+        "! The run changed tests: test_app.py. Read them.\n",
+        "Done in 1 step(s).\nLast message: Rename the function",
+        "✗ `python -m pytest -q` failed with exit code 1.\n",
+        "coder: 12,345 tokens in, 678 out · 61 s · code_1\n",
+        "Take it back: dial-agent runs undo code_1\nGo on: dial-agent runs resume code_1\n",
+    ):
+        assert part in text, part
+    assert "plan step 1 done" not in text
+    assert text.count("assert 1 == 2") == 20
+
+
+def test_what_would_steer_the_terminal_is_spelt_out() -> None:
+    text = plainly(*EVENTS)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
+    assert r"\x1b]0;title\x07 \u202e" in text
+
+
+@pytest.mark.parametrize(("environ", "coloured"), [({"TERM": "xterm-256color"}, True), ({"NO_COLOR": "1"}, False)])
+def test_colours_are_used_where_the_terminal_has_them(
+    environ: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"TERM": "xterm-256color", **environ}.items():
+        monkeypatch.setenv(name, value)
+    assert ("\x1b[32m+new" in shown(Terminal(), *EVENTS)) is coloured
+
+
+def test_redirected_nothing_is_wrapped_and_the_diff_is_as_it_is() -> None:
+    text = shown(io.StringIO(), *EVENTS)
+    assert f"Task        {LONG}\n" in text
+    assert DIFF in text
+    assert "\x1b[3" not in text.replace("\\x1b", "")
+
+
+def test_a_dry_run_names_the_command_that_carries_the_plan_out() -> None:
+    ended = RunEnded("code_1", "planned", "", 0, "", "", (), ())
+    assert shown(io.StringIO(), ended) == (
+        "\nDry run. Re-run with --apply to execute.\nThe same plan: dial-agent run --resume code_1 --apply\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "reply"),
+    [
+        ("y\n", Reply(allowed=True)),
+        ("Yes\n", Reply(allowed=True)),
+        ("approve", Reply(allowed=True)),
+        ("always\n", Reply(allowed=True, always=True)),
+        ("\n", Reply(allowed=False, reason="the user refused it")),
+        ("", Reply(allowed=False, reason="the user refused it")),
+        ("n\n", Reply(allowed=False, reason="the user refused it")),
+        ("no because it is mine\n", Reply(allowed=False, reason="the user refused it: it is mine")),
+        ("use git instead\n", Reply(allowed=False, reason="the user refused it: use git instead")),
+        ("yesterday\n", Reply(allowed=False, reason="the user refused it: yesterday")),
+    ],
+)
+def test_only_a_plain_yes_is_a_yes(line: str, reply: Reply) -> None:
+    assert reply_of(line) == reply
