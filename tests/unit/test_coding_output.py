@@ -26,7 +26,7 @@ from task.coding.events import (
 from task.commands.run_output import TerminalRunOutput, reply_of
 
 LONG = "Rename the function that reads the configuration, in every module that calls it and in the documentation."
-DIFF = "diff --git a/app.py b/app.py\n--- a/app.py\n+++ b/app.py\n@@ -1 +1 @@\n-a\n+new \x1b]0;title\x07 \u202e\n"
+DIFF = "--- a/app.py\n+++ b/app.py\n@@ -1 +1 @@\n-old\n+new \x1b]0;title\x07 \u202e\n"
 EVENTS: tuple[CodingEvent, ...] = (
     RunStarted("code_1", "/home/somebody/projects/a-long-name/with-many/parts", "gpt-oss:20b", "coder", True, LONG),
     Noted("DRY_RUN is set: nothing is changed, whatever --apply says, and this sentence is long."),
