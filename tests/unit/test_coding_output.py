@@ -28,7 +28,7 @@ from task.commands.run_output import TerminalRunOutput, reply_of
 LONG = "Rename the function that reads the configuration, in every module that calls it and in the documentation."
 DIFF = "--- a/app.py\n+++ b/app.py\n@@ -1 +1 @@\n-old\n+new \x1b]0;title\x07 \u202e\n"
 EVENTS: tuple[CodingEvent, ...] = (
-    RunStarted("code_1", "/home/somebody/projects/a-long-name/with-many/parts", "gpt-oss:20b", "coder", True, LONG),
+    RunStarted("code_1", "/home/somebody/projects/a-long-name/with/many/parts", "planner", "coder", True, LONG),
     Noted("DRY_RUN is set: nothing is changed, whatever --apply says, and this sentence is long."),
     PlanReady((LONG, "Run the tests."), ("pytest tests/test_a_module_with_a_long_name.py::test_with_a_long_name",), "x"),
     StepStarted(1, 25),
