@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from task.approvals.rules import DENIED
 from task.coding.events import CallEnded, Emit, Noted, PlanStepDone, StepStarted, TextWritten
 from task.conversation.messages import Message, Role, ToolCall
 from task.llm.base import ChatModel, Delta, ModelOptions, ToolSchema, Usage
@@ -122,7 +123,7 @@ class Coder:
         rules, denials = self.product.approval_rules, dict[str, str]()
         for item, reply in zip(pending, replies, strict=True):
             if not reply.allowed:
-                denials[item.call.id] = reply.reason or "the user refused it"
+                denials[item.call.id] = reply.reason or DENIED
                 continue
             expires = rules.clock() + rules.grant_seconds
             grants.add(

@@ -11,6 +11,7 @@ from typing import Protocol, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from task.approvals.rules import DENIED
 from task.coding.coder import PLAN_STEP_DONE, Reply, ask_nobody
 from task.coding.events import (
     CallEnded,
@@ -222,7 +223,7 @@ def reply_of(line: str) -> Reply:
     if word.lower() == "always":
         return Reply(allowed=True, always=True)
     reason = (rest if word.lower() in ("n", "no", "deny") else text).strip().removeprefix("because ").strip()
-    return Reply(allowed=False, reason=f"the user refused it{f': {reason}' if reason else ''}")
+    return Reply(allowed=False, reason=f"{DENIED}: {reason}" if reason else DENIED)
 
 
 def _figures(event: RunEnded) -> str:

@@ -9,23 +9,32 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from functools import partial, reduce
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from task.approvals.rules import DENIED
+from task.coding.coder import Coder, Progress
+from task.coding.coder import Reply as Decision
+from task.conversation.messages import Role, user
 from task.conversation.state import PENDING_KEY, TOOL_CALL_HISTORY_KEY
 from task.llm.scripted import Reply
+from task.product import Product as AgentProduct
 from task.prompts import SYSTEM_PROMPT
+from task.tools.models import Caller
+from task.tools.toolbox import Pending
 from tests.support.chat_reader import Answer
 from tests.support.codes import codes_shown
 from tests.support.core import API_KEY
 from tests.support.http_api import Api
 from tests.support.ollama import OllamaPeer, in_openais_shape, ollama_peer
-from tests.support.product import Product, product
+from tests.support.product import Product, product, settings_of
 from tests.support.scripts import Conversation, Turn, load_conversations
 from tests.support.upstream import Received
 
@@ -186,3 +195,77 @@ async def stored(item: dict[str, Any], api: Api, places: dict[str, str]) -> dict
     file = (await api.call("POST", "/v1/files", data=form)).json
     places[item["title"].replace(".", "_")] = file["url"]
     return {"type": "file", "file": {"file_id": file["id"]}}
+
+
+NOT_FOR_THE_CODER = ("a file is read", "a question instead of a decision")  # no attachments; an answer ends a question
+
+
+@pytest.mark.parametrize(
+    "conversation",
+    [conversation for conversation in CONVERSATIONS if conversation.name not in NOT_FOR_THE_CODER],
+    ids=lambda conversation: conversation.name,
+)
+async def test_the_coding_door_asks_models_and_people_as_the_dial_door_does(
+    conversation: Conversation, tmp_path: Path
+) -> None:
+    whole = await through_the_dial_door(conversation, "dial", tmp_path / "dial")
+    for backend in BACKENDS:
+        turns, waits, answers = await through_the_coding_door(conversation, backend, tmp_path / backend)
+        assert turns == [{name: turn[name] for name in ("asked", "offered")} for turn in whole]
+        assert waits == [turn["waits"] for turn in whole if turn["waits"]]
+        assert "\n\n".join(answers) == "\n\n".join(turn.answer for turn in conversation.turns if turn.answer)
+
+
+async def through_the_coding_door(
+    conversation: Conversation, backend: str, folder: Path
+) -> tuple[Trace, list[list[str]], list[str]]:
+    """What the model was asked in each turn, which calls a person was asked about, and what the coder said.
+
+    A decision belongs to the run that asks for it, so a turn that waits and the next one are one run here. Who answers
+    nothing leaves: the last question of a conversation.
+    """
+    more: dict[str, Any] = {"backend": backend, "tool_paths": [str(FOLDER / "notes.py")]}
+    script = [data.reply({}) for turn in conversation.turns for data in turn.model]
+    async with (
+        ollama_peer(*script) if backend == "ollama" else nullcontext() as peer,
+        product(*script, tmp_path=folder, **more) as running,
+    ):
+        here: dict[str, Any] = {"ollama_local": peer.url} if peer is not None else {}
+        coding = AgentProduct(settings_of(running.core, running.upstream, folder / "coding", {**more, **here}))
+        waits: list[list[str]] = []
+        turns = iter(conversation.turns)
+
+        async def ask(pending: Sequence[Pending]) -> list[Decision]:
+            waits.append([item.call.name for item in pending])
+            answer = next(turns, None)
+            if answer is None:
+                raise EOFError
+            return decided(pending, answer.user)
+
+        progress = Progress([])
+        coder = Coder(coding, None, Caller("key-one", nobody), coding.limits, None, lambda _: None, ask)
+        with suppress(EOFError):
+            for turn in turns:
+                progress.messages.append(user(turn.user))
+                await coder.run(progress)
+        await coding.close()
+        sent = (await peer.seen()).requests if peer is not None else []
+    requests = iter(map(in_openais_shape, sent) if sent else running.upstream.requests)
+    asked = [list(islice(requests, len(turn.model))) for turn in conversation.turns]
+    trace = [{"asked": [each.messages for each in turn], "offered": [each.tools for each in turn]} for turn in asked]
+    texts = [message.text() for message in progress.messages if message.role is Role.ASSISTANT and message.text()]
+    return [normalised(turn, {}) for turn in trace], waits, texts
+
+
+def decided(pending: Sequence[Pending], words: str) -> list[Decision]:
+    """What `approve`, `deny because …`, and both with codes mean for these calls."""
+    parts = words.split(", ") * (len(pending) if ", " not in words else 1)
+    reasons = [part.partition(" because ")[2] for part in parts]
+    return [
+        Decision(allowed=part.startswith("approve"), reason=f"{DENIED}: {reason}" if reason else "")
+        for part, reason in zip(parts, reasons, strict=True)
+    ]
+
+
+async def nobody() -> str:
+    return ""

@@ -49,14 +49,15 @@ async def product(
         local_core(
             {**_config(port, upstream, sees, models or {}, keys or {}), "toolsets": toolsets or {}}, tmp_path
         ) as core,
-        running_agent(_settings(core, upstream, tmp_path, settings), port=port) as agent_url,
+        running_agent(settings_of(core, upstream, tmp_path, settings), port=port) as agent_url,
         chat_reader(core.url, "key-one") as reader,
         chat_reader(core.url, "key-two") as other,
     ):
         yield Product(upstream, core, agent_url, reader, other)
 
 
-def _settings(core: RunningCore, upstream: Upstream, tmp_path: Path, more: dict[str, Any]) -> Settings:
+def settings_of(core: RunningCore, upstream: Upstream, tmp_path: Path, more: Mapping[str, Any]) -> Settings:
+    """The agent's settings for this Core and this model's upstream."""
     values = {
         "dial_endpoint": core.url,
         "deployment_name": MODEL,

@@ -30,7 +30,7 @@ DIFF = "--- a/app.py\n+++ b/app.py\n@@ -1 +1 @@\n-old\n+new \x1b]0;title\x07 \u2
 EVENTS: tuple[CodingEvent, ...] = (
     RunStarted("code_1", "/home/somebody/projects/a-long-name/with/many/parts", "planner", "coder", True, LONG),
     Noted("DRY_RUN is set: nothing is changed, whatever --apply says, and this sentence is long."),
-    PlanReady((LONG, "Run the tests."), ("pytest tests/test_a_module_with_a_long_name.py::test_with_a_long_name",), "x"),
+    PlanReady((LONG, "Run the tests."), ("pytest tests/test_a_module_with_a_long_name.py::test_a_long_name",), "x"),
     StepStarted(1, 25),
     TextWritten("I will read\n"),
     TextWritten("the file \x1b[31mfirst."),
@@ -133,12 +133,12 @@ def test_a_dry_run_names_the_command_that_carries_the_plan_out() -> None:
         ("Yes\n", Reply(allowed=True)),
         ("approve", Reply(allowed=True)),
         ("always\n", Reply(allowed=True, always=True)),
-        ("\n", Reply(allowed=False, reason="the user refused it")),
-        ("", Reply(allowed=False, reason="the user refused it")),
-        ("n\n", Reply(allowed=False, reason="the user refused it")),
-        ("no because it is mine\n", Reply(allowed=False, reason="the user refused it: it is mine")),
-        ("use git instead\n", Reply(allowed=False, reason="the user refused it: use git instead")),
-        ("yesterday\n", Reply(allowed=False, reason="the user refused it: yesterday")),
+        ("\n", Reply(allowed=False, reason="the user denied it")),
+        ("", Reply(allowed=False, reason="the user denied it")),
+        ("n\n", Reply(allowed=False, reason="the user denied it")),
+        ("no because it is mine\n", Reply(allowed=False, reason="the user denied it: it is mine")),
+        ("use git instead\n", Reply(allowed=False, reason="the user denied it: use git instead")),
+        ("yesterday\n", Reply(allowed=False, reason="the user denied it: yesterday")),
     ],
 )
 def test_only_a_plain_yes_is_a_yes(line: str, reply: Reply) -> None:
