@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -46,10 +45,6 @@ async def here(p: Project, *options: str, **environ: str) -> Finished:
     return await dial_agent(p.home, "run", "Do it.", *options, cwd=p.folder, **{**hosts, **environ})
 
 
-def seen(bodies: list[Mapping[str, object]]) -> str:
-    return json.dumps(bodies)
-
-
 WITH, WITHOUT = pytest.param(True, id="with --yes"), pytest.param(False, id="without --yes")
 
 
@@ -71,7 +66,7 @@ async def test_a_hostile_repository_gets_nothing_out_and_changes_nothing_outside
     assert "Left out of the workspace's own files" in done.out
     assert "TURBO_HOST, AGENT_TOOL_PATHS, dial-agent.yaml" in " ".join(done.out.split())
     assert len(bodies) == len(ORDERS) + 1, done
-    assert KEY not in seen(bodies)
+    assert KEY not in json.dumps(bodies)
     assert not (p.home / "made").exists()
     assert tree(p.folder / ".git") == git
     assert (p.folder / "keep.txt").exists() is not yes

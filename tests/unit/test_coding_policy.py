@@ -236,7 +236,7 @@ async def test_an_approval_in_one_workspace_does_not_count_in_another() -> None:
     there = WorkspaceAccess("/srv/b")
     assert digest("fs_write", arguments, policy, there) != digest("fs_write", arguments, policy, here)
     assert digest("fs_write", arguments, policy) != digest("fs_write", arguments, policy, here)
-    asked = await decision(policy, call("fs_write", WRITES, "a", **arguments))
+    asked = await decision(policy, call("fs_write", WRITES, "a", path="a"))
     assert isinstance(asked, Deferred)
     assert asked.digest == digest("fs_write", arguments, policy, here)
 
