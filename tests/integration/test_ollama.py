@@ -299,7 +299,7 @@ async def test_text_calls_and_usage_are_the_same_streamed_and_whole(
     assert (call.name, json.loads(call.function.arguments)) == ("calculator", {"expression": "25*47"})
     assert call.id.startswith("call_")
     assert received.usage is not None
-    assert (received.usage.completion_tokens, received.finish_reason) == (4, "stop")
+    assert (received.usage.completion_tokens, received.finish_reason) == (4, "tool_calls")
     assert received.usage.prompt_tokens == -(-len((await peer.seen()).prompts[0]) // 4)
 
 
