@@ -18,6 +18,18 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class WeighedText(TextDelta):
+    """One token, and the log probabilities of the likeliest tokens at its place."""
+
+    likeliest: Mapping[str, float]
+
+    def nearly(self, token: str, lead: float) -> bool:
+        """Whether `token` would be here if its logit were larger by `lead`."""
+        chosen = self.likeliest.get(self.text)
+        return chosen is not None and self.likeliest.get(token, float("-inf")) + lead >= chosen
+
+
+@dataclass(frozen=True, slots=True)
 class ReasoningDelta:
     text: str
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import orjson
 
 from task.errors import ProviderError
-from task.llm.base import Delta, Finish, ModelWarning, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from task.llm.base import Delta, Finish, ModelWarning, ReasoningDelta, TextDelta, ToolCallDelta, Usage, WeighedText
 from task.llm.chat_chunks import drain
 from task.llm.failures import INTERRUPTED, MALFORMED, stream_failure
 
@@ -93,7 +93,7 @@ class _Answer:
         if thinking := message.get("thinking"):
             deltas.append(ReasoningDelta(str(thinking)))
         if text := message.get("content"):
-            deltas.append(TextDelta(str(text)))
+            deltas.append(_weighed(str(text), fields["logprobs"]) if fields.get("logprobs") else TextDelta(str(text)))
         deltas += [self._call(call) for call in message.get("tool_calls") or ()]
         if fields.get("done"):
             self.usage = Usage(fields.get("prompt_eval_count") or 0, fields.get("eval_count") or 0)
@@ -114,3 +114,10 @@ class _Answer:
         if self._started:
             return ProviderError("The model's answer was interrupted within a line.", code=INTERRUPTED)
         return ProviderError("The answer of the model provider is not Ollama's.", code=MALFORMED)
+
+
+def _weighed(text: str, tokens: list[dict[str, Any]]) -> TextDelta:
+    if len(tokens) != 1:  # held back by the server until they made whole characters
+        return TextDelta(text)
+    likeliest = {str(item["token"]): float(item["logprob"]) for item in tokens[0].get("top_logprobs") or ()}
+    return WeighedText(text, {**likeliest, text: float(tokens[0]["logprob"])})

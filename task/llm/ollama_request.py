@@ -74,6 +74,8 @@ def chat_body(
             body["format"] = shape
         else:
             body["messages"] = _with_shape(body["messages"], shape)
+    if (likeliest := options.extra.get("top_logprobs")) is not None:
+        body |= {"logprobs": True, "top_logprobs": likeliest}
     if keep_alive is not None:
         body["keep_alive"] = _duration(keep_alive)
     return orjson.dumps(body)

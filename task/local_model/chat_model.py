@@ -20,7 +20,7 @@ from task.local_model.prompt import predicted_prefix
 from task.local_model.small_model import SmallModel
 
 ONE_TRY = Retries(attempts=1)
-PROFILE = replace(BASIC, streams_usage=True, refused=frozenset({"reasoning_effort"}))
+PROFILE = replace(BASIC, streams_usage=True, refused=frozenset({"reasoning_effort", "top_logprobs"}))
 PAUSES = (0.3, 2.0)  # seconds before the retries: what restarts the process must have noticed that it died
 SAVE = "/slots/0?action=save"  # the server works on one request at a time, in slot 0
 SAVE_SECONDS = 20

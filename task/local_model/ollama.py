@@ -11,6 +11,7 @@ from task.llm.base import ChatModel, Delta, ModelOptions, ModelWarning, ToolSche
 from task.llm.ollama import OllamaServer
 from task.llm.ollama_request import OllamaModel
 from task.local_model.small_model import SmallModel
+from task.local_model.weights import CODER
 
 SMALL_PARAMETERS = 4_000_000_000  # fewer make a small model: it does not follow long prompts and full tool schemas
 SMALL_CONTEXT = 8192  # what it reads at most: more would take a machine without a GPU minutes
@@ -43,7 +44,7 @@ class SizedOllamaModel:
     ) -> AsyncGenerator[Delta]:
         model, chat = await self.server.model(self.name), self._whole()
         if is_small(model) and not any(map(_has_picture, messages)):  # the profile is for text
-            chat = SmallModel(self._engine, self.name, readable_tokens(model))
+            chat = SmallModel(self._engine, self.name, readable_tokens(model), reply_bias=CODER.reply_bias)
             if tools and not model.can("tools"):
                 yield ModelWarning(NO_TOOLS.format(model=self.name))
                 tools = ()

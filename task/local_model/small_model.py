@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -23,13 +24,16 @@ from task.llm.base import (
     ToolSchema,
     Usage,
     Waiting,
+    WeighedText,
 )
 from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
 from task.local_model.decision import REPLY, Decision, addresses_in, decision_schema, decisions_of
-from task.local_model.prompt import ANSWER, deciding, fitted, offered, rendered
+from task.local_model.prompt import ANSWER, PREFIX_TOKENS, deciding, fitted, offered, rendered, tokens
 
 DECISION_TOKENS = 1024  # a call may contain a whole program
 TEMPERATURE = 0.2
+LIKELIEST = 20  # tokens whose probabilities an engine reports at each place
+_CHOOSES = re.compile(r'\s*\[\s*\{\s*"tool"\s*:\s*"')  # what stands before the name of the first tool
 LOST = frozenset({CONNECTION_FAILED, INTERRUPTED})
 
 Engine = Callable[[], AsyncGenerator[Waiting | ChatModel]]  # what is waited for; at the end the model that writes
@@ -39,7 +43,8 @@ Engine = Callable[[], AsyncGenerator[Waiting | ChatModel]]  # what is waited for
 class SmallModel:
     """A model that reads at most `context` tokens and writes through an `engine`.
 
-    `reply_bias` is added to the logit of a reply when the model decides, where the engine can do that. `pauses` are the
+    `reply_bias` is added to the logit of a reply when the model decides: by the engine, or here where the engine only
+    reports how likely a reply was. `pauses` are the
     seconds before each retry of a request whose engine was lost.
     """
 
@@ -110,18 +115,36 @@ class _Request:
             extra={
                 "response_format": {"type": "json_schema", "json_schema": {"name": "next", "schema": schema}},
                 "logit_bias": [[REPLY, self._model.reply_bias]],
+                "top_logprobs": LIKELIEST,
             },
         )
-        pieces: list[str] = []
-        async with aclosing(self.answer(deciding(self._messages, addresses.files, self._tools), options)) as deltas:
-            async for delta in deltas:
-                if isinstance(delta, TextDelta):
-                    pieces.append(delta.text)
-                elif isinstance(delta, Waiting | ModelWarning):
-                    yield delta
-                elif isinstance(delta, Usage):
-                    self._usage += delta
-        decisions_of("".join(pieces), self._tools, self._messages, decision)
+        text = ""
+        try:
+            async with aclosing(self.answer(deciding(self._messages, addresses.files, self._tools), options)) as deltas:
+                async for delta in deltas:
+                    if isinstance(delta, TextDelta):
+                        if self._replies(text, delta):
+                            self._usage += self._read_so_far()
+                            return
+                        text += delta.text
+                    elif isinstance(delta, Waiting | ModelWarning):
+                        yield delta
+                    elif isinstance(delta, Usage):
+                        self._usage += delta
+        except ProviderError as error:
+            if not text or error.code != INTERRUPTED:
+                raise
+            # Ollama ends an answer that repeats one token 30 times without a word; it is incomplete JSON then.
+        decisions_of(text, self._tools, self._messages, decision)
+
+    def _replies(self, text: str, delta: TextDelta) -> bool:
+        if not isinstance(delta, WeighedText) or _CHOOSES.fullmatch(text) is None:
+            return False
+        return delta.text != REPLY and delta.nearly(REPLY, self._model.reply_bias)
+
+    def _read_so_far(self) -> Usage:
+        # An estimate: the engine counts only answers that it may finish.
+        return Usage(PREFIX_TOKENS + sum(map(tokens, fitted(self._messages, self._room))), 1)
 
     async def _prose(self) -> AsyncGenerator[Delta]:
         options = replace(

@@ -20,7 +20,7 @@ from task.local_model.ollama import SMALL_CONTEXT, SizedOllamaModel
 from task.prompts import SYSTEM_PROMPT
 from tests.support.local_tools import DEFAULT_TOOLS
 from tests.support.mcp_processes import ServerProcess
-from tests.support.ollama import MODEL, OllamaPeer, ollama_process, refusal, scripted_peer
+from tests.support.ollama import MODEL, OllamaPeer, answer, ollama_process, refusal, scripted_peer
 
 SMALL = {"parameters": 1_543_714_304}
 QUESTION = [system(SYSTEM_PROMPT), user("What is 25 * 47?")]
@@ -117,6 +117,27 @@ async def test_the_second_turn_begins_with_all_of_the_first_one_so_that_the_serv
     conversations = [body["messages"][:-1] for body in bodies]  # the last one says what is wanted now
     for before, after in pairwise(conversations):
         assert after[: len(before)] == before
+
+
+@pytest.mark.parametrize(("reply", "calls"), [(-1.6, 0), (-1.8, 1)])
+async def test_a_call_that_is_hardly_likelier_than_a_reply_is_a_reply(
+    peer: OllamaPeer, server: OllamaServer, reply: float, calls: int
+) -> None:
+    choice = {"token": "calculator", "likeliest": {"calculator": -0.5, "reply": reply}}
+    rest = {"text": '","arguments":{"expression":"7"}}]'}
+    await peer.script(answer({"text": '[{"tool":"'}, choice, rest), says("Seven."), models={f"{MODEL}:latest": SMALL})
+    received = await answered(server)
+    assert (len(received.message().tool_calls), received.text) == (calls, "" if calls else "Seven.")
+    assert received.usage
+    assert received.usage.prompt_tokens > 0
+
+
+async def test_a_decision_that_the_server_stops_within_leads_to_an_answer(
+    peer: OllamaPeer, server: OllamaServer
+) -> None:
+    torn = answer({"text": '[{"tool":"calculator","arguments":{"expression":"1111'}, {"end": "eof"})
+    await peer.script(torn, says("A lot."), models={f"{MODEL}:latest": SMALL})
+    assert (await answered(server)).text == "A lot."
 
 
 async def test_a_large_model_gets_the_whole_prompt_and_the_schemas(peer: OllamaPeer, server: OllamaServer) -> None:

@@ -321,6 +321,8 @@ class Answer:
 
     async def _said(self, part: dict[str, Any], streams: bool) -> bool:
         """Write a part; False: the answer ends at a limit or a stop sequence."""
+        if "token" in part:
+            return await self._token(part["token"], part["likeliest"])
         if "call" in part:
             return await self._message({"content": "", "tool_calls": [self._call(part["call"])]}, streams)
         kind = "thinking" if "thinking" in part else "content"
@@ -332,6 +334,16 @@ class Answer:
                 return False
             await self._message({"content": "", kind: word}, streams)
         return not stops
+
+    async def _token(self, token: str, likeliest: dict[str, float]) -> bool:
+        """Write one token, with the log probabilities at its place where the request asks for them."""
+        top = [{"token": other, "logprob": value} for other, value in likeliest.items()]
+        weighed = {"token": token, "logprob": likeliest[token], "top_logprobs": top[: self.body.get("top_logprobs", 0)]}
+        self.made += 1
+        self.peer.words[-1] += 1
+        more = {"logprobs": [weighed]} if self.body.get("logprobs") else {}
+        await self._line(_line(self.body, {"content": token}, **more))
+        return True
 
     def _options(self, name: str, default: Any) -> Any:
         return (self.body.get("options") or {}).get(name, default)
