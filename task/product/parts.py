@@ -40,7 +40,7 @@ from task.tools.rag.index_store import RedisStore
 from task.tools.rag.rag_tool import RagOptions, RagTool
 from task.tools.rag.shelf import ShelfLimits
 from task.tools.toolbox import named
-from task.tools.workspace.eligibility import refusal
+from task.tools.workspace.eligibility import PROGRAM, refusal
 
 # The embedding process gets only what fetching a model from a hub needs, and where it is kept.
 _EMBEDDER_VARIABLES = frozenset({
@@ -218,7 +218,7 @@ def check_workspaces(settings: Settings) -> None:
     Raises:
         SettingsError: it is no folder, wider than a project, or where the product keeps its own files.
     """
-    own = (settings.data_dir, settings.cache_dir, *settings.files)
+    own = (settings.data_dir, settings.cache_dir, *settings.files, *PROGRAM)
     for item in settings.coding.workspaces:
         if reason := refusal(item.path, own):
             raise SettingsError(f"AGENT_CODING__WORKSPACES: {reason}. Name a project's folder.")

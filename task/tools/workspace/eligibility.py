@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
+
+_TASK = Path(__file__).parents[2]
+PROGRAM = (Path(sys.prefix), _TASK, _TASK.with_name("mcp_servers"))  # what is changed there runs outside the sandbox
 
 
 def refusal(folder: Path, own: Iterable[Path], *, wide: bool = False) -> str:
