@@ -8,28 +8,21 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
-from mcp_servers.sandbox import Limits, Policy, command, marked, new_mark, probe
+from mcp_servers.sandbox import Limits, Policy, command, marked, new_mark
 from mcp_servers.sandbox.policy import MIB, TierName
+from tests.support.sandbox_tiers import FOUND, SAMPLED, WORKING
+from tests.support.serving import serving
 
 PATIENCE = 60
-TIERS: tuple[TierName, ...] = ("landlock", "bubblewrap")
 SUPERVISED = Limits(memory=None, run_memory=256 * MIB, processes=60)
 PYTHON = os.path.realpath(sys.executable)
-WORKING = [tier for tier in TIERS if probe().works[tier] is None]
 tiers = pytest.mark.parametrize("tier", WORKING)
-# The full count in `make test-system`, one tier in `make test`.
-sampled = pytest.mark.parametrize(
-    "tier", [WORKING[0], *(pytest.param(tier, marks=pytest.mark.system) for tier in WORKING[1:])]
-)
+sampled = pytest.mark.parametrize("tier", SAMPLED)
 
 
 def policy_of(folder: Path, tier: TierName, **more: object) -> Policy:
@@ -188,31 +181,6 @@ def test_a_protected_path_that_is_too_large_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-class _Page(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.server.seen.append(self.path)  # pyright: ignore[reportAttributeAccessIssue]
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"page " + self.path.encode())
-
-    def log_message(self, format: str, *args: object) -> None:
-        return
-
-
-@contextmanager
-def serving() -> Generator[HTTPServer]:
-    server = HTTPServer(("127.0.0.1", 0), _Page)
-    server.seen = []  # pyright: ignore[reportAttributeAccessIssue]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
 FETCH = "import sys, urllib.request as r\nprint(r.urlopen(sys.argv[1], timeout=20).read().decode())"
 FETCH_NONE = (
     "import sys, urllib.error, urllib.request as r\n"
@@ -222,7 +190,7 @@ FETCH_NONE = (
 )
 
 
-NETWORKED = [tier for tier in WORKING if tier == "bubblewrap" or probe().landlock_abi >= 4]
+NETWORKED = [tier for tier in WORKING if tier == "bubblewrap" or FOUND.landlock_abi >= 4]
 networked = pytest.mark.parametrize("tier", NETWORKED)
 
 
@@ -239,7 +207,7 @@ def test_a_named_host_is_reached_through_the_proxy_and_another_port_of_it_is_not
             policy, PYTHON, "-I", "-S", "-c", FETCH_NONE, *(f"http://{host}:{other.server_port}/" for host in hosts)
         )
         assert done.stdout.splitlines() == ["403"] * len(hosts), done.stderr
-        assert other.seen == []  # pyright: ignore[reportAttributeAccessIssue]
+        assert other.paths == []
     assert policy.mark is not None
     assert marked(policy.mark) == []
 
@@ -290,6 +258,6 @@ def test_there_is_no_way_around_the_proxy(tmp_path: Path, tier: TierName) -> Non
         done = run(policy, PYTHON, "-I", "-S", "-c", AROUND, str(other.server_port), path, name)
         assert done.stdout.split().count("held") == 6, done.stdout + done.stderr
         assert "OUT" not in done.stdout
-        assert other.seen == []  # pyright: ignore[reportAttributeAccessIssue]
+        assert other.paths == []
         with pytest.raises(BlockingIOError):
             datagrams.recv(10)

@@ -20,6 +20,7 @@ from task.blocking import run_to_completion
 PROBE_SECONDS, ENDING_SECONDS = 60.0, 20.0
 _LAUNCHER = str(Path(__file__).parents[3] / "mcp_servers" / "sandbox" / "__main__.py")
 _PIECE = 65536
+_ENVIRONMENT = {"LC_ALL": "C.UTF-8", "PATH": os.defpath}  # the launcher's; the program gets the policy's
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ async def launched(policy: Mapping[str, Any], argv: Sequence[str], seconds: floa
     mark = 2**61 + int.from_bytes(os.urandom(7))
     command = _launcher("--policy", json.dumps({**policy, "mark": mark}), "--", *argv)
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True
+        *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=_ENVIRONMENT, start_new_session=True
     )
     assert process.stdout is not None
     assert process.stderr is not None

@@ -189,7 +189,7 @@ class Commands:
             "HOME": f"{scratch}/{HOME}",
             "TMPDIR": f"{scratch}/{TEMPORARY}",
             # The workspace shows only what the commands were meant to change.
-            "PYTHONPYCACHEPREFIX": f"{scratch}/pycache",
+            "PYTHONDONTWRITEBYTECODE": "1",
             "PYTEST_ADDOPTS": f"-o cache_dir={shlex.quote(f'{scratch}/pytest')}",
         }
 
