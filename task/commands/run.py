@@ -19,7 +19,7 @@ from task.errors import InvalidRequest
 from task.settings import Settings
 from task.store.coding import CodingRun
 from task.store.store import Store
-from task.tools.workspace.eligibility import refusal
+from task.tools.workspace.eligibility import PROGRAM, refusal
 from task.tools.workspace.root import Workspace
 from task.tools.workspace.shell import Commands
 
@@ -127,6 +127,8 @@ async def _worked(
 
 
 def _notes(settings: Settings, given: RunArguments, commands: Commands) -> Iterator[str]:
+    if own := refusal(commands.workspace.path, PROGRAM):
+        yield f"{own}: what the run changes there runs with your rights from then on."
     if settings.ignored:
         yield IGNORED.format(names=", ".join(settings.ignored))
     if given.apply and settings.dry_run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,9 @@ def test_an_entry_that_is_not_complete_stops_the_start(tmp_path: Path, entry: di
         loaded(tmp_path, entry)
 
 
-@pytest.mark.parametrize("place", ["/", "~", "{home}/..", "{data}", "{data}/below", "{parent}", "{link}", "{gone}"])
+@pytest.mark.parametrize(
+    "place", ["/", "~", "{home}/..", "{data}", "{data}/below", "{parent}", "{link}", "{gone}", "{program}"]
+)
 def test_a_folder_that_is_too_wide_or_the_products_own_stops_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
@@ -80,7 +83,14 @@ def test_a_folder_that_is_too_wide_or_the_products_own_stops_the_start(
         folder.mkdir(parents=True)
     (tmp_path / "link").symlink_to(data)
     monkeypatch.setenv("HOME", str(home))
-    path = place.format(home=home, data=data, parent=tmp_path / "state", link=tmp_path / "link", gone=tmp_path / "gone")
+    path = place.format(
+        program=sys.prefix,
+        home=home,
+        data=data,
+        parent=tmp_path / "state",
+        link=tmp_path / "link",
+        gone=tmp_path / "gone",
+    )
     settings = loaded(tmp_path, {"path": path, "owners": ["anna"]}, XDG_DATA_HOME=str(tmp_path / "state" / "data"))
     with pytest.raises(SettingsError, match="AGENT_CODING__WORKSPACES"):
         Product(settings).check()
