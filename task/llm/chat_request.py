@@ -39,10 +39,11 @@ class Profile:
     text_calls: bool = False
 
     def dropped(self, options: ModelOptions) -> tuple[str, ...]:
-        """The given options that are not sent to this provider, for the trace."""
-        return tuple(
-            sorted(name for name in self.refused if getattr(options, name, options.extra.get(name)) is not None)
-        )
+        """The given options that this provider does not take, for the trace."""
+        given = {name for name in self.refused if getattr(options, name, options.extra.get(name)) is not None}
+        if options.tool_choice in ("auto", "none"):  # the tools that are offered say as much
+            given.discard("tool_choice")
+        return tuple(sorted(given))
 
 
 _SAMPLING = frozenset({"temperature", "top_p"})

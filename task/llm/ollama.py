@@ -111,7 +111,9 @@ class OllamaServer:
         """Whether the model can answer at once, with its context; also where the server does not say."""
         key = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         try:
-            async with self._session.get(f"{self.url}/api/ps", headers=key, timeout=_ASKING) as response:
+            async with self._session.get(
+                f"{self.url}/api/ps", headers=key, timeout=_ASKING, allow_redirects=False
+            ) as response:
                 found: Any = orjson.loads(await response.read()) if response.status == 200 else None
             loaded = {item["model"]: item.get("context_length", model.context) for item in found["models"]}
         except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError):

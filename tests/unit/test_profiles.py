@@ -121,6 +121,11 @@ def test_what_a_provider_would_refuse_or_ignore_is_dropped_and_named() -> None:
     assert not {"seed", "frequency_penalty"} & written(PROFILES["gemini"], options=options).keys()
 
 
+@pytest.mark.parametrize(("choice", "dropped"), [("auto", ()), ("none", ()), ("required", ("tool_choice",))])
+def test_a_choice_that_the_offered_tools_express_is_not_lost(choice: str, dropped: tuple[str, ...]) -> None:
+    assert PROFILES["ollama"].dropped(ModelOptions(tool_choice=choice)) == dropped
+
+
 def test_calls_for_gemini_carry_the_stand_in_for_its_signature() -> None:
     (call,) = written(PROFILES["gemini"])["messages"][2]["tool_calls"]
     assert call["extra_content"]["google"]["thought_signature"]
