@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 from task.llm.base import ToolSchema
 
 HEAD = 300  # characters within which a call must be recognisable as one
+WRAPPERS = 10  # tags, fences and gaps in front of it
 _Json = dict[str, Any]
 _NAMES = ("name", "tool", "tool_name", "function", "function_name", "action")
 _ARGUMENTS = ("arguments", "parameters", "args", "input", "action_input", "tool_input")
@@ -19,14 +20,17 @@ _AROUND = frozenset({"id", "type", "index", "tool_call_id"})
 _WHOLE = ("tool_calls", "tool_call", "function_call", "function")
 _BRIEF = frozenset({"intent", "expected_outcome", "icerc", "icerc_full_text"})  # the toolbox takes them off a call
 # The first words in the tags of Hermes, Qwen, Llama, Mistral, DeepSeek, Kimi, Granite, MiniMax, Command R and gpt-oss.
-_TAGS = ("tool", "function", "invoke", "python_tag", "minimax:tool", "START_ACTION", "channel", "think")
+_TAGS = (
+    *("tool", "function", "invoke", "python_tag", "minimax:tool", "START_ACTION", "END_ACTION", "channel"),
+    *("call|", "eom_id", "im_end"),
+)
 _SECTIONS = ("TOOL_CALLS", "TOOL_REQUEST", "END_TOOL_REQUEST", "tool_call", "tool_calls")
 _FAMILIES = re.compile(r"llama|gemma|lfm|olmo", re.IGNORECASE)  # these write calls as Python lists
 _PARAMETER = re.compile(
-    r"<parameter(?:=|\s+name=\")([\w-]+)\"?\s*>(.*?)</parameter>"
-    r"|<arg_key>\s*([\w-]+)\s*</arg_key>\s*<arg_value>(.*?)</arg_value>",
-    re.DOTALL,
+    r"<parameter(?:=|\sname=\")([\w-]{1,64})\"?>|<arg_key>\s?([\w-]{1,64})\s?</arg_key>\s?<arg_value>"
 )
+_PARAMETER_END = re.compile(r"</parameter>|</arg_value>")
+_OWN_LINES = re.compile(r"\A\n(.*)\n\Z", re.DOTALL)
 _WRONG = (ValueError, SyntaxError, RecursionError, MemoryError)
 
 
@@ -38,13 +42,15 @@ def _beginnings(word: str) -> str:
     return pattern
 
 
-_TAG = "|".join(map(re.escape, _TAGS[:-1]))
-_WRAPPER = re.compile(
-    rf"\s+|(?P<fence>`{{3,}}[ \t]*(?P<label>[\w+.-]*)[^\n`]{{0,40}}\n)"
-    rf"|(?P<mark><[/|｜]*(?:{_TAG})[^<>\n]{{0,80}}>|\[/?(?:{'|'.join(_SECTIONS)})\])"
+_WRAPPER = (
+    r"\s+|(?P<fence>`{3,12}[ \t]{0,4}(?P<label>[\w+.-]{0,40})[^\n`]{0,40}\n)"
+    rf"|(?P<mark><[/|｜]*(?:{'|'.join(map(re.escape, _TAGS))})[^<>\n]{{0,80}}>|\[/?(?:{'|'.join(_SECTIONS)})\])"
 )
+_BEFORE = re.compile(_WRAPPER)
+_BETWEEN = re.compile(_WRAPPER + r"|[,;)\]}]+|`{3,12}(?=[^\s\w`+.-])")
 _UNFINISHED = re.compile(
-    rf"`{{1,2}}|`{{3,}}[ \t]*[\w+.-]*[^\n`]{{0,40}}|<[/|｜]*(?:{'|'.join(map(_beginnings, _TAGS))})"
+    r"`{1,2}|`{3,12}[ \t]{0,4}[\w+.-]{0,40}[^\n`]{0,40}"
+    rf"|<[/|｜]*(?:{'|'.join(map(_beginnings, (*_TAGS, 'think')))})"
     rf"|\[/?(?:{'|'.join(map(_beginnings, _SECTIONS))})"
 )
 
@@ -82,34 +88,46 @@ class OfferedTools:
     """The tools of one request; only their calls are recognised, and only if the arguments fit."""
 
     def __init__(self, tools: Sequence[ToolSchema], model: str = "") -> None:
-        self._shapes: dict[str, _Json] = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
+        self._shapes: dict[str, _Json] = {
+            tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools
+        }
+        self._validators: dict[str, Any] = {}
         names = sorted(self._shapes, key=len, reverse=True)
         objects = [f'{{"{key}":"{name}"' for key in _NAMES for name in names]
         objects += [f'{{"{key}":{{' for key in (*_ARGUMENTS, "function", "tool_call", "function_call")]
-        objects += ['{"tool_calls":[{', '{"type":"function",', '{"id":"call_']
+        objects += ['{"tool_calls":[{', '{"type":"function",', '{"id":"call_', '{"tool_call_id":']
         calls = [f"[{name}(" for name in names] if _FAMILIES.search(model) else []
         self._heads = (*objects, *(f"[{head}" for head in objects), *calls)
         any_name = "|".join(map(re.escape, names))
         self._named = re.compile(
-            rf"[^{{(]{{0,200}}?(?:print\([^{{(]{{0,20}}?)?(?<![\w-])({any_name})(?![\w-])"
+            rf"[^{{(\n]{{0,100}}?(?:\n\s*)?(?:print\()?[\w.]{{0,14}}?(?<![\w-])({any_name})(?![\w-])"
             r"[^{(]{0,100}?(\{|\(|<parameter|<arg_key)"
         )
         names_, arguments = "|".join(_NAMES), "|".join(_ARGUMENTS)
         self._cut = re.compile(rf'"(?:{names_})"\s*:\s*"({any_name})"\s*,\s*"(?:{arguments})"\s*:\s*(?=\{{)')
 
-    def opening(self, text: str, *, marked: bool = False) -> Opening | Literal["undecided"] | None:
-        """What begins at the beginning of the text; "undecided" if its next characters decide."""
+    def opening(self, text: str, after: Opening | None = None) -> Opening | Literal["undecided"] | None:
+        """What begins at the beginning of the text; "undecided" if its next characters decide.
+
+        `after`: the call in front of the text, from which another one may be separated.
+        """
         complete, text = len(text) >= HEAD, text[:HEAD]
-        mark, place, fenced = 0 if marked else -1, 0, False
-        while found := _WRAPPER.match(text, place):
+        mark, place, fenced = 0 if after and after.marked else -1, 0, False
+        for _ in range(WRAPPERS):
+            if (found := (_BETWEEN if after else _BEFORE).match(text, place)) is None:
+                break
             fenced = fenced or found["fence"] is not None
-            if mark < 0 and (found["mark"] or "tool" in (found["label"] or "")):
+            if "tool" in (found["label"] or "") or (found["mark"] and "/" not in found["mark"]):
                 mark = place
+            elif mark == place:
+                mark = found.end()
             place = found.end()
+        else:
+            return None
         squeezed = "".join(text[place:].split())
         if head := next(filter(squeezed.startswith, self._heads), None):
             if head.endswith("("):
-                return Opening("python", text.index("(", place), head[1:-1], mark >= 0, fenced)
+                return Opening("python", text.index("(", place), head[1:-1], marked=True, fenced=fenced)
             return Opening("json", place, "", mark >= 0, fenced)
         if mark >= 0 and (named := self._named.match(text, mark)):
             notation = {"{": "named", "(": "python"}.get(named[2], "tags")
@@ -123,19 +141,22 @@ class OfferedTools:
     def calls(self, opening: Opening, text: str) -> list[TextCall] | None:
         """The calls in the notation's whole text; None if it is anything else."""
         try:
-            match opening.notation:
-                case "json":
-                    found = _calls_in(_loaded(text))
-                case "named":
-                    found = [(opening.name, _loaded(text))]
-                case "python":
-                    found = [(opening.name, _python_arguments(text, self._properties(opening.name)))]
-                case "tags":
-                    found = [(opening.name, _tagged_arguments(text))]
+            found = self._named_arguments(opening, text)
+            calls = [self._fitting(name, arguments) for name, arguments in found or ()]
         except _WRONG:
             return None
-        calls = [self._fitting(name, arguments) for name, arguments in found or ()]
         return [call for call in calls if call] if calls and all(calls) else None
+
+    def _named_arguments(self, opening: Opening, text: str) -> list[tuple[str, Any]] | None:
+        match opening.notation:
+            case "json":
+                return _calls_in(_loaded(text))
+            case "named":
+                return [(opening.name, _loaded(text))]
+            case "python":
+                return [(opening.name, _python_arguments(text, self._properties(opening.name)))]
+            case "tags":
+                return [(opening.name, _tagged_arguments(text))]
 
     def cut_off(self, opening: Opening, text: str) -> TextCall | None:
         """The call whose text ended early; None if it was not yet certain to be one."""
@@ -145,10 +166,9 @@ class OfferedTools:
                 return None
             name, arguments = head[1], text[head.end() :]
         try:
-            complete = json.JSONDecoder(strict=False).raw_decode(arguments)[0]
+            return self._fitting(name, json.JSONDecoder(strict=False).raw_decode(arguments)[0])
         except _WRONG:
             return TextCall(name, arguments)
-        return self._fitting(name, complete)
 
     def _properties(self, name: str) -> Mapping[str, Any]:
         return cast("Mapping[str, Any]", self._shapes[name].get("properties") or {})
@@ -166,17 +186,33 @@ class OfferedTools:
         # A record that happens to be named like a tool has other fields.
         if properties and not checked.keys() <= properties.keys() and not shape.get("additionalProperties"):
             return None
-        return TextCall(name, typed) if _is_valid(checked, shape) else None
+        return TextCall(name, typed) if self._is_valid(name, checked) else None
+
+    def _is_valid(self, name: str, arguments: _Json) -> bool:
+        from referencing.exceptions import Unresolvable
+
+        if name not in self._validators:
+            self._validators[name] = _validator(self._shapes[name])
+        try:
+            return self._validators[name] is not None and self._validators[name].is_valid(arguments)
+        except (Unresolvable, RecursionError):
+            return False
 
 
 def _loaded(text: str) -> Any:
     return json.loads(text, strict=False)  # small models write line breaks into strings
 
 
-def _is_valid(arguments: _Json, shape: _Json) -> bool:
-    from jsonschema import Draft202012Validator
+def _validator(shape: _Json) -> Any:
+    from jsonschema import Draft202012Validator, SchemaError
+    from referencing import Registry
 
-    return Draft202012Validator(shape).is_valid(arguments)
+    try:
+        Draft202012Validator.check_schema(shape)
+    except (SchemaError, RecursionError):
+        return None
+    # A caller's schema may refer to any address; with a registry of its own the validator fetches nothing.
+    return Draft202012Validator(shape, registry=Registry())
 
 
 def _typed(value: Any, shape: Any) -> Any:
@@ -219,8 +255,9 @@ def _python_arguments(text: str, properties: Mapping[str, Any]) -> _Json:
 
 
 def _tagged_arguments(text: str) -> _Json:
-    found = _PARAMETER.findall(text)
-    return {name or key: (value or other).strip("\n") for name, value, key, other in found}
+    _, *parts = _PARAMETER.split(text)
+    named = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    return {name or key: _OWN_LINES.sub(r"\1", _PARAMETER_END.split(value, 1)[0]) for name, key, value in named}
 
 
 # `cut`: the next character decides what this is.

@@ -22,8 +22,6 @@ FENCE, THOUGHT = "```", "<think>"
 NEAR = 80  # characters in front of a bracket that show whether it is quoted
 _START = re.compile(r"`+|[{\[<]")
 _QUOTED = re.compile(r"(?:[\"'`=(\\]|(?:\A|\n)[ \t>]*>)[ \t]*\Z")
-_BETWEEN = re.compile(r"\A(?:[\s,;)\]}]|`{3,}[\w+.-]*(?=\s))*")
-_BETWEEN_UNFINISHED = re.compile(r"(?:`+[\w+.-]*)?")
 _FENCE_LINE = re.compile(r"`{3,}[^\n`]*\n")
 _ORDINARY_JSON = re.compile(r"[{\[]\s*[\"{\[]")
 
@@ -97,7 +95,7 @@ class TextScanner:
         self._candidate: Opening | None = None  # what is held back
         self._held: list[str] = []
         self._length = 0
-        self._marked = False  # whether a tag announced the last call
+        self._last: Opening | None = None  # the last call
 
     @property
     def ended(self) -> bool:
@@ -149,9 +147,7 @@ class TextScanner:
     def _follow(self, text: str) -> Generator[Delta, None, str]:
         # After a call: whatever neither separates it from another one nor begins one ends the answer.
         yield from ()
-        text = _BETWEEN.sub("", text, count=1)
-        undecided = _BETWEEN_UNFINISHED.fullmatch(text) is not None
-        opening = "undecided" if undecided else self._offered.opening(text[:HEAD], marked=self._marked)
+        opening = self._offered.opening(text[:HEAD], self._last)
         if opening == "undecided" and not self._closing:
             self._rest = text
             return ""
@@ -192,7 +188,7 @@ class TextScanner:
             cut = self._offered.cut_off(candidate, text)
             calls = [cut] if cut else None
         if calls and _squeezed(lead[lead.rfind(candidate.name) :] + text) not in self._read:
-            self.found, self._marked = True, candidate.marked
+            self.found, self._last = True, candidate
             yield from map(_delta, calls)
             return
         self._over = self._over or self.found

@@ -11,6 +11,8 @@ from task.conversation.replies import _decision
 from task.conversation.sources import Sources
 from task.documents.html import _letters
 from task.documents.xlsx_formats import shown_as
+from task.llm.call_formats import OfferedTools
+from task.llm.text_calls import TextScanner
 from task.permissions.addresses import folded, is_plain, urls_of_text
 from task.permissions.facts import _is_number
 from task.permissions.icerc import Brief, _numbers
@@ -20,6 +22,16 @@ from task.tools.rag.answers import _parted, _renumbered
 from task.tools.rag.support import literal, markers, statements, without_markers
 
 LENGTH = 100_000
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+
+
+def scanned(text: str) -> None:
+    scanner = TextScanner(OfferedTools([TOOL], "llama"), ())
+    for start in range(0, len(text), 50):
+        list(scanner.feed(text[start : start + 50]))
+    list(scanner.close())
+
+
 # What reads a text, how the text begins, what is repeated in it, and how it ends.
 CASES: dict[str, tuple[Callable[[str], object], str, str, str]] = {
     "brief, newlines": (Brief.read, "x", "\n", "x"),
@@ -58,6 +70,19 @@ CASES: dict[str, tuple[Callable[[str], object], str, str, str]] = {
     "format, brackets": (shown_as, "", "[", ""),
     "format, currencies": (shown_as, "", "[$", ""),
     "format, quotes": (shown_as, "", '"\\"', ""),
+    "text calls, brackets": (scanned, "", "{", ""),
+    "text calls, squares": (scanned, "", "[ ", ""),
+    "text calls, tags": (scanned, "", "<tool_call>", ""),
+    "text calls, open tags": (scanned, "", "<tool", ""),
+    "text calls, backticks": (scanned, "", "`", ""),
+    "text calls, fences": (scanned, "", "```\n", ""),
+    "text calls, blanks": (scanned, "{", " ", '"name": "f"'),
+    "text calls, heads": (scanned, "", '{"name": "f", ', ""),
+    "text calls, strings": (scanned, '{"name": "f", "arguments": {"a": "', "\\n", ""),
+    "text calls, calls": (scanned, "", '{"name": "f", "arguments": {}}\n', ""),
+    "text calls, wrong calls": (scanned, "", '{"name": "f", "arguments": []}\n', ""),
+    "text calls, Python": (scanned, "<|python_tag|>f(", "'''", ""),
+    "text calls, parameters": (scanned, "<function=f>", "<parameter=a>", "</function>"),
     "chart, tags": (_inert, "", "<a ", ""),
     "chart, schemes": (_inert, "", "http", "://"),
 }

@@ -1,0 +1,103 @@
+"""Answers of models that write calls into their text, made by rule from the parts in tests/unit/text_calls.toml."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from task.conversation.messages import Message, user
+from task.llm.base import ToolSchema
+
+PARTS = tomllib.loads((Path(__file__).parents[1] / "unit/text_calls.toml").read_text(encoding="utf-8"))
+PROGRAM = 'rows = [{"a": "}"}, ["]"]]\nprint(f"""{len(rows)}\\n```""")\n'
+CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("calculator", {"expression": "25*47"}),
+    ("web_search", {"query": 'größe "x" {y}', "num_results": 3}),
+    ("execute_code", {"code": PROGRAM}),
+)
+Called = tuple[str, dict[str, Any]]
+
+
+def _tool(name: str, *required: str, **optional: str) -> ToolSchema:
+    kinds = {**dict.fromkeys(required, "string"), **optional}
+    properties = {key: {"type": kind} for key, kind in kinds.items()}
+    parameters = {"type": "object", "properties": properties, "required": list(required)}
+    return {"type": "function", "function": {"name": name, "description": "", "parameters": parameters}}
+
+
+TOOLS = (
+    _tool("calculator", "expression"),
+    _tool("web_search", "query", num_results="integer"),
+    _tool("execute_code", "code"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenAnswer:
+    """What a model writes in a conversation, and what is to become of it."""
+
+    text: str
+    visible: str
+    calls: tuple[Called, ...] = ()
+    messages: tuple[Message, ...] = field(default=(user("Go on."),))
+
+
+def answers() -> Iterator[WrittenAnswer]:
+    """All answers of the corpus."""
+    yield from _single_calls()
+    yield from _groups()
+    yield from (_plain(text.replace("UNKNOWN", "rm_rf")) for text in PARTS["answers"])
+    yield from _quotations()
+
+
+def _single_calls() -> Iterator[WrittenAnswer]:
+    for notation in PARTS["notations"]:
+        for number, around in enumerate(PARTS["around"]):
+            call = CALLS[number % len(CALLS)]
+            yield WrittenAnswer(
+                around.replace("@CALL", written(notation, *call)), around.partition("@CALL")[0], (call,)
+            )
+
+
+def _groups() -> Iterator[WrittenAnswer]:
+    for notation in PARTS["notations"]:
+        for group in PARTS["groups"]:
+            text, kept = group, 3 if "results" not in group else 2
+            for call in CALLS:
+                text = text.replace("@CALL", written(notation, *call), 1)
+            yield WrittenAnswer(text, "", CALLS[: min(kept, group.count("@CALL"))])
+
+
+def _plain(text: str, *messages: Message) -> WrittenAnswer:
+    return WrittenAnswer(text, text, (), messages or (user("Go on."),))
+
+
+def _quotations() -> Iterator[WrittenAnswer]:
+    for name, arguments in CALLS:
+        compact = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+        indented = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False, indent=2)
+        for document in (compact, indented, f'{{"page": {json.dumps(compact, ensure_ascii=False)}}}'):
+            for quotation in PARTS["quotations"]:
+                yield _plain(quotation.replace("@CALL", indented), user(f"What is in this file?\n{document}"))
+
+
+def written(notation: str, name: str, arguments: dict[str, Any]) -> str:
+    """The call in a notation of the corpus."""
+    text = json.dumps(arguments, ensure_ascii=False)
+    return (
+        notation.replace("NAMED_TAGS", _tags(arguments, '<parameter name="{}">{}</parameter>'))
+        .replace("KEYED_TAGS", _tags(arguments, "<arg_key>{}</arg_key>\n<arg_value>{}</arg_value>"))
+        .replace("TAGS", _tags(arguments, "<parameter={}>\n{}\n</parameter>"))
+        .replace("KEYWORDS", ", ".join(f"{key}={value!r}" for key, value in arguments.items()))
+        .replace("NAME", name)
+        .replace("QUOTED", json.dumps(text, ensure_ascii=False))
+        .replace("ARGUMENTS", text)
+    )
+
+
+def _tags(arguments: dict[str, Any], form: str) -> str:
+    return "\n".join(form.format(key, value) for key, value in arguments.items())
