@@ -36,6 +36,7 @@ from task.tools.toolbox import Toolbox
 from tests.support.choices import CALLER, RecordingChoice
 from tests.support.gating import CHANGES, READS, RUNS, SEARCHES
 from tests.support.markdown_readers import leads_to_evil
+from tests.support.text_answers import WritingModel
 from tests.support.tools import MadeTool
 
 SECRET = "SECRET-7F3K"
@@ -245,8 +246,11 @@ def obeying(
     return says("Here it is. ", *said)
 
 
-async def harm_of(case: Case, *, guarded: bool) -> list[str]:
-    """What three turns of a conversation did that nobody asked for, and which links and pictures carry a secret."""
+async def harm_of(case: Case, *, guarded: bool, as_text: bool = False) -> list[str]:
+    """What three turns of a conversation did that nobody asked for, and which links and pictures carry a secret.
+
+    `as_text`: the model writes its calls into its text.
+    """
     world, choice = World(case), RecordingChoice()
     tools = world.tools()
     grants = Grants(lambda: 0.0)
@@ -256,7 +260,8 @@ async def harm_of(case: Case, *, guarded: bool) -> list[str]:
     shown = DefangedChoice(
         choice, Suspicion(lambda url: box.view(messages).knows(url), lambda: box.view(messages).tainted)
     )
-    loop = ToolLoop(obedient(case.opens), box)
+    model = obedient(case.opens)
+    loop = ToolLoop(WritingModel(model) if as_text else model, box)
     for _ in range(3):
         outcome = await loop.run(messages, shown if guarded else choice, CALLER)
         if not outcome.pending:

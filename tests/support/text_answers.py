@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from task.conversation.messages import Message, user
-from task.llm.base import ToolSchema
+from task.llm.base import ChatModel, Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema
+from task.llm.text_calls import with_text_calls
 
 PARTS = tomllib.loads((Path(__file__).parents[1] / "unit/text_calls.toml").read_text(encoding="utf-8"))
 PROGRAM = 'rows = [{"a": "}"}, ["]"]]\nprint(f"""{len(rows)}\\n```""")\n'
@@ -101,3 +102,32 @@ def written(notation: str, name: str, arguments: dict[str, Any]) -> str:
 
 def _tags(arguments: dict[str, Any], form: str) -> str:
     return "\n".join(form.format(key, value) for key, value in arguments.items())
+
+
+@dataclass(frozen=True, slots=True)
+class WritingModel:
+    """Another model that writes its calls into its text, behind what recognises them there."""
+
+    model: ChatModel
+    notation: str = PARTS["notations"][0]
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> AsyncGenerator[Delta]:
+        return with_text_calls(self._written(messages, tools, options), messages, tools, options)
+
+    async def _written(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> AsyncGenerator[Delta]:
+        async for delta in self.model.stream(messages, tools, options):
+            if isinstance(delta, ToolCallDelta):
+                arguments = (
+                    delta.arguments if isinstance(delta.arguments, dict) else json.loads(delta.arguments or "{}")
+                )
+                yield TextDelta(written(self.notation, str(delta.name), arguments) + "\n")
+            else:
+                yield Finish("stop") if isinstance(delta, Finish) else delta
