@@ -11,6 +11,7 @@ from task.context.prompt import context_prompt
 from task.conversation.pruning import text_tokens
 from task.errors import SettingsError
 from task.llm.window import schema_tokens
+from task.permissions.coding import CODING_RULES, WORKSPACE_TOOLS
 from task.permissions.names import names_of
 from task.permissions.policy import DEFAULT_RULES, Policy, dead_commands, dead_rules
 from task.product.parts import context_manager, mcp_specs, policy_of
@@ -64,7 +65,8 @@ def rules_check(settings: Settings, of_servers: Sequence[str] | None = None) -> 
     if any(rule.action == "allow" and rule.trusted for rule in policy.rules):
         text = f"{own} of your own; some allow calls even when text from outside is in the conversation (trusted)"
         return Check("permission rules", "note", text, "Trust only rules that can do no harm.")
-    builtin = len(DEFAULT_RULES) if settings.permissions.default_rules else 0
+    builtin = (*DEFAULT_RULES, *(CODING_RULES if settings.coding.apply else ()))
+    builtin = len(builtin) if settings.permissions.default_rules else 0
     return Check("permission rules", "ok", f"{own} of your own, {builtin} of the product's")
 
 
@@ -84,7 +86,8 @@ def _known_tools(settings: Settings, of_servers: Sequence[str] | None) -> list[s
         return None  # their tools have names of their own
     companions = (*INTERPRETERS_TOOLS, *(() if settings.ddg_mcp_url else SEARCH_TOOLS))
     try:
-        return [*(tool.name for tool in own_tools(settings)), *companions, *(of_servers or ())]
+        own = (tool.name for tool in own_tools(settings))
+        return [*own, *WORKSPACE_TOOLS, *companions, *(of_servers or ())]
     except SettingsError:  # the row of the tools reports it
         return None
 

@@ -11,6 +11,7 @@ from task.permissions.facts import CallFacts
 from task.permissions.policy import Policy, Rule
 
 SETUP = "run --setup"  # a name that no tool can have: it is the person's own command, never offered to a model
+WORKSPACE_TOOLS = ("fs_read", "fs_write", "fs_list", "fs_edit", "fs_search", "shell_run", "python_run")
 _LOCAL = frozenset({Effect.READ, Effect.WRITE, Effect.EXECUTE})
 # Documented; what such a program runs by itself is confined by the sandbox.
 _COMMANDS = """ls cd cat head tail find grep sort uniq wc diff pwd echo tree stat file cut tr sed awk rg true test mkdir

@@ -9,11 +9,17 @@ from typing import Any
 
 import pytest
 
+from task.commands.prompt_checks import rules_check
 from task.errors import SettingsError
+from task.permissions.coding import CODING_RULES, WORKSPACE_TOOLS
+from task.permissions.policy import DEFAULT_RULES
 from task.product import Product
 from task.product.parts import policy_of, workspace_of
 from task.settings import Settings, load_settings
 from task.tools.workspace.eligibility import refusal
+from task.tools.workspace.root import Workspace
+from task.tools.workspace.shell import Commands
+from task.tools.workspace.tools import workspace_tools
 
 
 def loaded(folder: Path, *workspaces: dict[str, Any], **more: str) -> Settings:
@@ -141,3 +147,16 @@ def test_the_folder_one_stands_in_counts_beside_the_workspace_and_a_file_that_on
     assert load_settings(environ={}, directory=tmp_path, workspace=work).turbo_host == "https://mine.example"
     named = load_settings(Path("mine.yaml"), environ={}, directory=work, workspace=work)
     assert (named.deployment_name, named.ignored) == ("llama", ())
+
+
+def test_rules_and_lists_about_the_tools_of_a_workspace_are_no_fault(tmp_path: Path) -> None:
+    rules = [{"action": "deny", "tool": "shell_run", "command": ["git push"]}, {"action": "ask", "tool": "fs_*"}]
+    chosen = {"permissions": {"rules": rules}, "teps": {"allowed_tools": list(WORKSPACE_TOOLS)}}
+    row = rules_check(Settings.model_validate({**chosen, "coding": {"apply": True}}))
+    assert (row.state, row.found) == ("ok", f"2 of your own, {len(DEFAULT_RULES) + len(CODING_RULES)} of the product's")
+
+
+async def test_the_tools_of_a_workspace_are_those_that_the_rules_name(tmp_path: Path) -> None:
+    with Workspace(tmp_path) as workspace:
+        async with Commands(workspace) as commands:
+            assert sorted(tool.name for tool in workspace_tools(workspace, commands)) == sorted(WORKSPACE_TOOLS)
