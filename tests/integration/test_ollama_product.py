@@ -120,3 +120,14 @@ async def test_the_key_of_the_cloud_goes_to_its_host_only(process: ServerProcess
         async for _ in model.stream([user("Hi")], (), ModelOptions()):
             pass
         assert (await peer.seen()).requests[0]["headers"].get("authorization") == sent
+
+
+async def test_loading_a_model_is_a_stage_of_the_first_answer_only(process: ServerProcess, tmp_path: Path) -> None:
+    stages: list[list[str]] = []
+    async with agent(process, tmp_path) as (api, _):
+        for _ in range(2):
+            run_id = (await api.post("/runs", {"messages": [said("Hi")]})).json["run_id"]
+            events = await api.events(run_id)
+            stages.append([event["name"] for event in events if event["type"] == "stage_closed"])
+    assert [name.partition(" [")[0] for name in stages[0]] == [f"Ollama is loading the model {MODEL}"]
+    assert stages[1] == []

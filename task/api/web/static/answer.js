@@ -62,6 +62,7 @@ export class Answer {
   on_stage_opened({ stage, parent, name }) {
     const card = new ToolCard(name);
     this.cards.set(stage, card);
+    this.busyWith(name);
     const above = this.cards.get(parent);
     if (above) above.attach(card.element);
     else this.place(card.element);
@@ -73,6 +74,14 @@ export class Answer {
 
   on_stage_closed({ stage, name, status }) {
     this.cards.get(stage)?.close(status, name);
+    this.busyWith("Working");
+  }
+
+  /** Name what is going on in the line below the answer so far: a call, or a model that is being loaded. */
+  busyWith(name) {
+    if (!this.waiting) return;
+    this.waiting.title = name;
+    this.waiting.setAttribute("aria-label", name);
   }
 
   on_attachment({ stage, attachment }) {
