@@ -22,7 +22,7 @@ class Workspaces:
 
     def __init__(self, folder_of: Callable[[str], Path | None]) -> None:
         self._folder_of = folder_of
-        self._opened: dict[Path, tuple[Workspace, Commands, list[BaseTool]]] = {}
+        self._opened: dict[tuple[Path, int, int], tuple[Workspace, Commands, list[BaseTool]]] = {}
 
     async def tools(self, principal: str) -> list[BaseTool]:
         """The tools of the principal's workspace; none without a workspace, or while its folder cannot be opened."""
@@ -37,15 +37,14 @@ class Workspaces:
             return []
 
     def _open(self, folder: Path) -> list[BaseTool]:
-        if folder not in self._opened:
+        found = folder.stat()
+        key = (folder, found.st_dev, found.st_ino)  # another folder may have taken its place
+        if key not in self._opened:
             workspace = Workspace(folder)
             commands = Commands(workspace, gated=True)
-            self._opened[folder] = (
-                workspace,
-                commands,
-                workspace_tools(workspace, None if commands.available else commands),
-            )
-        return self._opened[folder][2]
+            tools = workspace_tools(workspace, None if commands.available else commands)
+            self._opened[key] = workspace, commands, tools
+        return self._opened[key][2]
 
     async def close(self) -> None:
         opened, self._opened = self._opened, {}
