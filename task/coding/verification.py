@@ -17,7 +17,11 @@ _PLAIN = re.compile(r"-(q+|v+|x|s|l)|--(maxfail=\d+|tb=\w+|no-header|quiet|verbo
 _WITH_VALUE = frozenset({"-k", "-m"})
 _TEST_FILE = re.compile(r"test_.*|.*_test\.\w+|.*\.(test|spec)\.\w+")
 _TEST_FOLDERS = frozenset({"test", "tests", "__tests__", "testing"})
-_TEST_SETTINGS = frozenset({"conftest.py", "pytest.ini", "tox.ini", "setup.cfg", "sitecustomize.py"})
+_TEST_SETTINGS = frozenset({
+    "conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg",
+    "sitecustomize.py", "usercustomize.py",
+})  # fmt: skip
+_IN_PLACE_OF_PYTEST = frozenset({"pytest", "_pytest", "pluggy", "iniconfig"})  # python -m looks into the folder first
 MISSING_PYTEST = "No module named pytest"
 
 
@@ -113,4 +117,5 @@ def _is_test(path: str) -> bool:
 
 
 def _is_setting(path: str) -> bool:
-    return PurePosixPath(path).name in _TEST_SETTINGS
+    top = path.partition("/")[0].removesuffix(".py")
+    return PurePosixPath(path).name in _TEST_SETTINGS or top in _IN_PLACE_OF_PYTEST

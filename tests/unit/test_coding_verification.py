@@ -71,3 +71,11 @@ def test_changed_tests_and_their_settings_are_named_and_new_tests_are_not() -> N
     before = ["app.py", "tests/test_app.py", "tests/data.json", "web/a.spec.ts"]
     named = ["tests/test_app.py", "tests/data.json", "conftest.py", "web/a.spec.ts"]
     assert changed_tests(changed, before) == named
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["pyproject.toml", "pytest.toml", ".pytest.ini", "usercustomize.py", "pytest.py", "_pytest/main.py", "pluggy/x.py"],
+)
+def test_a_new_file_that_decides_what_pytest_says_is_named(path: str) -> None:
+    assert changed_tests([path, "app.py"], []) == [path]
