@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from typing import Any
 
 from tests.support.isolation import OUTSIDE
 
@@ -24,7 +25,7 @@ def _first_model(address: str) -> str | None:
     return None
 
 
-def _answer(url: str, body: object = None) -> dict[str, object]:
+def _answer(url: str, body: object = None) -> dict[str, Any]:
     data = json.dumps(body).encode() if body is not None else None
     with urllib.request.urlopen(urllib.request.Request(url, data), timeout=5) as response:
         return json.load(response)

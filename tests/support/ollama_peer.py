@@ -175,6 +175,9 @@ async def chat(request: web.Request) -> web.StreamResponse:
 
 
 def _checked(peer: Peer, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    keep_alive = body.get("keep_alive")
+    if isinstance(keep_alive, str) and re.fullmatch(r"-?[\d.]+", keep_alive):
+        raise Refusal(400, f'time: missing unit in duration "{keep_alive}"')
     for message in body.get("messages") or []:
         _check_message(message)
     for tool in body.get("tools") or []:
@@ -209,7 +212,10 @@ def _check_message(message: dict[str, Any]) -> None:
 def _check_properties(schema: dict[str, Any]) -> None:
     for shape in (schema.get("properties") or {}).values():
         if not isinstance(shape, dict):
-            raise Refusal(400, "json: cannot unmarshal bool into Go value of type api.ToolProperty")
+            place = (
+                "Go struct field ToolFunctionParameters.tools.function.parameters.properties of type api.ToolProperty"
+            )
+            raise Refusal(400, f"json: cannot unmarshal bool into {place}")
         _check_properties(shape)
 
 
