@@ -41,6 +41,7 @@ from tests.support.upstream import Received
 FOLDER = Path(__file__).parent / "matrix"
 CONVERSATIONS = load_conversations(FOLDER)
 BACKENDS = ("dial", "openai", "ollama")
+CONTEXT = 16_384  # of Ollama's model
 
 Trace = list[dict[str, Any]]
 
@@ -66,7 +67,9 @@ async def through_the_dial_door(conversation: Conversation, backend: str, folder
     if backend != "ollama":
         async with product(*replies(conversation, places), tmp_path=folder, **more) as running:
             return [await talked(turn, running, places) for turn in conversation.turns]
+    more |= {"ollama": {"context_tokens": CONTEXT}}
     async with ollama_peer() as peer, product(tmp_path=folder, ollama_local=peer.url, **more) as running:
+        await peer.load(CONTEXT)  # what is shown while a model is loaded is Ollama's alone
         return [await talked(turn, running, places, peer) for turn in conversation.turns]
 
 

@@ -79,6 +79,12 @@ class OllamaPeer:
         async with self._session.post(f"{self.url}/peer/script", json=body) as response:
             assert response.status == 200, await response.text()
 
+    async def load(self, context: int, model: str = MODEL) -> None:
+        """Have a model loaded, as somebody else's request would."""
+        body = {"model": model, "messages": [], "options": {"num_ctx": context}}
+        async with self._session.post(f"{self.url}/api/chat", json=body) as response:
+            assert response.status == 200, await response.text()
+
     async def seen(self, **least: int) -> Seen:
         """What it has received, once each list has at least so many items."""
         async with self._session.get(f"{self.url}/peer/state", params=least) as response:
