@@ -22,7 +22,8 @@ DONE = "Done as planned."
 
 
 def loaded(file: Path) -> dict[str, Any]:
-    return {"verify": None, "possible": True, **yaml.safe_load(file.read_text(encoding="utf-8"))}
+    written: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return {"verify": None, "possible": True, **written}
 
 
 def replies(steps: list[list[tuple[str, dict[str, Any]]]]) -> list[Reply]:
@@ -53,6 +54,7 @@ def options_of(scenario: dict[str, Any], folder: Path) -> list[str]:
         return options if Commands(workspace).available is None else [*options, "--unsafe-no-sandbox"]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "file",
     [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from typing import Any
 from task.llm.scripted import Reply, says
 from tests.support.ollama import OllamaPeer, Scripted, ollama_peer
 from tests.support.ollama_peer import MODEL
-from tests.support.up import Finished, dial_agent
+from tests.support.up import Finished, dial_agent, environment
 
 PLANNER, CODER = "planner-model", "coder-model"
 
@@ -48,9 +50,26 @@ class Project:
 
     async def agent(self, *arguments: str, **environ: str) -> Finished:
         """Any command, with the settings of this project."""
+        return await dial_agent(self.home, *arguments, **{**self._models(), **environ})
+
+    @asynccontextmanager
+    async def started(self, *arguments: str) -> AsyncGenerator[asyncio.subprocess.Process]:
+        """A command that the test ends; its output is a pipe."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "task", *arguments,
+            cwd=self.home, env=environment(self.home, **self._models()),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    def _models(self) -> dict[str, str]:
         models = {"PLANNER_MODEL": PLANNER, "CODER_MODEL": CODER}
-        hosts = {"TURBO_HOST": self.ollama.url, "OLLAMA_LOCAL": self.ollama.url}
-        return await dial_agent(self.home, *arguments, **{**hosts, **models, **environ})
+        return {"TURBO_HOST": self.ollama.url, "OLLAMA_LOCAL": self.ollama.url, **models}
 
     async def requests(self, model: str) -> list[dict[str, Any]]:
         """The bodies of the requests to a model."""

@@ -1,0 +1,125 @@
+"""A coding run that is interrupted, by Ctrl-C or by a kill, in each of its phases; then resumed or undone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from task.llm.scripted import Pause, Reply, says, wants
+from task.tools.workspace.root import Workspace
+from task.tools.workspace.shell import Commands
+from tests.support.coding import Project, plan, project, tree
+
+WAIT = 60.0
+LONG = 600  # seconds that an interrupted phase would take
+FILES = {
+    "app.py": "value = 1\n",
+    "check.py": f"""\
+import time
+from pathlib import Path
+
+waits, begun = Path("waits"), Path("begun")
+if waits.exists() and not begun.exists():
+    begun.touch()
+    time.sleep({LONG})
+assert Path("app.py").read_text() == "value = 2\\n"
+""",
+}
+SLOW = f"import time\nfrom pathlib import Path\nPath('begun').touch()\ntime.sleep({LONG})\n"
+EDIT = wants("fs_write", path="app.py", content="value = 2\n")
+HANGS = Reply((Pause(LONG),))
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """The models' answers until the interruption and after the resumption. The moment is that of the last answer,
+    which hangs, or, `in_command`, when a command has made the file `begun`."""
+
+    answers: tuple[Reply, ...]
+    then: tuple[Reply, ...]
+    in_command: bool = False
+
+
+PHASES = {
+    "planning": Phase((HANGS,), (plan(), EDIT, says("Done."))),
+    "coding": Phase((plan(), EDIT, HANGS), (says("Done."),)),
+    "a command": Phase(
+        (plan(), wants("python_run", mode="snippet", code=SLOW)), (EDIT, says("Done.")), in_command=True
+    ),
+    "verification": Phase(
+        (plan(), EDIT & wants("fs_write", path="waits", content=""), says("Done.")), (says("Done."),), in_command=True
+    ),
+}
+IN_SAMPLE = {("coding", "SIGINT"), ("a command", "SIGKILL")}  # the others are in `make test-system`
+CASES = [
+    pytest.param(phase, name, id=f"{name} in {phase}", marks=() if (phase, name) in IN_SAMPLE else pytest.mark.system)
+    for phase in PHASES
+    for name in ("SIGINT", "SIGKILL")
+]
+
+
+def options(folder: Path) -> list[str]:
+    with Workspace(folder) as workspace:  # a machine without a sandbox still shows everything else
+        return ["--json"] if Commands(workspace).available is None else ["--json", "--unsafe-no-sandbox"]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("phase", "name"), CASES)
+async def test_an_interrupted_run_is_resumed_to_its_end_and_then_undone(tmp_path: Path, phase: str, name: str) -> None:
+    async with project(tmp_path, *PHASES[phase].answers, files=FILES) as found:
+        before = tree(found.folder)
+        run_id = await interrupted(found, PHASES[phase], name)
+        await found.ollama.script(*PHASES[phase].then)
+
+        resumed = await found.agent("runs", "resume", run_id, "--apply", *options(found.folder))
+
+        assert resumed.events()[-1]["result"] == "verified", resumed.out + resumed.err
+        assert (found.folder / "app.py").read_text() == "value = 2\n"
+        await undone(found, run_id)
+        assert tree(found.folder) == before
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.system
+@pytest.mark.parametrize(("phase", "name"), CASES)
+async def test_an_interrupted_run_is_undone(tmp_path: Path, phase: str, name: str) -> None:
+    async with project(tmp_path, *PHASES[phase].answers, files=FILES) as found:
+        before = tree(found.folder)
+        run_id = await interrupted(found, PHASES[phase], name)
+        await undone(found, run_id)
+        assert tree(found.folder) == before
+
+
+async def interrupted(found: Project, phase: Phase, name: str) -> str:
+    """The id of a run that was interrupted in this phase."""
+    verify = ("--verify", "python check.py")
+    arguments = ("run", "Do it.", "--apply", "--workspace", str(found.folder), *verify, *options(found.folder))
+    async with found.started(*arguments) as process:
+        assert process.stdout is not None
+        async with asyncio.timeout(WAIT):
+            run_id = json.loads(await process.stdout.readline())["run_id"]
+            if phase.in_command:
+                await until((found.folder / "begun").exists)
+            else:
+                await found.ollama.seen(requests=len(phase.answers))
+            process.send_signal(signal.Signals[name])
+            await process.stdout.read()
+            code = await process.wait()
+    assert code == (130 if name == "SIGINT" else -signal.SIGKILL)
+    return str(run_id)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.01)
+
+
+async def undone(found: Project, run_id: str) -> None:
+    finished = await found.agent("runs", "undo", run_id)
+    assert finished.code == 0, finished.err
