@@ -168,6 +168,7 @@ def _config_files(settings: Settings) -> tuple[Path, ...]:
 
 def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None:
     from task.commands.model_choice import embedded_model
+    from task.llm.chat_request import PROFILES
     from task.local_core.models import ScriptedDemo, UpstreamModel
 
     if chosen.rule == "local":
@@ -178,7 +179,8 @@ def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None
         return _ollama_source(settings, chosen)
     if chosen.base_url is None:
         return None
-    return UpstreamModel(chosen.base_url, chosen.name, chosen.api_key or None)
+    profile = PROFILES[settings.profile] if settings.profile else None
+    return UpstreamModel(chosen.base_url, chosen.name, chosen.api_key or None, profile)
 
 
 def _ollama_source(settings: Settings, chosen: ChosenModel) -> OllamaSource:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import orjson
@@ -52,23 +53,24 @@ class _Answer:
         self._scanner = TextScanner(OfferedTools(tools, model), messages)
 
     async def deltas(self) -> AsyncGenerator[Delta]:
-        scanner, real, written = self._scanner, False, 0
+        scanner, real, written, indexes = self._scanner, False, 0, _Indexes()
         async with aclosing(self._deltas) as deltas:
             async for delta in deltas:
                 if isinstance(delta, TextDelta):
                     written += len(delta.text)
                     for found in scanner.feed(delta.text):
-                        yield found
+                        yield indexes.of_text(found)
                     if scanner.ended and not real:
                         break
                     continue
                 if isinstance(delta, ToolCallDelta):
                     real = True
                     for found in scanner.called():
-                        yield found
+                        yield indexes.of_text(found)
+                    delta = indexes.of_provider(delta)
                 elif isinstance(delta, Finish):
                     for found in scanner.close():
-                        yield found
+                        yield indexes.of_text(found)
                     delta = Finish("tool_calls") if scanner.found and delta.reason == "stop" else delta
                 yield delta
             else:
@@ -77,6 +79,26 @@ class _Answer:
         prompt = sum(map(message_tokens, self._messages)) + schema_tokens(self._tools)
         yield Usage(prompt, text_tokens(" " * written))
         yield Finish("length" if scanner.too_long else "tool_calls")
+
+
+@dataclass(slots=True)
+class _Indexes:
+    """Numbers the calls in text and those of the provider, as clients put calls together by their indexes."""
+
+    next: int = 0
+    shift: int = 0
+
+    def of_text(self, delta: Delta) -> Delta:
+        if not isinstance(delta, ToolCallDelta):
+            return delta
+        self.next, self.shift = self.next + 1, self.shift + 1
+        return replace(delta, index=self.next - 1)
+
+    def of_provider(self, delta: ToolCallDelta) -> ToolCallDelta:
+        if delta.index is None:
+            return delta
+        self.next = max(self.next, delta.index + self.shift + 1)
+        return replace(delta, index=delta.index + self.shift)
 
 
 class TextScanner:

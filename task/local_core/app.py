@@ -26,7 +26,7 @@ from task.local_core.listings import chat_routes, listing_routes
 from task.local_core.models import ModelChoice, OllamaSource, UpstreamModel, UpstreamServer, with_choice
 from task.local_core.permissions import permission_routes
 from task.local_core.responses import PlainResponse, json_response
-from task.local_core.served import ChatModelServer, embedded_lifespan, ollama_lifespan
+from task.local_core.served import ChatModelServer, connected_lifespan, embedded_lifespan
 from task.local_core.toolsets import toolset_routes
 from task.local_model.server import EmbeddedModel
 from task.settings.installation import installation_secret
@@ -143,12 +143,12 @@ def _serve_model(choice: ModelChoice, image: str | None, app: web.Application) -
     core = app[CORE]
     if image:
         core.models.append(ImageServer(image, painter_of(choice, image), core.store, core.buckets))
-    if isinstance(choice, UpstreamModel):
+    if isinstance(choice, OllamaSource) or (isinstance(choice, UpstreamModel) and choice.writes_calls):
+        app.cleanup_ctx.append(connected_lifespan(choice))
+    elif isinstance(choice, UpstreamModel):
         core.models.append(UpstreamServer(choice, core.relay, core.store))
     elif isinstance(choice, EmbeddedModel):
         app.cleanup_ctx.append(embedded_lifespan(choice))
-    elif isinstance(choice, OllamaSource):
-        app.cleanup_ctx.append(ollama_lifespan(choice))
     else:
         from task.llm.scripted import ScriptedModel
 

@@ -14,6 +14,8 @@ from aiohttp import ClientSession, web
 from multidict import CIMultiDict
 
 from task.llm.base import ChatModel
+from task.llm.chat_request import Profile, profile_for
+from task.llm.openai import OpenAIChatModel
 from task.local_core.config import CoreConfig, Features, Model
 from task.local_core.relay import Relay, ResponseHooks, Target
 from task.local_core.responses import Refusal
@@ -32,11 +34,23 @@ _DIAL_ONLY = frozenset({"custom_content", "custom_fields", "custom_input", "addo
 
 @dataclass(frozen=True, slots=True)
 class UpstreamModel:
-    """A model of an OpenAI-compatible server at `base_url` (which ends in `/v1` or the like), listed as `name`."""
+    """A model of an OpenAI-compatible server at `base_url` (which ends in `/v1` or the like), listed as `name`.
+
+    Without `profile` the address and the name determine it.
+    """
 
     base_url: str
     name: str
     api_key: str | None = None
+    profile: Profile | None = None
+
+    @property
+    def writes_calls(self) -> bool:
+        """Whether calls must be looked for in its text."""
+        return (self.profile or profile_for(self.name, self.base_url)).text_calls
+
+    def connect(self, session: ClientSession) -> ChatModel:
+        return OpenAIChatModel(session, self.base_url, self.api_key or "", self.name, self.profile)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from task.llm.base import (
 )
 from task.llm.transport import new_session
 from task.local_core.core import CORE
-from task.local_core.models import OllamaSource, PlainMessages
+from task.local_core.models import OllamaSource, PlainMessages, UpstreamModel
 from task.local_core.relay import ResponseHooks
 from task.local_core.responses import Refusal, json_response
 from task.local_model.process import keep_warm, running
@@ -160,8 +160,8 @@ def embedded_lifespan(model: EmbeddedModel) -> Callable[[web.Application], Async
     return lifespan
 
 
-def ollama_lifespan(source: OllamaSource) -> Callable[[web.Application], AsyncIterator[None]]:
-    """Serves a model of an Ollama server."""
+def connected_lifespan(source: OllamaSource | UpstreamModel) -> Callable[[web.Application], AsyncIterator[None]]:
+    """Serves a model of another server through its chat model."""
 
     async def lifespan(app: web.Application) -> AsyncIterator[None]:
         core = app[CORE]

@@ -216,6 +216,7 @@ async def test_calls_of_the_provider_and_calls_in_text_stand_beside_each_other()
     assert called(answer) == [("web_search", {"query": "x"}), CALCULATED]
     deltas, _ = await received([*streamed(f"{CALL}\n"), *real, Finish("tool_calls")])
     assert called(folded(deltas)) == [CALCULATED, ("web_search", {"query": "x"})]
+    assert [delta.index for delta in deltas if isinstance(delta, ToolCallDelta)] == [0, 1, 1]
 
 
 async def test_thoughts_are_passed_on_and_never_searched() -> None:

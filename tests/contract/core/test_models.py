@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from task.llm.chat_request import LLAMA_CPP
+from task.llm.scripted import says
 from task.local_core.models import ScriptedDemo, UpstreamModel
 from tests.support.core import local_core
 from tests.support.core_files import CoreFiles
 from tests.support.core_peers import DONE, answers, ask, calling, chunk, config, dialling, peer, streams
+from tests.support.upstream import openai_upstream
 
 MODELS: dict[str, Any] = {
     "gpt-4o": {"endpoint": "http://adapter/", "displayName": "GPT 4o", "limits": {"maxTotalTokens": 128000}},
@@ -36,6 +39,7 @@ TOOL: Any = {
     "type": "function",
     "function": {"name": "calculator", "description": "", "parameters": {"type": "object"}},
 }
+ASKED: Any = {"messages": [{"role": "user", "content": "25*47?"}]}
 PNG = b"\x89PNG\r\n\x1a\nrest"
 
 pytestmark = pytest.mark.local_core
@@ -144,6 +148,33 @@ async def test_the_chosen_model_is_listed_alone_under_its_own_name(tmp_path: Pat
         async with session.post("/openai/deployments/local-model/embeddings", json={}) as answer:
             assert answer.status == 404
         assert (await ask(session, "local-model")).status == 502
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_calls_in_the_text_of_an_open_models_server_are_calls_for_the_callers_of_core(
+    stream: bool, tmp_path: Path
+) -> None:
+    said = says(*'Hm. {"name": "calculator", "arguments": {"expression": "25*47"}} {"name": "clock", "arguments": {}}')
+    tools = [TOOL, {"type": "function", "function": {"name": "clock"}}]
+    async with openai_upstream(said) as upstream:
+        choice = UpstreamModel(upstream.url, "local-model", "upstream-key", LLAMA_CPP)
+        async with local_core(config(), tmp_path, model=choice) as core, calling(core) as session:
+            answer = await ask(session, "local-model", {**ASKED, "tools": tools, "stream": stream})
+    if stream:
+        deltas = [choice["delta"] for event in event_data(answer.body) for choice in event["choices"]]
+        text = "".join(delta.get("content") or "" for delta in deltas)
+        calls = [call for delta in deltas for call in delta.get("tool_calls") or ()]
+        assert [call["index"] for call in calls] == [0, 1]
+    else:
+        text, calls = (
+            answer.json["choices"][0]["message"]["content"],
+            answer.json["choices"][0]["message"]["tool_calls"],
+        )
+    assert text == "Hm. "
+    assert [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls] == [
+        ("calculator", {"expression": "25*47"}), ("clock", {})
+    ]  # fmt: skip
+    assert upstream.requests[0].headers["authorization"] == "Bearer upstream-key"
 
 
 @pytest.mark.parametrize("core025", [False, True])
