@@ -23,7 +23,7 @@ from task.commands.model_choice import embedded_model
 from task.conversation.messages import system, user
 from task.errors import AgentError
 from task.llm.accumulator import Accumulator
-from task.llm.base import ModelOptions, TextDelta, ToolSchema
+from task.llm.base import ChatModel, ModelOptions, TextDelta, ToolSchema
 from task.local_model.chat_model import LocalChatModel
 from task.local_model.process import running, save_state
 from task.local_model.server import EmbeddedModel
@@ -58,7 +58,7 @@ class Speed:
     first: float = 0.0
 
 
-async def verdict(model: LocalChatModel, prompt: Prompt, tools: Sequence[ToolSchema]) -> Verdict:
+async def verdict(model: ChatModel, prompt: Prompt, tools: Sequence[ToolSchema]) -> Verdict:
     """One decision of the model."""
     answer, started = Accumulator(), perf_counter()
     messages = [system(SYSTEM_PROMPT), user(prompt.message)]
