@@ -84,11 +84,19 @@ class CallFacts:
         return tuple(dict.fromkeys([*(named if workspace is None else workspace.paths), *self.leaving]))
 
     @cached_property
+    def away(self) -> tuple[str, ...]:
+        """Those of the paths that lead out of the workspace, or may do so."""
+        if self.request.workspace is None:
+            return tuple(filter(outside, self.paths))
+        named = (path for path in self.request.workspace.paths if path.startswith("/") or path.split("/")[0] == "..")
+        return (*named, *filter(outside, self.leaving))
+
+    @cached_property
     def confined(self) -> bool:
         """Whether the call, of a workspace tool without a network, is known to lead nowhere out of its workspace."""
         if self.request.workspace is None or Effect.NETWORK in self.effects:
             return False
-        return self.script.exact and self.script.complete and not (any(map(outside, self.paths)) or self.of_git)
+        return self.script.exact and self.script.complete and not (self.away or self.of_git)
 
     @cached_property
     def of_git(self) -> tuple[str, ...]:
@@ -102,8 +110,10 @@ class CallFacts:
     @cached_property
     def unreachable(self) -> str:
         """Why no tool of the workspace can do it, whoever allows it; empty if one can."""
-        paths = self.request.workspace.paths if self.request.workspace is not None else ()
-        if path := next(filter(outside, paths), ""):
+        if self.request.workspace is None:
+            return ""
+        paths = self.request.workspace.paths
+        if path := next((path for path in paths if path in self.away), ""):
             return f"path escapes sandbox: it leads out of the workspace, to {path}"
         if path := next((path for path in paths if path in self.of_git), ""):
             return f"{path} is one of git's own files; use git's commands for what may be changed there"

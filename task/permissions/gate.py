@@ -20,7 +20,7 @@ from task.permissions.decisions import (
     WorkspaceAccess,
     refused_by_mode,
 )
-from task.permissions.facts import CallFacts, outside
+from task.permissions.facts import CallFacts
 from task.permissions.grants import Grant, Grants, Scope
 from task.permissions.icerc import ICERC, Brief
 from task.permissions.policy import Policy, Rule
@@ -155,7 +155,7 @@ def exposure(facts: CallFacts) -> str:
     because = "the conversation contains text from outside, and "
     if effects >= {Effect.WRITE, Effect.NETWORK}:
         return f"{because}the call could change data on a server"
-    if effects & {Effect.WRITE, Effect.EXECUTE} and any(map(outside, facts.paths)):
+    if effects & {Effect.WRITE, Effect.EXECUTE} and facts.away:
         return f"{because}the call would access files outside the workspace"
     if facts.command and (facts.hosts or not facts.script.exact):
         return f"{because}the command would contact another machine, or is known only at run time"

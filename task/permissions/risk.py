@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from task.permissions.addresses import named_values
 from task.permissions.decisions import Effect
-from task.permissions.facts import CallFacts, outside
+from task.permissions.facts import CallFacts
 from task.permissions.icerc import Level, RiskAssessment, spelt_out, tricks
 from task.permissions.programs import Finding, findings
 
@@ -63,7 +63,7 @@ def _findings(facts: CallFacts) -> Iterator[Finding]:
         yield from _of_name(facts)
     writes = bool(facts.effects & {Effect.WRITE, Effect.EXECUTE})
     for path in facts.paths:
-        leaves = outside(path)
+        leaves = path in facts.away
         yield Finding(
             "high" if leaves and writes else "low", f"path{' outside the workspace' if leaves else ''}: {path}"
         )

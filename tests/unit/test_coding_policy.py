@@ -205,6 +205,11 @@ async def test_a_file_that_no_workspace_tool_may_write_is_refused_without_a_ques
     assert why in refused.reason
 
 
+@pytest.mark.parametrize("name", ["~backup", "a\\b.txt", "...", "..data/x", ".gitignore", ".github/workflows/a.yml"])
+async def test_a_file_with_an_unusual_name_is_a_file_of_the_workspace(name: str) -> None:
+    assert isinstance(await decision(APPLIED, call("fs_write", WRITES, name, path=name, content="x")), Allowed)
+
+
 async def test_reading_leads_out_of_no_workspace_but_into_git() -> None:
     assert isinstance(await decision(APPLIED, call("fs_read", READS, "../x", path="../x")), Denied)
     assert isinstance(await decision(APPLIED, call("fs_read", READS, ".git/HEAD", path=".git/HEAD")), Allowed)
