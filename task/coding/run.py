@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from time import monotonic
+from time import monotonic, time_ns
 
 from task.blocking import run_to_completion
 from task.coding.checkpoints import held_alone
@@ -25,6 +25,7 @@ from task.coding.events import (
 )
 from task.coding.journal import Journal
 from task.coding.planner import Plan, planned
+from task.coding.unseen import unseen_changes
 from task.coding.verification import Checked, changed_tests, verdict, verification_commands
 from task.conversation.messages import user
 from task.errors import AgentError, InvalidRequest, ProviderError, reference_of, with_reference
@@ -97,6 +98,7 @@ class Work:
     ask: Ask
     _progress: Progress | None = field(default=None, init=False)
     _trace_id: str | None = field(default=None, init=False)
+    _began_ns: int = field(default=0, init=False)
     _asked: ModelAccess = field(init=False)
 
     def __post_init__(self) -> None:
@@ -128,6 +130,8 @@ class Work:
 
     async def _ended(self, result: Result, reason: str, started: float) -> RunEnded:
         progress, journal = self._progress, self.journal
+        if self._began_ns and (unseen := await asyncio.to_thread(unseen_changes, self.workspace.path, self._began_ns)):
+            self.emit(Noted(unseen))
         changes = await journal.checkpoint(progress) if progress is not None else await journal.changes()
         tests = tuple(changed_tests(changes.files, changes.existing))
         await journal.end(result, reason, progress, tests)
@@ -152,6 +156,7 @@ class Work:
         self._apply_policy()
         if self.order.setup is not None and (refusal := await self._set_up(self.order.setup)):
             return "denied", refusal
+        self._began_ns = time_ns()  # what the setup has installed is the person's own wish
         outcome = await self._carry_out(plan)
         if outcome.status == "cancelled":
             return "interrupted", "interrupted"

@@ -22,6 +22,7 @@ ORDERS = {
     "the environment": wants("python_run", mode="snippet", code="import os; print(dict(os.environ))"),
     "a key by a link": wants("fs_read", path="link/key"),
     "a key known at run time": wants("shell_run", cmd="cat $(echo ../home/key)"),
+    "code that no diff shows": wants("shell_run", cmd="mkdir -p src/__pycache__; touch src/__pycache__/a.pyc"),
     "a change of the file with the forged name": wants("fs_write", path=FORGED, content="y"),
     "a file that is removed": wants("shell_run", cmd="rm keep.txt"),
 }
@@ -65,6 +66,7 @@ async def test_a_hostile_repository_gets_nothing_out_and_changes_nothing_outside
     assert "\x1b" not in planning["messages"][-1]["content"]
     assert "Left out of the workspace's own files" in done.out
     assert "TURBO_HOST, AGENT_TOOL_PATHS, dial-agent.yaml" in " ".join(done.out.split())
+    assert "Changed where no diff shows it and undo does not reach: src/__pycache__." in " ".join(done.out.split())
     assert len(bodies) == len(ORDERS) + 1, done
     assert KEY not in json.dumps(bodies)
     assert not (p.home / "made").exists()

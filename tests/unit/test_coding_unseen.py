@@ -1,0 +1,58 @@
+"""Changes of a run in folders that its diff leaves out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from task.coding.snapshots import IGNORED
+from task.coding.unseen import LOADED, unseen_changes
+
+
+@pytest.fixture
+def since(tmp_path: Path) -> int:
+    """The time, by the file system's clock, before which these folders were made."""
+    for name in (".venv/lib", "web/node_modules/a", "src/__pycache__"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "old").touch()
+    (tmp_path / "now").touch()
+    return (tmp_path / "now").stat().st_ctime_ns
+
+
+def later(file: Path, since: int) -> None:
+    """Change the file until the file system's clock shows it."""
+    while not file.exists() or file.stat().st_ctime_ns <= since:
+        file.write_text("x")
+
+
+def test_nothing_is_said_where_nothing_has_changed(tmp_path: Path, since: int) -> None:
+    later(tmp_path / "app.py", since)
+    assert unseen_changes(tmp_path, since) == ""
+
+
+@pytest.mark.parametrize("name", [".venv/lib/sitecustomize.py", "web/node_modules/a/old", "src/__pycache__/app.pyc"])
+def test_a_change_is_named_by_its_folder(tmp_path: Path, since: int, name: str) -> None:
+    later(tmp_path / name, since)
+    folder = next(part for part in LOADED if f"{part}/" in name)
+    assert f"{name.partition(folder)[0]}{folder}. Make it anew" in unseen_changes(tmp_path, since)
+
+
+def test_a_time_that_was_set_back_hides_nothing(tmp_path: Path, since: int) -> None:
+    file = tmp_path / ".venv" / "lib" / "old"
+    later(file, since)
+    os.utime(file, ns=(0, 0))
+    assert ".venv" in unseen_changes(tmp_path, since)
+
+
+def test_a_link_to_such_a_folder_elsewhere_is_not_followed(tmp_path: Path, since: int) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "link").symlink_to(tmp_path / ".venv")
+    later(tmp_path / ".venv" / "lib" / "new", since)
+    assert unseen_changes(work, since) == ""
+
+
+def test_all_of_these_folders_are_left_out_of_snapshots() -> None:
+    assert LOADED <= IGNORED
