@@ -15,11 +15,12 @@ from task.commands.addresses import is_loopback
 from task.errors import ProviderError
 from task.llm.ollama import OllamaServer, machine_memory
 from task.llm.ollama_request import OllamaModel
+from task.llm.transport import new_session
 from task.product.backends import ollama_server
 from task.settings import Settings
 
-TIMEOUT = aiohttp.ClientTimeout(total=0.5)
-DESCRIBING_SECONDS = 3.0
+TIMEOUT = aiohttp.ClientTimeout(total=3, sock_connect=0.5)  # a start without Ollama does not wait
+DESCRIBING_SECONDS = 5.0
 EMBEDDERS = ("bert", "nomic-bert")  # families that cannot chat, for servers that list no capabilities
 PULL = "ollama pull qwen3:4b"
 WEIGHTS_SHARE = 0.8  # of the memory, so that the context has room beside them
@@ -96,7 +97,7 @@ async def chosen_of_ollama(settings: Settings) -> OllamaChoice | None:
     One with tools comes first, then one that is loaded, then the largest that fits the memory.
     """
     url = settings.ollama_local
-    async with aiohttp.ClientSession(timeout=TIMEOUT, cookie_jar=aiohttp.DummyCookieJar()) as session:
+    async with new_session() as session:
         tags = await _fetched(session, f"{url}/api/tags", _Tags)
         if tags is None:
             return None
@@ -153,7 +154,7 @@ def _full(name: str) -> str:
 async def _fetched(session: aiohttp.ClientSession, url: str, shape: type[Shape]) -> Shape | None:
     # Whatever answers there is not ours: anything but the expected shape counts as no answer.
     try:
-        async with session.get(url) as response:
+        async with session.get(url, timeout=TIMEOUT) as response:
             return shape.model_validate_json(await response.read()) if response.status == 200 else None
     except (aiohttp.ClientError, TimeoutError, ValidationError):
         return None
