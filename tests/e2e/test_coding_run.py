@@ -152,15 +152,61 @@ async def test_changed_tests_are_flagged(tmp_path: Path) -> None:
         assert "! The run changed tests: test_calc.py. Read them." in done.out
 
 
-@pytest.mark.parametrize("where", ["home", "/", "data"])
-async def test_a_home_the_whole_machine_and_the_products_own_folder_are_no_workspaces(
-    where: str, tmp_path: Path
-) -> None:
+async def test_a_home_is_no_workspace(tmp_path: Path) -> None:
     async with project(tmp_path, files=BROKEN) as here:
-        data = here.home / ".local/share/dial-agent"
-        data.mkdir(parents=True)
-        folder = {"home": str(here.home), "/": "/", "data": str(data)}[where]
-        refused = await here.agent("run", "Tidy up.", "--workspace", folder)
+        refused = await here.agent("run", "Tidy up.", "--workspace", str(here.home))
         assert refused.code == 2
         assert refused.err.startswith("--workspace")
         assert refused.err.count("\n") == 1
+
+
+async def test_the_setup_asks_and_without_an_approval_nothing_is_done(tmp_path: Path) -> None:
+    setup = ("--apply", "--setup", "touch prepared.txt", *FIXED)
+    async with project(tmp_path, plan(), plan(), FIX, says("Done."), files=BROKEN) as here:
+        before = tree(here.folder)
+        refused = await here.run("Repair add.", *setup)
+        assert refused.code == 1
+        assert "! Not approved: setup: touch prepared.txt. Nobody is there to ask; --yes approves" in refused.out
+        assert "✗ The setup was not approved, and nothing was done; --yes approves it." in refused.out
+        assert tree(here.folder) == before
+        assert await here.requests(CODER) == []
+
+        approved = await here.run("Repair add.", *setup, "--yes")
+        assert approved.code == 0, approved.out + approved.err
+        assert "\nSetup: touch prepared.txt\n  ✓ passed" in approved.out
+        assert (here.folder / "prepared.txt").exists()
+
+
+@pytest.mark.parametrize(("typed", "removed"), [("yes\n", True), ("no because it is needed\n", False)])
+async def test_at_a_terminal_a_person_is_asked_and_the_run_goes_on_with_the_answer(
+    typed: str, removed: bool, tmp_path: Path
+) -> None:
+    script = (plan(), wants("shell_run", cmd="rm -rf old.txt"), FIX, says("Done."))
+    async with project(tmp_path, *script, files={**BROKEN, "old.txt": "old\n"}) as here:
+        code, text = await here.typed(typed, "run", "Tidy up.", "--workspace", str(here.folder), "--apply", *FIXED)
+        assert code == 0, text
+        assert "May I do this?" in text
+        assert "rm -rf old.txt" in text
+        assert (here.folder / "old.txt").exists() is not removed
+        answered = (await here.requests(CODER))[1]["messages"][-1]["content"]
+        assert ("it is needed" in answered) is not removed
+        assert "Step 2 of at most 25" in text  # of its own steps, not of new ones
+
+
+async def test_a_run_that_reached_its_limit_continues_with_the_steps_that_are_left(tmp_path: Path) -> None:
+    first = (plan(), wants("fs_read", path="calc.py"), says("I ran out of steps."))
+    then = (FIX, wants("fs_read", path="calc.py"), says("Out of steps again."))
+    async with project(tmp_path, *first, *then, says("Done."), files=BROKEN) as here:
+        limited = await here.run("Repair add.", "--apply", "--max-steps", "1", *FIXED)
+        assert limited.code == 3
+        run_id = limited.out.split("runs resume ")[1].split()[0]
+        again = await here.agent("runs", "resume", run_id, "--max-steps", "3")
+        assert again.code == 3, again.out
+        assert "Step 2 of at most 3" in again.out
+        assert "✗ Stopped at the limit of 3 steps, not verified." in again.out
+        done = await here.agent("runs", "resume", run_id)
+        assert done.code == 0, done.out
+        last = (await here.requests(CODER))[-1]["messages"]
+        said = [message["content"] for message in last if message["role"] == "user"]
+        assert len(said) == 3
+        assert "The work had ended (stopped at the limit of 3 steps, not verified) and goes on now." in said[-1]

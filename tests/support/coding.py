@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +19,7 @@ from tests.support.ollama import OllamaPeer, Scripted, ollama_peer
 from tests.support.ollama_peer import MODEL
 from tests.support.up import Finished, dial_agent, environment
 
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
 PLANNER, CODER = "planner-model", "coder-model"
 
 
@@ -50,14 +53,14 @@ class Project:
 
     async def agent(self, *arguments: str, **environ: str) -> Finished:
         """Any command, with the settings of this project."""
-        return await dial_agent(self.home, *arguments, **{**self._models(), **environ})
+        return await dial_agent(self.home, *arguments, cwd=None, **{**self.environ, **environ})
 
     @asynccontextmanager
     async def started(self, *arguments: str) -> AsyncGenerator[asyncio.subprocess.Process]:
         """A command that the test ends; its output is a pipe."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "task", *arguments,
-            cwd=self.home, env=environment(self.home, **self._models()),
+            cwd=self.home, env=environment(self.home, **self.environ),
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         try:
@@ -67,9 +70,23 @@ class Project:
                 process.kill()
                 await process.wait()
 
-    def _models(self) -> dict[str, str]:
+    @property
+    def environ(self) -> dict[str, str]:
         models = {"PLANNER_MODEL": PLANNER, "CODER_MODEL": CODER}
         return {"TURBO_HOST": self.ollama.url, "OLLAMA_LOCAL": self.ollama.url, **models}
+
+    async def typed(self, text: str, *arguments: str) -> tuple[int, str]:
+        """A command at a terminal, where a person types this when asked: its exit code and what was shown."""
+        terminal, inside = os.openpty()
+        environ = environment(self.home, **self.environ, COLUMNS="100", NO_COLOR="1", TERM="xterm")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "task", *arguments, cwd=self.home, env=environ, stdin=inside, stdout=inside,
+            stderr=inside,
+        )  # fmt: skip
+        os.close(inside)
+        shown = await asyncio.wait_for(asyncio.to_thread(_conversation, terminal, text.encode()), 120)
+        os.close(terminal)
+        return await asyncio.wait_for(process.wait(), 30), shown
 
     async def requests(self, model: str) -> list[dict[str, Any]]:
         """The bodies of the requests to a model."""
@@ -92,3 +109,19 @@ async def project(
     models: Mapping[str, dict[str, Any] | None] = {f"{name}:latest": MODEL for name in (PLANNER, CODER)}
     async with ollama_peer(*answers, models=models) as peer:
         yield Project(home, folder, peer)
+
+
+def _conversation(terminal: int, answer: bytes) -> str:
+    shown, answered = b"", False
+    while True:
+        try:
+            piece = os.read(terminal, 65_536)
+        except OSError:  # nobody has the other end open any more
+            break
+        shown += piece
+        if not answered and b"[no] " in shown:
+            answered = True
+            os.write(terminal, answer)
+        if not piece:
+            break
+    return _STYLE.sub("", shown.decode()).replace("\r\n", "\n")
