@@ -27,8 +27,8 @@ async def ollama_deltas(
         ProviderError: the server reports a failure, sends something else, or stops before the answer's end.
     """
     answer = _Answer(secrets)
-    async with aclosing(pieces):
-        async for line in _lines(pieces, line_limit):
+    async with aclosing(pieces), aclosing(_lines(pieces, line_limit)) as lines:
+        async for line in lines:
             for delta in answer.read(line):
                 yield delta
             if answer.usage is not None:
@@ -46,16 +46,15 @@ async def ollama_deltas(
 
 async def _lines(pieces: AsyncGenerator[bytes], limit: int) -> AsyncGenerator[bytes]:
     # Split at newline bytes, so that characters in pieces come together again.
-    held: list[bytes] = []
+    held, length = list[bytes](), 0
     async for piece in pieces:
-        first, *rest = piece.split(b"\n")
-        held.append(first)
-        if rest:
-            yield b"".join(held)
-            for line in rest[:-1]:
-                yield line
-            held = rest[-1:]
-        if sum(map(len, held)) > limit:
+        *lines, rest = piece.split(b"\n")
+        for line in lines:
+            yield b"".join((*held, line))
+            held, length = [], 0
+        held.append(rest)
+        length += len(rest)
+        if length > limit:
             raise ProviderError("The model provider sent an endless line.", code=MALFORMED)
     yield b"".join(held)
 
@@ -84,7 +83,7 @@ class _Answer:
             raise stream_failure({"message": error, "status": fields.get("status", 500)}, self._secrets)
         try:
             return iter(self._deltas(fields))
-        except (AttributeError, TypeError, KeyError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self._torn() from error
 
     def _deltas(self, fields: dict[str, Any]) -> list[Delta]:
@@ -96,7 +95,7 @@ class _Answer:
             deltas.append(_weighed(str(text), fields["logprobs"]) if fields.get("logprobs") else TextDelta(str(text)))
         deltas += [self._call(call) for call in message.get("tool_calls") or ()]
         if fields.get("done"):
-            self.usage = Usage(fields.get("prompt_eval_count") or 0, fields.get("eval_count") or 0)
+            self.usage = Usage(int(fields.get("prompt_eval_count") or 0), int(fields.get("eval_count") or 0))
             self.finish_reason = str(fields.get("done_reason") or "stop")
         elif "message" not in fields:
             raise KeyError("message")

@@ -15,7 +15,11 @@ from task.llm.base import ModelOptions, ToolSchema
 _OPTIONS = {"temperature": "temperature", "top_p": "top_p", "seed": "seed", "max_tokens": "num_predict", "stop": "stop"}
 _MORE_OPTIONS = ("top_k", "presence_penalty", "frequency_penalty")
 _THINK: Mapping[str, bool | str] = {"none": False, "minimal": "low", "xhigh": "max"}
-_DEPTH = 12  # of a schema; one that contains itself ends there
+_DEPTH = 12  # of a schema
+_KINDS: Mapping[str, Any] = {  # what the server can read; anything else there would make it refuse the whole request
+    "type": (str, list), "description": str, "enum": list, "required": list, "items": (dict, bool),
+    "anyOf": list, "oneOf": list, "properties": dict,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +181,7 @@ def _arguments(text: str) -> dict[str, Any]:
         found = orjson.loads(text)
     except orjson.JSONDecodeError:  # in a history that a caller sends
         found = None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {"arguments": text}
+    return _object(found) if isinstance(found, dict) else {"arguments": text}
 
 
 def _pictures(message: Message, model: OllamaModel) -> list[str]:
@@ -197,7 +201,7 @@ def _unsendable(sentence: str) -> ProviderError:
 def _wire_tool(tool: ToolSchema) -> dict[str, Any]:
     function = tool["function"]
     schema = function.get("parameters") or {}
-    found = _simple(schema, schema, _DEPTH)
+    found = _Schemas(schema).simple(schema)
     parameters = {
         "type": "object",
         "properties": found.get("properties", {}),
@@ -207,45 +211,68 @@ def _wire_tool(tool: ToolSchema) -> dict[str, Any]:
     return {"type": "function", "function": {**named, "parameters": parameters}}
 
 
-def _simple(schema: Any, root: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    """The schema in the few keywords that Ollama reads: references in place, defaults as text."""
-    if not isinstance(schema, Mapping) or not depth:
-        return {}
-    shape = _merged(cast("Mapping[str, Any]", schema), root)
-    simple = {key: shape[key] for key in ("type", "description", "enum", "required") if key in shape}
-    if "const" in shape:
-        simple["enum"] = [shape["const"]]
-    if "default" in shape:
-        default = f"Default: {orjson.dumps(shape['default']).decode()}."
-        simple["description"] = f"{simple.get('description', '')} {default}".lstrip()
-    if "items" in shape:
-        simple["items"] = _simple(shape["items"], root, depth - 1)
-    if options := shape.get("anyOf") or shape.get("oneOf"):
-        simple["anyOf"] = [_simple(option, root, depth - 1) for option in options]
-    if properties := shape.get("properties"):
-        simple["properties"] = {name: _simple(value, root, depth - 1) for name, value in properties.items()}
-    return simple
+@dataclass(slots=True)
+class _Schemas:
+    """Writes the parts of the schema `root` in the few keywords that Ollama reads.
+
+    References are put in their place. What contains itself, and what comes after `left` parts, may be anything there:
+    the toolbox checks arguments against the whole schema.
+    """
+
+    root: Mapping[str, Any]
+    left: int = 1000
+
+    def simple(self, schema: Any, within: tuple[str, ...] = (), depth: int = _DEPTH) -> dict[str, Any]:
+        self.left -= 1
+        if not depth or self.left < 0:
+            return {}
+        shape, within = self._resolved(schema, within, depth)
+        shape = {key: value for key, value in shape.items() if isinstance(value, _KINDS.get(key, object))}
+
+        def inner(part: Any) -> dict[str, Any]:
+            return self.simple(part, within, depth - 1)
+
+        simple = {key: shape[key] for key in ("type", "description", "enum", "required") if shape.get(key)}
+        if "const" in shape:
+            simple["enum"] = [shape["const"]]
+        if "default" in shape:
+            default = f"Default: {orjson.dumps(shape['default']).decode()}."
+            simple["description"] = f"{simple.get('description', '')} {default}".lstrip()
+        if "items" in shape:
+            simple["items"] = inner(shape["items"])
+        if options := _array(shape.get("anyOf") or shape.get("oneOf")):
+            simple["anyOf"] = [inner(option) for option in options]
+        if properties := _object(shape.get("properties")):
+            simple["properties"] = {name: inner(value) for name, value in properties.items()}
+        return simple
+
+    def _resolved(self, schema: Any, within: tuple[str, ...], depth: int) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """The schema with what it refers to and all its `allOf`, and the references that led there."""
+        if not depth:
+            return {}, within
+        shape = dict(_object(schema))
+        if (reference := shape.pop("$ref", None)) is not None:
+            if reference in within:
+                return {}, within
+            referred, within = self._resolved(self._referred(str(reference)), (*within, reference), depth - 1)
+            shape = {**referred, **shape}
+        for part in _array(shape.pop("allOf", None)):
+            found, within = self._resolved(part, within, depth - 1)
+            properties = {**_object(found.get("properties")), **_object(shape.get("properties"))}
+            required = [*_array(shape.get("required")), *_array(found.get("required"))]
+            shape = {**found, **shape, "properties": properties, "required": required}
+        return shape, within
+
+    def _referred(self, reference: str) -> Any:
+        found: Any = self.root
+        for key in filter(None, reference.removeprefix("#").split("/")):
+            found = _object(found).get(key)
+        return found
 
 
-def _merged(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    whole: dict[str, Any] = {}
-    followed = 0
-    while (reference := schema.get("$ref")) and followed < _DEPTH:
-        whole = {**{key: value for key, value in schema.items() if key != "$ref"}, **whole}
-        schema, followed = _referred(str(reference), root), followed + 1
-    whole = {**schema, **whole}
-    for part in whole.pop("allOf", ()):
-        if isinstance(part, Mapping):
-            found = _merged(cast("Mapping[str, Any]", part), root)
-            properties = {**found.get("properties", {}), **whole.get("properties", {})}
-            required = [*whole.get("required", ()), *found.get("required", ())]
-            whole = {**found, **whole} | ({"properties": properties} if properties else {})
-            whole |= {"required": required} if required else {}
-    return whole
+def _object(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _referred(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Any = root
-    for key in reference.removeprefix("#/").split("/"):
-        found = cast("Mapping[str, Any]", found).get(key) if isinstance(found, Mapping) else None
-    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
+def _array(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []

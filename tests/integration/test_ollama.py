@@ -6,6 +6,8 @@ import base64
 import json
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing
+from functools import reduce
+from typing import Any
 
 import pytest
 
@@ -199,8 +201,33 @@ async def test_schemas_keep_their_meaning_in_the_few_keywords_that_ollama_reads(
         },
         "required": ["place"],
     }
-    assert tree["properties"]["child"]["type"] == "object"
-    assert "$ref" not in json.dumps(tree)
+    assert tree == {"type": "object", "properties": {"child": {}}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"allOf": [{"$ref": "#"}], "properties": {"a": {"$ref": "#"}}},
+        {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/B"}, "B": {"$ref": "#/$defs/A"}}},
+        {"properties": {"a": {"$ref": "#/no/where"}, "b": {"$ref": 5}, "c": {"allOf": [True]}}},
+        {"properties": {"a": {"required": True, "type": 1, "enum": "x", "allOf": True, "anyOf": {"a": 1}},
+                        "b": True},
+         "required": True, "allOf": [{"properties": 1, "required": ["a"]}]},
+        {"properties": {f"p{n}": {"$ref": f"#/$defs/D{n}"} for n in range(30)},
+         "$defs": {f"D{n}": {"properties": {f"q{m}": {"$ref": f"#/$defs/D{m}"} for m in range(30)}}
+                   for n in range(30)}},
+        reduce(lambda inner, _: {"properties": {"a": inner}}, range(3000), {}),
+    ],
+    ids=["itself", "itself in allOf", "a circle", "nowhere", "wrong kinds", "everything in everything", "deep"],
+)  # fmt: skip
+async def test_no_schema_makes_a_request_endless(
+    peer: OllamaPeer, server: OllamaServer, schema: dict[str, Any]
+) -> None:
+    tool = {"type": "function", "function": {"name": "odd", "description": "", "parameters": schema}}
+    assert (await answered(server, tools=[tool])).text == "Hello from the peer."
+    (body,) = (await peer.seen()).bodies
+    assert len(json.dumps(body["tools"])) < 200_000
 
 
 async def test_pictures_go_as_base64_to_a_model_that_sees(peer: OllamaPeer, server: OllamaServer) -> None:
@@ -385,8 +412,9 @@ async def test_an_error_line_after_text_is_a_failure_and_the_text_was_received(
         ([raw(b"<html>hello</html>\n"), {"end": "close"}], "did not answer properly"),
         ([raw(b'[1, 2]\n{"done": true}\n'), {"end": "close"}], "did not answer properly"),
         ([raw(b'{"message": 1}\n'), {"end": "close"}], "did not answer properly"),
+        ([raw(b'{"done": true, "eval_count": "many"}\n'), {"end": "close"}], "did not answer properly"),
     ],
-    ids=["no end", "torn line", "reset", "html", "list", "wrong shape"],
+    ids=["no end", "torn line", "reset", "html", "list", "wrong shape", "wrong count"],
 )  # fmt: skip
 async def test_an_answer_that_ends_early_or_is_something_else_is_a_failure(
     peer: OllamaPeer, server: OllamaServer, parts: list[dict[str, object]], sentence: str

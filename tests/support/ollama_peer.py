@@ -210,6 +210,8 @@ def _check_message(message: dict[str, Any]) -> None:
 
 
 def _check_properties(schema: dict[str, Any]) -> None:
+    if not isinstance(schema.get("required", []), list):
+        raise Refusal(400, "json: cannot unmarshal bool into Go struct field ToolProperty.required of type []string")
     for shape in (schema.get("properties") or {}).values():
         if not isinstance(shape, dict):
             place = (
