@@ -96,6 +96,8 @@ class Checkpoints:
         Raises:
             SnapshotError: it cannot be kept: the run must not continue, and can be undone.
         """
+        if not self._legs:  # nothing has begun
+            return False
         first, last = self._legs[-1]
         snapshot = await self._take(last)
         self._legs[-1] = (first, snapshot)

@@ -121,11 +121,15 @@ class Journal:
         """Keep the id of the trace of what the run does now."""
         await self.store.coding.save(self.run_id, self.record.as_dict(), trace_id)
 
-    async def checkpoint(self, progress: Progress) -> Changes:
-        """Keep a step: its conversation, and the workspace as it is now."""
-        self.record = replace(self.record, progress=progress)
+    async def checkpoint(self, progress: Progress | None) -> Changes:
+        """Keep a step: its conversation, and the workspace as it is now.
+
+        Raises:
+            SnapshotError: the workspace cannot be kept; says why.
+        """
+        self.record = replace(self.record, progress=progress or self.record.progress)
         if self._checkpoints is not None:
-            await self._checkpoints.step(f"step {progress.spent.steps}")
+            await self._checkpoints.step(f"step {progress.spent.steps}" if progress is not None else "setup")
         await self._save()
         return await self.changes()
 
@@ -140,13 +144,17 @@ class Journal:
             sum(item.removed for item in diffs), whole(diffs),
         )  # fmt: skip
 
-    async def end(self, result: Result, reason: str, progress: Progress | None, tests: tuple[str, ...] = ()) -> None:
-        """Keep how the run ended; it may be continued."""
+    async def end(
+        self, result: Result, reason: str, progress: Progress | None, tests: tuple[str, ...] = (), *, kept: bool = True
+    ) -> None:
+        """Keep how the run ended; it may be continued. Where the workspace was not kept at the end, undo looks at it as
+        at that of a run whose process was killed."""
         self.record = replace(
             self.record, result=result, reason=reason, progress=progress or self.record.progress, tests=tests
         )
         error = None if result in ("planned", "verified") else reason
-        await self.store.coding.finish(self.run_id, STATUSES[result], self.record.as_dict(), error)
+        status = STATUSES[result] if kept else "interrupted"
+        await self.store.coding.finish(self.run_id, status, self.record.as_dict(), error)
 
     async def _save(self) -> None:
         await self.store.coding.save(self.run_id, self.record.as_dict())

@@ -25,6 +25,7 @@ from task.coding.events import (
 )
 from task.coding.journal import Journal
 from task.coding.planner import Plan, planned
+from task.coding.snapshots import SnapshotError
 from task.coding.unseen import unseen_changes
 from task.coding.verification import Checked, changed_tests, verdict, verification_commands
 from task.conversation.messages import user
@@ -132,9 +133,12 @@ class Work:
         progress, journal = self._progress, self.journal
         if self._began_ns and (unseen := await asyncio.to_thread(unseen_changes, self.workspace.path, self._began_ns)):
             self.emit(Noted(unseen))
-        changes = await journal.checkpoint(progress) if progress is not None else await journal.changes()
+        try:
+            changes, kept = await journal.checkpoint(progress), True
+        except SnapshotError as error:
+            changes, kept, result, reason = await journal.changes(), False, "failed", str(error)
         tests = tuple(changed_tests(changes.files, changes.existing))
-        await journal.end(result, reason, progress, tests)
+        await journal.end(result, reason, progress, tests, kept=kept)
         progress = progress or Progress([])
         return RunEnded(
             journal.run_id, result, reason, progress.spent.steps, progress.last, changes.diff, changes.files, tests,

@@ -83,9 +83,8 @@ def result_of(run: CodingRun) -> str:
     """How the run ended, in a word or two."""
     if run.undone_at is not None:
         return "undone"
-    if run.status in ("running", "interrupted"):
-        return run.status
-    return str(run.data["result"]).replace("_", " ")
+    result = None if run.status == "running" else run.data["result"]
+    return str(result or run.status).replace("_", " ")
 
 
 def _shown(plan: Undoing) -> list[tuple[str, Any]]:

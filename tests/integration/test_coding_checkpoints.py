@@ -418,3 +418,64 @@ def test_a_second_run_in_one_folder_is_refused_until_the_first_is_over_or_killed
 def test_runs_in_folders_beside_each_other_do_not_meet(workspace: Path) -> None:
     with held_alone(workspace / "pkg"), held_alone(workspace / "empty"):
         pass
+
+
+MANY = 400
+
+
+def program(work: str, *arguments: Path) -> list[str]:
+    lines = ["import sys", "from pathlib import Path", "from task.coding.snapshots import Snapshots", work]
+    return [sys.executable, "-c", "\n".join(lines), *map(str, arguments)]
+
+
+def killed_when(command: list[str], holds: Callable[[], bool]) -> None:
+    """Run a command and kill it as soon as this holds."""
+    until = time.monotonic() + 60
+    with subprocess.Popen(command) as process:
+        while process.poll() is None and not holds() and time.monotonic() < until:
+            pass
+        process.kill()
+
+
+def test_a_snapshot_that_was_killed_leaves_nothing_that_the_next_one_takes_for_whole(
+    workspace: Path, tmp_path: Path
+) -> None:
+    for number in range(MANY):
+        (workspace / f"{number}.txt").write_text(f"{number}\n" * 1000)
+    kept = tmp_path / "kept"
+    killed_when(
+        program("Snapshots(Path(sys.argv[1]), Path(sys.argv[2])).take()", workspace, kept),
+        lambda: (kept / "contents").exists(),
+    )
+    snapshots = Snapshots(workspace, kept)
+    taken = snapshots.take()
+    wrong = [
+        path
+        for path, entry in taken.entries.items()
+        if entry.kind == "file" and snapshots.content(entry) != (workspace / path).read_bytes()
+    ]
+    assert wrong == []
+
+
+def test_an_undo_that_was_killed_is_completed_by_the_next_one(workspace: Path, tmp_path: Path) -> None:
+    for number in range(MANY):
+        (workspace / f"{number}.txt").write_text(f"{number}\n")
+    snapshots = Snapshots(workspace, tmp_path / "kept")
+    before = snapshots.take()
+    for number in range(MANY):
+        (workspace / f"{number}.txt").write_text("changed\n")
+        (workspace / f"{number}.new").write_text("new\n")
+    after = snapshots.take(before)
+    undoing = "from task.coding.undo import planned_undo, undo\ns = Snapshots(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+    undoing += "b, a = s.load(sys.argv[3]), s.load(sys.argv[4])\nundo(planned_undo([(b, a)], s.look(a), s), s)"
+    killed_when(
+        program(undoing, workspace, tmp_path / "kept", Path(before.id), Path(after.id)),
+        lambda: not (workspace / "1.new").exists(),
+    )
+    left = workspace / ".dial-agent-undo"  # what it was writing when it was killed, if nothing else
+    left.write_text("half")
+
+    again = Snapshots(workspace, tmp_path / "kept")
+    undo(planned_undo([(before, after)], again.look(after), again), again)
+
+    assert tree(workspace) == before.id

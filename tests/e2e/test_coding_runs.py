@@ -1,0 +1,100 @@
+"""`dial-agent runs`: what was run is listed, shown and taken back; one run at a time in one folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from task.llm.scripted import Pause, Reply, says, wants
+from tests.support.coding import Project, plan, project, tree
+
+FILES = {"app.py": "value = 1\n", "keep.py": "keep = 1\n"}
+EDIT = wants("fs_write", path="app.py", content="value = 2\n") & wants("fs_write", path="new.py", content="new = 1\n")
+ANSWERS = (plan("Read.", "Write."), EDIT, says("Done."))
+
+
+async def applied(found: Project, *options: str) -> str:
+    """The id of a run that has changed the project; without a sandbox nothing is verified."""
+    finished = await found.run("Set the value.", "--apply", "--json", *options)
+    return str(finished.events()[0]["run_id"])
+
+
+@pytest.mark.timeout(300)
+async def test_a_run_is_listed_shown_traced_and_taken_back(tmp_path: Path) -> None:
+    async with project(tmp_path, *ANSWERS, files=FILES) as found:
+        before = tree(found.folder)
+        run_id = await applied(found)
+
+        [listed] = json.loads((await found.agent("runs", "list", "--json")).out)
+        assert (listed["run_id"], listed["task"], listed["steps"]) == (run_id, "Set the value.", 1)
+        shown = (await found.agent("runs", "show", run_id)).out
+        assert "2. Write." in shown
+        assert "+1 -1  app.py" in shown
+        diff = (await found.agent("runs", "show", run_id, "--diff")).out
+        assert "-value = 1\n+value = 2\n" in diff
+        assert (await found.agent("traces", "list", "--door", "coding")).out.count("finished") == 2
+
+        (found.folder / "app.py").write_text("value = 3\n")
+        refused = await found.agent("runs", "undo", run_id)
+        assert (refused.code, refused.out) == (1, "")
+        assert refused.err.startswith("Nothing was undone: somebody has changed app.py since the run.")
+
+        forced = await found.agent("runs", "undo", "--force", cwd=found.folder)
+        assert "2 paths" in forced.out
+        assert tree(found.folder) == before
+        again = await found.agent("runs", "undo", run_id)
+        assert "0 paths" in again.out
+        resumed = await found.agent("runs", "resume", run_id)
+        assert (resumed.code, resumed.err) == (2, f"the run {run_id} was undone; start a new one\n")
+
+
+@pytest.mark.timeout(300)
+async def test_a_second_run_in_the_folder_and_the_undoing_of_one_in_progress_are_refused(tmp_path: Path) -> None:
+    hangs = Reply((Pause(600),))
+    async with project(tmp_path, ANSWERS[0], hangs, ANSWERS[0], files=FILES) as found:
+        arguments = ("run", "Set the value.", "--apply", "--json", "--workspace", str(found.folder))
+        async with found.started(*arguments) as first:
+            assert first.stdout is not None
+            async with asyncio.timeout(60):
+                run_id = json.loads(await first.stdout.readline())["run_id"]
+            await found.ollama.seen(requests=2)
+
+            second = await found.run("Another task.", "--apply", "--json")
+            assert second.code == 1
+            assert second.events()[-1]["reason"].startswith("Another coding run works in")
+            undo = await found.agent("runs", "undo", run_id)
+            assert undo.code == 1
+            assert "Another coding run works in" in undo.err
+
+
+async def test_an_unknown_run_is_named_and_a_folder_without_one_too(tmp_path: Path) -> None:
+    async with project(tmp_path, files=FILES) as found:
+        unknown = await found.agent("runs", "show", "code_00000000")
+        assert (unknown.code, unknown.err) == (2, "there is no coding run 'code_00000000'\n")
+        nothing = await found.agent("runs", "undo", cwd=found.folder)
+        assert nothing.code == 2
+        assert nothing.err.startswith("No run has changed this folder")
+        assert (await found.agent("runs", "list")).out == "There are no coding runs.\n"
+
+
+async def test_a_setting_that_a_run_left_in_the_folder_leads_to_no_other_store(tmp_path: Path) -> None:
+    async with project(tmp_path, files={".env": "AGENT_STORE__URL=sqlite:///evil/store.db\n"}) as found:
+        listed = await found.agent("runs", "list", cwd=found.folder)
+        assert "AGENT_STORE__URL" in listed.err
+        assert not (found.folder / "evil").exists()
+
+
+@pytest.mark.timeout(300)
+async def test_what_a_setup_that_failed_has_made_is_undone(tmp_path: Path) -> None:
+    async with project(tmp_path, ANSWERS[0], files={**FILES, "setup.py": SETUP}) as found:
+        before = tree(found.folder)
+        run_id = await applied(found, "--setup", "python setup.py", "--yes", "--unsafe-no-sandbox")
+        assert (found.folder / "made").exists()
+        assert (await found.agent("runs", "undo", run_id)).code == 0
+        assert tree(found.folder) == before
+
+
+SETUP = "from pathlib import Path\nPath('made').touch()\nraise SystemExit(1)\n"

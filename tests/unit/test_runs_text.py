@@ -1,0 +1,46 @@
+"""Coding runs as text: a listing for a narrow terminal, names that a terminal would obey, what was not restored."""
+
+from __future__ import annotations
+
+from task.coding.journal import RunRecord
+from task.coding.snapshots import Entry
+from task.coding.undo import Undoing
+from task.commands.runs_text import listing, result_of, undone
+from task.store.coding import CodingRun
+from task.store.records import RunStatus
+
+NOW = 1_000_000.0
+
+
+def run(status: RunStatus = "failed", result: str | None = "not_verified", task: str = "Fix it.") -> CodingRun:
+    data = {**RunRecord().as_dict(), "result": result}
+    return CodingRun("code_1a2b3c4d", "local", task, "/projects/shop", status, NOW, NOW + 5, data=data)
+
+
+def test_a_listing_fits_a_terminal_of_60_columns() -> None:
+    lines = listing([run(task="Fix the failing tests of the shop " * 5), run(task="ok")], NOW, 60).splitlines()
+    assert len(lines) == 3
+    assert max(map(len, lines)) <= 60
+    assert lines[1].endswith("…")
+
+
+def test_a_listing_for_a_file_is_not_cut() -> None:
+    assert "shop " * 30 in listing([run(task="shop " * 30 + "end")], NOW, None)
+
+
+def test_a_task_and_a_path_cannot_write_to_the_terminal() -> None:
+    assert "\x1b" not in listing([run(task="\x1b[2J")], NOW, 60)
+    plan = Undoing({"a\x1b[2J\nb": (Entry("file", 0o644), None)})
+    assert undone(run(), plan, []).splitlines()[0] == "  removed   a\\x1b[2J b"
+
+
+def test_results_are_words() -> None:
+    assert result_of(run()) == "not verified"
+    assert result_of(run("interrupted", None)) == "interrupted"
+    assert result_of(run("running", "failed")) == "running"
+
+
+def test_what_was_not_restored_is_named_with_its_reason() -> None:
+    text = undone(run(), Undoing({}, lost={"data.bin": "too large"}), ["made"])
+    assert "data.bin is not restored: too large to be kept." in text
+    assert "made stays: there is something of somebody else in it." in text
