@@ -60,7 +60,7 @@ def context_for(memory: int) -> int:
 
 
 class OllamaServer:
-    """The server at `url`; `api_key` is sent to no other host.
+    """The server at `url`; one that takes an `api_key` is Ollama's cloud, and no other host gets it.
 
     `context` bounds the context of its models, `keep_alive` is how long they stay loaded (as Ollama writes it).
     """
@@ -77,6 +77,7 @@ class OllamaServer:
     ) -> None:
         self.url, self.keep_alive = url, keep_alive
         self._session, self._key, self._context, self._retries = session, api_key, context, retries
+        self._authorization = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._kept: TTLCache[str, OllamaModel] = TTLCache(1000, KEPT_SECONDS)
 
     def chat_model(self, name: str, *, streams: bool = True) -> OllamaChatModel:
@@ -95,7 +96,7 @@ class OllamaServer:
             except ProviderError as error:
                 self._explain(error, name)
                 raise
-            found = self._kept[name] = _described(name, b"".join(content), self._context)
+            found = self._kept[name] = _described(name, b"".join(content), self._context, cloud=bool(self._key))
         return found
 
     async def accepts_images(self, model: str, _api_key: str = "") -> bool:
@@ -109,10 +110,9 @@ class OllamaServer:
 
     async def is_loaded(self, model: OllamaModel) -> bool:
         """Whether the model can answer at once, with its context; also where the server does not say."""
-        key = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         try:
             async with self._session.get(
-                f"{self.url}/api/ps", headers=key, timeout=_ASKING, allow_redirects=False
+                f"{self.url}/api/ps", headers=self._authorization, timeout=_ASKING, allow_redirects=False
             ) as response:
                 found: Any = orjson.loads(await response.read()) if response.status == 200 else None
             loaded = {item["model"]: item.get("context_length", model.context) for item in found["models"]}
@@ -146,8 +146,8 @@ class OllamaServer:
             raise
 
     def _post(self, path: str, body: bytes) -> AsyncGenerator[bytes]:
-        key = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        return answer_bytes(self._session, f"{self.url}{path}", body, {**_HEADERS, **key}, self._retries, OLLAMA)
+        headers = {**_HEADERS, **self._authorization}
+        return answer_bytes(self._session, f"{self.url}{path}", body, headers, self._retries, OLLAMA)
 
     def _explain(self, error: ProviderError, model: str) -> None:
         if error.status_code == 404:
@@ -188,19 +188,21 @@ class OllamaChatModel:
                 yield delta
 
 
-def _described(name: str, content: bytes, bound: int) -> OllamaModel:
+def _described(name: str, content: bytes, bound: int, *, cloud: bool) -> OllamaModel:
     try:
         found = orjson.loads(content)
         info = cast("dict[str, Any]", found.get("model_info") or {})
         capabilities = found.get("capabilities")
         limit = info.get(f"{info.get('general.architecture')}.context_length")
+        limit = limit if isinstance(limit, int) and limit > 0 else bound
+        remote = cloud or bool(found.get("remote_host"))
         count = info.get("general.parameter_count")
         return OllamaModel(
             name,
-            min(limit, bound) if isinstance(limit, int) and limit > 0 else bound,
+            limit if remote else min(limit, bound),  # the bound is about a machine's memory
             frozenset(map(str, capabilities)) if capabilities else None,
             count if isinstance(count, int) else None,
-            bool(found.get("remote_host")),
+            remote,
         )
     except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
         text = "What answers in the place of Ollama does not describe its models."

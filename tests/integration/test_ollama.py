@@ -502,6 +502,18 @@ async def test_something_else_in_ollamas_place_is_named_as_that() -> None:
         assert "answers, but has no chat at its address" in await refused(server)
 
 
+async def test_a_model_of_the_cloud_has_its_own_context_whatever_this_machine_has(
+    peer: OllamaPeer, server: OllamaServer
+) -> None:
+    await peer.script(models={"far:latest": {"remote_host": "https://ollama.com:443"}})
+    await answered(server, model="far")
+    async with new_session() as session:
+        await answered(OllamaServer(session, peer.url, "key", context=8192), options=SHAPED)
+    first, second = (await peer.seen()).bodies
+    assert [body["options"]["num_ctx"] for body in (first, second)] == [32_768, 32_768]
+    assert "format" not in second
+
+
 async def test_the_key_is_sent_and_never_shown(peer: OllamaPeer) -> None:
     await peer.script(says("yes"), refusal(400, "bad key secret-key"), key="secret-key")
     async with new_session() as session:

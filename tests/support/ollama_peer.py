@@ -350,7 +350,7 @@ class Answer:
         self.made += 1
         self.peer.words[-1] += 1
         more = {"logprobs": [weighed]} if self.body.get("logprobs") else {}
-        await self._line(_line(self.body, {"content": token}, **more))
+        await self._line(_line(self.body, {"content": token}, None, **more))
         return True
 
     def _options(self, name: str, default: Any) -> Any:
