@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, TextIO
 
@@ -270,6 +271,14 @@ class JsonOutput:
 
     async def decision(self) -> str | None:
         return None
+
+
+def discard_typed(terminal: TextIO) -> None:
+    """Drop what was typed before a question is shown: it cannot be meant as its answer."""
+    import termios
+
+    with suppress(termios.error):
+        termios.tcflush(terminal.fileno(), termios.TCIFLUSH)
 
 
 async def typed_line(terminal: TextIO) -> str:

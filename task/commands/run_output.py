@@ -28,7 +28,7 @@ from task.coding.events import (
     WorkspaceChanged,
     as_json,
 )
-from task.commands.answer import typed_line
+from task.commands.answer import discard_typed, typed_line
 from task.permissions.icerc import plain, shortened, spelt_out, visible
 from task.tools.toolbox import Pending
 
@@ -110,6 +110,7 @@ class TerminalRunOutput:
         return [await self._ask(item) for item in pending]
 
     async def _ask(self, item: Pending) -> Reply:
+        discard_typed(sys.stdin)
         self._line("May I do this?", "bold yellow", before=True)
         for name, text in card_rows(item).items():
             self._row(name, text, width=LABEL_WIDTH + 2)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import pty
+import sys
 from dataclasses import replace
 
-from task.commands.run_output import card_rows
+import pytest
+
+from task.commands.run_output import TerminalRunOutput, card_rows
 from task.conversation.messages import FunctionCall, ToolCall
 from task.permissions.coding import setup_request
 from task.permissions.facts import CallFacts
@@ -12,9 +18,13 @@ from task.permissions.gate import card_of
 from task.tools.toolbox import Pending
 
 
-def rows(command: str, reason: str = "no rule allows it") -> dict[str, str]:
+def pending(command: str) -> Pending:
     card = card_of(CallFacts(setup_request(command, "/srv/shop")))
-    return card_rows(Pending(ToolCall("a", FunctionCall("setup", "{}")), card, "digest", reason))
+    return Pending(ToolCall("a", FunctionCall("setup", "{}")), card, "digest", "no rule allows it")
+
+
+def rows(command: str) -> dict[str, str]:
+    return card_rows(pending(command))
 
 
 def test_the_end_of_a_long_command_is_shown_and_what_is_left_out_is_counted() -> None:
@@ -40,3 +50,22 @@ def test_no_part_of_a_card_acts_on_the_terminal() -> None:
     shown = card_rows(Pending(ToolCall("a", FunctionCall("setup", "{}")), card, "d", evil, evil))
     assert not {"\x1b", "\x07", "\r", "\u202e", "\u200b"}.intersection("".join(shown.values()))
     assert "\n" not in shown["Why"]
+
+
+def shown_until(terminal: int, words: bytes) -> None:
+    seen = b""
+    while words not in seen:
+        seen += os.read(terminal, 4096)
+
+
+async def test_what_was_typed_before_a_question_does_not_answer_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    person, terminal = pty.openpty()
+    with os.fdopen(terminal) as typed, os.fdopen(os.dup(terminal), "w") as screen:
+        monkeypatch.setattr(sys, "stdin", typed)
+        os.write(person, b"yes\n")
+        asking = asyncio.create_task(TerminalRunOutput(screen).ask([pending("npm ci")]))
+        await asyncio.wait_for(asyncio.to_thread(shown_until, person, b"[no]"), 30)
+        os.write(person, b"no because it is late\n")
+        [reply] = await asyncio.wait_for(asking, 30)
+    os.close(person)
+    assert (reply.allowed, reply.reason) == (False, "the user denied it: it is late")
