@@ -56,7 +56,7 @@ PHASES = {
         (plan(), EDIT & wants("fs_write", path="waits", content=""), says("Done.")), (says("Done."),), in_command=True
     ),
 }
-IN_SAMPLE = {("coding", "SIGINT"), ("a command", "SIGKILL")}  # the others are in `make test-system`
+IN_SAMPLE = {("a command", "SIGKILL")}  # the others are in `make test-system`
 CASES = [
     pytest.param(phase, name, id=f"{name} in {phase}", marks=() if (phase, name) in IN_SAMPLE else pytest.mark.system)
     for phase in PHASES

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from task.coding.diffs import FileDiff
 from task.coding.journal import RunRecord
 from task.coding.snapshots import Entry
 from task.coding.undo import Undoing
-from task.commands.runs_text import listing, result_of, undone
+from task.commands.runs_text import details, listing, result_of, undone
 from task.store.coding import CodingRun
 from task.store.records import RunStatus
 
@@ -44,3 +45,10 @@ def test_what_was_not_restored_is_named_with_its_reason() -> None:
     text = undone(run(), Undoing({}, lost={"data.bin": "too large"}), ["made"])
     assert "data.bin is not restored: too large to be kept." in text
     assert "made stays: there is something of somebody else in it." in text
+
+
+def test_details_have_the_changes_and_what_to_do_next() -> None:
+    text = details(run(), [FileDiff("app.py", "", 12, 3)])
+    assert text.startswith("code_1a2b3c4d  not verified\nTask       Fix it.\nWorkspace  /projects/shop\n")
+    assert "     +12 -3  app.py" in text
+    assert "runs undo code_1a2b3c4d" in text
