@@ -51,9 +51,9 @@ class Project:
         given = [task] if task else []
         return await self.agent("run", *given, "--workspace", str(self.folder), *options, **environ)
 
-    async def agent(self, *arguments: str, **environ: str) -> Finished:
+    async def agent(self, *arguments: str, cwd: Path | None = None, **environ: str) -> Finished:
         """Any command, with the settings of this project."""
-        return await dial_agent(self.home, *arguments, cwd=None, **{**self.environ, **environ})
+        return await dial_agent(self.home, *arguments, cwd=cwd, **{**self.environ, **environ})
 
     @asynccontextmanager
     async def started(self, *arguments: str) -> AsyncGenerator[asyncio.subprocess.Process]:
