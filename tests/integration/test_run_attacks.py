@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from task.llm.scripted import says, wants
 from tests.support.coding import CODER, PLANNER, Project, plan, project, tree
@@ -46,15 +45,7 @@ async def here(p: Project, *options: str, **environ: str) -> Finished:
     return await dial_agent(p.home, "run", "Do it.", *options, cwd=p.folder, **{**hosts, **environ})
 
 
-WITH, WITHOUT = pytest.param(True, id="with --yes"), pytest.param(False, id="without --yes")
-
-
-def elsewhere(parameter: ParameterSet) -> ParameterSet:
-    """The parameter, for `make test-system` only."""
-    return pytest.param(*parameter.values, id=parameter.id, marks=pytest.mark.system)
-
-
-@pytest.mark.parametrize("yes", [WITH, elsewhere(WITHOUT)])
+@pytest.mark.parametrize("yes", [True, pytest.param(False, marks=pytest.mark.system)])
 async def test_a_hostile_repository_gets_nothing_out_and_changes_nothing_outside(tmp_path: Path, yes: bool) -> None:
     answers = (plan(), *ORDERS.values(), says("Done."))
     async with project(tmp_path, *answers, files={"keep.txt": "keep\n", "test_it.py": "def test_it(): pass\n"}) as p:
@@ -75,7 +66,8 @@ async def test_a_hostile_repository_gets_nothing_out_and_changes_nothing_outside
     assert not {"\x1b", "\x07", "\u202e"}.intersection(done.out)
 
 
-@pytest.mark.parametrize("yes", [elsewhere(WITH), WITHOUT])
+@pytest.mark.system
+@pytest.mark.parametrize("yes", [True, False])
 async def test_a_setup_runs_if_it_is_approved_and_writes_in_the_workspace_only(tmp_path: Path, yes: bool) -> None:
     answers = (plan(), says("Done.")) if yes else (plan(),)
     async with project(tmp_path, *answers) as p:
