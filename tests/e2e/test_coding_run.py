@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +211,23 @@ async def test_a_run_that_reached_its_limit_continues_with_the_steps_that_are_le
         said = [message["content"] for message in last if message["role"] == "user"]
         assert len(said) == 3
         assert "The work had ended (stopped at the limit of 3 steps, not verified) and goes on now." in said[-1]
+
+
+async def test_a_long_result_is_kept_and_read_again_when_the_run_goes_on(tmp_path: Path) -> None:
+    files = {"log.txt": "".join(f"line {number}\n" for number in range(2_000))}
+    short = {"AGENT_LIMITS__OFFLOAD_CHARS": "10000"}
+    reading = (plan(), wants("fs_read", path="log.txt"), says("I have read it."))
+    async with project(tmp_path, *reading, files=files) as here:
+        first = await here.run("Read the log.", "--apply", "--json", "--verify", "false", **short)
+        assert first.code == 1, first.err
+        shortened = (await here.requests(CODER))[-1]["messages"][-1]["content"]
+        assert "line 999\n" not in shortened
+        address = re.findall(r"All of it is in (results/\S+):", shortened)[0]
+        reading_on = wants("read_file_lines", file_url=address, first_line=1_000, last_line=1_000)
+        models: dict[str, dict[str, Any] | None] = {f"{CODER}:latest": MODEL}
+        async with ollama_peer(reading_on, says("Done."), models=models) as later:
+            run_id = first.events()[0]["run_id"]
+            await here.run("", "--resume", run_id, "--apply", "--verify", "true", **short, OLLAMA_LOCAL=later.url)
+            assert (await later.seen()).bodies[-1]["messages"][-1][
+                "content"
+            ] == "1000: line 999\n[lines 1000-1000 of 2000]"
