@@ -54,15 +54,15 @@ def command(policy: Policy, argv: list[str], filter_descriptor: int, door: Door 
 
 def _forwarding(door: Door | None) -> list[str]:
     # What the forwarder needs to be readable: Python, its own file, and the way to the proxy.
-    if door is None or door.socket is None:
+    if door is None or door[1] is None:
         return []
-    return [sys.base_prefix, FORWARDER, os.path.dirname(door.socket)]
+    return [sys.base_prefix, FORWARDER, os.path.dirname(door[1])]
 
 
 def _forwarder(door: Door | None) -> list[str]:
-    if door is None or door.socket is None:
+    if door is None or door[1] is None:
         return []
-    return [os.path.realpath(sys.executable), "-I", "-S", FORWARDER, door.socket, str(door.port)]
+    return [os.path.realpath(sys.executable), "-I", "-S", FORWARDER, door[1], str(door[0])]
 
 
 def _mounts(policy: Policy, forwarding: list[str]) -> Iterator[str]:

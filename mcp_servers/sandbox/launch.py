@@ -81,7 +81,7 @@ def _try(policy: Policy, writer: int) -> NoReturn:
     os.dup2(writer, 2)
     try:
         process.close_descriptors()
-        _turn_into(policy._replace(mark=None), [NOTHING], os.getppid(), Door(ANY_PORT) if policy.network else None)
+        _turn_into(policy._replace(mark=None), [NOTHING], os.getppid(), (ANY_PORT, None) if policy.network else None)
     except (SandboxError, OSError) as error:
         print(error, file=sys.stderr, flush=True)
     os._exit(REFUSED_EXIT)
@@ -103,7 +103,7 @@ def _in_landlock(policy: Policy, argv: list[str], parent: int, door: Door | None
         raise SandboxError("this kernel has no Landlock (Linux 5.13 and newer have it)")
     if policy.network and version < landlock.TCP_ABI:
         raise SandboxError("network: this kernel cannot allow one port (Linux 6.7 and newer can)")
-    rules = landlock.ruleset(version, policy.readable(), policy.read_write, own_uid, door.port if door else None)
+    rules = landlock.ruleset(version, policy.readable(), policy.read_write, own_uid, door[0] if door else None)
     filter_ = filters.landlock_filter(filters.Gaps(own_uid, version), os.getpid(), connects=door is not None)
     _shrink(policy, parent)
     os.chdir(policy.workdir)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import NamedTuple
 
 from mcp_servers.sandbox import leftovers
 from mcp_servers.sandbox.errors import SandboxError
@@ -13,19 +12,16 @@ from mcp_servers.sandbox.policy import MIB
 MOST_BYTES, MOST_ENTRIES = 16 * MIB, 5_000
 
 
-class Entry(NamedTuple):
-    """A file, folder or link: its mode, and its content or target."""
-
-    mode: int
-    content: bytes = b""
+Entry = tuple[int, bytes]  # a file, folder or link: its mode, and its content or target
 
 
-class Protected(NamedTuple):
+class Protected:
     """A path and all that was below it, by relative name; nothing if it was absent or not reached by folders alone."""
 
-    folder: str
-    path: str
-    entries: dict[str, Entry]
+    def __init__(self, folder: str, path: str, entries: dict[str, Entry]) -> None:
+        self.folder = folder
+        self.path = path
+        self.entries = entries
 
     @classmethod
     def of(cls, folder: str, path: str) -> Protected:
@@ -55,9 +51,9 @@ class Protected(NamedTuple):
         for name, entry in self.entries.items():
             _make(os.path.join(self.path, name) if name else self.path, entry)
         # From the innermost: a folder may be one that cannot be written to.
-        for name, entry in reversed(self.entries.items()):
-            if not stat.S_ISLNK(entry.mode):
-                os.chmod(os.path.join(self.path, name) if name else self.path, stat.S_IMODE(entry.mode))
+        for name, (mode, _) in reversed(self.entries.items()):
+            if not stat.S_ISLNK(mode):
+                os.chmod(os.path.join(self.path, name) if name else self.path, stat.S_IMODE(mode))
         return True
 
 
@@ -69,10 +65,9 @@ def _entries(folder: str, path: str) -> dict[str, Entry] | None:
     size, waiting = 0, [""]
     while waiting:
         name = waiting.pop()
-        entry = _entry(os.path.join(path, name) if name else path)
-        entries[name] = entry
-        size += len(entry.content)
-        if stat.S_ISDIR(entry.mode):
+        entries[name] = mode, content = _entry(os.path.join(path, name) if name else path)
+        size += len(content)
+        if stat.S_ISDIR(mode):
             waiting += [os.path.join(name, inner) for inner in sorted(os.listdir(os.path.join(path, name)))]
         if size > MOST_BYTES or len(entries) + len(waiting) > MOST_ENTRIES:
             return None
@@ -82,21 +77,22 @@ def _entries(folder: str, path: str) -> dict[str, Entry] | None:
 def _entry(path: str) -> Entry:
     mode = os.lstat(path).st_mode
     if stat.S_ISLNK(mode):
-        return Entry(mode, os.fsencode(os.readlink(path)))
+        return mode, os.fsencode(os.readlink(path))
     if not stat.S_ISREG(mode):
-        return Entry(mode)
+        return mode, b""
     with open(path, "rb") as file:
-        return Entry(mode, file.read(MOST_BYTES + 1))
+        return mode, file.read(MOST_BYTES + 1)
 
 
 def _make(path: str, entry: Entry) -> None:
-    if stat.S_ISDIR(entry.mode):
+    mode, content = entry
+    if stat.S_ISDIR(mode):
         os.mkdir(path, 0o700)
-    elif stat.S_ISLNK(entry.mode):
-        os.symlink(entry.content, os.fsencode(path))
-    elif stat.S_ISREG(entry.mode):
+    elif stat.S_ISLNK(mode):
+        os.symlink(content, os.fsencode(path))
+    elif stat.S_ISREG(mode):
         with open(path, "xb") as file:
-            file.write(entry.content)
+            file.write(content)
 
 
 def _remove(path: str) -> None:

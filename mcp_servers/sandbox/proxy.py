@@ -33,7 +33,7 @@ def opened(policy: Policy) -> Generator[tuple[Callable[[], None], Door]]:
     if policy.tier != "bubblewrap":
         server = _Server(("127.0.0.1", 0), _Handler)
         with server:
-            yield _serving(server, policy), Door(server.socket.getsockname()[1])
+            yield _serving(server, policy), (server.socket.getsockname()[1], None)
         return
     owner = os.getpid()
     folder = f"/tmp/sandbox-{os.urandom(8).hex()}"  # noqa: S108 - new, and short, as a socket's path must be
@@ -45,7 +45,7 @@ def opened(policy: Policy) -> Generator[tuple[Callable[[], None], Door]]:
             if policy.uid is not None:
                 os.chown(path, policy.uid, policy.uid)
                 os.chown(folder, policy.uid, policy.uid)
-            yield _serving(local, policy), Door(OWN_PORT, path)
+            yield _serving(local, policy), (OWN_PORT, path)
     finally:
         if os.getpid() == owner:  # not the child that could not start the program
             os.unlink(path)

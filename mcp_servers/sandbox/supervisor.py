@@ -18,7 +18,7 @@ from mcp_servers.sandbox.protected import Protected
 
 Start = Callable[[Policy, int, Door | None], None]
 
-WATCH_SECONDS, GRACE_SECONDS = 0.1, 0.05
+WATCH_SECONDS, GRACE_SECONDS = 0.2, 0.05
 SIGNALLED = 128  # an exit code is this and the signal's number
 _ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 _AWAITED = {signal.SIGCHLD, *_ENDING}
@@ -48,7 +48,7 @@ def _ran_with_network(policy: Policy, start: Start) -> int:
     from mcp_servers.sandbox import proxy
 
     with proxy.opened(policy) as (serve, door):
-        environment = {**(policy.environment or {}), **proxy.variables(door.port)}
+        environment = {**(policy.environment or {}), **proxy.variables(door[0])}
         return _ran(policy._replace(environment=environment), start, door, serve)
 
 
@@ -119,13 +119,14 @@ def _memory(path: str, kinds: tuple[bytes, ...]) -> int:
 
 def _end_rest(mark: int) -> None:
     """End what the run has left; orphans are children of this process, so none can be overlooked."""
-    deadline = time.monotonic() + GIVE_UP_SECONDS
-    signal.sigtimedwait({signal.SIGCHLD}, GRACE_SECONDS if _has_children() else 0)  # bubblewrap's end by themselves
+    started = time.monotonic()
     while _has_children():
-        kill_seen(mark)
-        signal.sigtimedwait({signal.SIGCHLD}, GRACE_SECONDS)
-        if time.monotonic() > deadline:
+        passed = time.monotonic() - started
+        if passed > GRACE_SECONDS:  # in bubblewrap they end by themselves, soon after the first
+            kill_seen(mark)
+        if passed > GIVE_UP_SECONDS:
             raise SandboxError("some processes of the run could not be ended")
+        signal.sigtimedwait({signal.SIGCHLD}, GRACE_SECONDS)
 
 
 def _has_children() -> bool:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 # The launcher's policy makes these readable.
@@ -29,10 +30,16 @@ class Toolchains:
 
 def toolchains(workspace: Path, environment: Mapping[str, str]) -> Toolchains:
     """What the workspace's commands use; `environment` is the person's."""
+    named = tuple((name, environment[name]) for name in ("HOME", "PATH", "RUSTUP_HOME") if name in environment)
+    return _found(workspace, python_of(workspace, environment), named)
+
+
+@lru_cache(maxsize=8)
+def _found(workspace: Path, python: Path, named: tuple[tuple[str, str], ...]) -> Toolchains:
+    environment = dict(named)
     home = Path(environment.get("HOME") or "/nowhere")
     folders = [Path(text) for text in environment.get("PATH", "").split(os.pathsep) if text.startswith("/")]
     folders = [folder for folder in folders if folder.is_dir() and not folder.resolve().is_relative_to(workspace)]
-    python = python_of(workspace, environment)
     programs = [python, *filter(os.path.exists, (folder / name for folder in folders for name in _PROGRAMS))]
     wanted = [place for program in dict.fromkeys(programs) for place in _installations(program, workspace)]
     rustup = Path(environment.get("RUSTUP_HOME") or home / ".rustup")
