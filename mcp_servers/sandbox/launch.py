@@ -24,7 +24,6 @@ def launch(policy: Policy, argv: list[str], parent: int) -> int:
         SandboxError: the policy cannot be enforced here.
         OSError: the program cannot be executed.
     """
-    process.close_descriptors()
     if policy.tier == "auto":
         policy = policy._replace(tier=best_tier(policy))
     if policy.is_supervised:

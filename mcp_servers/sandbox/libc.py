@@ -11,13 +11,17 @@ PR_SET_CHILD_SUBREAPER = 36
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 
 
+# Opened once: a run makes hundreds of calls.
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
 def system_call(number: int, *arguments: Any) -> int:
     """The result of a system call.
 
     Raises:
         OSError: the call failed.
     """
-    result = ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(number), *arguments)
+    result = _LIBC.syscall(ctypes.c_long(number), *arguments)
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
@@ -31,6 +35,6 @@ def prctl(option: int, first: Any = 0, second: Any = 0) -> None:
         OSError: the kernel refused it.
     """
     words = [ctypes.c_ulong(word) if isinstance(word, int) else word for word in (first, second, 0, 0)]
-    if ctypes.CDLL(None, use_errno=True).prctl(ctypes.c_int(option), *words) != 0:
+    if _LIBC.prctl(ctypes.c_int(option), *words) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

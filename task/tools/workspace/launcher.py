@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import DEVNULL
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from task.blocking import run_to_completion
 
 PROBE_SECONDS, ENDING_SECONDS = 60.0, 20.0
 _LAUNCHER = str(Path(__file__).parents[3] / "mcp_servers" / "sandbox" / "__main__.py")
-_PIECE = 65536
+REFUSED, NOT_EXECUTABLE = 125, 126
+_PIECE, _MOST_BYTES = 65536, 200_000
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "PATH": os.defpath}  # the launcher's; the program gets the policy's
 
 
@@ -69,35 +74,116 @@ async def launched(policy: Mapping[str, Any], argv: Sequence[str], seconds: floa
     Of each output the first and last `output_bytes / 2` are kept.
     """
     mark = 2**61 + int.from_bytes(os.urandom(7))
-    command = _launcher("--policy", json.dumps({**policy, "mark": mark}), "--", *argv)
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=_ENVIRONMENT, start_new_session=True
+    message = "\0".join([json.dumps({**policy, "mark": mark}), *argv]).encode(errors="surrogateescape")
+    if len(message) > _MOST_BYTES:
+        return Ran(NOT_EXECUTABLE, "", f"the command is too long: {len(message):,} bytes, at most {_MOST_BYTES:,}")
+    run = await asyncio.to_thread(_SERVER.started, message)
+    with run.control:
+        outputs = [_Output(await _reader(pipe), output_bytes) for pipe in run.pipes]
+        reading = asyncio.gather(_ended(run.control), *(output.read() for output in outputs))
+        try:
+            done, _ = await asyncio.wait({reading}, timeout=seconds)
+        finally:
+            if not reading.done():
+                await run_to_completion(_end(run.pid, mark, reading))
+    return Ran(reading.result()[0] if done else None, *(output.text() for output in outputs))
+
+
+async def _reader(pipe: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb", buffering=0)
     )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    outputs = [_Output(process.stdout, output_bytes), _Output(process.stderr, output_bytes)]
-    reading = asyncio.gather(*(output.read() for output in outputs), process.wait())
-    try:
-        done, _ = await asyncio.wait({reading}, timeout=seconds)
-    finally:
-        if not reading.done():
-            await run_to_completion(_end(process, mark, reading))
-    return Ran(process.returncode if done else None, *(output.text() for output in outputs))
+    return reader
 
 
-async def _end(process: Process, mark: int, reading: asyncio.Future[Any]) -> None:
+async def _ended(control: socket.socket) -> int:
+    """The exit code; of a launcher that was itself ended, the one of a refusal."""
+    return int(await asyncio.get_running_loop().sock_recv(control, _PIECE) or REFUSED)
+
+
+async def _end(pid: int, mark: int, reading: asyncio.Future[Any]) -> None:
     # The launcher ends the run and then itself; if it cannot, everything that carries the mark is ended from outside.
     with suppress(ProcessLookupError):
-        process.terminate()
+        os.kill(pid, signal.SIGTERM)
     await asyncio.wait({reading}, timeout=ENDING_SECONDS)
     if not reading.done():
         with suppress(ProcessLookupError):
-            process.kill()
+            os.kill(pid, signal.SIGKILL)
         killing = await asyncio.create_subprocess_exec(*_launcher("--kill", str(mark)), stdout=DEVNULL, stderr=DEVNULL)
         await killing.wait()
         await asyncio.wait({reading}, timeout=ENDING_SECONDS)
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run that has started: its launcher's process, the socket that gets its exit code, its output and errors."""
+
+    pid: int
+    control: socket.socket
+    pipes: tuple[int, int]
+
+
+class _Server:
+    """The launcher's process that starts all runs of this one; it ends when this one ends."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._requests: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def started(self, message: bytes) -> _Run:
+        """A new run; where the launcher's process has ended, there is a new one first.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        with self._lock:
+            try:
+                return self._ask(self._requests or self._opened(), message)
+            except (BrokenPipeError, ConnectionResetError):
+                return self._ask(self._opened(), message)
+
+    def _ask(self, requests: socket.socket, message: bytes) -> _Run:
+        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        (output, to_output), (errors, to_errors) = os.pipe(), os.pipe()
+        try:
+            socket.send_fds(requests, [message], [to_output, to_errors, theirs.fileno()])
+        except OSError:
+            for opened in (output, errors):
+                os.close(opened)
+            control.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(to_output)
+            os.close(to_errors)
+        pid = control.recv(_PIECE)
+        control.setblocking(False)
+        return _Run(int(pid), control, (output, errors))
+
+    def close(self) -> None:
+        """End the process; a run would end with it."""
+        if self._requests is not None and self._process is not None:
+            self._requests.close()
+            self._process.wait(ENDING_SECONDS)
+
+    def _opened(self) -> socket.socket:
+        self.close()
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._requests.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * _MOST_BYTES)
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603
+                _launcher("--serve"), stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                env=_ENVIRONMENT, cwd="/", start_new_session=True,
+            )  # fmt: skip
+        return self._requests
+
+
+_SERVER = _Server()
+atexit.register(_SERVER.close)
 
 
 def _launcher(*arguments: str) -> list[str]:

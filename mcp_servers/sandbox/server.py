@@ -1,0 +1,56 @@
+"""Start runs from one process in which the launcher is loaded: each takes a fork instead of the start of a Python."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import NoReturn
+
+from mcp_servers.sandbox import supervisor as supervisor  # loaded once, not in every run
+
+Run = Callable[[str, list[str]], int]
+
+MOST_BYTES = 2**20
+OPEN_MAX = 4096
+
+
+def serve(run: Run) -> int:
+    """Serve the socket at standard input until it is closed; every run ends with this process.
+
+    A request is one message: the policy's JSON, a NUL, and the program's words, joined by NULs. With it come three
+    descriptors: the run's output, its errors, and a socket that gets the process id and then the exit code. `run` is
+    the launcher: for a policy's text and a program's words it returns the exit code.
+    """
+    requests = socket.socket(fileno=os.dup(0))
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # reaped by the kernel
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(requests, MOST_BYTES, 3)
+        if not message:
+            return 0
+        if os.fork() == 0:
+            _run(run, message, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _run(run: Run, message: bytes, descriptors: list[int]) -> NoReturn:
+    own, (output, errors, control) = os.getpid(), descriptors
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output, 1)
+    os.dup2(errors, 2)
+    os.set_inheritable(control, False)
+    os.closerange(3, control)
+    os.closerange(control + 1, OPEN_MAX)
+    os.write(control, str(own).encode())
+    policy, *words = message.decode("utf-8", "surrogateescape").split("\0")
+    code = 1
+    try:
+        code = run(policy, words)
+    finally:
+        if os.getpid() == own:  # not the run's first process, when it could not become the program
+            os.write(control, str(code).encode())
+        os._exit(code)
