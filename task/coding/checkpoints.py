@@ -20,6 +20,7 @@ from task.store.processes import BEAT_SECONDS
 
 FOLDER = "snapshots"  # in the data folder: one folder for each run
 STORE = "store"  # in a run's folder: the database that has the run
+ALIVE_SECONDS = 3 * BEAT_SECONDS  # a busy process shows late that it is alive
 LENDING = 3  # earlier runs of the folder whose contents are used again
 
 
@@ -153,7 +154,7 @@ class Checkpoints:
         if self.run.status != "interrupted" or not self._legs or self.run.ended_at is None:
             return
         first, last = self._legs[-1]
-        alive_ns = int((self.run.ended_at + BEAT_SECONDS) * 1e9)
+        alive_ns = int((self.run.ended_at + ALIVE_SECONDS) * 1e9)
         tail = await asyncio.to_thread(self._tail, last, alive_ns)
         self._legs[-1] = (first, tail)
         if tail.id != last.id:

@@ -11,6 +11,7 @@ import pytest
 from task.llm.scripted import Pause, Reply, says, wants
 from tests.support.coding import Project, plan, project, tree
 
+pytestmark = pytest.mark.timeout(300)
 FILES = {"app.py": "value = 1\n", "keep.py": "keep = 1\n"}
 EDIT = wants("fs_write", path="app.py", content="value = 2\n") & wants("fs_write", path="new.py", content="new = 1\n")
 ANSWERS = (plan("Read.", "Write."), EDIT, says("Done."))
@@ -22,7 +23,6 @@ async def applied(found: Project, *options: str) -> str:
     return str(finished.events()[0]["run_id"])
 
 
-@pytest.mark.timeout(300)
 async def test_a_run_is_listed_shown_traced_and_taken_back(tmp_path: Path) -> None:
     async with project(tmp_path, *ANSWERS, files=FILES) as found:
         before = tree(found.folder)
@@ -48,7 +48,6 @@ async def test_a_run_is_listed_shown_traced_and_taken_back(tmp_path: Path) -> No
         assert (resumed.code, resumed.err) == (2, f"the run {run_id} was undone; start a new one\n")
 
 
-@pytest.mark.timeout(300)
 async def test_a_second_run_in_the_folder_and_the_undoing_of_one_in_progress_are_refused(tmp_path: Path) -> None:
     hangs = Reply((Pause(600),))
     async with project(tmp_path, ANSWERS[0], hangs, ANSWERS[0], files=FILES) as found:
@@ -67,6 +66,7 @@ async def test_a_second_run_in_the_folder_and_the_undoing_of_one_in_progress_are
             assert "Another coding run works in" in undo.err
 
 
+@pytest.mark.system
 async def test_an_unknown_run_is_named_and_a_folder_without_one_too(tmp_path: Path) -> None:
     async with project(tmp_path, files=FILES) as found:
         unknown = await found.agent("runs", "show", "code_00000000")
@@ -84,7 +84,7 @@ async def test_a_setting_that_a_run_left_in_the_folder_leads_to_no_other_store(t
         assert not (found.folder / "evil").exists()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.system
 async def test_what_a_setup_that_failed_has_made_is_undone(tmp_path: Path) -> None:
     async with project(tmp_path, ANSWERS[0], files={**FILES, "setup.py": SETUP}) as found:
         before = tree(found.folder)

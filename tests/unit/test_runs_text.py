@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from task.api.edge.identity import LOCAL_OWNER
 from task.coding.diffs import FileDiff
 from task.coding.journal import RunRecord
 from task.coding.snapshots import Entry
 from task.coding.undo import Undoing
+from task.commands.run import OWNER
 from task.commands.runs_text import details, listing, result_of, undone
 from task.store.coding import CodingRun
 from task.store.records import RunStatus
@@ -52,3 +54,7 @@ def test_details_have_the_changes_and_what_to_do_next() -> None:
     assert text.startswith("code_1a2b3c4d  not verified\nTask       Fix it.\nWorkspace  /projects/shop\n")
     assert "     +12 -3  app.py" in text
     assert "runs undo code_1a2b3c4d" in text
+
+
+def test_runs_belong_to_whoever_the_web_page_takes_for_this_machines_user() -> None:
+    assert OWNER == LOCAL_OWNER
