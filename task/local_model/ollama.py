@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from task.conversation.messages import Message
+from task.conversation.messages import Message, Role
 from task.llm.base import ChatModel, Delta, ModelOptions, ModelWarning, ToolSchema, Waiting
 from task.llm.ollama import OllamaServer
 from task.llm.ollama_request import OllamaModel
@@ -44,7 +44,9 @@ class SizedOllamaModel:
     ) -> AsyncGenerator[Delta]:
         model, chat = await self.server.model(self.name), self._whole()
         if is_small(model) and not any(map(_has_picture, messages)):  # the profile is for text
-            chat = SmallModel(self._engine, self.name, readable_tokens(model), reply_bias=CODER.reply_bias)
+            # Ollama moves all system messages to the beginning, where they would change what it has in its cache.
+            bias, role = CODER.reply_bias, Role.USER
+            chat = SmallModel(self._engine, self.name, readable_tokens(model), reply_bias=bias, tail_role=role)
             if tools and not model.can("tools"):
                 yield ModelWarning(NO_TOOLS.format(model=self.name))
                 tools = ()

@@ -120,8 +120,10 @@ _FIRST_SENTENCE = re.compile(r"[^.:\n]{1,120}")
 _SYSTEM = (Role.SYSTEM, Role.DEVELOPER)
 
 
-def rendered(messages: Sequence[Message], tools: Sequence[ToolSchema], tail: str | None) -> list[Message]:
-    """The conversation without tool calls and tool messages; `tail` says what is wanted now.
+def rendered(
+    messages: Sequence[Message], tools: Sequence[ToolSchema], tail: str | None, tail_role: Role = Role.SYSTEM
+) -> list[Message]:
+    """The conversation without tool calls and tool messages; `tail` says what is wanted now, in a message of its role.
 
     The beginning is the same for every conversation with these tools. It replaces the product's own system prompt,
     which small models do not follow; other system prompts come after it.
@@ -131,7 +133,7 @@ def rendered(messages: Sequence[Message], tools: Sequence[ToolSchema], tail: str
     plain = [_plain(message) for message in messages if message.role not in _SYSTEM]
     head = [prefix(tools), *own] if tools else own
     before = [system("\n\n".join(head))] if head else []
-    return [*before, *_joined(plain), *([system(tail)] if tail else [])]
+    return [*before, *_joined([*plain, *([Message(tail_role, tail)] if tail else [])])]
 
 
 def prefix(tools: Sequence[ToolSchema]) -> str:

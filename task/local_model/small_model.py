@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from task.conversation.messages import Message
+from task.conversation.messages import Message, Role
 from task.errors import ProviderError
 from task.llm.accumulator import new_call_id
 from task.llm.base import (
@@ -44,7 +44,7 @@ class SmallModel:
     """A model that reads at most `context` tokens and writes through an `engine`.
 
     `reply_bias` is added to the logit of a reply when the model decides: by the engine, or here where the engine only
-    reports how likely a reply was. `pauses` are the
+    reports how likely a reply was. `tail_role` is the role of what asks for the next step at the end. `pauses` are the
     seconds before each retry of a request whose engine was lost.
     """
 
@@ -54,6 +54,7 @@ class SmallModel:
     answer_tokens: int = 1024
     reply_bias: float = 0.0
     pauses: tuple[float, ...] = ()
+    tail_role: Role = Role.SYSTEM
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
@@ -165,7 +166,7 @@ class _Request:
         """
         room, started, pauses = self._room, False, iter(self._model.pauses)
         while True:
-            plain = rendered(fitted(self._messages, room), self._tools, tail)
+            plain = rendered(fitted(self._messages, room), self._tools, tail, self._model.tail_role)
             try:
                 async with aclosing(self._attempt(plain, options)) as deltas:
                     async for delta in deltas:
