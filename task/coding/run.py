@@ -131,8 +131,9 @@ class Work:
 
     async def _ended(self, result: Result, reason: str, started: float) -> RunEnded:
         progress, journal = self._progress, self.journal
-        if self._began_ns and (unseen := await asyncio.to_thread(unseen_changes, self.workspace.path, self._began_ns)):
-            self.emit(Noted(unseen))
+        if self._began_ns:
+            for sentence in await asyncio.to_thread(unseen_changes, self.workspace.path, self._began_ns):
+                self.emit(Noted(sentence))
         try:
             changes, kept = await journal.checkpoint(progress), True
         except SnapshotError as error:

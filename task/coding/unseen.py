@@ -1,4 +1,4 @@
-"""Find what a run changed in folders that programs load code from, and that neither diff nor undo includes."""
+"""Find what a run changed where the diff does not show it: folders that programs load code from, and git's settings."""
 
 from __future__ import annotations
 
@@ -7,24 +7,36 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LOADED = frozenset({"node_modules", ".venv", "__pycache__", ".tox", ".nox"})
+OF_GIT = ("config", "config.worktree", "commondir", "hooks")  # by which git runs programs
 MOST = 5
-NOTE = "Changed where no diff shows it and undo does not reach: {folders}. Make {it} anew if you do not trust the run."
+OF_PROGRAMS = "Changed where no diff shows it and undo does not reach: {}. Make it anew if you do not trust the run."
+OF_REPOSITORIES = "Changed without a trace in the diff: {}. Git runs programs named there; look before you use git."
 
 
-def unseen_changes(workspace: Path, since_ns: int) -> str:
-    """A sentence that names the folders in which something has changed since that time; empty if there are none."""
-    found = list(_changed(workspace, since_ns))
-    more = f" and {len(found) - MOST} more" if len(found) > MOST else ""
-    return NOTE.format(folders=", ".join(found[:MOST]) + more, it="them" if len(found) > 1 else "it") if found else ""
-
-
-def _changed(workspace: Path, since_ns: int) -> Iterator[str]:
-    for folder, below, _ in os.walk(workspace):
+def unseen_changes(workspace: Path, since_ns: int) -> list[str]:
+    """Sentences that name the places in which something has changed since that time; none if there are none."""
+    programs, repositories = list[str](), list[str]()
+    for folder, below, files in os.walk(workspace):
+        here = Path(folder)
         for name in sorted(LOADED.intersection(below)):
             below.remove(name)
-            place = Path(folder, name)
-            if any(_changed_at(path) > since_ns for path in _all(place)):
-                yield str(place.relative_to(workspace))
+            if _has_changed([here / name], since_ns):
+                programs.append(str((here / name).relative_to(workspace)))
+        if ".git" in (*below, *files):
+            below[:] = [name for name in below if name != ".git"]
+            git = here / ".git"
+            if _has_changed([git] if ".git" in files else [git / name for name in OF_GIT], since_ns):
+                repositories.append(str(git.relative_to(workspace)))
+    found = ((OF_PROGRAMS, programs), (OF_REPOSITORIES, repositories))
+    return [sentence.format(_listed(places)) for sentence, places in found if places]
+
+
+def _listed(places: list[str]) -> str:
+    return ", ".join(places[:MOST]) + (f" and {len(places) - MOST} more" if len(places) > MOST else "")
+
+
+def _has_changed(places: list[Path], since_ns: int) -> bool:
+    return any(_changed_at(path) > since_ns for place in places for path in _all(place))
 
 
 def _all(place: Path) -> Iterator[str]:

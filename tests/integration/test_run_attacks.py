@@ -13,6 +13,7 @@ from tests.support.up import Finished, dial_agent
 
 KEY = "KEY-OF-THE-PERSON"
 FORGED = "evil\x1b[2J\x1b]0;owned\x07\n\u202e.txt"
+REPOSITORY = "import os; os.makedirs('sub/.git/hooks'); open('sub/.git/hooks/post-checkout', 'w').write('evil')"
 ORDERS = {
     "a file outside": wants("fs_write", path="../home/made", content="x"),
     "a hook": wants("fs_write", path=".git/hooks/post-checkout", content="#!/bin/sh\n"),
@@ -22,6 +23,7 @@ ORDERS = {
     "a key by a link": wants("fs_read", path="link/key"),
     "a key known at run time": wants("shell_run", cmd="cat $(echo ../home/key)"),
     "code that no diff shows": wants("shell_run", cmd="mkdir -p src/__pycache__; touch src/__pycache__/a.pyc"),
+    "a repository in wait": wants("python_run", mode="snippet", code=REPOSITORY),
     "a change of the file with the forged name": wants("fs_write", path=FORGED, content="y"),
     "a file that is removed": wants("shell_run", cmd="rm keep.txt"),
 }
@@ -58,6 +60,7 @@ async def test_a_hostile_repository_gets_nothing_out_and_changes_nothing_outside
     assert "Left out of the workspace's own files" in done.out
     assert "TURBO_HOST, AGENT_TOOL_PATHS, dial-agent.yaml" in " ".join(done.out.split())
     assert "Changed where no diff shows it and undo does not reach: src/__pycache__." in " ".join(done.out.split())
+    assert "Changed without a trace in the diff: sub/.git." in " ".join(done.out.split())
     assert len(bodies) == len(ORDERS) + 1, done
     assert KEY not in json.dumps(bodies)
     assert not (p.home / "made").exists()

@@ -55,3 +55,17 @@ async def test_no_link_of_the_repository_opens_a_file_of_the_person(commands: Co
     done = await commands.run(f"cat {key} key .venv/bin/python; ls -a {key.parent}; echo done", 30)
     assert "done" in done.stdout
     assert KEY not in done.text
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "mkdir -p .git/hooks; echo evil > .git/hooks/post-checkout; printf '[core]\\n\\tfsmonitor = evil\\n' > .git/config",
+        "mkdir g; echo evil > g/config; echo 'gitdir: g' > .git",
+        "mkdir g; ln -s g .git",
+    ],
+)
+async def test_a_command_makes_no_repository_that_waits_for_the_persons_git(commands: Commands, attack: str) -> None:
+    done = await commands.run(f"{attack}; ls -d .git", 30)
+    assert ".git" in done.stdout
+    assert not os.path.lexists(commands.workspace.path / ".git")

@@ -29,21 +29,45 @@ def later(file: Path, since: int) -> None:
 
 def test_nothing_is_said_where_nothing_has_changed(tmp_path: Path, since: int) -> None:
     later(tmp_path / "app.py", since)
-    assert unseen_changes(tmp_path, since) == ""
+    assert unseen_changes(tmp_path, since) == []
 
 
 @pytest.mark.parametrize("name", [".venv/lib/sitecustomize.py", "web/node_modules/a/old", "src/__pycache__/app.pyc"])
 def test_a_change_is_named_by_its_folder(tmp_path: Path, since: int, name: str) -> None:
     later(tmp_path / name, since)
     folder = next(part for part in LOADED if f"{part}/" in name)
-    assert f"{name.partition(folder)[0]}{folder}. Make it anew" in unseen_changes(tmp_path, since)
+    [sentence] = unseen_changes(tmp_path, since)
+    assert f": {name.partition(folder)[0]}{folder}. " in sentence
 
 
 def test_a_time_that_was_set_back_hides_nothing(tmp_path: Path, since: int) -> None:
     file = tmp_path / ".venv" / "lib" / "old"
     later(file, since)
     os.utime(file, ns=(0, 0))
-    assert ".venv" in unseen_changes(tmp_path, since)
+    assert ".venv" in unseen_changes(tmp_path, since)[0]
+
+
+@pytest.mark.parametrize("name", ["config", "hooks/post-checkout", "config.worktree"])
+@pytest.mark.parametrize("place", ["", "sub/"])
+def test_settings_of_git_that_run_programs_are_named(tmp_path: Path, since: int, place: str, name: str) -> None:
+    file = tmp_path / place / ".git" / name
+    file.parent.mkdir(parents=True)
+    later(file, since)
+    [sentence] = unseen_changes(tmp_path, since)
+    assert f": {place}.git. Git runs programs" in sentence
+
+
+def test_a_file_that_leads_git_elsewhere_is_named(tmp_path: Path, since: int) -> None:
+    (tmp_path / "sub").mkdir()
+    later(tmp_path / "sub" / ".git", since)
+    assert "sub/.git" in unseen_changes(tmp_path, since)[0]
+
+
+def test_a_commit_is_no_change_of_settings(tmp_path: Path, since: int) -> None:
+    for name in ("objects/ab/cd", "index", "refs/heads/main", "logs/HEAD"):
+        (tmp_path / ".git" / name).parent.mkdir(parents=True, exist_ok=True)
+        later(tmp_path / ".git" / name, since)
+    assert unseen_changes(tmp_path, since) == []
 
 
 def test_a_link_to_such_a_folder_elsewhere_is_not_followed(tmp_path: Path, since: int) -> None:
@@ -51,7 +75,7 @@ def test_a_link_to_such_a_folder_elsewhere_is_not_followed(tmp_path: Path, since
     work.mkdir()
     (work / "link").symlink_to(tmp_path / ".venv")
     later(tmp_path / ".venv" / "lib" / "new", since)
-    assert unseen_changes(work, since) == ""
+    assert unseen_changes(work, since) == []
 
 
 def test_all_of_these_folders_are_left_out_of_snapshots() -> None:

@@ -82,7 +82,7 @@ def test_the_python_is_the_workspaces_then_the_active_one_then_the_products(home
 
 def test_what_git_would_run_is_protected_whatever_git_is(tmp_path: Path) -> None:
     git = tmp_path / ".git"
-    assert protected_paths(tmp_path) == []
+    assert protected_paths(tmp_path) == [str(git)]
     git.write_text("gitdir: elsewhere\n")
     assert protected_paths(tmp_path) == [str(git)]
     git.unlink()

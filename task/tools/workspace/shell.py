@@ -198,7 +198,7 @@ def protected_paths(root: Path) -> list[str]:
     """The paths of the workspace's repository by which git, started by the person later, would run programs."""
     git = root / ".git"
     if git.is_symlink() or not git.is_dir():
-        return [str(git)] if os.path.lexists(git) else []
+        return [str(git)]  # where there is none, a command must not make one that lies in wait for the person's git
     below = [path for pattern in GIT_INTERNALS_BELOW for path in git.glob(pattern)]
     return [str(path) for path in (*(git / name for name in GIT_INTERNALS), *below)]
 
