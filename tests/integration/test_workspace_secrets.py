@@ -60,7 +60,7 @@ async def test_no_link_of_the_repository_opens_a_file_of_the_person(commands: Co
 @pytest.mark.parametrize(
     "attack",
     [
-        "mkdir -p .git/hooks; echo evil > .git/hooks/post-checkout; printf '[core]\\n\\tfsmonitor = evil\\n' > .git/config",
+        "mkdir -p .git/hooks; echo evil > .git/hooks/post-checkout; echo evil > .git/config",
         "mkdir g; echo evil > g/config; echo 'gitdir: g' > .git",
         "mkdir g; ln -s g .git",
     ],
