@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from shutil import which
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -32,6 +33,7 @@ from task.tools.deployment.image_generation_tool import ImageGenerationTool
 from task.tools.dial_files import DialFiles
 from task.tools.files.file_content_extraction_tool import FileContentExtractionTool
 from task.tools.mcp.hub import ServerSpec
+from task.tools.mcp.stdio import LocalProgram
 from task.tools.models import Caller
 from task.tools.offload import ReadFileLinesTool, SearchInFileTool
 from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
@@ -41,12 +43,23 @@ from task.tools.rag.rag_tool import RagOptions, RagTool
 from task.tools.rag.shelf import ShelfLimits
 from task.tools.toolbox import named
 from task.tools.workspace.eligibility import PROGRAM, refusal
+from task.tools.workspace.launcher import launcher_command
+from task.tools.workspace.toolchains import installation_of
 
 # The embedding process gets only what fetching a model from a hub needs, and where it is kept.
 _EMBEDDER_VARIABLES = frozenset({
     "HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE", "HF_TOKEN", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "LANG", "NO_PROXY",
     "PATH", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "TMPDIR", "XDG_CACHE_HOME",
 })  # fmt: skip
+# Not the address space: Node.js and Go reserve much more of it than they use.
+_PROGRAM_LIMITS = {
+    "memory": None,
+    "data": 2 * 2**30,
+    "run_memory": 2 * 2**30,
+    "file_bytes": 2**30,
+    "open_files": 1024,
+    "processes": 256,
+}
 
 
 def default_tools(
@@ -162,15 +175,40 @@ def own_token(settings: Settings, url: str) -> str | None:
 
 
 def _mcp_server(server: McpServerSettings, dial_endpoint: str) -> ServerSpec:
-    toolset = server.url.removeprefix("toolset:") if server.url.startswith("toolset:") else None
+    tools = frozenset(server.tools) if server.tools is not None else None
+    if server.command is not None:
+        return ServerSpec(
+            server.name, f"program:{server.name}", tools=tools, seconds=server.seconds, program=_program(server)
+        )
+    url = server.url or ""
+    toolset = url.removeprefix("toolset:") if url.startswith("toolset:") else None
     return ServerSpec(
         server.name,
-        f"{dial_endpoint}/v1/toolset/{quote(toolset)}/mcp" if toolset else server.url,
+        f"{dial_endpoint}/v1/toolset/{quote(toolset)}/mcp" if toolset else url,
         server.token.get_secret_value() if server.token else None,
         server.headers,
-        frozenset(server.tools) if server.tools is not None else None,
+        tools,
         server.forward_key or toolset is not None,
         server.seconds,
+    )
+
+
+def _program(server: McpServerSettings) -> LocalProgram:
+    environment = process_environment()
+    command = Path(server.command or "").expanduser()
+    program = Path(which(command, path=environment.get("PATH")) or command)
+    given = {name: value.get_secret_value() for name, value in server.env.items()}
+    read, write = ([str(path.absolute()) for path in paths] for paths in (server.read, server.write))
+    policy = {
+        "read_write": write,
+        "read_only": [*installation_of(program, environment), *read],
+        "environment": {"PATH": f"{program.parent}:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", **given},
+        "network": server.hosts or "none",
+        "limits": _PROGRAM_LIMITS,
+        "die_with_parent": True,
+    }
+    return LocalProgram(
+        (str(program), *server.args), tuple(launcher_command()), policy, tuple(filter(None, given.values()))
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
@@ -90,24 +90,38 @@ class DeploymentSettings(Section):
 
 
 class McpServerSettings(Section):
-    """One MCP server whose tools the agent offers."""
+    """One MCP server whose tools the agent offers: at a `url`, or a `command` that is started in the sandbox.
+
+    `read`, `write` and `hosts` are all that a command may read, change and reach besides the system and its program.
+    """
 
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,32}$")
-    url: ServerUrl
+    url: ServerUrl | None = None
     token: SecretStr | None = None
     headers: dict[str, str] = Field(default_factory=dict[str, str])
+    command: str | None = Field(default=None, min_length=1)
+    args: list[str] = Field(default_factory=list[str])
+    env: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
+    read: list[Folder] = Field(default_factory=list[Path])
+    write: list[Folder] = Field(default_factory=list[Path])
+    hosts: list[str] = Field(default_factory=list[str])
     tools: list[str] | None = None
     forward_key: bool = False
     seconds: float = Field(default=120, gt=0, le=3600)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _has_an_address(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "command" in value:
-            raise ValueError(
-                "only HTTP servers are supported: start the server yourself, and give its `url` instead of a `command`"
-            )
-        return cast("Any", value)
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> McpServerSettings:
+        if (self.url is None) == (self.command is None):
+            raise ValueError("a server has either a `url` or a `command`: give one of them")
+        others = _OF_URLS if self.command else _OF_COMMANDS
+        if wrong := sorted(self.model_fields_set & others):
+            kind = "command" if self.command else "url"
+            raise ValueError(f"`{wrong[0]}` does not go with a `{kind}`: remove it")
+        return self
+
+
+_OF_URLS = frozenset({"token", "headers", "forward_key"})
+_OF_COMMANDS = frozenset({"args", "env", "read", "write", "hosts"})
 
 
 McpServers = Annotated[list[McpServerSettings], Listed]

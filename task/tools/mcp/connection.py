@@ -8,14 +8,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from task.llm.dial import core_headers
 from task.llm.transport import KEEP_ALIVE_SECONDS, no_cookies
-from task.tools.mcp.owned_session import OwnedSession
+from task.tools.mcp.owned_session import Ended, OwnedSession
 from task.tools.mcp.results import Fault, MCPFailure, failure_of
+from task.tools.mcp.stdio import ENDING_SECONDS, START_SECONDS, LocalProgram, connected
 from task.tools.models import Caller
 
 if TYPE_CHECKING:
@@ -45,7 +47,15 @@ _TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 class ServerConnection:
     """Calls one server in either protocol; failed calls raise `MCPFailure`."""
 
-    def __init__(self, url: str, server: str, headers: Mapping[str, str], parallel: int, probe_seconds: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        server: str,
+        headers: Mapping[str, str],
+        parallel: int,
+        probe_seconds: float,
+        program: LocalProgram | None = None,
+    ) -> None:
         self._url = url
         self._server = server
         self._fixed = dict(headers)
@@ -55,7 +65,11 @@ class ServerConnection:
         self._version: str | None = None
         self._http: httpx2.AsyncClient | None = None
         self._lists: CallableTools | None = None
-        self._session = OwnedSession(lambda: self._client("legacy", SERVICE), probe_seconds)
+        self._program = program
+        if program is None:
+            self._session = OwnedSession(lambda _ended: self._client("legacy", SERVICE), probe_seconds)
+        else:
+            self._session = OwnedSession(partial(self._started, program), START_SECONDS, ENDING_SECONDS)
 
     async def run(self, use: Use[T], seconds: float, identity: Identity, *, repeatable: bool) -> T:
         """The result of `use` with a connected client, which is retried once where that is safe.
@@ -84,7 +98,7 @@ class ServerConnection:
             async with self._slots:
                 await sdk_loaded()
                 async with asyncio.timeout(seconds + GRACE):
-                    modern = await self._modern(identity)
+                    modern = await self._modern(identity) if self._program is None else None
                     session = not modern
                     return await self._used(use, modern, identity)
         except MCPFailure:
@@ -100,7 +114,7 @@ class ServerConnection:
             raise failure from error
 
     async def _used(self, use: Use[T], modern: str | None, identity: Identity) -> T:
-        if modern or identity.own:
+        if self._program is None and (modern or identity.own):
             async with self._client(modern or "legacy", identity) as client:
                 return await use(client)
         async with self._session.borrowed() as client:
@@ -118,18 +132,25 @@ class ServerConnection:
             return client.protocol_version
 
     def _client(self, mode: str, identity: Identity) -> AbstractAsyncContextManager[Client]:
-        from mcp import Client
-        from mcp.client.caching import CacheConfig
         from mcp.client.streamable_http import streamable_http_client
-
-        from task.tools.mcp.lists import CallableTools
 
         if self._http is None:
             self._http = _http_client(self._url, self._fixed)
+        transport = streamable_http_client(self._url, http_client=self._http, max_sse_event_size=MAX_EVENT_BYTES)
+        return self._over(transport, mode, identity)
+
+    def _started(self, program: LocalProgram, ended: Ended) -> AbstractAsyncContextManager[Client]:
+        return connected(program, self._server, lambda transport: self._over(transport, "auto", SERVICE), ended)
+
+    def _over(self, transport: Any, mode: str, identity: Identity) -> AbstractAsyncContextManager[Client]:
+        from mcp import Client
+        from mcp.client.caching import CacheConfig
+
+        from task.tools.mcp.lists import CallableTools
+
         if self._lists is None:
             self._lists = CallableTools()
         partition = sha256(identity.partition.encode()).hexdigest()
-        transport = streamable_http_client(self._url, http_client=self._http, max_sse_event_size=MAX_EVENT_BYTES)
         return Client(
             transport, mode=mode, cache=CacheConfig(self._lists, partition=partition, target_id=self._url)
         )  # fmt: skip

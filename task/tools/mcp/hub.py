@@ -21,6 +21,7 @@ from task.tools.mcp.mcp_client import TOOL_SECONDS, MCPClient
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.mcp.mcp_tool_model import MCPToolModel, model_name, usable
 from task.tools.mcp.results import Fault, MCPFailure
+from task.tools.mcp.stdio import LocalProgram
 from task.tools.models import Caller
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,10 @@ Fetch = Callable[[], Awaitable[list[MCPToolModel]]]
 
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
-    """A server of the settings; `tools` lists the allowed ones, None allows all."""
+    """A server of the settings; `tools` lists the allowed ones, None allows all.
+
+    With `program` it is started on this machine.
+    """
 
     name: str
     url: str
@@ -45,6 +49,7 @@ class ServerSpec:
     tools: frozenset[str] | None = None
     forward_key: bool = False
     seconds: float = TOOL_SECONDS
+    program: LocalProgram | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +208,9 @@ class _Server:
     def __init__(self, spec: ServerSpec, files: DialFiles | None, new_catalogue: Callable[[], Catalogue]) -> None:
         self.spec = spec
         self._files = files
-        self._client = MCPClient(spec.url, token=spec.token, headers=spec.headers, timeout=spec.seconds, name=spec.name)
+        self._client = MCPClient(
+            spec.url, token=spec.token, headers=spec.headers, timeout=spec.seconds, name=spec.name, program=spec.program
+        )
         self._new_catalogue = new_catalogue
         self._catalogues: OrderedDict[str, Catalogue] = OrderedDict()
 

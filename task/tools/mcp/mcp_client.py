@@ -10,6 +10,7 @@ from task.errors import ToolError
 from task.tools.mcp.connection import PROBE_SECONDS, SERVICE, Identity, ServerConnection, is_modern
 from task.tools.mcp.mcp_tool_model import MCPToolModel
 from task.tools.mcp.results import Fault, MCPFailure, MCPFile, MCPResult, files_of, result_of
+from task.tools.mcp.stdio import START_SECONDS, LocalProgram
 
 if TYPE_CHECKING:
     import mcp.types as wire
@@ -26,7 +27,8 @@ class MCPClient:
     """One MCP server's tools. Source: API reference, MCPClient.
 
     Nothing is sent before the first call; the server may restart, change its protocol or come back at any time. `name`
-    appears in messages; `timeout` bounds a call, `probe_seconds` the request for tools and protocol version.
+    appears in messages; `timeout` bounds a call, `probe_seconds` the request for tools and protocol version. With
+    `program` the server is started on this machine, and `url` only identifies it.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class MCPClient:
         name: str | None = None,
         parallel: int = PARALLEL,
         probe_seconds: float = PROBE_SECONDS,
+        program: LocalProgram | None = None,
     ) -> None:
         self.url = url
         self.name = name or url
@@ -46,8 +49,9 @@ class MCPClient:
         self.timeout = timeout
         self._tools: dict[str, MCPToolModel] = {}
         bearer = {"Authorization": f"Bearer {token}"} if token else {}
-        self._probe_seconds = probe_seconds
-        self._connection = ServerConnection(url, self.name, {**bearer, **(headers or {})}, parallel, probe_seconds)
+        self._probe_seconds = probe_seconds if program is None else START_SECONDS
+        given = {**bearer, **(headers or {})}
+        self._connection = ServerConnection(url, self.name, given, parallel, probe_seconds, program)
 
     @staticmethod
     def create(url: str, **options: Any) -> MCPClient:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 END_SECONDS = 2.0
 
-Opening = Callable[[], AbstractAsyncContextManager["Client"]]
+Ended = Callable[[], None]
+Opening = Callable[
+    [Ended], AbstractAsyncContextManager["Client"]
+]  # what it is given is called when the server has ended
 
 
 @dataclass
@@ -28,6 +31,11 @@ class _Opened:
     retired: bool = False
     owner: asyncio.Task[None] | None = None
 
+    def retire(self) -> None:
+        self.retired = True
+        if not self.borrowers:
+            self.stop.set()
+
     @property
     def alive(self) -> bool:
         return not self.retired and self.owner is not None and not self.owner.done()
@@ -39,9 +47,10 @@ class OwnedSession:
     Only the task that entered the SDK's client may leave it, so requests borrow it from an owner task.
     """
 
-    def __init__(self, opening: Opening, seconds: float) -> None:
+    def __init__(self, opening: Opening, seconds: float, end_seconds: float = END_SECONDS) -> None:
         self._opening = opening
         self._seconds = seconds
+        self._end_seconds = end_seconds
         self._lock = asyncio.Lock()
         self._current: _Opened | None = None
         self._owners: set[asyncio.Task[None]] = set()
@@ -66,10 +75,10 @@ class OwnedSession:
         if self._current is not None:
             self._current.stop.set()
         if self._owners:
-            _, late = await asyncio.wait(self._owners, timeout=END_SECONDS)
+            _, late = await asyncio.wait(self._owners, timeout=self._end_seconds)
             for owner in late:
                 owner.cancel()
-                await asyncio.wait({owner}, timeout=END_SECONDS)
+                await asyncio.wait({owner}, timeout=self._end_seconds)
 
     async def _open_one(self) -> _Opened:
         async with self._lock:
@@ -93,7 +102,7 @@ class OwnedSession:
 
     async def _own(self, opened: _Opened) -> None:
         try:
-            async with self._opening() as client:
+            async with self._opening(opened.retire) as client:
                 opened.client.set_result(client)
                 await opened.stop.wait()
         except BaseException as error:

@@ -55,7 +55,7 @@ class Ran:
 @cache
 def sandbox_here() -> Sandbox:
     """The best sandbox of this machine; the first call takes a moment."""
-    command = _launcher("--probe")
+    command = launcher_command("--probe")
     found: dict[str, Any]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)  # noqa: S603
@@ -110,7 +110,7 @@ async def _end(pid: int, mark: int, reading: asyncio.Future[Any]) -> None:
     if not reading.done():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        killing = await asyncio.create_subprocess_exec(*_launcher("--kill", str(mark)), stdout=DEVNULL, stderr=DEVNULL)
+        killing = await asyncio.create_subprocess_exec(*launcher_command("--kill", str(mark)), stdout=DEVNULL, stderr=DEVNULL)
         await killing.wait()
         await asyncio.wait({reading}, timeout=ENDING_SECONDS)
     reading.cancel()
@@ -176,7 +176,7 @@ class _Server:
         self._requests.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * _MOST_BYTES)
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603
-                _launcher("--serve"), stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                launcher_command("--serve"), stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 env=_ENVIRONMENT, cwd="/", start_new_session=True,
             )  # fmt: skip
         return self._requests
@@ -186,7 +186,8 @@ _SERVER = _Server()
 atexit.register(_SERVER.close)
 
 
-def _launcher(*arguments: str) -> list[str]:
+def launcher_command(*arguments: str) -> list[str]:
+    """The command line of the launcher."""
     return [sys.executable, "-I", "-S", _LAUNCHER, *arguments]
 
 

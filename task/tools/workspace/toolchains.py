@@ -52,6 +52,14 @@ def _found(workspace: Path, python: Path, named: tuple[tuple[str, str], ...]) ->
     return Toolchains(os.pathsep.join(path), tuple(dict.fromkeys(map(str, readable))), variables)
 
 
+def installation_of(program: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The folders of one program's installation that hold nothing of the person's."""
+    home, nowhere = Path(environment.get("HOME") or "/nowhere"), Path("/nowhere")
+    return tuple(
+        dict.fromkeys(str(place) for place in _installations(program, nowhere) if _is_shareable(place, home, nowhere))
+    )
+
+
 def python_of(workspace: Path, environment: Mapping[str, str]) -> Path:
     """The Python of the workspace: of its own environment, else of the one that is active, else the product's."""
     active = environment.get("VIRTUAL_ENV")
