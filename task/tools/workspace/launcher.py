@@ -110,7 +110,9 @@ async def _end(pid: int, mark: int, reading: asyncio.Future[Any]) -> None:
     if not reading.done():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        killing = await asyncio.create_subprocess_exec(*launcher_command("--kill", str(mark)), stdout=DEVNULL, stderr=DEVNULL)
+        killing = await asyncio.create_subprocess_exec(
+            *launcher_command("--kill", str(mark)), stdout=DEVNULL, stderr=DEVNULL
+        )
         await killing.wait()
         await asyncio.wait({reading}, timeout=ENDING_SECONDS)
     reading.cancel()
@@ -176,7 +178,8 @@ class _Server:
         self._requests.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * _MOST_BYTES)
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603
-                launcher_command("--serve"), stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                launcher_command("--serve"),
+                stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 env=_ENVIRONMENT, cwd="/", start_new_session=True,
             )  # fmt: skip
         return self._requests
