@@ -1,0 +1,179 @@
+"""Differences of two trees: Git's format, whatever the files are, and as small as the change."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from task.coding.diffs import FileDiff, file_diffs, whole
+from task.coding.snapshots import Snapshots, changed
+
+
+class Tree:
+    """A folder of which two states are compared."""
+
+    def __init__(self, place: Path) -> None:
+        self.folder = place / "tree"
+        self.folder.mkdir()
+        self._snapshots = Snapshots(self.folder, place / "kept")
+        self._before = self._snapshots.take()
+
+    def write(self, name: str, content: bytes | str, mode: int = 0o644) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        path.chmod(mode)
+
+    def keep(self) -> None:
+        self._before = self._snapshots.take()
+
+    def diffs(self) -> list[FileDiff]:
+        return file_diffs(changed(self._before, self._snapshots.take()), self._snapshots.content)
+
+    def diff(self) -> str:
+        return whole(self.diffs())
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path)
+
+
+def test_a_change_has_three_lines_around_it_and_its_place_in_the_file(tree: Tree) -> None:
+    lines = [f"line {number}\n" for number in range(1, 101)]
+    tree.write("a.txt", "".join(lines))
+    tree.keep()
+    lines[49] = "changed\n"
+    tree.write("a.txt", "".join(lines))
+    assert tree.diff() == (
+        "diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -47,7 +47,7 @@\n"
+        " line 47\n line 48\n line 49\n-line 50\n+changed\n line 51\n line 52\n line 53\n"
+    )
+
+
+def test_new_and_removed_files_modes_links_and_a_missing_last_newline(tree: Tree) -> None:
+    tree.write("gone.txt", "one\r\ntwo")
+    tree.write("run.sh", "#!\n")
+    (tree.folder / "link").symlink_to("run.sh")
+    tree.keep()
+    (tree.folder / "gone.txt").unlink()
+    (tree.folder / "run.sh").chmod(0o755)
+    (tree.folder / "link").unlink()
+    (tree.folder / "link").symlink_to("new")
+    tree.write("new", "")
+    assert tree.diff() == (
+        "diff --git a/gone.txt b/gone.txt\ndeleted file mode 100644\n--- a/gone.txt\n+++ /dev/null\n"
+        "@@ -1,2 +0,0 @@\n-one\r\n-two\n\\ No newline at end of file\n"
+        "diff --git a/link b/link\n--- a/link\n+++ b/link\n@@ -1 +1 @@\n"
+        "-run.sh\n\\ No newline at end of file\n+new\n\\ No newline at end of file\n"
+        "diff --git a/new b/new\nnew file mode 100644\n"
+        "diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n"
+    )
+
+
+def test_what_is_no_text_or_too_much_is_only_named(tree: Tree) -> None:
+    tree.write("picture.png", b"\x89PNG\x00\xff")
+    tree.write("many.txt", "\n".join(str(number) for number in range(6000)))
+    found = tree.diffs()
+    assert [(item.path, item.added) for item in found] == [("many.txt", 0), ("picture.png", 0)]
+    assert all("Binary files /dev/null and b/" in item.text for item in found)
+
+
+def test_lines_are_counted_and_gits_own_files_left_out(tree: Tree) -> None:
+    tree.write(".git/config", "[core]\n")
+    tree.write("a.py", "one\ntwo\n")
+    tree.keep()
+    tree.write("a.py", "one\n2\n3\n")
+    tree.write(".git/config", "[user]\n")
+    assert [(item.path, item.added, item.removed) for item in tree.diffs()] == [("a.py", 2, 1)]
+
+
+def test_names_are_written_as_git_writes_them(tree: Tree) -> None:
+    tree.write('quo"te\n.txt', "x\n")
+    tree.write(os.fsdecode(b"\xff.txt"), "x\n")
+    tree.write("größe.txt", "x\n")
+    heads = [item.text.splitlines()[0] for item in tree.diffs()]
+    assert heads == [
+        "diff --git a/größe.txt b/größe.txt",
+        'diff --git "a/quo\\"te\\n.txt" "b/quo\\"te\\n.txt"',
+        'diff --git "a/\\377.txt" "b/\\377.txt"',
+    ]
+
+
+def test_a_file_in_place_of_a_link_is_two_differences(tree: Tree) -> None:
+    (tree.folder / "x").symlink_to("y")
+    tree.keep()
+    (tree.folder / "x").unlink()
+    tree.write("x", "text\n")
+    assert "deleted file mode 120000" in tree.diff()
+    assert "new file mode 100644" in tree.diff()
+
+
+def test_a_file_turned_upside_down_takes_no_time(tree: Tree) -> None:
+    lines = [f"{number}\n" for number in range(2400)]
+    tree.write("a.txt", "".join(lines))
+    tree.keep()
+    tree.write("a.txt", "".join(reversed(lines)))
+    started = time.process_time()
+    assert tree.diffs()[0].added > 2000
+    assert time.process_time() - started < 20
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_difference_leads_from_one_text_to_the_other(tree: Tree, seed: int) -> None:
+    chance = random.Random(seed)
+    old = [f"{chance.randrange(6)}\n" for _ in range(chance.randrange(60))]
+    new = [line for line in old if chance.random() < 0.9]
+    for _ in range(chance.randrange(4)):
+        new.insert(chance.randrange(len(new) + 1), "new\n")
+    tree.write("a.txt", "".join(old))
+    tree.keep()
+    tree.write("a.txt", "".join(new))
+    assert applied(old, tree.diff()) == new
+
+
+def applied(old: list[str], diff: str) -> list[str]:
+    """The lines after the hunks, whose places and lengths must be right."""
+    found, place = list[str](), 0
+    for hunk in re.split(r"^(?=@@ )", diff, flags=re.MULTILINE)[1:]:
+        head, *lines = hunk.splitlines(keepends=True)
+        start, count, _, new_count = (int(part) for part in numbers(head))
+        begin = start - 1 if count else start
+        found += old[place:begin]
+        before = [line[1:] for line in lines if line[0] in " -"]
+        after = [line[1:] for line in lines if line[0] in " +"]
+        assert (old[begin : begin + count], len(before), len(after)) == (before, count, new_count)
+        found += after
+        place = begin + count
+    return found + old[place:]
+
+
+def numbers(head: str) -> tuple[str, str, str, str]:
+    match = re.match(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", head)
+    assert match is not None, head
+    return match[1], match[2] or "1", match[3], match[4] or "1"
+
+
+@pytest.mark.system
+def test_git_takes_it(tree: Tree, tmp_path: Path) -> None:
+    tree.write("a.txt", "one\ntwo\nthree")
+    tree.write("gone.txt", "gone\n")
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("a.txt", "gone.txt"):
+        (other / name).write_bytes((tree.folder / name).read_bytes())
+    tree.keep()
+    tree.write("a.txt", "one\n2\nthree\n")
+    tree.write("tab\tname", "new", 0o755)
+    (tree.folder / "gone.txt").unlink()
+    subprocess.run(["git", "apply"], cwd=other, input=tree.diff().encode(), check=True, timeout=60)
+    for folder in (tree.folder, other):
+        assert sorted(path.name for path in folder.iterdir()) == ["a.txt", "tab\tname"]
+    assert (other / "a.txt").read_text() == "one\n2\nthree\n"
+    assert (other / "tab\tname").stat().st_mode & 0o111
