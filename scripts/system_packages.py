@@ -11,6 +11,7 @@ import sys
 PACKAGES: dict[str, str] = {
     "chromium": "chromium",
     "bwrap": "bubblewrap",
+    "git": "git",
     "ip": "iproute2",
     "pg_ctlcluster": "postgresql",  # its server is off the PATH in Debian
     "redis-server": "redis-server",

@@ -479,3 +479,48 @@ def test_an_undo_that_was_killed_is_completed_by_the_next_one(workspace: Path, t
     undo(planned_undo([(before, after)], again.look(after), again), again)
 
     assert tree(workspace) == before.id
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    command = ["git", *identity, *arguments]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    "commands",
+    [
+        ("add -A", "commit -m second"),
+        ("checkout -b other", "add -A", "commit -m second", "gc --prune=now"),
+        ("add -A", "stash"),
+        ("rm main.py",),
+        ("init --quiet new",),
+    ],
+    ids=" && ".join,
+)
+def test_a_repository_is_as_before_whatever_the_run_did_with_git(tmp_path: Path, commands: tuple[str, ...]) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "main.py").write_text("one\n")
+    for command in ("init --quiet -b main", "add -A", "commit -m first"):
+        git(folder, *command.split())
+    (folder / "staged.py").write_text("staged\n")
+    git(folder, "add", "staged.py")
+    snapshots = Snapshots(folder, tmp_path / "kept")
+    before, status = snapshots.take(), git(folder, "status", "--porcelain")
+    before = snapshots.take(before)  # the status has written into the index
+    (folder / "new.py").write_text("new\n")
+    for command in commands:
+        git(folder, *command.split())
+    after = snapshots.take(before)
+    git(folder, "status")
+
+    plan = planned_undo([(before, after)], snapshots.look(after), snapshots)
+    undo(plan, snapshots)
+
+    assert plan.others == ()
+    assert snapshots.take().id == before.id
+    assert git(folder, "status", "--porcelain") == status
+    assert git(folder, "log", "--format=%s") == "first\n"
+    assert git(folder, "fsck", "--full", "--no-dangling") == ""
