@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from task.commands.model_choice import ChosenModel, choose_model
+from task.commands.ollama_choice import OllamaChoice
 from task.settings import load_settings
 from tests.support.core import served
 from tests.support.ollama import ollama_peer
@@ -150,3 +151,10 @@ async def test_local_core_itself_never_takes_another_core(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("asked", "rule"), [("demo", "demo"), ("config", "config"), ("upstream", "upstream")])
 async def test_the_setting_overrides_what_is_found(tmp_path: Path, asked: str, rule: str) -> None:
     assert (await chosen(tmp_path, {"OPENAI_API_KEY": "k", "AGENT_CORE__MODEL": asked})).rule == rule
+
+
+@pytest.mark.parametrize(
+    ("version", "outdated"), [("0.9.6", True), ("0.12.6", False), ("0.24.0-rc1", False), ("0.0.0", False), ("", False)]
+)
+def test_an_ollama_that_cuts_requests_silently_is_outdated(version: str, outdated: bool) -> None:
+    assert OllamaChoice(version, None, "").outdated is outdated
