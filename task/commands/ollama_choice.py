@@ -69,7 +69,7 @@ class OllamaChoice:
 
     @property
     def outdated(self) -> bool:
-        """Whether the server is older than what the agent needs of its API; one built from source calls itself 0.0.0."""
+        """Whether the server is older than what the agent needs of its API (one built from source: 0.0.0)."""
         numbers = [int(part) for part in _NUMBER.findall(self.version)[:3]]
         return any(numbers) and numbers < [int(part) for part in OLDEST.split(".")]
 
