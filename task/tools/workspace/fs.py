@@ -18,6 +18,7 @@ from task.tools.workspace.search import Query, searched, shown_path
 
 PAGE_CHARS = 30_000
 LISTED = 2_000
+COMPARED_LINES = 1_000_000
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")  # editors and compilers count by these line ends only
 
 
@@ -225,7 +226,8 @@ def _near(text: str, old: str) -> str:
     """Where the text is but for the white space at the ends of its lines."""
     wanted = [line.strip() for line in old.strip().split("\n")]
     lines = [line.strip() for line in text.split("\n")]
-    for start in range(len(lines) - len(wanted) + 1):
+    tries = len(lines) - len(wanted) + 1
+    for start in range(tries if tries * len(wanted) <= COMPARED_LINES else 0):
         if any(wanted) and lines[start : start + len(wanted)] == wanted:
             end = start + len(wanted)
             return f"; lines {start + 1}-{end} differ from it in white space only, read them again"

@@ -19,9 +19,10 @@ SECONDS = 10.0
 MATCHES = 100
 LINE_CHARS = 500
 SEARCHED_CHARS = 5_000  # of a line, with an expression
-PATTERN_CHARS = 500
-REPETITIONS = 10_000
-_COUNTS = re.compile(r"\{(?:\d*,)?(\d+)|\{(\d+)")
+UNFOLDED_CHARS = 10_000
+GLOB_CHARS = 500
+_COUNTS = re.compile(r"\{(?:\d*,)?(\d{1,9})")
+_BRACE = re.compile(r"(?<!\\)\{(?!\d*,?\d*\})")  # not a count: to `regex`, but not to `re`, it may mean "about"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,8 @@ def _lines(
 def _matcher(query: Query, deadline: float) -> Callable[[str], bool]:
     if not query.pattern:
         raise ToolError("the pattern is empty")
+    if len(query.glob) > GLOB_CHARS:
+        raise ToolError(f"the glob has more than {GLOB_CHARS} characters")
     if query.regex:
         return _expression(query, deadline)
     if not query.ignore_case:
@@ -85,15 +88,13 @@ def _matcher(query: Query, deadline: float) -> Callable[[str], bool]:
 
 
 def _expression(query: Query, deadline: float) -> Callable[[str], bool]:
-    # `regex` can be stopped, which `re` cannot. What only `regex` knows, such as recursion, may take all the memory,
-    # and so may large counts, which it unfolds.
+    # `regex` can be stopped, which `re` cannot. What only `regex` knows, such as recursion, may take all the memory.
+    # What is repeated is unfolded, and ends the process when it gets too large.
     import regex
 
-    pattern = query.pattern
-    if len(pattern) > PATTERN_CHARS:
-        raise ToolError(f"the pattern has more than {PATTERN_CHARS} characters")
-    if math.prod(max(int(a or b), 1) for a, b in _COUNTS.findall(pattern)) > REPETITIONS:
-        raise ToolError(f"the counts in the pattern come to more than {REPETITIONS:,} repetitions")
+    pattern = _BRACE.sub(r"\\{", query.pattern)
+    if len(pattern) * math.prod(max(int(most), 1) for most in _COUNTS.findall(pattern)) > UNFOLDED_CHARS:
+        raise ToolError("the expression is too long, or repeats too much; narrow it")
     try:
         with warnings.catch_warnings(action="ignore"):
             re.compile(pattern)
