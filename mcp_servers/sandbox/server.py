@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -14,13 +15,15 @@ Run = Callable[[str, list[str]], int]
 
 MOST_BYTES = 2**20
 OPEN_MAX = 4096
+F_SETSIG = 10
 
 
 def serve(run: Run) -> int:
     """Serve the socket at standard input until it is closed; every run ends with this process.
 
     A request is one message: the policy's JSON, a NUL, and the program's words, joined by NULs. With it come three
-    descriptors: the run's output, its errors, and a socket that gets the process id and then the exit code. `run` is
+    descriptors: the run's output, its errors, and a socket that gets the process id and then the exit code; closing its
+    other end ends the run. `run` is
     the launcher: for a policy's text and a program's words it returns the exit code.
     """
     requests = socket.socket(fileno=os.dup(0))
@@ -43,6 +46,10 @@ def _run(run: Run, message: bytes, descriptors: list[int]) -> NoReturn:
     os.dup2(output, 1)
     os.dup2(errors, 2)
     os.set_inheritable(control, False)
+    # Nobody at its other end: the same as a signal to end.
+    fcntl.fcntl(control, fcntl.F_SETOWN, own)
+    fcntl.fcntl(control, F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(control, fcntl.F_SETFL, os.O_ASYNC)
     os.closerange(3, control)
     os.closerange(control + 1, OPEN_MAX)
     os.write(control, str(own).encode())

@@ -77,24 +77,21 @@ async def launched(policy: Mapping[str, Any], argv: Sequence[str], seconds: floa
     message = "\0".join([json.dumps({**policy, "mark": mark}), *argv]).encode(errors="surrogateescape")
     if len(message) > _MOST_BYTES:
         return Ran(NOT_EXECUTABLE, "", f"the command is too long: {len(message):,} bytes, at most {_MOST_BYTES:,}")
-    run = await asyncio.to_thread(_SERVER.started, message)
-    with run.control:
-        outputs = [_Output(await _reader(pipe), output_bytes) for pipe in run.pipes]
-        reading = asyncio.gather(_ended(run.control), *(output.read() for output in outputs))
-        try:
-            done, _ = await asyncio.wait({reading}, timeout=seconds)
-        finally:
-            if not reading.done():
-                await run_to_completion(_end(run.pid, mark, reading))
+    starting = asyncio.ensure_future(asyncio.to_thread(_SERVER.started, message))
+    try:
+        run = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        (await starting).abandon()
+        raise
+    outputs = [_Output(pipe, output_bytes) for pipe in run.pipes]
+    reading = asyncio.gather(_ended(run.control), *(output.read() for output in outputs))
+    try:
+        done, _ = await asyncio.wait({reading}, timeout=seconds)
+    finally:
+        if not reading.done():
+            await run_to_completion(_end(run.pid, mark, reading))
+        run.control.close()
     return Ran(reading.result()[0] if done else None, *(output.text() for output in outputs))
-
-
-async def _reader(pipe: int) -> asyncio.StreamReader:
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb", buffering=0)
-    )
-    return reader
 
 
 async def _ended(control: socket.socket) -> int:
@@ -126,6 +123,12 @@ class _Run:
     pid: int
     control: socket.socket
     pipes: tuple[int, int]
+
+    def abandon(self) -> None:
+        """Leave the run, which its launcher then ends."""
+        self.control.close()
+        for pipe in self.pipes:
+            os.close(pipe)
 
 
 class _Server:
@@ -195,17 +198,21 @@ def launcher_command(*arguments: str) -> list[str]:
 
 
 class _Output:
-    """The head and the tail of a stream."""
+    """The head and the tail of what comes out of a pipe."""
 
-    def __init__(self, stream: asyncio.StreamReader, most: int) -> None:
-        self._stream = stream
+    def __init__(self, pipe: int, most: int) -> None:
+        self._pipe = pipe
         self._half = most // 2
         self._head = bytearray()
         self._tail = bytearray()
         self._length = 0
 
     async def read(self) -> None:
-        while piece := await self._stream.read(_PIECE):
+        stream = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(stream)
+        file = os.fdopen(self._pipe, "rb", buffering=0)  # closed by its transport
+        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, file)
+        while piece := await stream.read(_PIECE):
             self._length += len(piece)
             room = self._half - len(self._head)
             self._head += piece[:room] if room > 0 else b""
