@@ -23,8 +23,7 @@ def serve(run: Run) -> int:
 
     A request is one message: the policy's JSON, a NUL, and the program's words, joined by NULs. With it come three
     descriptors: the run's output, its errors, and a socket that gets the process id and then the exit code; closing its
-    other end ends the run. `run` is
-    the launcher: for a policy's text and a program's words it returns the exit code.
+    other end ends the run. `run` is the launcher: for a policy's text and a program's words it returns the exit code.
     """
     requests = socket.socket(fileno=os.dup(0))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # reaped by the kernel

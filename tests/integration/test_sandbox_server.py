@@ -33,6 +33,15 @@ async def main():
 asyncio.run(main())
 """
 
+# Prints every descriptor that is open beside the three of every program.
+LOOKING = """
+import os
+for number in range(3, 300):
+    try: os.fstat(number)
+    except OSError: pass
+    else: print(number)
+"""
+
 
 def is_free(path: Path) -> bool:
     with path.open() as held:
@@ -89,10 +98,9 @@ async def test_a_program_that_is_not_there_is_reported() -> None:
 
 
 async def test_no_descriptor_of_the_launcher_reaches_a_program(tmp_path: Path) -> None:
-    looking = "import os\nfor number in range(3, 300):\n  try: os.fstat(number)\n  except OSError: pass\n  else: print(number)"
     with Workspace(tmp_path) as workspace:
         async with Commands(workspace, sandbox=Sandbox(TIER)) as commands:
-            assert await run_python(commands, "snippet", looking) == PyRunResult(True, "", "", 0)
+            assert await run_python(commands, "snippet", LOOKING) == PyRunResult(True, "", "", 0)
 
 
 async def test_a_run_that_nobody_waits_for_is_ended(tmp_path: Path) -> None:
