@@ -122,7 +122,7 @@ class Journal:
         await self.store.coding.save(self.run_id, self.record.as_dict(), trace_id)
 
     async def checkpoint(self, progress: Progress | None) -> Changes:
-        """Keep a step: its conversation, and the workspace as it is now.
+        """Keep a step: its conversation, and the workspace as it is now; None: before the first one.
 
         Raises:
             SnapshotError: the workspace cannot be kept; says why.

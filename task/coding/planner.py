@@ -83,27 +83,28 @@ async def get_plan_async(task: str, s: Settings | None = None) -> Plan:
     s = s or load_settings()
     product = Product(planner_tree(s), read_seconds=s.request_timeout_s)
     try:
-        return await planned(product, Caller("", _nobody), task)
+        return (await planned(product, Caller("", _nobody), task))[0]
     finally:
         await product.close()
 
 
 async def planned(
     product: Product, caller: Caller, task: str, files: Sequence[str] = (), observer: LoopObserver | None = None
-) -> Plan:
-    """The plan that the product's model makes; `files` are paths in the workspace.
+) -> tuple[Plan, Usage]:
+    """The plan that the product's model makes, and the tokens it took; `files` are paths in the workspace.
 
     Raises: as `get_plan`.
     """
     planner = _Planner(product, caller, observer or SilentObserver())
     messages = [system(PLANNER_PROMPT), user(_with_files(task, files))]
-    reply = await planner.answer(messages)
+    reply, usage = await planner.answer(messages)
     try:
-        return parse_plan(reply)
+        return parse_plan(reply), usage
     except ValueError as fault:
         messages += [*repaired([reply]), user(REPAIR.format(fault=fault))]
+    reply, more = await planner.answer(messages)
     try:
-        return parse_plan(await planner.answer(messages))
+        return parse_plan(reply), usage + more
     except ValueError as fault:
         raise ValueError(f"The planner's answer is not a plan, also when asked again: {fault}.") from None
 
@@ -183,7 +184,7 @@ class _Planner:
     caller: Caller
     observer: LoopObserver
 
-    async def answer(self, messages: Sequence[Message]) -> Message:
+    async def answer(self, messages: Sequence[Message]) -> tuple[Message, Usage]:
         options = self.product.options(ModelOptions())
         try:
             return await self._asked(messages, replace(options, extra={**options.extra, "response_format": _FORMAT}))
@@ -192,15 +193,15 @@ class _Planner:
                 raise
         return await self._asked(messages, options)
 
-    async def _asked(self, messages: Sequence[Message], options: ModelOptions) -> Message:
+    async def _asked(self, messages: Sequence[Message], options: ModelOptions) -> tuple[Message, Usage]:
         received, started = Accumulator(), perf_counter()
         model = self.product.backend.chat_model(self.product.model, self.caller)
         async with aclosing(model.stream(messages, [], options)) as deltas:
             async for delta in deltas:
                 received.add(delta)
-        message = received.message()
-        self.observer.model_answered(message, Usage() + (received.usage or Usage()), perf_counter() - started)
-        return message
+        message, usage = received.message(), Usage() + (received.usage or Usage())
+        self.observer.model_answered(message, usage, perf_counter() - started)
+        return message, usage
 
 
 def _with_files(task: str, files: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from time import monotonic, time_ns
 
 from task.blocking import run_to_completion
@@ -23,7 +24,7 @@ from task.coding.events import (
     RunStarted,
     WorkspaceChanged,
 )
-from task.coding.journal import Journal
+from task.coding.journal import Changes, Journal
 from task.coding.planner import Plan, planned
 from task.coding.snapshots import SnapshotError
 from task.coding.unseen import unseen_changes
@@ -98,6 +99,9 @@ class Work:
     emit: Emit
     ask: Ask
     _progress: Progress | None = field(default=None, init=False)
+    _changes: Changes = field(default_factory=Changes, init=False)
+    _unkept: str = field(default="", init=False)
+    _planning: dict[str, Usage] = field(default_factory=dict[str, Usage], init=False)
     _trace_id: str | None = field(default=None, init=False)
     _began_ns: int = field(default=0, init=False)
     _asked: ModelAccess = field(init=False)
@@ -130,20 +134,15 @@ class Work:
         return ended
 
     async def _ended(self, result: Result, reason: str, started: float) -> RunEnded:
-        progress, journal = self._progress, self.journal
-        if self._began_ns:
-            for sentence in await asyncio.to_thread(unseen_changes, self.workspace.path, self._began_ns):
-                self.emit(Noted(sentence))
-        try:
-            changes, kept = await journal.checkpoint(progress), True
-        except SnapshotError as error:
-            changes, kept, result, reason = await journal.changes(), False, "failed", str(error)
+        changes, journal = self._changes, self.journal
         tests = tuple(changed_tests(changes.files, changes.existing))
-        await journal.end(result, reason, progress, tests, kept=kept)
-        progress = progress or Progress([])
+        if self._unkept:
+            result, reason = "failed", self._unkept
+        await journal.end(result, reason, self._progress, tests, kept=not self._unkept)
+        progress = self._progress or Progress([])
         return RunEnded(
             journal.run_id, result, reason, progress.spent.steps, progress.last, changes.diff, changes.files, tests,
-            _tokens(progress.usage), monotonic() - started, self._trace_id,
+            _tokens(self._planning, progress.usage), monotonic() - started, self._trace_id,
         )  # fmt: skip
 
     async def _result(self) -> tuple[Result, str]:
@@ -154,10 +153,22 @@ class Work:
         if not order.apply:
             return "planned", ""
         with held_alone(self.workspace.path):
-            return await self._applied(plan)
+            await self.journal.begin()
+            try:
+                return await self._applied(plan)
+            finally:
+                await run_to_completion(self._keep_last_step())
+
+    async def _keep_last_step(self) -> None:
+        if self._began_ns:
+            for sentence in await asyncio.to_thread(unseen_changes, self.workspace.path, self._began_ns):
+                self.emit(Noted(sentence))
+        try:
+            self._changes = await self.journal.checkpoint(self._progress)
+        except SnapshotError as error:
+            self._changes, self._unkept = await self.journal.changes(), str(error)
 
     async def _applied(self, plan: Plan) -> tuple[Result, str]:
-        await self.journal.begin()
         self._apply_policy()
         if self.order.setup is not None and (refusal := await self._set_up(self.order.setup)):
             return "denied", refusal
@@ -176,7 +187,9 @@ class Work:
         files = await asyncio.to_thread(lambda: list(self.workspace.files(".")))
         start = TraceStart(order.owner, DOOR, product.model, asked=(user(order.task),), run_id=self.journal.run_id)
         async with recorded(product.store, start) as observer:
-            return await planned(product, caller, order.task, files, observer)
+            plan, usage = await planned(product, caller, order.task, files, observer)
+        self._planning[product.model] = usage
+        return plan
 
     def _apply_policy(self) -> None:
         product = self.coder.product
@@ -239,9 +252,9 @@ class Work:
         return outcome
 
     async def _checkpoint(self, progress: Progress) -> None:
-        changes = await self.journal.checkpoint(progress)
-        if changes.files:
-            self.emit(WorkspaceChanged(len(changes.files), changes.added, changes.removed))
+        before, self._changes = self._changes, await self.journal.checkpoint(progress)
+        if self._changes != before:
+            self.emit(WorkspaceChanged(len(self._changes.files), self._changes.added, self._changes.removed))
 
     async def _verify(self, plan: Plan) -> tuple[Result, str]:
         if missing := self.commands.available:
@@ -271,5 +284,8 @@ def _numbered(plan: Sequence[str]) -> str:
     return "\n".join(f"{number}. {step}" for number, step in enumerate(plan, 1))
 
 
-def _tokens(usage: Mapping[str, Usage]) -> dict[str, tuple[int, int]]:
-    return {model: (used.prompt_tokens, used.completion_tokens) for model, used in usage.items()}
+def _tokens(*parts: Mapping[str, Usage]) -> dict[str, tuple[int, int]]:
+    total: dict[str, Usage] = {}
+    for model, usage in chain.from_iterable(part.items() for part in parts):
+        total[model] = total.get(model, Usage()) + usage
+    return {model: (used.prompt_tokens, used.completion_tokens) for model, used in total.items()}

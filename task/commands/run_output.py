@@ -147,6 +147,7 @@ class TerminalRunOutput:
         if event.result == "planned":
             self._line("Dry run. Re-run with --apply to execute.", "bold", before=True)
             self._line(f"The same plan: dial-agent run --resume {event.run_id} --apply", "dim")
+            self._line(_figures(event), "dim")
             return
         if event.diff:
             self._line("Changes", "bold", before=True)

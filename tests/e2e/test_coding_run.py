@@ -109,7 +109,7 @@ async def test_json_is_one_event_per_line_and_nothing_else(tmp_path: Path) -> No
         }  # fmt: skip
         end = events[-1]
         assert (end["result"], end["files"], end["tests"], end["steps"]) == ("verified", ["calc.py"], [], 1)
-        assert end["tokens"].keys() == {CODER}
+        assert end["tokens"].keys() == {PLANNER, CODER}
         assert "+    return a + b" in end["diff"]
 
 

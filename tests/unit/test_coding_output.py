@@ -123,6 +123,7 @@ def test_a_dry_run_names_the_command_that_carries_the_plan_out() -> None:
     ended = RunEnded("code_1", "planned", "", 0, "", "", (), ())
     assert shown(io.StringIO(), ended) == (
         "\nDry run. Re-run with --apply to execute.\nThe same plan: dial-agent run --resume code_1 --apply\n"
+        "0 s · code_1\n"
     )
 
 
