@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from os import fsencode
 
-from task.coding.snapshots import Entry, SnapshotError
+from task.coding.snapshots import SnapshotError
+from task.coding.tree import Entry
 
 SHOWN = ("file", "link")
 CONTEXT = 3

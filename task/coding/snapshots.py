@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -10,25 +9,16 @@ import stat
 import sys
 import time
 import zlib
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 from uuid import uuid4
 
+from task.coding.tree import Entry, is_index, opaque, walked
 from task.errors import InvalidRequest
 
-# Folders that tools make again. Of these only the existence is kept, so undo removes those that a run has made.
-IGNORED = frozenset(
-    {"node_modules", ".venv", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".tox", ".nox"}
-)
-TEMPORARY = ".dial-agent-undo"  # at the top of the tree while undo writes a file
 RACY_NS = 2_000_000_000  # a file that changed this shortly before a snapshot may have changed again unnoticed
-DEEPEST = 200
-GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # it was removed or replaced meanwhile
-
-Kind = Literal["file", "link", "folder", "ignored", "opaque", "special"]
 
 
 class SnapshotError(InvalidRequest):
@@ -42,26 +32,6 @@ class Limits:
     entries: int = 200_000
     total: int = 1 << 30
     largest: int = 64 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One path of a tree. `content` is a file's digest or a link's target; of what cannot be kept (`opaque`: too large,
-    too deep or unreadable) a word on why, with its place and time of change. `stamp` shows that it has not changed."""
-
-    kind: Kind
-    mode: int
-    content: str = ""
-    stamp: tuple[int, ...] = field(default=(), compare=False)
-
-    @property
-    def changed_ns(self) -> int:
-        """When it was changed last, by the file system's clock."""
-        return self.stamp[0]
-
-    @property
-    def size(self) -> int:
-        return self.stamp[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +121,14 @@ class Snapshots:
     def _scanned(self, since: Snapshot | None, limits: Limits, *, kept: bool) -> Snapshot:
         began, changed_ns = time.time_ns(), self.workspace.stat().st_ctime_ns
         entries, total = dict[str, Entry](), 0
-        for path, folder, found in _walk(self.workspace, self._without):
+        for path, folder, found in walked(self.workspace, self._without):
             entries[path] = found
             if len(entries) > limits.entries:
                 raise SnapshotError(_too_much(self.workspace, f"{limits.entries:,} files and folders"))
             if found.kind != "file":
                 continue
             if found.size > limits.largest:
-                entries[path] = _opaque(found, "too large")
+                entries[path] = opaque(found, "too large")
                 continue
             total += found.size
             if total > limits.total:
@@ -191,11 +161,11 @@ class Snapshots:
         try:
             handle = os.open(path.rpartition("/")[2], flags, dir_fd=folder)
         except OSError:  # also where it was removed since: the next snapshot shows that
-            return _opaque(found, "unreadable")
+            return opaque(found, "unreadable")
         with open(handle, "rb") as file:
             content = file.read(self._limits.largest + 1) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
         if len(content) > self._limits.largest:  # it has grown since
-            return _opaque(found, "too large")
+            return opaque(found, "too large")
         digest = hashlib.sha256(content).hexdigest()
         if kept and not self._has(digest):
             self._write(f"contents/{digest[:2]}", digest, content)
@@ -223,104 +193,11 @@ def changed(before: Snapshot, after: Snapshot) -> dict[str, tuple[Entry | None, 
     return {path: (one, other) for path, one, other in pairs if one != other}
 
 
-def is_index(path: str) -> bool:
-    """Whether it is Git's index, of which undo compares more than the digest."""
-    return f"/{path}".endswith("/.git/index")
-
-
-@contextmanager
-def opened_folder(top: int, path: str) -> Generator[int]:
-    """The folder at a path below `top`, followed through no link.
-
-    Raises:
-        OSError: there is none.
-    """
-    handle = os.dup(top)
-    try:
-        for name in filter(None, path.split("/")):
-            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
-            os.close(handle)
-            handle = inner
-        yield handle
-    finally:
-        os.close(handle)
-
-
 def make_private(folder: Path) -> None:
     """Make the folder, with those above it, for this account only."""
     for part in (*reversed(folder.parents), folder):
         if not part.exists():
             part.mkdir(mode=0o700, exist_ok=True)
-
-
-def _walk(workspace: Path, without: Path | None) -> Generator[tuple[str, int, Entry]]:
-    """All paths with the open folder they are in and what is there; files without their content."""
-    skipped = _identity(without)
-    top = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        open_folders = [("", Entry("folder", 0))]
-        while open_folders:
-            path, itself = open_folders.pop()
-            try:
-                with opened_folder(top, path) as folder:
-                    for name, entry in _listed(folder, skipped):
-                        place = f"{path}/{name}" if path else name
-                        if place == TEMPORARY:
-                            continue
-                        if entry.kind == "folder" and place.count("/") >= DEEPEST:
-                            entry = _opaque(entry, "too deep")
-                        if entry.kind == "folder":
-                            open_folders.append((place, entry))
-                        yield place, folder, entry
-            except PermissionError:
-                if not path:
-                    raise
-                yield path, top, _opaque(itself, "unreadable")
-            except OSError as error:
-                if not path or error.errno not in GONE:
-                    raise
-    finally:
-        os.close(top)
-
-
-def _listed(folder: int, skipped: tuple[int, int] | None) -> Generator[tuple[str, Entry]]:
-    with os.scandir(folder) as found:
-        names = sorted(item.name for item in found)
-    # Git adds its objects and never changes one: what undo restores of a repository are the names for them.
-    objects = "objects" if {"HEAD", "refs", "objects"} <= set(names) else None
-    for name in names:
-        with suppress(FileNotFoundError):  # it was removed since
-            state = os.lstat(name, dir_fd=folder)
-            if (state.st_dev, state.st_ino) != skipped:
-                entry = _entry(folder, name, state)
-                ignored = entry.kind == "folder" and (name in IGNORED or name == objects)
-                yield name, Entry("ignored", 0, stamp=entry.stamp) if ignored else entry
-
-
-def _entry(folder: int, name: str, state: os.stat_result) -> Entry:
-    stamp = (state.st_ctime_ns, state.st_mtime_ns, state.st_ino, state.st_size)
-    mode = stat.S_IMODE(state.st_mode)
-    match stat.S_IFMT(state.st_mode):
-        case stat.S_IFREG:
-            return Entry("file", mode, stamp=stamp)
-        case stat.S_IFDIR:
-            return Entry("folder", mode, stamp=stamp)
-        case stat.S_IFLNK:
-            return Entry("link", 0, os.readlink(name, dir_fd=folder), stamp)
-        case other:
-            return Entry("special", mode, str(other), stamp)
-
-
-def _opaque(entry: Entry, why: str) -> Entry:
-    changed_ns, _, inode, _ = entry.stamp
-    return Entry("opaque", entry.mode, f"{why}: {inode} {changed_ns}", entry.stamp)
-
-
-def _identity(folder: Path | None) -> tuple[int, int] | None:
-    if folder is None or not folder.exists():
-        return None
-    state = folder.stat()
-    return state.st_dev, state.st_ino
 
 
 def _tree_id(entries: Mapping[str, Entry]) -> str:

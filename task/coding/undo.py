@@ -12,10 +12,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from task.coding.diffs import Pairs
-from task.coding.snapshots import TEMPORARY, Entry, Snapshot, SnapshotError, Snapshots, changed, is_index, opened_folder
+from task.coding.snapshots import Snapshot, SnapshotError, Snapshots, changed
+from task.coding.tree import Entry, is_index, opened_folder
 from task.errors import Conflict
 from task.permissions.icerc import plain
 
+TEMPORARY = ".dial-agent-undo"  # at the top of the tree while a file is written
 NAMED = 10  # paths in a refusal
 WRITABLE = 0o700
 KEPT = ("file", "link", "folder")  # what can be made again

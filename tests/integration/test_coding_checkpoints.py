@@ -96,6 +96,11 @@ CHANGES: dict[str, Change] = {
     "a pipe made": lambda folder: os.mkfifo(folder / "pipe"),
     "caches made": lambda folder: [(folder / "__pycache__").mkdir(), (folder / "__pycache__/x.pyc").write_text("x")],
     "a commit": lambda folder: (folder / ".git" / "HEAD").write_text("ref: refs/heads/other\n"),
+    "a file with the name of undo's own": lambda folder: (folder / ".dial-agent-undo").write_text("x"),
+    "a folder with the name of undo's own": lambda folder: [
+        (folder / ".dial-agent-undo").mkdir(), (folder / ".dial-agent-undo/x").write_text("x"),
+        (folder / "main.py").unlink(),
+    ],
     "a closed folder made": lambda folder: [
         (folder / "shut").mkdir(), (folder / "shut/x").write_text("x"), (folder / "shut").chmod(0o500),
     ],

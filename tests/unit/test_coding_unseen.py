@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from task.coding.snapshots import IGNORED
+from task.coding.tree import IGNORED
 from task.coding.unseen import LOADED, unseen_changes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from task.api.edge.identity import LOCAL_OWNER
 from task.coding.diffs import FileDiff
 from task.coding.journal import RunRecord
-from task.coding.snapshots import Entry
+from task.coding.tree import Entry
 from task.coding.undo import Undoing
 from task.commands.run import OWNER
 from task.commands.runs_text import details, listing, result_of, undone
