@@ -74,7 +74,8 @@ async def answered(
 async def followed(model: ChatModel, received: Accumulator, then: Callable[[], None] = lambda: None) -> None:
     async for delta in model.stream(QUESTION, (), PLAIN):
         received.add(delta)
-        then()
+        if isinstance(delta, TextDelta):
+            then()
 
 
 async def refused(server: OllamaServer, messages: Sequence[Message] = QUESTION, **more: object) -> str:
