@@ -105,11 +105,11 @@ def ollama_process(*, started: bool = True) -> Generator[ServerProcess]:
 
 
 @asynccontextmanager
-async def scripted_peer(process: ServerProcess) -> AsyncGenerator[OllamaPeer]:
-    """A running process, as if it had just been started."""
+async def scripted_peer(process: ServerProcess, *answers: Scripted, **more: Any) -> AsyncGenerator[OllamaPeer]:
+    """A running process, as if it had just been started with these answers; `more` as `script` takes it."""
     async with aiohttp.ClientSession() as session:
         peer = OllamaPeer(process, session)
-        await peer.script(reset=True)
+        await peer.script(*answers, **more, reset=True)
         yield peer
 
 
@@ -117,8 +117,7 @@ async def scripted_peer(process: ServerProcess) -> AsyncGenerator[OllamaPeer]:
 async def ollama_peer(*answers: Scripted, **more: Any) -> AsyncGenerator[OllamaPeer]:
     """A process of its own with these answers; `more` as `script` takes it."""
     with ollama_process() as process:
-        async with scripted_peer(process) as peer:
-            await peer.script(*answers, **more)
+        async with scripted_peer(process, *answers, **more) as peer:
             yield peer
 
 

@@ -1,6 +1,6 @@
 """Which model the local product uses: the first rule that applies, and never one under another's name."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,18 @@ from task.commands.model_choice import ChosenModel, choose_model
 from task.commands.ollama_choice import OllamaChoice
 from task.settings import load_settings
 from tests.support.core import served
-from tests.support.ollama import ollama_peer
+from tests.support.mcp_processes import ServerProcess
+from tests.support.ollama import ollama_process, scripted_peer
 from tests.support.ports import free_port
 
 NOWHERE = f"http://127.0.0.1:{free_port()}"
 LLAMA = {"models": [{"name": "nomic-embed-text", "details": {"family": "nomic-bert"}}, {"name": "llama3.2:3b"}]}
+
+
+@pytest.fixture(scope="module")
+def process() -> Generator[ServerProcess]:
+    with ollama_process() as running:
+        yield running
 
 
 @asynccontextmanager
@@ -88,17 +95,19 @@ OLLAMAS: list[tuple[str, dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("models", "name", "why"), [case[1:] for case in OLLAMAS], ids=[case[0] for case in OLLAMAS])
-async def test_a_running_ollama_serves(tmp_path: Path, models: dict[str, Any], name: str, why: str) -> None:
+async def test_a_running_ollama_serves(
+    process: ServerProcess, tmp_path: Path, models: dict[str, Any], name: str, why: str
+) -> None:
     only = {"test-model:latest": None, **{f"{key}:latest": model for key, model in models.items()}}
-    async with ollama_peer(models=only) as peer:
+    async with scripted_peer(process, models=only) as peer:
         model = await chosen(tmp_path, {"OLLAMA_LOCAL": peer.url})
     assert (model.rule, model.name, model.base_url) == ("ollama", f"{name}:latest", None)
     assert why in model.reason
 
 
-async def test_a_loaded_model_with_tools_comes_before_a_larger_one(tmp_path: Path) -> None:
+async def test_a_loaded_model_with_tools_comes_before_a_larger_one(process: ServerProcess, tmp_path: Path) -> None:
     models = {"test-model:latest": None, "small:latest": sized(0.01, "tools"), "large:latest": sized(0.02, "tools")}
-    async with ollama_peer(models=models) as peer, aiohttp.ClientSession() as session:
+    async with scripted_peer(process, models=models) as peer, aiohttp.ClientSession() as session:
         async with session.post(f"{peer.url}/api/chat", json={"model": "small", "messages": []}) as answer:
             assert (await answer.json())["done_reason"] == "load"
         model = await chosen(tmp_path, {"OLLAMA_LOCAL": peer.url})
@@ -106,16 +115,20 @@ async def test_a_loaded_model_with_tools_comes_before_a_larger_one(tmp_path: Pat
     assert "DEPLOYMENT_NAME chooses another: large:latest" in model.reason
 
 
-async def test_the_model_that_the_settings_name_is_used_without_tools_too(tmp_path: Path) -> None:
+async def test_the_model_that_the_settings_name_is_used_without_tools_too(
+    process: ServerProcess, tmp_path: Path
+) -> None:
     models = {"test-model:latest": None, "plain:latest": sized(0.01), "able:latest": sized(0.02, "tools")}
-    async with ollama_peer(models=models) as peer:
+    async with scripted_peer(process, models=models) as peer:
         model = await chosen(tmp_path, {"OLLAMA_LOCAL": peer.url, "DEPLOYMENT_NAME": "plain"})
     assert model.name == "plain:latest"
     assert "DEPLOYMENT_NAME asks for it, without tools" in model.reason
 
 
-async def test_an_ollama_without_any_model_is_named_with_the_command_that_gets_one(tmp_path: Path) -> None:
-    async with ollama_peer(models={"test-model:latest": None}) as peer:
+async def test_an_ollama_without_any_model_is_named_with_the_command_that_gets_one(
+    process: ServerProcess, tmp_path: Path
+) -> None:
+    async with scripted_peer(process, models={"test-model:latest": None}) as peer:
         model = await chosen(tmp_path, {"OLLAMA_LOCAL": peer.url})
         forced = await chosen(tmp_path, {"OLLAMA_LOCAL": peer.url, "AGENT_CORE__MODEL": "ollama"})
     assert (model.rule, forced.rule) == ("demo", "ollama")
