@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -22,7 +22,7 @@ DONE = "Done as planned."
 
 
 def loaded(file: Path) -> dict[str, Any]:
-    written: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    written = cast("dict[str, Any]", yaml.safe_load(file.read_text(encoding="utf-8")))
     return {"verify": None, "possible": True, **written}
 
 

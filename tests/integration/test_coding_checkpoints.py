@@ -486,6 +486,18 @@ def test_an_undo_that_was_killed_is_completed_by_the_next_one(workspace: Path, t
     assert tree(workspace) == before.id
 
 
+def test_a_full_disk_ends_a_snapshot_with_a_sentence_and_leaves_no_half_content(
+    workspace: Path, tmp_path: Path
+) -> None:
+    (workspace / "large.txt").write_text("x" * 100_000)
+    full = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
+    full += "Snapshots(Path(sys.argv[1]), Path(sys.argv[2])).take()"
+    kept = tmp_path / "kept"
+    ended = subprocess.run(program(full, workspace, kept), capture_output=True, text=True, timeout=60, check=False)
+    assert "project cannot be kept: File too large." in ended.stderr
+    assert [path for path in kept.rglob("*") if path.is_file() and path.stat().st_size == 10_000] == []
+
+
 def git(folder: Path, *arguments: str) -> str:
     identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
     command = ["git", *identity, *arguments]
