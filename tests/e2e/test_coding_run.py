@@ -60,6 +60,7 @@ async def test_a_dry_run_shows_models_and_plan_and_the_same_plan_is_carried_out_
         assert traces.count("trace_") == 2
 
 
+@pytest.mark.system
 async def test_a_plausible_wrong_edit_fails_and_its_claim_counts_for_nothing(tmp_path: Path) -> None:
     async with project(tmp_path, plan(), WRONG, says("All tests pass."), files=BROKEN) as here:
         done = await here.run("Repair add.", "--apply", *FIXED)
@@ -145,6 +146,7 @@ async def test_the_planners_key_goes_to_its_host_only_and_is_written_nowhere(tmp
         assert not [path for path in here.home.rglob("*") if path.is_file() and key.encode() in path.read_bytes()]
 
 
+@pytest.mark.system
 async def test_changed_tests_are_flagged(tmp_path: Path) -> None:
     edit = wants("fs_edit", path="test_calc.py", old_text="== 3", new_text="== -1")
     async with project(tmp_path, plan(), edit, says("The tests pass."), files=BROKEN) as here:
@@ -178,7 +180,13 @@ async def test_the_setup_asks_and_without_an_approval_nothing_is_done(tmp_path: 
         assert (here.folder / "prepared.txt").exists()
 
 
-@pytest.mark.parametrize(("typed", "removed"), [("yes\n", True), ("no because it is needed\n", False)])
+@pytest.mark.parametrize(
+    ("typed", "removed"),
+    [
+        ("yes\n", True),
+        pytest.param("no because it is needed\n", False, marks=pytest.mark.system),
+    ],
+)
 async def test_at_a_terminal_a_person_is_asked_and_the_run_goes_on_with_the_answer(
     typed: str, removed: bool, tmp_path: Path
 ) -> None:
@@ -194,6 +202,7 @@ async def test_at_a_terminal_a_person_is_asked_and_the_run_goes_on_with_the_answ
         assert "Step 2 of at most 25" in text  # of its own steps, not of new ones
 
 
+@pytest.mark.system
 async def test_a_run_that_reached_its_limit_continues_with_the_steps_that_are_left(tmp_path: Path) -> None:
     first = (plan(), wants("fs_read", path="calc.py"), says("I ran out of steps."))
     then = (FIX, wants("fs_read", path="calc.py"), says("Out of steps again."))
