@@ -1,10 +1,11 @@
-"""The one launcher: run a program with named paths, limits and no network, or not at all.
+"""The one launcher: run a program with named paths, limits and no network but named hosts, or not at all.
 
 As a command (the product's other half uses it only so)::
 
     python -m mcp_servers.sandbox --policy POLICY -- PROGRAM ARGUMENT…   # POLICY: a file, or JSON text
     python -m mcp_servers.sandbox --probe                                # what this machine offers, as JSON
     python -m mcp_servers.sandbox --self-test [--tier T] [--quick] [--json]   # the escape list; exit 1: one got out
+    python -m mcp_servers.sandbox --serve                                # stay ready, and start runs by a fork
     python -m mcp_servers.sandbox --kill MARK                            # end every process of a run
     python -m mcp_servers.sandbox --kill-uid UID                         # end every process of a run's own uid
     python -m mcp_servers.sandbox --clear-uid UID FOLDER…                # the same, and delete what it has left

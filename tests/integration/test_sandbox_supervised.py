@@ -15,7 +15,7 @@ import pytest
 
 from mcp_servers.sandbox import Limits, Policy, command, marked, new_mark
 from mcp_servers.sandbox.policy import MIB, TierName
-from tests.support.sandbox_tiers import FOUND, SAMPLED, WORKING
+from tests.support.sandbox_tiers import NETWORKED, SAMPLED, WORKING
 from tests.support.serving import serving
 
 PATIENCE = 60
@@ -190,7 +190,6 @@ FETCH_NONE = (
 )
 
 
-NETWORKED = [tier for tier in WORKING if tier == "bubblewrap" or FOUND.landlock_abi >= 4]
 networked = pytest.mark.parametrize("tier", NETWORKED)
 
 

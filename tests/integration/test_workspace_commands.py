@@ -17,8 +17,9 @@ from task.tools.workspace.command_tools import PythonRunTool, ShellRunTool
 from task.tools.workspace.launcher import Sandbox, sandbox_here
 from task.tools.workspace.python_exec import PyRunResult, python_run, run_python
 from task.tools.workspace.root import Workspace
+from task.tools.workspace.scratch import PREFIX, Scratch
 from task.tools.workspace.shell import CommandLimits, Commands, ShellResult, shell_run
-from tests.support.sandbox_tiers import SAMPLED
+from tests.support.sandbox_tiers import NETWORKED, SAMPLED
 from tests.support.serving import serving
 from tests.support.tool_calls import called
 
@@ -26,6 +27,7 @@ PATIENCE = 60.0
 MIB = 1024 * 1024
 LIMITS = CommandLimits(seconds=PATIENCE, memory_bytes=256 * MIB, processes=60, output_bytes=4000)
 FETCH = "import sys, urllib.request as r\nprint(r.urlopen(sys.argv[1], timeout=20).read().decode())"
+needs_network = pytest.mark.skipif(not NETWORKED, reason="needs bubblewrap, or Landlock of Linux 6.7")
 
 
 @pytest.fixture
@@ -135,6 +137,22 @@ async def test_files_get_the_persons_modes_and_temporary_ones_stay_outside(comma
     assert not home.exists()
 
 
+def test_the_scratch_folder_of_a_product_that_was_killed_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    used, new, left, other = Scratch(), tmp_path / f"{PREFIX}new", tmp_path / f"{PREFIX}left", tmp_path / "other"
+    for folder in (new, left / "inside", other):
+        folder.mkdir(parents=True)
+    (tmp_path / f"{PREFIX}link").symlink_to(other)
+    for folder in (used.path, left, other):
+        os.utime(folder, (0, 0))
+    Scratch().close()
+    assert {path.name for path in tmp_path.iterdir()} == {used.path.name, new.name, other.name, f"{PREFIX}link"}
+    used.close()
+    assert not used.path.exists()
+
+
 async def test_nothing_of_the_persons_environment_reaches_a_command(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +203,7 @@ async def test_a_snippet_fails_with_its_own_lines_and_leaves_nothing(commands: C
     assert (done.ok, done.code) == (False, 1)
     assert "raise ValueError(answer)" in done.stderr
     assert list(folder.iterdir()) == []
-    assert list(commands.scratch.glob("snippet*")) == []
+    assert list(commands.scratch.path.glob("snippet*")) == []
 
 
 async def test_modes_and_code_are_checked(commands: Commands) -> None:
@@ -210,6 +228,7 @@ async def test_where_no_sandbox_works_nothing_runs_unless_that_is_wanted(folder:
             assert Effect.NETWORK in ShellRunTool(commands).effects, "the gate sees that it is not confined"
 
 
+@needs_network
 async def test_the_setup_reaches_what_its_command_names_and_writes_only_inside(folder: Path, tmp_path: Path) -> None:
     (folder / "fetch.py").write_text(FETCH)
     with serving() as named, serving() as other, Workspace(folder) as workspace:
@@ -224,6 +243,7 @@ async def test_the_setup_reaches_what_its_command_names_and_writes_only_inside(f
             assert other.paths == []
 
 
+@needs_network
 async def test_an_installation_of_the_setup_works_for_the_commands(folder: Path) -> None:
     with Workspace(folder) as workspace:
         async with Commands(workspace, gated=True) as commands:

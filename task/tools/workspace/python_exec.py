@@ -33,7 +33,7 @@ async def run_python(
 
 async def _snippet(commands: Commands, code: str, seconds: float | None) -> ShellResult:
     # A file of its own, so that tracebacks show its lines; the workspace's modules can be imported all the same.
-    file = commands.scratch / f"snippet-{token_hex(4)}.py"
+    file = commands.scratch.path / f"snippet-{token_hex(4)}.py"
     file.write_text(code, errors="replace")
     try:
         variables = {"PYTHONPATH": str(commands.workspace.path)}

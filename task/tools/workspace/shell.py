@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,13 +17,13 @@ from task.blocking import run_blocking
 from task.permissions.coding import is_listed
 from task.tools.workspace.launcher import Ran, Sandbox, launched, sandbox_here
 from task.tools.workspace.root import Workspace
+from task.tools.workspace.scratch import Scratch
 from task.tools.workspace.toolchains import python_of, toolchains
 
 BLOCKED_CODE, TIMEOUT_CODE = 126, 124
 MIB = 1024 * 1024
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 OPEN_FILES = 1024
-HOME, TEMPORARY = "home", "temporary"
 # What git would run or read settings from; paths in `.git`, absent ones too.
 GIT_INTERNALS = ("hooks", "config", "config.worktree", "commondir", "info")
 GIT_INTERNALS_BELOW = ("modules/*/config", "modules/*/hooks", "worktrees/*/commondir", "worktrees/*/config.worktree")
@@ -130,27 +129,20 @@ class Commands:
         return str(python_of(self.workspace.path, os.environ))
 
     @cached_property
-    def scratch(self) -> Path:
-        """The folder for temporary files and caches of the commands."""
-        folder = Path(self._scratch.name)
-        for name in (HOME, TEMPORARY):
-            (folder / name).mkdir()
-        return folder
+    def scratch(self) -> Scratch:
+        """Where the commands keep temporary files and caches."""
+        return Scratch()
 
     async def close(self) -> None:
         """Remove the scratch folder."""
-        if "_scratch" in self.__dict__:
-            await asyncio.to_thread(self._scratch.cleanup)
+        if "scratch" in self.__dict__:
+            await asyncio.to_thread(self.__dict__.pop("scratch").close)
 
     async def __aenter__(self) -> Commands:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    @cached_property
-    def _scratch(self) -> TemporaryDirectory[str]:
-        return TemporaryDirectory(prefix="dial-agent-run-", ignore_cleanup_errors=True)
 
     async def _run(
         self,
@@ -170,7 +162,7 @@ class Commands:
         root, limits, found = self.workspace.path, self._limits, toolchains(self.workspace.path, os.environ)
         return {
             "workdir": str(root),
-            "read_write": [str(root), str(self.scratch)],
+            "read_write": [str(root), str(self.scratch.path)],
             "read_only": found.readable,
             "protected": protected_paths(root),
             "environment": {**_ENVIRONMENT, **self._places(), **found.variables, "PATH": found.path, **variables},
@@ -186,11 +178,11 @@ class Commands:
     def _places(self) -> dict[str, str]:
         scratch = self.scratch
         return {
-            "HOME": f"{scratch}/{HOME}",
-            "TMPDIR": f"{scratch}/{TEMPORARY}",
+            "HOME": str(scratch.home),
+            "TMPDIR": str(scratch.temporary),
             # The workspace shows only what the commands were meant to change.
             "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTEST_ADDOPTS": f"-o cache_dir={shlex.quote(f'{scratch}/pytest')}",
+            "PYTEST_ADDOPTS": f"-o cache_dir={shlex.quote(f'{scratch.path}/pytest')}",
         }
 
 
