@@ -70,7 +70,7 @@ def _access(tree: Settings, settings: Settings, owner: str) -> ModelAccess:
         address = core_address(settings)
         key, tree = key_for(settings, address), tree.model_copy(update={"dial_endpoint": address})
         place["dial"] = address
-    host = urlsplit(place[tree.backend]).netloc.rpartition("@")[2]
+    host = urlsplit(place[tree.backend]).netloc
     label = f"{tree.deployment_name} ({_NAMES[tree.backend]} at {host})"
     return ModelAccess(Product(tree, settings.request_timeout_s), Caller(key, principal), label)
 
