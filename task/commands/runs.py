@@ -40,8 +40,7 @@ def show_list(
 
     folder = str(workspace.expanduser().resolve()) if workspace is not None else None
     page = on_store(_settings(config), lambda store: store.coding.list(OWNER, folder, limit, cursor))
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    print(_json([run_data(run) for run in page.items]) if as_json else listing(page.items, time.time(), width))
+    print(_json([run_data(run) for run in page.items]) if as_json else listing(page.items, time.time(), _width()))
     if page.cursor is not None:
         print(f"more runs: --cursor {page.cursor}", file=sys.stderr)
 
@@ -77,7 +76,7 @@ def show(
         changes = [{"path": item.path, "added": item.added, "removed": item.removed} for item in diffs]
         print(_json({**run_data(run), "changes": changes, "diff": whole(diffs)}))
     else:
-        print(details(run, diffs))
+        print(details(run, diffs, _width()))
     if gone:
         print(gone, file=sys.stderr)
 
@@ -106,7 +105,7 @@ def resume(
 
 @app.command()
 def undo(
-    run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run's id; else this folder's last.")] = None,
+    run_id: Annotated[str | None, typer.Argument(metavar="RUN", help="A run's id; else this folder's last.")] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Take back also what somebody has changed since the run.")
     ] = False,
@@ -167,6 +166,10 @@ async def _last_here(store: Store) -> CodingRun:
         if run.undone_at is None and await store.coding.checkpoints(run.run_id):
             return run
     raise NotFound("No run has changed this folder; name one that `dial-agent runs list` shows.")
+
+
+def _width() -> int | None:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _json(value: Any) -> str:

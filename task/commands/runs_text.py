@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -31,8 +32,8 @@ def listing(runs: Sequence[CodingRun], now: float, width: int | None) -> str:
     return columns(HEADINGS, rows)
 
 
-def details(run: CodingRun, diffs: Sequence[FileDiff]) -> str:
-    """The run as a person reads it; its changes are counted."""
+def details(run: CodingRun, diffs: Sequence[FileDiff], width: int | None) -> str:
+    """The run as a person reads it, with no line wider than `width`; its changes are counted."""
     record = RunRecord.from_dict(run.data)
     took = "" if run.ended_at is None else f", {run.ended_at - run.started_at:.0f} s"
     facts = {
@@ -40,12 +41,14 @@ def details(run: CodingRun, diffs: Sequence[FileDiff]) -> str:
         "Planner": record.planner, "Executor": record.coder, "Verify": record.verify or "",
         "Reason": record.reason, "Trace": run.trace_id or "",
     }  # fmt: skip
-    lines = [f"{run.run_id}  {result_of(run)}", *(f"{name:<10} {plain(text)}" for name, text in facts.items() if text)]
     if record.progress is not None:
         spent = record.progress.spent
-        lines.append(f"{'Used':<10} {spent.steps} steps, {spent.tokens:,} tokens")
+        facts["Used"] = f"{spent.steps} steps, {spent.tokens:,} tokens"
+    lines = [f"{run.run_id}  {result_of(run)}"]
+    lines += [_wrapped(f"{name:<10} ", plain(text), width) for name, text in facts.items() if text]
     if record.plan is not None:
-        lines += ["", "Plan", *(f"  {number}. {plain(step)}" for number, step in enumerate(record.plan.plan, 1))]
+        steps = enumerate(record.plan.plan, 1)
+        lines += ["", "Plan", *(_wrapped(f"  {number}. ", plain(step), width) for number, step in steps)]
     if diffs:
         lines += ["", "Changes", *(f"  {_counts(item):>11}  {plain(item.path)}" for item in diffs)]
         lines += ["", f"The diff: dial-agent runs show {run.run_id} --diff"]
@@ -103,6 +106,15 @@ def _iso(seconds: float | None) -> str | None:
 
 def _counts(item: FileDiff) -> str:
     return f"+{item.added} -{item.removed}"
+
+
+def _wrapped(label: str, text: str, width: int | None) -> str:
+    if width is None:
+        return label + text
+    indent = " " * len(label)
+    return textwrap.fill(
+        text, max(width, len(label) + LEAST), initial_indent=label, subsequent_indent=indent, break_on_hyphens=False
+    )
 
 
 def _cut(text: str, width: int) -> str:

@@ -50,10 +50,16 @@ def test_what_was_not_restored_is_named_with_its_reason() -> None:
 
 
 def test_details_have_the_changes_and_what_to_do_next() -> None:
-    text = details(run(), [FileDiff("app.py", "", 12, 3)])
+    text = details(run(), [FileDiff("app.py", "", 12, 3)], None)
     assert text.startswith("code_1a2b3c4d  not verified\nTask       Fix it.\nWorkspace  /projects/shop\n")
     assert "     +12 -3  app.py" in text
     assert "runs undo code_1a2b3c4d" in text
+
+
+def test_details_are_wrapped_for_a_narrow_terminal() -> None:
+    lines = details(run(task="Fix the failing tests of the shop " * 5), [], 60).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert lines[2].startswith(" " * 11)
 
 
 def test_runs_belong_to_whoever_the_web_page_takes_for_this_machines_user() -> None:
