@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,13 +32,14 @@ def by_name(workspace: Workspace) -> dict[str, BaseTool]:
 
 async def test_the_tools_do_what_they_say(workspace: Workspace) -> None:
     tools = by_name(workspace)
-    for name, arguments, text in [
+    steps: list[tuple[str, dict[str, Any], str]] = [
         ("fs_write", {"path": "a.py", "content": "x = 1\n"}, "wrote a.py (1 lines, 6 bytes)"),
         ("fs_read", {"path": "a.py"}, "x = 1\n"),
         ("fs_edit", {"path": "a.py", "old_text": "1", "new_text": "2"}, "edited a.py (line 1)"),
         ("fs_list", {}, "a.py"),
         ("fs_search", {"pattern": "x"}, "a.py:1: x = 2\n[1 lines]"),
-    ]:
+    ]
+    for name, arguments, text in steps:
         message = await called(tools[name], **arguments)
         assert (message.text(), message.failed) == (text, False)
 
@@ -58,7 +60,7 @@ async def test_the_tools_do_what_they_say(workspace: Workspace) -> None:
     ],
 )
 async def test_a_failure_is_text_for_the_model(
-    workspace: Workspace, name: str, arguments: dict[str, str], text: str
+    workspace: Workspace, name: str, arguments: dict[str, Any], text: str
 ) -> None:
     message = await called(by_name(workspace)[name], **arguments)
     assert message.failed

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
 import os
 import posixpath
 import stat
-import struct
-import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from secrets import token_hex
 
 from task.errors import ToolError
+from task.tools.workspace.descriptors import PATH_ONLY, can_resolve, openat2, replace
 from task.tools.workspace.git import check_git
 
 MAX_BYTES = 10 * 2**20
@@ -26,12 +23,8 @@ IGNORED = frozenset({
     ".ruff_cache", ".tox", ".nox", ".hypothesis",
 })  # fmt: skip
 
-_PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
-_FOLDER = _PATH_ONLY | os.O_DIRECTORY
+_FOLDER = PATH_ONLY | os.O_DIRECTORY
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # never waits for the other end of a pipe
-_OPENAT2 = 437
-_BENEATH_WITHOUT_MAGIC_LINKS = 0x08 | 0x02
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _ATTEMPTS = 8  # the kernel asks for another one while something is being renamed
 
 
@@ -56,7 +49,7 @@ class Workspace:
     def __init__(self, path: Path, *, resolve: bool = True) -> None:
         self.path = Path(os.path.realpath(path))
         self._root = os.open(self.path, _FOLDER)
-        self._resolves = resolve and _can_resolve(self._root)
+        self._resolves = resolve and can_resolve(self._root)
         self.changes = asyncio.Lock()
 
     def close(self) -> None:
@@ -83,7 +76,7 @@ class Workspace:
         head, missing = relative, list[str]()
         while True:
             try:
-                with self._opened(head, _PATH_ONLY) as found:
+                with self._opened(head, PATH_ONLY) as found:
                     return posixpath.normpath("/".join([self._real(found), *reversed(missing)]))
             except (FileNotFoundError, NotADirectoryError):
                 if head == ".":
@@ -127,7 +120,7 @@ class Workspace:
             raise ToolError(f"more than {MAX_DEPTH} folders deep")
         check_git(self.path, [*folders, name])
         with self._folder(folders, make=True) as folder:
-            _replace(folder, name, content)
+            replace(folder, name, content)
 
     def entries(self, path: str) -> list[str]:
         """The names in a folder, in order; those of folders end in `/`.
@@ -150,7 +143,7 @@ class Workspace:
             ToolError, OSError: there is no such file or folder. What cannot be read below it is left out.
         """
         relative = self.normalised(path)
-        with self._opened(relative, _PATH_ONLY) as found:
+        with self._opened(relative, PATH_ONLY) as found:
             if not stat.S_ISDIR(os.fstat(found).st_mode):
                 yield relative
                 return
@@ -217,7 +210,7 @@ class Workspace:
                 return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
         for _ in range(_ATTEMPTS):
             try:
-                return _openat2(self._root, os.fsencode(relative), flags)
+                return openat2(self._root, os.fsencode(relative), flags)
             except BlockingIOError:
                 continue
             except OSError as error:
@@ -245,58 +238,3 @@ class Workspace:
             yield current
         finally:
             os.close(current)
-
-
-def _replace(folder: int, name: str, content: bytes) -> None:
-    old = _status(folder, name)
-    temporary = f".{token_hex(8)}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    made = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=folder)
-    try:
-        with os.fdopen(made, "wb") as file:
-            file.write(content)
-            if old is not None:
-                with suppress(PermissionError):
-                    os.fchown(made, old.st_uid, old.st_gid)
-                os.fchmod(made, old.st_mode & 0o777)
-        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary, dir_fd=folder)
-        raise
-
-
-def _status(folder: int, name: str) -> os.stat_result | None:
-    try:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    if stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(errno.EISDIR, "is a directory")
-    if not stat.S_ISREG(found.st_mode):
-        raise ToolError("not a regular file")
-    # A new file would take the place of one that may not be written.
-    if not os.access(name, os.W_OK, dir_fd=folder):
-        raise PermissionError(errno.EACCES, "permission denied")
-    return found
-
-
-def _openat2(folder: int, path: bytes, flags: int) -> int:
-    how = struct.pack("QQQ", flags, 0, _BENEATH_WITHOUT_MAGIC_LINKS)
-    opened = _LIBC.syscall(_OPENAT2, folder, path, how, ctypes.c_size_t(len(how)))
-    if opened < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return opened
-
-
-def _can_resolve(root: int) -> bool:
-    # Containers may forbid the call; without /proc nobody could say where a link has led.
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        os.close(_openat2(root, b".", _PATH_ONLY))
-        os.readlink(f"/proc/self/fd/{root}")
-    except OSError:
-        return False
-    return True
