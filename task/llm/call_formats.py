@@ -31,7 +31,7 @@ _PARAMETER = re.compile(
 )
 _PARAMETER_END = re.compile(r"</parameter>|</arg_value>")
 _OWN_LINES = re.compile(r"\A\n(.*)\n\Z", re.DOTALL)
-_WRONG = (ValueError, SyntaxError, RecursionError, MemoryError)
+_WRONG = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
 
 
 def _beginnings(word: str) -> str:
@@ -57,10 +57,10 @@ _UNFINISHED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TextCall:
-    """A call that was read; `arguments` is text where they were cut off."""
+    """A call that was read; `arguments` is JSON, unless they were cut off."""
 
     name: str
-    arguments: _Json | str
+    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,8 @@ class OfferedTools:
 
     def cut_off(self, opening: Opening, text: str) -> TextCall | None:
         """The call whose text ended early; None if it was not yet certain to be one."""
+        if opening.notation == "tags" and _PARAMETER_END.search(text.rstrip()[-len("</parameter>") :]):
+            return next(iter(self.calls(opening, text) or ()), None)
         name, arguments = opening.name, text
         if opening.notation == "json":
             if (head := self._cut.search(text, 0, HEAD)) is None:
@@ -186,7 +188,7 @@ class OfferedTools:
         # A record that happens to be named like a tool has other fields.
         if properties and not checked.keys() <= properties.keys() and not shape.get("additionalProperties"):
             return None
-        return TextCall(name, typed) if self._is_valid(name, checked) else None
+        return TextCall(name, json.dumps(typed, ensure_ascii=False)) if self._is_valid(name, checked) else None
 
     def _is_valid(self, name: str, arguments: _Json) -> bool:
         from referencing.exceptions import Unresolvable
@@ -205,14 +207,17 @@ def _loaded(text: str) -> Any:
 
 def _validator(shape: _Json) -> Any:
     from jsonschema import Draft202012Validator, SchemaError
+    from jsonschema.validators import extend
     from referencing import Registry
 
     try:
         Draft202012Validator.check_schema(shape)
     except (SchemaError, RecursionError):
         return None
-    # A caller's schema may refer to any address; with a registry of its own the validator fetches nothing.
-    return Draft202012Validator(shape, registry=Registry())
+    # A caller's schema may refer to any address: with a registry of its own the validator fetches nothing. It may also
+    # contain a pattern that takes forever.
+    quick = extend(Draft202012Validator, {"pattern": None, "patternProperties": None})
+    return quick(shape, registry=Registry())
 
 
 def _typed(value: Any, shape: Any) -> Any:

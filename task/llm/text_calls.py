@@ -8,8 +8,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import orjson
-
 from task.conversation.messages import Message, Role
 from task.conversation.pruning import message_tokens, text_tokens
 from task.llm.accumulator import new_call_id
@@ -118,6 +116,7 @@ class TextScanner:
         self._held: list[str] = []
         self._length = 0
         self._last: Opening | None = None  # the last call
+        self._made: list[TextCall] = []
 
     @property
     def ended(self) -> bool:
@@ -211,7 +210,12 @@ class TextScanner:
             calls = [cut] if cut else None
         if calls and _squeezed(lead[lead.rfind(candidate.name) :] + text) not in self._read:
             self.found, self._last = True, candidate
-            yield from map(_delta, calls)
+            for call in calls:
+                if call in self._made:  # a model that repeats itself does not stop by itself
+                    self._over = True
+                    return
+                self._made.append(call)
+                yield ToolCallDelta(None, new_call_id(), call.name, call.arguments)
             return
         self._over = self._over or self.found
         yield from self._send(lead + text)
@@ -237,11 +241,6 @@ def _ordinary(text: str) -> tuple[Brackets | Until, int] | None:
     if text.startswith(THOUGHT):
         return Until("</think>"), len(THOUGHT)
     return (Brackets(), 0) if _ORDINARY_JSON.match(text) else None
-
-
-def _delta(call: TextCall) -> ToolCallDelta:
-    arguments = call.arguments if isinstance(call.arguments, str) else orjson.dumps(call.arguments).decode()
-    return ToolCallDelta(None, new_call_id(), call.name, arguments)
 
 
 def _squeezed(text: str) -> str:

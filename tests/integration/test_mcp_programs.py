@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +32,9 @@ PROGRAM = {
     "read": [str(SUPPORT)],
 }
 FOUND = find_tier()
-CONFINED = pytest.mark.skipif(FOUND.name == "none", reason="no sandbox works here")
-NETWORKED = pytest.mark.skipif(
-    FOUND.name == "none" or (FOUND.name == "landlock" and FOUND.landlock_abi < 4),
-    reason="no sandbox with hosts works here",
-)
+WORKING = [tier for tier, why in FOUND.works.items() if not why]
+NETWORKED = [tier for tier in WORKING if tier == "bubblewrap" or FOUND.landlock_abi >= 4]
+CONFINED = pytest.mark.skipif(not WORKING, reason="no sandbox works here")
 SECONDS = 60
 OF_THE_SDK = "from tests.support.mcp_server import small_server; small_server().run(transport='stdio')"
 
@@ -44,9 +44,11 @@ def settings(**entry: Any) -> Settings:
 
 
 @asynccontextmanager
-async def running(**entry: Any) -> AsyncGenerator[MCPClient]:
+async def running(tier: str = "auto", **entry: Any) -> AsyncGenerator[MCPClient]:
     """A client of the server that the settings' entry describes."""
     (spec,) = mcp_specs(settings(**entry))
+    assert spec.program is not None
+    spec = replace(spec, program=replace(spec.program, policy={**spec.program.policy, "tier": tier}))
     async with asyncio.timeout(SECONDS), MCPClient(spec.url, name=spec.name, program=spec.program) as client:
         yield client
 
@@ -71,13 +73,14 @@ async def test_a_server_of_the_official_package_is_understood() -> None:
         assert await client.call_tool("add", {"left": 2, "right": 3}) == "5"
 
 
-@CONFINED
-async def test_it_reads_and_writes_what_its_entry_names_and_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tier", WORKING)
+async def test_it_reads_and_writes_what_its_entry_names_and_nothing_else(tmp_path: Path, tier: str) -> None:
     folders = {name: tmp_path / name for name in ("readable", "writable", "other")}
     for folder in folders.values():
         folder.mkdir()
         (folder / "a.txt").write_text(f"of {folder.name}")
-    async with running(read=[str(SUPPORT), str(folders["readable"])], write=[str(folders["writable"])]) as client:
+    entry = {"read": [str(SUPPORT), str(folders["readable"])], "write": [str(folders["writable"])]}
+    async with running(tier, **entry) as client:
         read = {name: await client.call_tool("read", {"path": f"{place}/a.txt"}) for name, place in folders.items()}
         for place in folders.values():
             await client.call_tool("write", {"path": f"{place}/b.txt", "text": "made"})
@@ -98,14 +101,14 @@ async def test_it_has_its_own_environment_and_a_home_of_its_own(monkeypatch: pyt
     assert not Path(found["HOME"]).exists()
 
 
-@NETWORKED
-async def test_it_reaches_the_hosts_of_its_entry_and_no_others() -> None:
+@pytest.mark.parametrize("tier", NETWORKED)
+async def test_it_reaches_the_hosts_of_its_entry_and_no_others(tier: str) -> None:
     async with peer(answers(200, {"it": "works"})) as named, peer(answers()) as other:
         host = named.url.removeprefix("http://")
-        async with running(hosts=[host]) as client:
+        async with running(tier, hosts=[host]) as client:
             allowed = await client.call_tool("fetch", {"url": named.url})
             refused = await client.call_tool("fetch", {"url": other.url})
-        async with running() as client:
+        async with running(tier) as client:
             alone = await client.call_tool("fetch", {"url": named.url})
     assert "works" in allowed
     assert "is not among the hosts that this run may reach" in refused
@@ -154,6 +157,35 @@ async def test_it_ends_with_the_agent(tmp_path: Path) -> None:
         await client.call_tool("started", {})
         assert is_locked(lock)
     async with asyncio.timeout(SECONDS):
+        while is_locked(lock):
+            await asyncio.sleep(0.05)
+
+
+AGENT = """
+import asyncio, os, sys
+from task.product.parts import mcp_specs
+from task.settings import Settings
+from task.tools.mcp.mcp_client import MCPClient
+
+async def main():
+    (spec,) = mcp_specs(Settings.model_validate_json(sys.argv[1]))
+    client = MCPClient(spec.url, name=spec.name, program=spec.program)
+    await client.call_tool("started", {})
+    os.kill(os.getpid(), 9)
+
+asyncio.run(main())
+"""
+
+
+@CONFINED
+async def test_it_ends_with_an_agent_that_is_killed(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    entry = {**PROGRAM, "args": [*PROGRAM["args"], str(lock)], "write": [str(tmp_path)]}
+    agent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", AGENT, json.dumps({"mcp_servers": [entry]}), cwd=PROJECT.parent
+    )
+    async with asyncio.timeout(SECONDS):
+        assert await agent.wait() == -9
         while is_locked(lock):
             await asyncio.sleep(0.05)
 

@@ -43,7 +43,7 @@ async def test_calls_in_the_text_of_an_open_models_server_are_made_and_the_inven
     message = await answered(profile)
     assert message.content == "I calculate.\n\n"
     assert [(call.name, call.function.arguments) for call in message.tool_calls] == [
-        ("calculator", '{"expression":"25*47"}')
+        ("calculator", '{"expression": "25*47"}')
     ]
 
 

@@ -249,6 +249,34 @@ async def test_a_call_that_was_cut_off_is_reported_to_the_model_and_not_shown(he
     assert "cut off by the length limit" in (call.problem or "")
 
 
+async def test_parameters_that_lack_only_their_last_tags_are_a_call() -> None:
+    text = "<tool_call>\n<function=calculator>\n<parameter=expression>\n25*47\n</parameter>\n"
+    deltas, _ = await received([*streamed(text), Finish("stop")])
+    assert called(folded(deltas)) == [CALCULATED]
+
+
+async def test_a_model_that_repeats_its_call_is_stopped() -> None:
+    deltas, read = await received([*streamed(f"{CALL}\n" * 1000), Usage(10, 20), Finish("stop")])
+    assert called(folded(deltas)) == [CALCULATED]
+    assert read < 150
+
+
+@pytest.mark.parametrize(
+    "value", ["{1, 2}", "b'x'", "1j", "...", '"\ud800"', "1" + "0" * 30, "[" * 500 + "]" * 500, "[" * 9000 + "]" * 9000]
+)
+def test_values_that_json_does_not_have_fail_no_answer(value: str) -> None:
+    tool = {"type": "function", "function": {"name": "calculator"}}
+    found_in([f"<|python_tag|>calculator(expression={value})"], tools=[tool])
+    found_in([f'{{"name": "calculator", "arguments": {{"expression": {value}}}}}'], tools=[tool])
+
+
+def test_a_pattern_that_takes_forever_is_not_tried() -> None:
+    parameters = {"properties": {"expression": {"type": "string", "pattern": "^(a+)+$"}}}
+    tool = {"type": "function", "function": {"name": "calculator", "parameters": parameters}}
+    text = json.dumps({"name": "calculator", "arguments": {"expression": "a" * 60 + "b"}})
+    assert found_in([text], tools=[tool])[1] != ()
+
+
 async def test_a_call_that_lacks_only_its_last_bracket_is_made() -> None:
     deltas, _ = await received([*streamed(CALL[:-1]), Finish("stop")])
     assert called(folded(deltas)) == [CALCULATED]
