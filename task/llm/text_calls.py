@@ -12,7 +12,8 @@ from task.conversation.messages import Message, Role
 from task.conversation.pruning import message_tokens, text_tokens
 from task.llm.accumulator import new_call_id
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
-from task.llm.call_formats import HEAD, Brackets, OfferedTools, Opening, TextCall, Until
+from task.llm.call_formats import HEAD, OfferedTools, Opening, TextCall
+from task.llm.text_ends import Brackets, Until
 from task.llm.window import schema_tokens
 
 LONGEST = 2**18  # characters of a call that is waited for
@@ -195,8 +196,8 @@ class TextScanner:
         if end is not None:
             yield from self._decide(self._candidate, complete=True)
         elif self._length > LONGEST:
-            self.too_long = self._over = True
             yield from self._decide(self._candidate, complete=False)
+            self.too_long = self._over = self.found
         return rest
 
     def _decide(self, candidate: Opening, *, complete: bool) -> Iterator[Delta]:

@@ -299,5 +299,12 @@ async def test_a_fence_with_a_call_that_never_ends_is_given_up() -> None:
     assert read < LONGEST // 1000 + 10
 
 
+async def test_a_very_long_answer_that_begins_like_a_call_is_sent_whole() -> None:
+    text = '{"parameters": {"rows": "' + "x" * (LONGEST * 2) + '"}} That is all.'
+    deltas, _ = await received([*streamed(text, 1000), Finish("stop")])
+    assert folded(deltas).text == text
+    assert deltas[-1] == Finish("stop")
+
+
 def test_the_corpus_has_every_tool_in_every_notation() -> None:
     assert {call[0] for answer in corpus() for call in answer.calls} == {name for name, _ in CALLS}
