@@ -12,13 +12,11 @@ from time import monotonic, time_ns
 from task.blocking import run_to_completion
 from task.coding.checkpoints import held_alone
 from task.coding.coder import CODER_PROMPT, Ask, Coder, PlanStepTool, Progress
+from task.coding.commands import RunCommands
 from task.coding.events import (
-    CommandRan,
-    CommandStarted,
     Emit,
     Noted,
     PlanReady,
-    Purpose,
     Result,
     RunEnded,
     RunStarted,
@@ -28,30 +26,24 @@ from task.coding.journal import Changes, Journal
 from task.coding.planner import Plan, planned
 from task.coding.snapshots import SnapshotError
 from task.coding.unseen import unseen_changes
-from task.coding.verification import Checked, changed_tests, verdict, verification_commands
+from task.coding.verification import changed_tests
 from task.conversation.messages import user
-from task.errors import AgentError, InvalidRequest, ProviderError, reference_of, with_reference
+from task.errors import AgentError, ProviderError, reference_of, with_reference
 from task.llm.base import Usage
 from task.llm.explanations import explained
 from task.loop import RunOutcome
-from task.permissions.coding import coding_policy, setup_request
-from task.permissions.decisions import Deferred, Denied, PermissionMode
-from task.permissions.gate import PolicyGate
-from task.permissions.grants import Grants
+from task.permissions.coding import coding_policy
 from task.product import Product
 from task.runs.traces import TraceRecorder, TraceStart, recorded
 from task.tools.models import Caller
 from task.tools.offload import ReadFileLinesTool, SearchInFileTool
-from task.tools.toolbox import Pending
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.shell import Commands, ShellResult
+from task.tools.workspace.shell import Commands
 from task.tools.workspace.tools import workspace_tools
 
 logger = logging.getLogger(__name__)
 
 DOOR = "coding"
-VERIFY_SECONDS, SETUP_SECONDS = 600.0, 1800.0
-OUTPUT_CHARS = 4_000  # of a command's output, from its end
 CONTINUED = (
     "[Note from the system, not from the user] The work had ended ({why}) and goes on now. Files may have changed "
     "since: read before you write. Finish what is left of the plan."
@@ -170,8 +162,11 @@ class Work:
 
     async def _applied(self, plan: Plan) -> tuple[Result, str]:
         self._apply_policy()
-        if self.order.setup is not None and (refusal := await self._set_up(self.order.setup)):
-            return "denied", refusal
+        order, own = self.order, RunCommands(self.commands, self.emit)
+        if order.setup is not None:
+            refusal = await own.set_up(order.setup, self.coder.product.approval_rules, self.ask)
+            if refusal:
+                return "denied", refusal
         self._began_ns = time_ns()  # what the setup has installed is the person's own wish
         outcome = await self._carry_out(plan)
         if outcome.status == "cancelled":
@@ -180,7 +175,7 @@ class Work:
             raise outcome.error
         if outcome.status == "limited":
             return "limited", f"stopped at {outcome.limit}, not verified"
-        return await self._verify(plan)
+        return await own.verify(order.verify, plan.tests)
 
     async def _plan(self) -> Plan:
         product, caller, order = self.planner.product, self.planner.caller, self.order
@@ -195,30 +190,6 @@ class Work:
         product = self.coder.product
         policy = coding_policy(product.approval_rules.policy, yes=self.order.yes)
         product.approval_rules = replace(product.approval_rules, policy=policy)
-
-    async def _set_up(self, command: str) -> str:
-        """Prepare the workspace; the reason why that did not happen, if it did not."""
-        if refusal := await self._refusal_of_setup(command):
-            return refusal
-        done = await self._ran("setup", command)
-        if done.code != 0:
-            raise InvalidRequest(f"The setup `{command}` failed with exit code {done.code}; nothing else was done.")
-        return ""
-
-    async def _refusal_of_setup(self, command: str) -> str:
-        request, rules = setup_request(command, str(self.workspace.path)), self.coder.product.approval_rules
-        gate = PolicyGate(rules.policy, Grants(rules.clock), PermissionMode.DEFAULT, "", "", rules.clock)
-        decision = await gate.decide(request)
-        if isinstance(decision, Denied):
-            return f"the setup may not run: {decision.reason}"
-        if isinstance(decision, Deferred):
-            waiting = Pending(
-                request.call, decision.card, decision.digest, decision.reason, title=f"setup: {command}",
-                arguments=request.arguments,
-            )  # fmt: skip
-            [reply] = await self.ask([waiting])
-            return "" if reply.allowed else "the setup was not approved, and nothing was done; --yes approves it"
-        return ""
 
     async def _carry_out(self, plan: Plan) -> RunOutcome:
         order = self.order
@@ -255,29 +226,6 @@ class Work:
         before, self._changes = self._changes, await self.journal.checkpoint(progress)
         if self._changes != before:
             self.emit(WorkspaceChanged(len(self._changes.files), self._changes.added, self._changes.removed))
-
-    async def _verify(self, plan: Plan) -> tuple[Result, str]:
-        if missing := self.commands.available:
-            return "not_verified", f"not verified: {missing}"
-        commands, left_out = verification_commands(self.order.verify, plan.tests)
-        for text in left_out:
-            self.emit(Noted(f"The plan's test {text!r} is not a pytest command or node id; it was left out."))
-        checked: list[Checked] = []
-        for command in commands:
-            done = await self._ran("verification", command)
-            checked.append(Checked(command, done.code, done.stdout + done.stderr))
-        return verdict(checked)
-
-    async def _ran(self, purpose: Purpose, command: str) -> ShellResult:
-        self.emit(CommandStarted(purpose, command))
-        started = monotonic()
-        if purpose == "setup":
-            done = await self.commands.setup(command, SETUP_SECONDS)
-        else:
-            done = await self.commands.run(command, VERIFY_SECONDS)
-        output = (done.stdout + done.stderr)[-OUTPUT_CHARS:]
-        self.emit(CommandRan(purpose, command, done.code, output, monotonic() - started))
-        return done
 
 
 def _numbered(plan: Sequence[str]) -> str:
