@@ -84,9 +84,12 @@ class Project:
             stderr=inside,
         )  # fmt: skip
         os.close(inside)
-        shown = await asyncio.wait_for(asyncio.to_thread(_conversation, terminal, text.encode()), 120)
+        ending = asyncio.get_running_loop().call_later(120, process.kill)  # ends the conversation too
+        shown = await asyncio.to_thread(_conversation, terminal, text.encode())
         os.close(terminal)
-        return await asyncio.wait_for(process.wait(), 30), shown
+        code = await process.wait()
+        ending.cancel()
+        return code, shown
 
     async def requests(self, model: str) -> list[dict[str, Any]]:
         """The bodies of the requests to a model."""
