@@ -14,6 +14,7 @@ from task.conversation.messages import FunctionCall, ToolCall, user
 from task.llm.accumulator import new_call_id
 from task.permissions.coding import coding_policy
 from task.product import Product
+from task.product.parts import command_limits
 from task.tools.models import Caller, ToolCallParams
 from task.tools.workspace.root import Workspace
 from task.tools.workspace.shell import Commands
@@ -44,13 +45,14 @@ async def execute_async(coder_prompt: str, s: Settings | None = None) -> ExecSum
     Raises: as `execute`.
     """
     s = s or load_settings()
-    product = Product(coder_tree(s), read_seconds=s.request_timeout_s)
+    tree = coder_tree(s)
+    product = Product(tree, read_seconds=s.request_timeout_s)
     product.approval_rules = replace(product.approval_rules, policy=coding_policy(product.approval_rules.policy))
     limits = replace(product.limits, steps=s.max_steps)
     progress = Progress([user(coder_prompt)])
     try:
         with Workspace(Path.cwd()) as workspace:
-            async with Commands(workspace, gated=True) as commands:
+            async with Commands(workspace, command_limits(tree), gated=True) as commands:
                 tools = workspace_tools(workspace, commands)
                 coder = Coder(product, tools, Caller("", _nobody), limits, CODER_PROMPT, emit=lambda _: None)
                 outcome = await coder.run(progress)

@@ -16,6 +16,7 @@ from task.commands.coding_models import coding_models
 from task.commands.exits import Exit
 from task.commands.run_output import JsonRunOutput, RunOutput, TerminalRunOutput
 from task.errors import InvalidRequest
+from task.product.parts import command_limits
 from task.settings import Settings
 from task.store.coding import CodingRun
 from task.store.store import Store
@@ -118,7 +119,9 @@ async def _worked(
     folder = checked_workspace(Path(run.workspace), settings, unsafe=given.unsafe_workspace)
     apply = given.apply and not settings.dry_run
     with Workspace(folder) as workspace:
-        async with Commands(workspace, unsafe=given.unsafe_no_sandbox, gated=True) as commands:
+        async with Commands(
+            workspace, command_limits(settings), unsafe=given.unsafe_no_sandbox, gated=True
+        ) as commands:
             journal = Journal(store, run, settings.data_dir, record)
             notes = tuple(_notes(settings, given, commands))
             order = Order(run.task, OWNER, apply, given.setup, record.verify, given.yes, settings.max_steps, notes)

@@ -44,6 +44,7 @@ from task.tools.rag.shelf import ShelfLimits
 from task.tools.toolbox import named
 from task.tools.workspace.eligibility import PROGRAM, refusal
 from task.tools.workspace.launcher import launcher_command
+from task.tools.workspace.shell import CommandLimits
 from task.tools.workspace.toolchains import installation_of
 
 # The embedding process gets only what fetching a model from a hub needs, and where it is kept.
@@ -260,6 +261,11 @@ def check_workspaces(settings: Settings) -> None:
     for item in settings.coding.workspaces:
         if reason := refusal(item.path, own):
             raise SettingsError(f"AGENT_CODING__WORKSPACES: {reason}. Name a project's folder.")
+
+
+def command_limits(settings: Settings) -> CommandLimits:
+    """The limits of one command of a workspace."""
+    return CommandLimits(settings.coding.command_seconds, settings.coding.command_memory_mib * 2**20)
 
 
 def workspace_of(settings: Settings, principal: str) -> Path | None:

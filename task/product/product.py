@@ -27,6 +27,7 @@ from task.product.backends import BACKENDS, Backend, ModelFacts
 from task.product.parts import (
     approval_rules_of,
     check_workspaces,
+    command_limits,
     context_tools,
     default_tools,
     live_context,
@@ -135,7 +136,7 @@ class Product:
 
     @cached_property
     def _workspaces(self) -> Workspaces:
-        return Workspaces(lambda principal: workspace_of(self._settings, principal))
+        return Workspaces(lambda principal: workspace_of(self._settings, principal), command_limits(self._settings))
 
     async def workspace_tools(self, caller: Caller) -> list[BaseTool]:
         """The tools of the workspace that the operator has named for the caller."""

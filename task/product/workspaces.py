@@ -11,7 +11,7 @@ from task.blocking import close_all
 from task.tools.base import BaseTool
 from task.tools.workspace.launcher import sandbox_here
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.shell import Commands
+from task.tools.workspace.shell import CommandLimits, Commands
 from task.tools.workspace.tools import workspace_tools
 
 logger = logging.getLogger(__name__)
@@ -20,8 +20,9 @@ logger = logging.getLogger(__name__)
 class Workspaces:
     """Opens each workspace when it is first used; its owners share it. `folder_of` is the folder of a principal."""
 
-    def __init__(self, folder_of: Callable[[str], Path | None]) -> None:
+    def __init__(self, folder_of: Callable[[str], Path | None], limits: CommandLimits) -> None:
         self._folder_of = folder_of
+        self._limits = limits
         self._opened: dict[tuple[Path, int, int], tuple[Workspace, Commands, list[BaseTool]]] = {}
 
     async def tools(self, principal: str) -> list[BaseTool]:
@@ -41,7 +42,7 @@ class Workspaces:
         key = (folder, found.st_dev, found.st_ino)  # another folder may have taken its place
         if key not in self._opened:
             workspace = Workspace(folder)
-            commands = Commands(workspace, gated=True)
+            commands = Commands(workspace, self._limits, gated=True)
             tools = workspace_tools(workspace, None if commands.available else commands)
             self._opened[key] = workspace, commands, tools
         return self._opened[key][2]

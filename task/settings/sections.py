@@ -303,7 +303,7 @@ Workspaces = Annotated[list[WorkspaceSettings], AsJson]
 
 
 class CodingSettings(Section):
-    """Workspaces for the HTTP API and DIAL; see [Permissions](permissions.md#workspaces)."""
+    """Workspaces for the HTTP API and DIAL, and commands; see [Permissions](permissions.md#workspaces)."""
 
     workspaces: Workspaces = setting(
         [], "Folders in which the named owners get the workspace tools, as a list of `path` and `owners`; empty: none."
@@ -311,6 +311,8 @@ class CodingSettings(Section):
     apply: bool = setting(
         False, "Let the tools change such a folder without a question, as `run --apply` does; off: each change asks."
     )
+    command_seconds: float = setting(60, "Seconds one command of a workspace or of `run` may take.", gt=0, le=3600)
+    command_memory_mib: int = setting(4096, "Memory of one command with all it starts, in MiB.", ge=256)
 
 
 class LocalCoreSettings(Section):

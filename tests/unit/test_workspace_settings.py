@@ -14,11 +14,11 @@ from task.errors import SettingsError
 from task.permissions.coding import CODING_RULES, WORKSPACE_TOOLS
 from task.permissions.policy import DEFAULT_RULES
 from task.product import Product
-from task.product.parts import policy_of, workspace_of
+from task.product.parts import command_limits, policy_of, workspace_of
 from task.settings import Settings, load_settings
 from task.tools.workspace.eligibility import refusal
 from task.tools.workspace.root import Workspace
-from task.tools.workspace.shell import Commands
+from task.tools.workspace.shell import CommandLimits, Commands
 from task.tools.workspace.tools import workspace_tools
 
 
@@ -160,3 +160,13 @@ async def test_the_tools_of_a_workspace_are_those_that_the_rules_name(tmp_path: 
     with Workspace(tmp_path) as workspace:
         async with Commands(workspace) as commands:
             assert sorted(tool.name for tool in workspace_tools(workspace, commands)) == sorted(WORKSPACE_TOOLS)
+
+
+async def test_the_operators_limits_hold_for_a_command(tmp_path: Path) -> None:
+    assert command_limits(Settings()) == CommandLimits()
+    chosen = {"AGENT_CODING__COMMAND_SECONDS": "0.5", "AGENT_CODING__COMMAND_MEMORY_MIB": "512"}
+    limits = command_limits(loaded(tmp_path, **chosen))
+    assert (limits.seconds, limits.memory_bytes) == (0.5, 512 * 2**20)
+    with Workspace(tmp_path) as workspace:
+        async with Commands(workspace, limits, gated=True) as commands:
+            assert (await commands.run("sleep 300")).code == 124
