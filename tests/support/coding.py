@@ -49,7 +49,7 @@ class Project:
     async def run(self, task: str = "Do the task.", *options: str, **environ: str) -> Finished:
         """`dial-agent run` in the project's folder."""
         given = [task] if task else []
-        return await self.agent("run", *given, "--workspace", str(self.folder), *options, **environ)
+        return await self.agent("run", *given, "--workspace", str(self.folder), *options, cwd=None, **environ)
 
     async def agent(self, *arguments: str, cwd: Path | None = None, **environ: str) -> Finished:
         """Any command, with the settings of this project."""
