@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import shutil
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,11 +14,9 @@ from task.coding.diffs import FileDiff, file_diffs
 from task.coding.snapshots import Snapshot, SnapshotError, Snapshots, make_private
 from task.coding.undo import Leg, Undoing, planned_undo, run_changes, undo, with_tail
 from task.errors import Conflict
-from task.store.coding import CodingRun, CodingRuns
+from task.store.coding import SNAPSHOTS, CodingRun, CodingRuns
 from task.store.processes import BEAT_SECONDS
 
-FOLDER = "snapshots"  # in the data folder: one folder for each run
-STORE = "store"  # in a run's folder: the database that has the run
 ALIVE_SECONDS = 3 * BEAT_SECONDS  # a busy process shows late that it is alive
 LENDING = 3  # earlier runs of the folder whose contents are used again
 
@@ -66,7 +63,7 @@ class Checkpoints:
         Raises:
             SnapshotError: they are gone.
         """
-        folder = data_dir / FOLDER
+        folder = data_dir / SNAPSHOTS
         page = await store.list(run.owner, run.workspace, LENDING + 1)
         others = [item.run_id for item in page.items if item.run_id != run.run_id]
         earlier = [folder / run_id for run_id in others]
@@ -85,7 +82,9 @@ class Checkpoints:
             SnapshotError: the folder cannot be kept.
         """
         await self._keep_tail()
-        await asyncio.to_thread(_sweep, self.snapshots.folder, await self.store.ids(), self.store.database.place)
+        await asyncio.to_thread(make_private, self.snapshots.folder)
+        await self.store.claim(self.snapshots.folder)
+        await self.store.sweep(self.snapshots.folder.parent)
         snapshot = await self._take(self._legs[-1][1] if self._legs else self._lent)
         await self.store.add_checkpoint(self.run.run_id, "start", snapshot.id)
         self._legs.append((snapshot, snapshot))
@@ -185,12 +184,3 @@ def _lock(handle: int, *, alone: bool) -> None:
         raise
     except OSError:
         pass  # some network file systems cannot lock a folder
-
-
-def _sweep(own: Path, kept: frozenset[str], store: str) -> None:
-    # Another store may share the data folder: its runs are not known here.
-    make_private(own)
-    (own / STORE).write_text(store, encoding="utf-8")
-    for note in own.parent.glob(f"*/{STORE}"):
-        if note.parent.name not in kept and note.read_text(encoding="utf-8") == store:
-            shutil.rmtree(note.parent, ignore_errors=True)

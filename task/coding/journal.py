@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from task.coding.checkpoints import FOLDER, Checkpoints
+from task.coding.checkpoints import Checkpoints
 from task.coding.coder import Progress
 from task.coding.diffs import whole
 from task.coding.events import Result
@@ -15,7 +15,7 @@ from task.coding.planner import Plan
 from task.conversation.messages import message_from
 from task.llm.base import Usage
 from task.loop import Spent
-from task.store.coding import CodingRun
+from task.store.coding import SNAPSHOTS, CodingRun
 from task.store.records import RunStatus
 from task.store.store import Store
 from task.tools.offload import LocalTexts
@@ -101,7 +101,7 @@ class Journal:
     @property
     def results(self) -> LocalTexts:
         """Where long results are kept for the model; they go when the run's snapshots go."""
-        return LocalTexts(self.data_dir / FOLDER / self.run_id / "results")
+        return LocalTexts(self.data_dir / SNAPSHOTS / self.run_id / "results")
 
     async def begin(self) -> None:
         """Keep the workspace as it is before the run changes it.

@@ -225,6 +225,7 @@ class Settings(BaseSettings):
             "days": chosen.days,
             "sessions": chosen.sessions,
             "traces": chosen.traces,
+            "data_dir": self.data_dir,
             "spans_url": chosen.spans_url,
             "prices": {model: (price.prompt, price.completion) for model, price in self.prices.items()},
         }

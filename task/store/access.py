@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,8 @@ class StoreAccess:
     """Opens the store on first use, and retries after it could not be opened; see `task.store.store.open_store`.
 
     `prices` are those of a million tokens by model: of the prompt and of the answer. `spans_url` is the OpenTelemetry
-    collector that gets finished traces. The database's libraries are loaded here, after the process has started.
+    collector that gets finished traces; `data_dir` has the snapshots of coding runs. The database's libraries are
+    loaded here, after the process has started.
     """
 
     url: str
@@ -37,6 +39,7 @@ class StoreAccess:
     traces: int = 100_000
     prices: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     spans_url: str | None = None
+    data_dir: Path | None = None
     chores: bool = True
     _spans: SpanSender | None = None
     _store: Store | None = None
@@ -100,7 +103,9 @@ class StoreAccess:
         prices = {model: Price(*pair) for model, pair in self.prices.items()}
         retention = Retention(self.days, self.sessions, self.traces)
         finished = await asyncio.to_thread(self._span_sender)
-        return await open_store(self.url, prices=prices, retention=retention, chores=self.chores, finished=finished)
+        return await open_store(
+            self.url, prices=prices, retention=retention, chores=self.chores, finished=finished, data_dir=self.data_dir
+        )
 
     def _span_sender(self) -> Callable[[Trace], None]:
         if self.spans_url is None:

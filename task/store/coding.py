@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, cast
 
 from sqlalchemy import Connection, Row, func, insert, select, update
@@ -15,6 +18,7 @@ from task.store.processes import Processes
 from task.store.records import Page, RunStatus, new_id, packed, unpacked
 
 _runs, _checkpoints = tables.coding_runs, tables.checkpoints
+SNAPSHOTS, NOTE = "snapshots", "store"  # in the data folder: a folder for each run; in that, which store has the run
 CheckpointKind = Literal["start", "step"]
 
 
@@ -117,9 +121,15 @@ class CodingRuns:
             query = query.where(_runs.c.workspace == workspace)
         return await self.database.page(query, _runs.c.started_at, limit, cursor, _run)
 
-    async def ids(self) -> frozenset[str]:
-        """The ids of all runs that the store still has, whoever owns them."""
-        return frozenset(row.id for row in await self.database.rows(select(_runs.c.id)))
+    async def sweep(self, folder: Path) -> None:
+        """Remove the folders of runs that the store no longer has; one that lacks a note of this store stays, as
+        another store may share the data folder."""
+        kept = {row.id for row in await self.database.rows(select(_runs.c.id))}
+        await asyncio.to_thread(_sweep, folder, kept, self.database.place)
+
+    async def claim(self, folder: Path) -> None:
+        """Leave a note in a run's folder that this store has the run."""
+        await asyncio.to_thread((folder / NOTE).write_text, self.database.place, "utf-8")
 
     async def add_checkpoint(self, run_id: str, kind: CheckpointKind, tree: str, note: str = "") -> None:
         now = self.clock()
@@ -139,6 +149,12 @@ class CodingRuns:
         query = select(_checkpoints).where(_checkpoints.c.run_id == run_id).order_by(_checkpoints.c.position)
         rows = await self.database.rows(query)
         return [Checkpoint(cast("CheckpointKind", row.kind), row.tree, row.taken_at, row.note) for row in rows]
+
+
+def _sweep(folder: Path, kept: Collection[str], place: str) -> None:
+    for note in folder.glob(f"*/{NOTE}"):
+        if note.parent.name not in kept and note.read_text(encoding="utf-8") == place:
+            shutil.rmtree(note.parent, ignore_errors=True)
 
 
 def _run(row: Row[Any]) -> CodingRun:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Column, Connection, Table, and_, delete, or_, select
@@ -14,7 +15,7 @@ from sqlalchemy import Column, Connection, Table, and_, delete, or_, select
 from task.errors import StoreUnavailable
 from task.store import tables
 from task.store.approvals import Approvals, StoredGrants
-from task.store.coding import CodingRuns
+from task.store.coding import SNAPSHOTS, CodingRuns
 from task.store.database import PATIENCE, Database, open_database
 from task.store.keys import Keys, RateLimits
 from task.store.processes import BEAT_SECONDS, DatabaseClock, Processes
@@ -95,12 +96,14 @@ async def open_store(
     chores: bool = True,
     patience: float = PATIENCE,
     finished: Callable[[Trace], None] = lambda _: None,
+    data_dir: Path | None = None,
 ) -> Store:
     """The store at `url` (`sqlite:///folder/file.db`, `postgresql://…`), its schema brought up to date.
 
     What dead processes left unfinished is marked as interrupted. `clock` is this machine's; where processes may have
     different ones the database's counts. `chores` are off for commands that look once.
     `patience` is how many seconds a busy database is waited for; `finished` is called with every complete trace.
+    `data_dir` has the snapshots of coding runs, which go with their runs.
 
     Raises:
         SettingsError: the address names no database that can be used.
@@ -109,7 +112,7 @@ async def open_store(
     database = open_database(url, patience)
     try:
         await migrate(database)
-        return await _open(database, prices or {}, retention or Retention(), clock, chores, finished)
+        return await _open(database, prices or {}, retention or Retention(), clock, chores, finished, data_dir)
     except BaseException:
         await database.close()
         raise
@@ -122,6 +125,7 @@ async def _open(
     own_clock: Callable[[], float],
     chores: bool,
     finished: Callable[[Trace], None],
+    data_dir: Path | None,
 ) -> Store:
     clock = DatabaseClock(database, own_clock)
     await clock.set()
@@ -129,7 +133,7 @@ async def _open(
     await processes.enter()
     await processes.interrupt_orphans()
     writer = Writer(database)
-    runs = Runs(database, writer, processes, clock)
+    runs, coding = Runs(database, writer, processes, clock), CodingRuns(database, processes, clock)
 
     async def check_processes() -> None:
         await processes.beat()
@@ -137,6 +141,8 @@ async def _open(
 
     async def tidy() -> None:
         await _forget(database, retention, clock)
+        if data_dir is not None:
+            await coding.sweep(data_dir / SNAPSHOTS)
 
     work = ((check_processes, BEAT_SECONDS), (runs.poll_requests, POLL_SECONDS), (tidy, RETENTION_SECONDS))
     return Store(
@@ -147,7 +153,7 @@ async def _open(
         StoredGrants(database, clock),
         Keys(database, clock),
         RateLimits(database, clock),
-        CodingRuns(database, processes, clock),
+        coding,
         database,
         writer,
         processes,
