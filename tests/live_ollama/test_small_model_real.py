@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
@@ -43,7 +44,11 @@ async def waited(model: SizedOllamaModel) -> list[str]:
 
 async def test_a_model_that_is_not_loaded_is_waited_for_once(server: OllamaServer) -> None:
     model = SizedOllamaModel(server, str(MODEL))
-    await posted(chat_body(await server.model(str(MODEL)), (), (), ModelOptions(), keep_alive="0"))
+    described = await server.model(str(MODEL))
+    await posted(chat_body(described, (), (), ModelOptions(), keep_alive="0"))
+    async with asyncio.timeout(60):  # the server answers before the model is gone
+        while await server.is_loaded(described):
+            await asyncio.sleep(0.1)
     assert await waited(model) == [f"Ollama is loading the model {MODEL}"]
     assert await waited(model) == []
 
