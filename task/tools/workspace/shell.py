@@ -154,18 +154,22 @@ class Commands:
         sandbox = await asyncio.to_thread(lambda: self.sandbox)
         if missing := self.available:
             return ShellResult(False, "", f"blocked: {missing}", BLOCKED_CODE)
-        policy = {**await asyncio.to_thread(self._policy, variables or {}), "tier": sandbox.tier, **changes}
+        policy = {
+            **await asyncio.to_thread(self._policy, self.scratch, variables or {}),
+            "tier": sandbox.tier,
+            **changes,
+        }
         limits = self._limits
         return _result(await launched(policy, words, seconds or limits.seconds, limits.output_bytes))
 
-    def _policy(self, variables: dict[str, str]) -> dict[str, Any]:
+    def _policy(self, scratch: Scratch, variables: dict[str, str]) -> dict[str, Any]:
         root, limits, found = self.workspace.path, self._limits, toolchains(self.workspace.path, os.environ)
         return {
             "workdir": str(root),
-            "read_write": [str(root), str(self.scratch.path)],
+            "read_write": [str(root), str(scratch.path)],
             "read_only": found.readable,
             "protected": protected_paths(root),
-            "environment": {**_ENVIRONMENT, **self._places(), **found.variables, "PATH": found.path, **variables},
+            "environment": {**_ENVIRONMENT, **_places(scratch), **found.variables, "PATH": found.path, **variables},
             "umask": _umask(),
             # Not the address space: Node.js and Go reserve much more of it than they use.
             "limits": {
@@ -174,16 +178,6 @@ class Commands:
             },
             "allow_unsafe": self._unsafe,
         }  # fmt: skip
-
-    def _places(self) -> dict[str, str]:
-        scratch = self.scratch
-        return {
-            "HOME": str(scratch.home),
-            "TMPDIR": str(scratch.temporary),
-            # The workspace shows only what the commands were meant to change.
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTEST_ADDOPTS": f"-o cache_dir={shlex.quote(f'{scratch.path}/pytest')}",
-        }
 
 
 def protected_paths(root: Path) -> list[str]:
@@ -205,6 +199,16 @@ async def shell_run_async(cmd: str) -> ShellResult:
     with Workspace(Path.cwd()) as workspace:
         async with Commands(workspace) as commands:
             return await commands.run(cmd)
+
+
+def _places(scratch: Scratch) -> dict[str, str]:
+    return {
+        "HOME": str(scratch.home),
+        "TMPDIR": str(scratch.temporary),
+        # The workspace shows only what the commands were meant to change.
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTEST_ADDOPTS": f"-o cache_dir={shlex.quote(f'{scratch.path}/pytest')}",
+    }
 
 
 def _result(ran: Ran) -> ShellResult:
