@@ -331,6 +331,18 @@ async def test_text_calls_and_usage_are_the_same_streamed_and_whole(
     assert received.usage.prompt_tokens == -(-len((await peer.seen()).prompts[0]) // 4)
 
 
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_call_in_the_text_is_made_and_what_was_invented_after_it_is_dropped(
+    peer: OllamaPeer, server: OllamaServer, streams: bool
+) -> None:
+    text = '```json\n{"name": "calculator", "arguments": {"expression": "25*47"}}\n```\nThe result is 100.'
+    await peer.script(says("I calculate.\n", text))
+    received = await answered(server, streams=streams)
+    (call,) = received.message().tool_calls
+    assert (call.name, json.loads(call.function.arguments)) == ("calculator", {"expression": "25*47"})
+    assert (received.text, received.finish_reason) == ("I calculate.\n", "tool_calls")
+
+
 async def test_calls_over_several_lines_with_one_index_and_without_ids_are_all_kept(
     peer: OllamaPeer, server: OllamaServer
 ) -> None:
