@@ -177,7 +177,7 @@ def ask(
 
     text = sys.stdin.read() if question == "-" else question
     asked = Question(text, tuple(file or ()), model, save, as_json)
-    settings = _settings(config, **({"dial_endpoint": endpoint} if endpoint else {}))
+    settings = _settings(config, dial_endpoint=endpoint or None)
     raise typer.Exit(run(settings, asked))
 
 

@@ -34,7 +34,6 @@ PROGRAM = {
 FOUND = find_tier()
 WORKING = [tier for tier, why in FOUND.works.items() if not why]
 NETWORKED = [tier for tier in WORKING if tier == "bubblewrap" or FOUND.landlock_abi >= 4]
-CONFINED = pytest.mark.skipif(not WORKING, reason="no sandbox works here")
 SECONDS = 60
 OF_THE_SDK = "from tests.support.mcp_server import small_server; small_server().run(transport='stdio')"
 
@@ -53,7 +52,6 @@ async def running(tier: str = "auto", **entry: Any) -> AsyncGenerator[MCPClient]
         yield client
 
 
-@CONFINED
 async def test_its_tools_are_offered_and_called_like_any_others() -> None:
     hub = MCPHub(mcp_specs(settings(tools=["read", "started"])), patience=SECONDS)
     try:
@@ -65,7 +63,6 @@ async def test_its_tools_are_offered_and_called_like_any_others() -> None:
 
 
 @pytest.mark.system
-@CONFINED
 async def test_a_server_of_the_official_package_is_understood() -> None:
     root = str(SUPPORT.parents[1])
     async with running(args=["-c", OF_THE_SDK], env={"PYTHONPATH": root}, read=[root]) as client:
@@ -89,7 +86,6 @@ async def test_it_reads_and_writes_what_its_entry_names_and_nothing_else(tmp_pat
     assert [name for name, place in folders.items() if (place / "b.txt").exists()] == ["writable"]
 
 
-@CONFINED
 async def test_it_has_its_own_environment_and_a_home_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-agent")
     async with running(env={"TOKEN": "its-own"}) as client:
@@ -116,7 +112,6 @@ async def test_it_reaches_the_hosts_of_its_entry_and_no_others(tier: str) -> Non
     assert (len(named.requests), other.requests) == (1, [])
 
 
-@CONFINED
 async def test_one_that_dies_in_a_call_fails_this_call_and_is_started_again() -> None:
     async with running() as client:
         before = await client.call_tool("started", {})
@@ -127,7 +122,6 @@ async def test_one_that_dies_in_a_call_fails_this_call_and_is_started_again() ->
     assert before != after
 
 
-@CONFINED
 async def test_one_that_dies_between_two_calls_is_started_again() -> None:
     async with running() as client:
         before = after = await client.call_tool("started", {})
@@ -150,7 +144,6 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-@CONFINED
 async def test_it_ends_with_the_agent(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     async with running(args=[*PROGRAM["args"], str(lock)], write=[str(tmp_path)]) as client:
@@ -177,7 +170,6 @@ asyncio.run(main())
 """
 
 
-@CONFINED
 async def test_it_ends_with_an_agent_that_is_killed(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     entry = {**PROGRAM, "args": [*PROGRAM["args"], str(lock)], "write": [str(tmp_path)]}
@@ -206,7 +198,6 @@ NOT_STARTED: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@CONFINED
 @pytest.mark.parametrize("case", NOT_STARTED)
 async def test_one_that_cannot_be_started_says_why(case: str) -> None:
     entry, words = NOT_STARTED[case]
@@ -219,7 +210,6 @@ async def test_one_that_cannot_be_started_says_why(case: str) -> None:
     assert "s3cret" not in str(caught.value)
 
 
-@CONFINED
 async def test_doctor_starts_each_once_and_lists_it() -> None:
     broken = {"name": "broken", "command": "/no/such/program"}
     found = {row.name: row for row in await prompt_checks(Settings.model_validate({"mcp_servers": [PROGRAM, broken]}))}

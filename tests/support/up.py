@@ -89,7 +89,7 @@ def environment(home: Path, **environ: str) -> dict[str, str]:
     return {**base, **environ}
 
 
-async def dial_agent(home: Path, *arguments: str, cwd: Path | None = None, **environ: str) -> Finished:
+async def dial_agent(home: Path, *arguments: str, cwd: Path | str | None = None, **environ: str) -> Finished:
     """Run one command to its end, in the home or in another folder."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "task", *arguments,

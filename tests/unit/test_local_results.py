@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from task.conversation.messages import FunctionCall, ToolCall
+from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.errors import ToolError
 from task.tools.declare import tool
 from task.tools.models import Caller
@@ -34,6 +34,7 @@ async def test_a_long_result_is_read_and_searched_without_core(tmp_path: Path) -
     texts = LocalTexts(tmp_path / "results")
     toolbox = Toolbox([count], offloader=Offloader(texts, 1_000))
     message = (await toolbox.call_all([ToolCall("c", FunctionCall("count", "{}"))], RecordingChoice(), CALLER))[0]
+    assert isinstance(message, Message)
     url = next(word.rstrip(":") for word in message.text().split() if word.startswith("results/"))
     lines = await called(ReadFileLinesTool(texts), file_url=url, first_line=7_001, last_line=7_002)
     assert lines.text() == "7001: number 7000\n7002: number 7001\n[lines 7001-7002 of 10000]"

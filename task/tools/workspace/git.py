@@ -12,7 +12,7 @@ from task.errors import ToolError
 _FILES = frozenset({".git", ".gitattributes", ".gitmodules"})
 _PARTS_OF_A_REPOSITORY = ("head", "objects", "refs")
 # Other systems' file names in which git sees its own: HFS+ ignores these characters, NTFS dots and spaces at the end.
-_IGNORABLE = re.compile("[\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufeff]|[ .]+$|::?\\$.*$")
+_IGNORABLE = re.compile("[\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufeff]|(?<![ .])[ .]+$|::?\\$.*$")
 
 
 def check_git(root: Path, parts: Sequence[str]) -> None:
