@@ -81,7 +81,7 @@ class Checkpoints:
         Raises:
             SnapshotError: the folder cannot be kept.
         """
-        await self._keep_tail()
+        await self.keep_tail()
         await asyncio.to_thread(make_private, self.snapshots.folder)
         await self.store.claim(self.snapshots.folder)
         await self.store.sweep(self.snapshots.folder.parent)
@@ -105,6 +105,21 @@ class Checkpoints:
             await self.store.add_checkpoint(self.run.run_id, "step", snapshot.id, note)
         return snapshot.id != last.id
 
+    async def keep_tail(self) -> None:
+        """Keep what a run that was killed did after its last checkpoint; nothing of any other run.
+
+        Raises:
+            SnapshotError: the folder cannot be read.
+        """
+        if self.run.status != "interrupted" or not self._legs or self.run.ended_at is None:
+            return
+        first, last = self._legs[-1]
+        alive_ns = int((self.run.ended_at + ALIVE_SECONDS) * 1e9)
+        tail = await asyncio.to_thread(self._tail, last, alive_ns)
+        self._legs[-1] = (first, tail)
+        if tail.id != last.id:
+            await self.store.add_checkpoint(self.run.run_id, "step", tail.id, "interrupted")
+
     async def diffs(self) -> list[FileDiff]:
         """What the run has changed so far, up to its last checkpoint."""
         changes, _ = run_changes(self._legs)
@@ -119,7 +134,7 @@ class Checkpoints:
         """
         if not self.run.over:
             raise Conflict(f"the run {self.run.run_id} is in progress; wait for it, or stop it first")
-        await self._keep_tail()
+        await self.keep_tail()
         if not self._legs:
             return Undoing({})
         now = await asyncio.to_thread(self.snapshots.look, self._legs[-1][1])
@@ -147,17 +162,6 @@ class Checkpoints:
                 loaded[item.tree] = await asyncio.to_thread(self.snapshots.load, item.tree)
             snapshot = loaded[item.tree]
             self._legs.append((snapshot if item.kind == "start" else self._legs.pop()[0], snapshot))
-
-    async def _keep_tail(self) -> None:
-        # Of a run that was killed, what it did after its last checkpoint has none yet.
-        if self.run.status != "interrupted" or not self._legs or self.run.ended_at is None:
-            return
-        first, last = self._legs[-1]
-        alive_ns = int((self.run.ended_at + ALIVE_SECONDS) * 1e9)
-        tail = await asyncio.to_thread(self._tail, last, alive_ns)
-        self._legs[-1] = (first, tail)
-        if tail.id != last.id:
-            await self.store.add_checkpoint(self.run.run_id, "step", tail.id, "interrupted")
 
     def _tail(self, last: Snapshot, alive_ns: int) -> Snapshot:
         try:

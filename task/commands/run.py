@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from task.coding.checkpoints import Checkpoints, held_alone
 from task.coding.events import Result
 from task.coding.journal import Journal, RunRecord
 from task.coding.run import ModelAccess, Order, Work
@@ -154,6 +155,9 @@ async def _recorded(
     run = await store.coding.get(OWNER, given.resume)
     if given.workspace is not None and str(given.workspace.expanduser().resolve()) != run.workspace:
         raise InvalidRequest(f"{run.run_id} works in {run.workspace}; leave --workspace out, or start a new run.")
+    if run.status == "interrupted":  # whatever becomes of this attempt, what the killed process did last is the run's
+        with held_alone(Path(run.workspace)):
+            await (await Checkpoints.open(store.coding, run, settings.data_dir)).keep_tail()
     await store.coding.resume(OWNER, given.resume)
     record = RunRecord.from_dict(run.data)
     return run, record.with_options(verify=given.verify, coder=coder.label)

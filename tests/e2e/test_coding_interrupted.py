@@ -96,6 +96,18 @@ async def test_an_interrupted_run_is_undone(tmp_path: Path, phase: str, name: st
         assert tree(found.folder) == before
 
 
+@pytest.mark.timeout(300)
+async def test_all_that_a_killed_run_did_is_undone_although_it_was_resumed_as_a_dry_run(tmp_path: Path) -> None:
+    phase = PHASES["a command"]
+    async with project(tmp_path, *phase.answers, files=FILES) as found:
+        before = tree(found.folder)
+        run_id = await interrupted(found, phase, "SIGKILL")
+        dry = await found.agent("run", "--resume", run_id)
+        assert dry.code == 0, dry.err
+        await undone(found, run_id)
+        assert tree(found.folder) == before
+
+
 async def interrupted(found: Project, phase: Phase, name: str) -> str:
     """The id of a run that was interrupted in this phase."""
     verify = ("--verify", "python check.py")
