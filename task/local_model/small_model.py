@@ -27,6 +27,7 @@ from task.llm.base import (
     WeighedText,
 )
 from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED
+from task.llm.text_calls import with_text_calls
 from task.local_model.decision import REPLY, Decision, addresses_in, decision_schema, decisions_of
 from task.local_model.prompt import ANSWER, PREFIX_TOKENS, deciding, fitted, offered, rendered, tokens
 
@@ -154,7 +155,10 @@ class _Request:
             max_tokens=self._answer_tokens,
             tool_choice=None,
         )
-        async with aclosing(self.answer(ANSWER if self._tools else None, options)) as deltas:
+        answer = self.answer(ANSWER if self._tools else None, options)
+        # Having decided to reply, it may write a call all the same.
+        answer = with_text_calls(answer, self._messages, self._tools, self._options, self._model.name)
+        async with aclosing(answer) as deltas:
             async for delta in deltas:
                 yield delta + self._usage if isinstance(delta, Usage) else delta
 

@@ -111,6 +111,15 @@ async def test_its_prose_comes_from_a_free_request_with_the_same_beginning_and_c
     assert len((await peer.seen(loads=1)).loads) == 1
 
 
+async def test_a_call_in_the_prose_after_a_reply_was_chosen_is_made(peer: OllamaPeer, server: OllamaServer) -> None:
+    fence = '```json\n[{"tool": "calculator", "arguments": {"expression": "25*47"}}]\n```'
+    await peer.script(REPLY, says(f"I calculate it: {fence} It is 9."), models={f"{MODEL}:latest": SMALL})
+    received = await answered(server)
+    (call,) = received.message().tool_calls
+    assert (call.name, json.loads(call.function.arguments)) == ("calculator", {"expression": "25*47"})
+    assert (received.text.strip(), received.finish_reason) == ("I calculate it:", "tool_calls")
+
+
 async def test_the_second_turn_begins_with_all_of_the_first_one_so_that_the_servers_cache_is_hit(
     peer: OllamaPeer, server: OllamaServer
 ) -> None:
