@@ -105,13 +105,15 @@ async def chosen_of_ollama(settings: Settings) -> OllamaChoice | None:
         version = await _fetched(session, f"{url}/api/version", _Version) or _Version()
         contexts = {running.name: running.context_length for running in loaded.models}
         candidates = await _candidates(ollama_server(settings, session, url), tags.models, contexts.keys())
-    asked = [item for item in candidates if item.model.full_name == _full(settings.deployment_name)]
+    asked = [item for item in candidates if item.model.is_named(settings.deployment_name)]
     if not candidates:
         return OllamaChoice(version.version, None, f"Ollama runs at {url} without a model; `{PULL}` gets one")
     best = max(asked or candidates, key=lambda item: item.rank)
     others = [item.tag.name for item in candidates if item is not best][:SHOWN]
     another = f"; DEPLOYMENT_NAME chooses another: {', '.join(others)}" if others else ""
-    reason = f"Ollama runs at {url}, and {_why(best, bool(asked), candidates)}{another}"
+    lacking = not asked and "deployment_name" in settings.model_fields_set
+    without = f" without {settings.deployment_name}" if lacking else ""
+    reason = f"Ollama runs at {url}{without}, and {_why(best, bool(asked), candidates)}{another}"
     return OllamaChoice(version.version, best.model, reason, contexts.get(best.tag.name))
 
 
@@ -145,10 +147,6 @@ def _why(best: _Candidate, asked: bool, candidates: Sequence[_Candidate]) -> str
     else:
         why = "it is the largest with tools that fits the memory" if best.fits else "no model with tools is smaller"
     return why if best.tools else f"{why}, without tools: it cannot use them"
-
-
-def _full(name: str) -> str:
-    return OllamaModel(name, 0).full_name
 
 
 async def _fetched(session: aiohttp.ClientSession, url: str, shape: type[Shape]) -> Shape | None:

@@ -142,7 +142,10 @@ async def ollama_checks(settings: Settings) -> list[Check]:
     server = f"version {found.version or 'unknown'} at {settings.ollama_local}"
     if found.model is None:
         return [Check("ollama", "note", f"{server}, without a model", f"`{PULL}` gets one.")]
-    model = found.model
+    model, asked = found.model, settings.deployment_name
+    if settings.backend == "ollama" and not model.is_named(asked):
+        fix = f"`ollama pull {asked}`, or choose another with DEPLOYMENT_NAME: {model.name}."
+        return [Check("ollama", "bad", f"{server}, without the agent's model {asked}", fix)]
     can = ", ".join(sorted(model.capabilities)) if model.capabilities else "capabilities unknown"
     force = f"{found.loaded:,} tokens in force" if found.loaded else "not loaded"
     text = f"{server}; {model.name}: {can}; context {model.context:,} tokens ({force})"

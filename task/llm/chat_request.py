@@ -110,19 +110,20 @@ _HOSTS = (
     ("api.moonshot.ai", DEEPSEEK),
     ("api.moonshot.cn", DEEPSEEK),
 )
+_HOSTED_MODEL = re.compile(r"(^|[/.])(chatgpt|gpt-[345]|o[1-9](-mini|-pro|-preview)?(?=$|-\d)|claude|gemini)")
 _PORTS = {"11434": OLLAMA, "1234": LM_STUDIO, "8080": LLAMA_CPP, "8000": VLLM}
 
 
 def profile_for(model: str, base_url: str | None = None) -> Profile:
     """The profile for a model's name at an address; None is DIAL, where only the name is known.
 
-    The host decides how a request is sent (for servers of open models their usual port), a reasoning model's name which
-    parameters it may contain.
+    The host decides how a request is sent (for servers of open models their usual port, where gateways to hosted models
+    listen too), a reasoning model's name which parameters it may contain.
     """
     address = urlsplit(base_url or "")
     host = address.hostname or ""
     profile = next((profile for ending, profile in _HOSTS if host == ending or host.endswith(ending)), GENERIC)
-    if profile is GENERIC and address.path.rstrip("/") == "/v1":
+    if profile is GENERIC and address.path.rstrip("/") == "/v1" and not _HOSTED_MODEL.search(model.lower()):
         profile = _PORTS.get(address.netloc.rpartition(":")[2], GENERIC)
     if profile.text_calls:
         replays = THINKING.replays_reasoning if _THINKING_MODEL.search(model) else "never"

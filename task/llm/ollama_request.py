@@ -39,7 +39,11 @@ class OllamaModel:
     @property
     def full_name(self) -> str:
         """The name by which the server lists it: with its tag."""
-        return self.name if ":" in self.name.rsplit("/", 1)[-1] else f"{self.name}:latest"
+        return _with_tag(self.name)
+
+    def is_named(self, name: str) -> bool:
+        """Whether the name, with or without its tag, is this model's."""
+        return _with_tag(name) == self.full_name
 
     def can(self, capability: str) -> bool:
         """Whether the model has it: `tools`, `vision`, `thinking`; believed where the server does not say."""
@@ -117,6 +121,10 @@ def offered_tools(model: OllamaModel, tools: Sequence[ToolSchema], options: Mode
     if isinstance(wanted, Mapping):  # no call can be forced; a single tool is the nearest to it
         return [tool for tool in tools if tool["function"]["name"] == wanted["function"]["name"]]
     return () if wanted == "none" else tools
+
+
+def _with_tag(name: str) -> str:
+    return name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest"
 
 
 def _options(model: OllamaModel, options: ModelOptions) -> dict[str, Any]:

@@ -24,7 +24,8 @@ def _has_picture(message: Message) -> bool:
 
 
 def is_small(model: OllamaModel) -> bool:
-    return model.parameters is not None and model.parameters < SMALL_PARAMETERS
+    """Whether it gets the small models' profile; Ollama's cloud does not constrain answers, as the profile requires."""
+    return not model.remote and model.parameters is not None and model.parameters < SMALL_PARAMETERS
 
 
 def readable_tokens(model: OllamaModel) -> int:

@@ -154,6 +154,7 @@ class _Request:
             temperature=TEMPERATURE if self._options.temperature is None else self._options.temperature,
             max_tokens=self._answer_tokens,
             tool_choice=None,
+            reasoning_effort=self._options.reasoning_effort or "none",  # thoughts would take the answer's tokens
         )
         answer = self.answer(ANSWER if self._tools else None, options)
         # Having decided to reply, it may write a call all the same.

@@ -187,6 +187,26 @@ async def test_a_small_model_without_tools_answers_without_them_and_the_trace_sa
     assert len((await peer.seen(requests=1)).bodies) == 1
 
 
+@pytest.mark.parametrize(("effort", "think"), [(None, False), ("high", "high")])
+async def test_a_small_model_thinks_only_when_it_is_asked_to(
+    peer: OllamaPeer, server: OllamaServer, effort: str | None, think: bool | str
+) -> None:
+    thinking = {**SMALL, "capabilities": ["completion", "tools", "thinking"]}
+    await peer.script(REPLY, says("1175."), models={f"{MODEL}:latest": thinking})
+    await answered(server, options=ModelOptions(reasoning_effort=effort))
+    decision, prose = (await peer.seen(requests=2)).bodies
+    assert (decision["think"], prose["think"]) == (False, think)
+
+
+async def test_a_small_model_of_the_cloud_gets_everything_because_no_schema_constrains_it(
+    peer: OllamaPeer, server: OllamaServer
+) -> None:
+    await peer.script(says("1175."), models={f"{MODEL}:latest": {**SMALL, "remote_host": "https://ollama.com:443"}})
+    await answered(server)
+    (body,) = (await peer.seen(requests=1)).bodies
+    assert len(body["tools"]) == len(DEFAULT_TOOLS)
+
+
 async def test_a_small_model_sees_pictures(peer: OllamaPeer, server: OllamaServer) -> None:
     await peer.script(
         says("A fox."), models={f"{MODEL}:latest": {**SMALL, "capabilities": ["completion", "tools", "vision"]}}
