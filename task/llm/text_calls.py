@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import orjson
+
 from task.conversation.messages import Message, Role
 from task.conversation.pruning import message_tokens, text_tokens
-from task.llm.accumulator import new_call_id
+from task.llm.accumulator import Accumulator, new_call_id
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
 from task.llm.call_formats import HEAD, OfferedTools, Opening, TextCall
 from task.llm.text_ends import Brackets, Until
@@ -50,26 +52,27 @@ class _Answer:
     ) -> None:
         self._deltas, self._messages, self._tools = deltas, messages, tools
         self._scanner = TextScanner(OfferedTools(tools, model), messages)
+        self._indexes, self._real = _Indexes(), Accumulator()
 
     async def deltas(self) -> AsyncGenerator[Delta]:
-        scanner, real, written, indexes = self._scanner, False, 0, _Indexes()
+        scanner, written = self._scanner, 0
         async with aclosing(self._deltas) as deltas:
             async for delta in deltas:
                 if isinstance(delta, TextDelta):
                     written += len(delta.text)
-                    for found in scanner.feed(delta.text):
-                        yield indexes.of_text(found)
-                    if scanner.ended and not real:
+                    for found in self._numbered(scanner.feed(delta.text)):
+                        yield found
+                    if scanner.ended and self._real.empty:
                         break
                     continue
                 if isinstance(delta, ToolCallDelta):
-                    real = True
-                    for found in scanner.called():
-                        yield indexes.of_text(found)
-                    delta = indexes.of_provider(delta)
+                    for found in self._numbered(scanner.called()):
+                        yield found
+                    self._real.add(delta)
+                    delta = self._indexes.of_provider(delta)
                 elif isinstance(delta, Finish):
-                    for found in scanner.close():
-                        yield indexes.of_text(found)
+                    for found in self._numbered(scanner.close()):
+                        yield found
                     delta = Finish("tool_calls") if scanner.found and delta.reason == "stop" else delta
                 yield delta
             else:
@@ -78,6 +81,22 @@ class _Answer:
         prompt = sum(map(message_tokens, self._messages)) + schema_tokens(self._tools)
         yield Usage(prompt, text_tokens(" " * written))
         yield Finish("length" if scanner.too_long else "tool_calls")
+
+    def _numbered(self, found: Iterable[Delta]) -> Iterator[Delta]:
+        # Without the calls that the provider has made already: some models write those again.
+        for delta in found:
+            if not (isinstance(delta, ToolCallDelta) and self._is_real(delta)):
+                yield self._indexes.of_text(delta)
+
+    def _is_real(self, delta: ToolCallDelta) -> bool:
+        if self._real.empty:
+            return False
+        written = Accumulator()
+        written.add(delta)
+        (call,) = written.message().tool_calls
+        wanted = (call.name, orjson.loads(call.function.arguments))
+        real = self._real.message().tool_calls
+        return any((call.name, orjson.loads(call.function.arguments)) == wanted for call in real)
 
 
 @dataclass(slots=True)

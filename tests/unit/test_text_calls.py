@@ -219,6 +219,20 @@ async def test_calls_of_the_provider_and_calls_in_text_stand_beside_each_other()
     assert [delta.index for delta in deltas if isinstance(delta, ToolCallDelta)] == [0, 1, 1]
 
 
+@pytest.mark.parametrize(
+    "real",
+    [
+        [ToolCallDelta(0, "call_1", "calculator", {"expression": "25*47"})],
+        [ToolCallDelta(0, "call_1", "calculator", '{"expression"'), ToolCallDelta(0, None, None, ':"25*47"}')],
+    ],
+    ids=["whole", "in pieces"],
+)
+async def test_a_call_of_the_provider_that_stands_in_the_text_too_is_made_once(real: list[Delta]) -> None:
+    other = '{"name": "calculator", "arguments": {"expression": "1"}}'
+    deltas, _ = await received([*real, *streamed(f"{CALL}\n{other}\nIt is 100."), Finish("tool_calls")])
+    assert called(folded(deltas)) == [CALCULATED, ("calculator", {"expression": "1"})]
+
+
 async def test_thoughts_are_passed_on_and_never_searched() -> None:
     deltas, _ = await received([ReasoningDelta(CALL), TextDelta("It is 1175."), Finish("stop")])
     assert deltas == [ReasoningDelta(CALL), TextDelta("It is 1175."), Finish("stop")]
