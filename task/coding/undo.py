@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 import struct
 from collections.abc import Generator, Mapping, Sequence
@@ -16,6 +15,7 @@ from task.coding.snapshots import Snapshot, SnapshotError, Snapshots, changed
 from task.coding.tree import Entry, is_index, opened_folder
 from task.errors import Conflict
 from task.permissions.icerc import plain
+from task.utils.folders import delete
 
 TEMPORARY = ".dial-agent-undo"  # at the top of the tree while a file is written
 NAMED = 10  # paths in a refusal
@@ -136,7 +136,7 @@ def _removed(top: int, path: str, there: Entry, before: Entry | None) -> bool:
         if not stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
             os.unlink(name, dir_fd=folder)
         elif there.kind != "folder" and before is None:
-            shutil.rmtree(name, dir_fd=folder)
+            delete(name, folder)
         elif before is None or before.kind != "folder":
             return _emptied(folder, name)
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 LOADED = frozenset({"node_modules", ".venv", "__pycache__", ".tox", ".nox"})
@@ -16,8 +17,7 @@ OF_REPOSITORIES = "Changed without a trace in the diff: {}. Git runs programs na
 def unseen_changes(workspace: Path, since_ns: int) -> list[str]:
     """Sentences that name the places in which something has changed since that time; none if there are none."""
     programs, repositories = list[str](), list[str]()
-    for folder, below, files in os.walk(workspace):
-        here = Path(folder)
+    for here, below, files in _walked(workspace):
         for name in sorted(LOADED.intersection(below)):
             below.remove(name)
             if _has_changed([here / name], since_ns):
@@ -41,8 +41,24 @@ def _has_changed(places: list[Path], since_ns: int) -> bool:
 
 def _all(place: Path) -> Iterator[str]:
     yield str(place)
-    for folder, below, files in os.walk(place):
+    for folder, below, files in _walked(place):
         yield from (os.path.join(folder, name) for name in (*below, *files))
+
+
+def _walked(place: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    # As `os.walk`, which in Python 3.11 fails in trees that are deeper than functions may call each other.
+    waiting = [place]
+    while waiting:
+        here = waiting.pop()
+        below, files, links = list[str](), list[str](), set[str]()
+        with suppress(OSError), os.scandir(here) as found:
+            for entry in found:
+                if entry.is_symlink():
+                    links.add(entry.name)
+                is_folder = os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
+                (below if is_folder else files).append(entry.name)
+        yield here, below, files
+        waiting += [here / name for name in below if name not in links]
 
 
 def _changed_at(path: str) -> int:

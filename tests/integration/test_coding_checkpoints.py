@@ -374,6 +374,8 @@ async def test_a_run_that_made_more_than_can_be_kept_is_undone(store: Store, wor
     checkpoints = await started(store, workspace, tmp_path)
     (workspace / "big").write_bytes(b"x" * 4096)
     (workspace / "main.py").unlink()
+    for depth in range(1, 1200):
+        os.mkdir(f"{workspace}/{'d/' * depth}")
     small = Snapshots(workspace, tmp_path / "data" / "snapshots" / checkpoints.run.run_id, limits=Limits(total=1000))
     with pytest.raises(SnapshotError):
         await replace(checkpoints, snapshots=small).step()

@@ -136,6 +136,19 @@ async def test_files_get_the_persons_modes_and_temporary_ones_stay_outside(comma
     assert not home.exists()
 
 
+async def test_what_a_command_leaves_in_its_scratch_folder_is_removed(commands: Commands, tmp_path: Path) -> None:
+    (outside := tmp_path / "outside").write_text("x")
+    outside.chmod(0o640)
+    deep = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
+    await commands.run(
+        f'cd $HOME && mkdir locked && ln -s {outside} locked/link && chmod 500 locked; python3 -c "{deep}"'
+    )
+    scratch = commands.scratch.path
+    await commands.close()
+    assert not scratch.exists()
+    assert outside.stat().st_mode & 0o777 == 0o640
+
+
 def test_the_scratch_folder_of_a_product_that_was_killed_is_removed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +186,18 @@ async def test_what_git_would_run_is_as_before(commands: Commands, folder: Path,
     assert "git" in done.stderr, "the reason is there: refused, or put back"
     assert (folder / ".git" / "config").read_text() == before
     assert sorted(path.name for path in (folder / ".git" / "hooks").iterdir()) == hooks
+
+
+async def test_what_git_would_run_for_a_submodule_is_as_before(commands: Commands, folder: Path) -> None:
+    submodule = folder / ".git" / "modules" / "libs" / "one"
+    for place in (submodule, submodule / "modules" / "inner"):
+        place.mkdir(parents=True)
+        (place / "config").write_text("[core]\n")
+    before = set(submodule.rglob("*"))
+    for place in ("libs/one", "libs/one/modules/inner"):
+        await commands.run(f"cd .git/modules/{place}; echo evil > config; echo evil > commondir; mkdir -p hooks/a")
+    assert set(submodule.rglob("*")) == before
+    assert (submodule / "config").read_text() == (submodule / "modules/inner/config").read_text() == "[core]\n"
 
 
 async def test_changes_are_committed_in_the_workspace(commands: Commands, folder: Path) -> None:

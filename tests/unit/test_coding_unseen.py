@@ -9,6 +9,7 @@ import pytest
 
 from task.coding.tree import IGNORED
 from task.coding.unseen import LOADED, unseen_changes
+from task.utils.folders import delete
 
 
 @pytest.fixture
@@ -80,3 +81,12 @@ def test_a_link_to_such_a_folder_elsewhere_is_not_followed(tmp_path: Path, since
 
 def test_all_of_these_folders_are_left_out_of_snapshots() -> None:
     assert LOADED <= IGNORED
+
+
+def test_a_tree_of_any_depth_is_looked_through(tmp_path: Path, since: int) -> None:
+    for depth in range(1, 1200):
+        os.mkdir(f"{tmp_path}/{'d/' * depth}")
+    later(tmp_path / ".venv" / "lib" / "old", since)
+    found = unseen_changes(tmp_path, since)
+    delete(tmp_path / "d")
+    assert ".venv" in found[0]

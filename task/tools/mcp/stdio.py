@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, TextIO
 
 from task.tools.mcp.results import Fault, MCPFailure, asked_to_stop
+from task.utils.folders import delete
 
 if TYPE_CHECKING:
     from mcp import Client, StdioServerParameters
@@ -49,8 +50,8 @@ async def connected(
     Raises:
         MCPFailure: it cannot be started, with its own last words.
     """
-    with TemporaryDirectory(prefix="dial-agent-mcp-", ignore_cleanup_errors=True) as folder:
-        parameters = _parameters(program, Path(folder))
+    with _folder() as folder:
+        parameters = _parameters(program, folder)
         words, writer = await _last_words(ended)
         opened = False
         try:
@@ -64,6 +65,16 @@ async def connected(
         finally:
             writer.close()
             words.close()
+
+
+@contextmanager
+def _folder() -> Generator[Path]:
+    folder = Path(mkdtemp(prefix="dial-agent-mcp-"))
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):
+            delete(folder)
 
 
 def _parameters(program: LocalProgram, folder: Path) -> StdioServerParameters:

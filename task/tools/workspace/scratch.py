@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import gettempdir, mkdtemp
 from time import time
+
+from task.utils.folders import delete
 
 PREFIX = "dial-agent-run-"
 HOME, TEMPORARY = "home", "temporary"
 _NEW_SECONDS = 60.0  # younger ones may not have their lock yet
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Scratch:
@@ -20,9 +22,8 @@ class Scratch:
 
     def __init__(self) -> None:
         _sweep(Path(gettempdir()))
-        self._folder = TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
-        self.path = Path(self._folder.name)
-        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.path = Path(mkdtemp(prefix=PREFIX))
+        self._lock = os.open(self.path, _FOLDER)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.home, self.temporary = (self.path / name for name in (HOME, TEMPORARY))
         for folder in (self.home, self.temporary):
@@ -30,7 +31,8 @@ class Scratch:
 
     def close(self) -> None:
         """Remove the folder with all that is in it."""
-        self._folder.cleanup()
+        with suppress(OSError):
+            delete(self.path)
         os.close(self._lock)
 
 
@@ -38,11 +40,11 @@ def _sweep(parent: Path) -> None:
     """Remove the folders of processes that were killed: those that are ours, not new, and that nobody has locked."""
     for folder in parent.glob(f"{PREFIX}*"):
         with suppress(OSError):
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            lock = os.open(folder, _FOLDER)
             try:
                 found = os.fstat(lock)
                 if found.st_uid == os.geteuid() and time() - found.st_mtime > _NEW_SECONDS:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(folder, ignore_errors=True)
+                    delete(folder)
             finally:
                 os.close(lock)

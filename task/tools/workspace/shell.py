@@ -6,7 +6,8 @@ import asyncio
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,9 +25,8 @@ BLOCKED_CODE, TIMEOUT_CODE = 126, 124
 MIB = 1024 * 1024
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 OPEN_FILES = 1024
-# What git would run or read settings from; paths in `.git`, absent ones too.
+# What git would run or read settings from, absent ones too: in `.git`, and in the like of submodules and work trees.
 GIT_INTERNALS = ("hooks", "config", "config.worktree", "commondir", "info")
-GIT_INTERNALS_BELOW = ("modules/*/config", "modules/*/hooks", "worktrees/*/commondir", "worktrees/*/config.worktree")
 _URL = re.compile(r"https?://[^\s'\"]+")
 # No settings of the person's or the machine's, no hooks, no other programs.
 _GIT_SETTINGS = {
@@ -185,8 +185,24 @@ def protected_paths(root: Path) -> list[str]:
     git = root / ".git"
     if git.is_symlink() or not git.is_dir():
         return [str(git)]  # where there is none, a command must not make one that lies in wait for the person's git
-    below = [path for pattern in GIT_INTERNALS_BELOW for path in git.glob(pattern)]
-    return [str(path) for path in (*(git / name for name in GIT_INTERNALS), *below)]
+    return [str(folder / name) for folder in _git_folders(git) for name in GIT_INTERNALS]
+
+
+def _git_folders(git: Path) -> Iterator[Path]:
+    """Git's folders of a repository; a submodule's is as deep in `modules` as its name has parts."""
+    yield git
+    waiting = [git / "modules", git / "worktrees"]
+    while waiting:
+        folder = waiting.pop()
+        if folder.is_symlink() or not folder.is_dir():
+            continue
+        # By what is protected: a command could have removed the rest.
+        if any(os.path.lexists(folder / name) for name in ("config", "commondir")):
+            yield folder
+            waiting += [folder / "modules", folder / "worktrees"]
+        else:
+            with suppress(OSError):
+                waiting += folder.iterdir()
 
 
 def shell_run(cmd: str) -> ShellResult:
