@@ -115,10 +115,12 @@ class OllamaServer:
                 f"{self.url}/api/ps", headers=self._authorization, timeout=_ASKING, allow_redirects=False
             ) as response:
                 found: Any = orjson.loads(await response.read()) if response.status == 200 else None
-            loaded = {item["model"]: item.get("context_length", model.context) for item in found["models"]}
+            loaded = [
+                item.get("context_length", model.context) for item in found["models"] if model.is_named(item["model"])
+            ]
         except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
             return True
-        return loaded.get(model.full_name) == model.context
+        return model.context in loaded
 
     async def load(self, model: OllamaModel) -> None:
         """Have the model loaded, as its requests would do.

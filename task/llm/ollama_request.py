@@ -42,8 +42,8 @@ class OllamaModel:
         return _with_tag(self.name)
 
     def is_named(self, name: str) -> bool:
-        """Whether the name, with or without its tag, is this model's."""
-        return _with_tag(name) == self.full_name
+        """Whether the name, with or without its tag and in whichever letters, is this model's."""
+        return _with_tag(name).casefold() == self.full_name.casefold()
 
     def can(self, capability: str) -> bool:
         """Whether the model has it: `tools`, `vision`, `thinking`; believed where the server does not say."""

@@ -175,7 +175,7 @@ class _Request:
             try:
                 async with aclosing(self._attempt(plain, options)) as deltas:
                     async for delta in deltas:
-                        started = started or not isinstance(delta, Waiting)
+                        started = started or not isinstance(delta, Waiting | ModelWarning)
                         yield delta
             except ProviderError as error:
                 if not started and error.code == CONTEXT_LENGTH and room == self._room:

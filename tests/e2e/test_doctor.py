@@ -71,7 +71,7 @@ async def test_an_ollama_with_no_model_or_none_with_tools_is_a_note_with_a_comma
         assert (row.state, "ollama pull" in row.fix) == ("note", True)
 
 
-@pytest.mark.parametrize(("asked", "state"), [("test-model", "ok"), ("missing:8b", "bad")])
+@pytest.mark.parametrize(("asked", "state"), [("test-model", "ok"), ("Test-Model:Latest", "ok"), ("missing:8b", "bad")])
 async def test_the_model_that_the_agent_asks_ollama_for_must_be_there(tmp_path: Path, asked: str, state: str) -> None:
     async with ollama_peer() as peer:
         environ = {"OLLAMA_LOCAL": peer.url, "AGENT_BACKEND": "ollama", "DEPLOYMENT_NAME": asked}

@@ -235,6 +235,17 @@ async def test_a_model_that_is_not_loaded_is_waited_for_and_only_once(peer: Olla
     assert first.usage == second.usage != Usage()
 
 
+async def test_a_models_name_in_other_letters_is_the_loaded_model(peer: OllamaPeer, server: OllamaServer) -> None:
+    await answered(server)
+    waited = [
+        delta
+        async for delta in SizedOllamaModel(server, MODEL.title()).stream(QUESTION, (), ModelOptions())
+        if isinstance(delta, Waiting)
+    ]
+    assert waited == []
+    assert len((await peer.seen(requests=2)).loads) == 1
+
+
 async def test_a_load_that_fails_is_the_sentence_of_the_answer(peer: OllamaPeer, server: OllamaServer) -> None:
     await peer.script(models={f"{MODEL}:latest": {**SMALL, "memory_context": 8}})
     with pytest.raises(ProviderError) as failed:
@@ -251,3 +262,13 @@ async def test_a_prompt_that_the_server_finds_too_long_is_shortened_once(
     assert received.text == "Short."
     refused, decided, _ = (await peer.seen(requests=3)).bodies
     assert len(decided["messages"][-1]["content"]) <= len(refused["messages"][-1]["content"])
+
+
+async def test_a_warning_in_front_of_a_refusal_does_not_keep_the_prompt_from_being_shortened(
+    peer: OllamaPeer, server: OllamaServer
+) -> None:
+    too_long = refusal(400, "the input length exceeds the context length")
+    await peer.script(too_long, says("Short."), models={f"{MODEL}:latest": SMALL})
+    received = await answered(server, [user("word " * 20_000)], (), ModelOptions(reasoning_effort="high"))
+    assert received.text == "Short."
+    assert set(received.warnings) == {f"reasoning_effort had no effect: {MODEL} does not think before it answers"}

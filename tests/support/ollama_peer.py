@@ -71,8 +71,9 @@ class Peer:
     def model(self, name: Any) -> tuple[str, dict[str, Any]]:
         if not name or not isinstance(name, str):
             raise Refusal(400, "model is required")
-        whole = name if ":" in name else f"{name}:latest"
-        if whole not in self.models:
+        asked = (name if ":" in name else f"{name}:latest").casefold()
+        whole = next((known for known in self.models if known.casefold() == asked), None)
+        if whole is None:
             raise Refusal(404, f"model '{name}' not found")
         return whole, {**MODEL, **self.models[whole]}
 
