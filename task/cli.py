@@ -11,6 +11,7 @@ import typer
 from task.commands.exits import MEANINGS, Exit
 from task.commands.keys import Config
 from task.commands.keys import app as keys
+from task.commands.runs import UnsafeNoSandbox, UnsafeWorkspace
 from task.commands.runs import app as runs
 from task.commands.traces import app as traces
 from task.errors import InvalidRequest, SettingsError, StoreUnavailable
@@ -206,12 +207,8 @@ def run(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")] = False,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Continue this run instead of a new task.")] = None,
-    unsafe_no_sandbox: Annotated[
-        bool, typer.Option("--unsafe-no-sandbox", help="Run commands even where no sandbox can confine them.")
-    ] = False,
-    unsafe_workspace: Annotated[
-        bool, typer.Option("--unsafe-workspace", help="Work even in your home, or in all of the machine.")
-    ] = False,
+    unsafe_no_sandbox: UnsafeNoSandbox = False,
+    unsafe_workspace: UnsafeWorkspace = False,
     config: Config = None,
 ) -> None:
     """Plan a coding task; with --apply, carry the plan out in a folder and verify it."""

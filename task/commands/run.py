@@ -61,12 +61,20 @@ def run(settings: Settings, given: RunArguments) -> int:
     """Plan, carry out, verify; the exit code says how it ended.
 
     Raises:
-        InvalidRequest: no task, or a workspace that cannot be used.
+        InvalidRequest: no task, one that is no text, or a workspace that cannot be used.
         SettingsError: no model, or a key is missing.
         StoreUnavailable: the run cannot be recorded.
     """
     if not given.task.strip() and given.resume is None:
         raise InvalidRequest("The task is empty; write it in quotes after `run`, or name a run with --resume.")
+    if given.task.strip() and given.resume is not None:
+        raise InvalidRequest(f"The run {given.resume} has its task; leave the new one out, or leave out --resume.")
+    _check_text("The task", given.task)
+    for name, command in (("--setup", given.setup), ("--verify", given.verify)):
+        if command is not None:
+            _check_text(name, command)
+            if not command.strip():  # an empty command succeeds, and would verify everything
+                raise InvalidRequest(f"{name} is empty; name a command, or leave it out.")
     if given.resume is None:
         checked_workspace(given.workspace or Path.cwd(), settings, unsafe=given.unsafe_workspace)
     for stream in (sys.stdout, sys.stderr):
@@ -88,11 +96,19 @@ def checked_workspace(path: Path, settings: Settings, *, unsafe: bool) -> Path:
         found = path.expanduser().resolve()
     except (OSError, RuntimeError) as error:
         raise InvalidRequest(f"--workspace {path} cannot be used: {error}.") from error
+    _check_text("--workspace", str(found))
     if reason := refusal(found, (settings.data_dir, settings.cache_dir), wide=unsafe):
         raise InvalidRequest(
             f"--workspace: {reason}. Choose a project's folder; --unsafe-workspace permits a wide one."
         )
     return found
+
+
+def _check_text(name: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # the store and the models take nothing else
+        raise InvalidRequest(f"{name} is not UTF-8 text.") from None
 
 
 async def _run(settings: Settings, given: RunArguments, output: RunOutput) -> int:
@@ -135,6 +151,8 @@ def _notes(settings: Settings, given: RunArguments, commands: Commands) -> Itera
         yield f"{own}: what the run changes there runs with your rights from then on."
     if settings.ignored:
         yield IGNORED.format(names=", ".join(settings.ignored))
+    if given.setup is not None and not given.apply:
+        yield "--setup runs with --apply only, and is not kept with the plan: give it again then."
     if given.apply and settings.dry_run:
         yield "DRY_RUN is set: nothing is changed, whatever --apply says."
     elif given.apply and (missing := commands.available):

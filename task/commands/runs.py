@@ -24,6 +24,12 @@ app = typer.Typer(help="List and show coding runs, resume one, take one back.", 
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+UnsafeNoSandbox = Annotated[
+    bool, typer.Option("--unsafe-no-sandbox", help="Run commands even where no sandbox can confine them.")
+]
+UnsafeWorkspace = Annotated[
+    bool, typer.Option("--unsafe-workspace", help="Work even in your home, or in all of the machine.")
+]
 
 
 @app.command("list")
@@ -88,6 +94,8 @@ def resume(
     max_steps: Annotated[int | None, typer.Option(min=1, max=1000, help="Model requests with tools, in all.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Approve what the coding rules leave to a person.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")] = False,
+    unsafe_no_sandbox: UnsafeNoSandbox = False,
+    unsafe_workspace: UnsafeWorkspace = False,
     config: Config = None,
 ) -> None:
     """Continue a run that was interrupted or reached a limit, with the steps that it has left."""
@@ -100,7 +108,11 @@ def resume(
         return bool(await store.coding.checkpoints((await _run(store, run_id)).run_id))
 
     applied = apply or on_store(settings, begun)
-    raise typer.Exit(carry_out(settings, RunArguments(apply=applied, yes=yes, as_json=as_json, resume=run_id)))
+    given = RunArguments(
+        apply=applied, yes=yes, as_json=as_json, resume=run_id, unsafe_no_sandbox=unsafe_no_sandbox,
+        unsafe_workspace=unsafe_workspace,
+    )  # fmt: skip
+    raise typer.Exit(carry_out(settings, given))
 
 
 @app.command()

@@ -11,8 +11,6 @@ import pytest
 import yaml
 
 from task.llm.scripted import Reply, says, wants
-from task.tools.workspace.root import Workspace
-from task.tools.workspace.shell import Commands
 from tests.support.coding import CODER, Project, plan, project, tree
 from tests.support.up import Finished
 
@@ -48,12 +46,6 @@ def passes(check: str, folder: Path) -> bool:
     return subprocess.run(command, cwd=folder, check=False, capture_output=True, timeout=60).returncode == 0
 
 
-def options_of(scenario: dict[str, Any], folder: Path) -> list[str]:
-    options = ["--json", *(["--verify", scenario["verify"]] if scenario["verify"] else [])]
-    with Workspace(folder) as workspace:  # a machine without a sandbox still shows everything else
-        return options if Commands(workspace).available is None else [*options, "--unsafe-no-sandbox"]
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "file",
@@ -69,7 +61,8 @@ async def test_a_task_is_planned_carried_out_verified_and_undone_and_a_wrong_edi
     planned = plan(*scenario["plan"], tests=scenario["tests"])
     answers = [planned, *replies(scenario["script"]), planned, *replies(scenario["wrong"])]
     async with project(tmp_path, *answers, files=scenario["files"]) as found:
-        before, options = tree(found.folder), options_of(scenario, found.folder)
+        verify = ("--verify", scenario["verify"]) if scenario["verify"] else ()
+        before, options = tree(found.folder), ["--json", *verify]
 
         run_id = await planned_only(found, scenario, options)
         assert tree(found.folder) == before

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from task.llm.scripted import Pause, Reply, says, wants
-from task.tools.workspace.root import Workspace
-from task.tools.workspace.shell import Commands
 from tests.support.coding import Project, plan, project, tree
 
 WAIT = 60.0
@@ -64,11 +62,6 @@ CASES = [
 ]
 
 
-def options(folder: Path) -> list[str]:
-    with Workspace(folder) as workspace:  # a machine without a sandbox still shows everything else
-        return ["--json"] if Commands(workspace).available is None else ["--json", "--unsafe-no-sandbox"]
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("phase", "name"), CASES)
 async def test_an_interrupted_run_is_resumed_to_its_end_and_then_undone(tmp_path: Path, phase: str, name: str) -> None:
@@ -77,7 +70,7 @@ async def test_an_interrupted_run_is_resumed_to_its_end_and_then_undone(tmp_path
         run_id = await interrupted(found, PHASES[phase], name)
         await found.ollama.script(*PHASES[phase].then)
 
-        resumed = await found.agent("runs", "resume", run_id, "--apply", *options(found.folder))
+        resumed = await found.agent("runs", "resume", run_id, "--apply", "--json", *found.sandbox)
 
         assert resumed.events()[-1]["result"] == "verified", resumed.out + resumed.err
         assert (found.folder / "app.py").read_text() == "value = 2\n"
@@ -111,7 +104,7 @@ async def test_all_that_a_killed_run_did_is_undone_although_it_was_resumed_as_a_
 async def interrupted(found: Project, phase: Phase, name: str) -> str:
     """The id of a run that was interrupted in this phase."""
     verify = ("--verify", "python check.py")
-    arguments = ("run", "Do it.", "--apply", "--workspace", str(found.folder), *verify, *options(found.folder))
+    arguments = ("run", "Do it.", "--apply", "--workspace", str(found.folder), *verify, "--json", *found.sandbox)
     async with found.started(*arguments) as process:
         assert process.stdout is not None
         async with asyncio.timeout(WAIT):

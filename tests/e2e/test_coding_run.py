@@ -192,7 +192,7 @@ async def test_at_a_terminal_a_person_is_asked_and_the_run_goes_on_with_the_answ
 ) -> None:
     script = (plan(), wants("shell_run", cmd="rm -rf old.txt"), FIX, says("Done."))
     async with project(tmp_path, *script, files={**BROKEN, "old.txt": "old\n"}) as here:
-        code, text = await here.typed(typed, "run", "Tidy up.", "--workspace", str(here.folder), "--apply", *FIXED)
+        code, text = await here.typed(typed, "run", "Tidy up.", "--workspace", str(here.folder), "--apply", *FIXED, *here.sandbox)
         assert code == 0, text
         assert "May I do this?" in text
         assert "rm -rf old.txt" in text
@@ -210,11 +210,11 @@ async def test_a_run_that_reached_its_limit_continues_with_the_steps_that_are_le
         limited = await here.run("Repair add.", "--apply", "--max-steps", "1", *FIXED)
         assert limited.code == 3
         run_id = limited.out.split("runs resume ")[1].split()[0]
-        again = await here.agent("runs", "resume", run_id, "--max-steps", "3")
+        again = await here.agent("runs", "resume", run_id, "--max-steps", "3", *here.sandbox)
         assert again.code == 3, again.out
         assert "Step 2 of at most 3" in again.out
         assert "✗ Stopped at the limit of 3 steps, not verified." in again.out
-        done = await here.agent("runs", "resume", run_id)
+        done = await here.agent("runs", "resume", run_id, *here.sandbox)
         assert done.code == 0, done.out
         last = (await here.requests(CODER))[-1]["messages"]
         said = [message["content"] for message in last if message["role"] == "user"]

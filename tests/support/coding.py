@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from task.llm.scripted import Reply, says
+from task.tools.workspace.launcher import sandbox_here
 from tests.support.ollama import OllamaPeer, Scripted, ollama_peer
 from tests.support.ollama_peer import MODEL
 from tests.support.up import Finished, dial_agent, environment
@@ -49,7 +50,8 @@ class Project:
     async def run(self, task: str = "Do the task.", *options: str, **environ: str) -> Finished:
         """`dial-agent run` in the project's folder."""
         given = [task] if task else []
-        return await self.agent("run", *given, "--workspace", str(self.folder), *options, cwd=None, **environ)
+        folder = ("--workspace", str(self.folder))
+        return await self.agent("run", *given, *folder, *self.sandbox, *options, cwd=None, **environ)
 
     async def agent(self, *arguments: str, cwd: Path | None = None, **environ: str) -> Finished:
         """Any command, with the settings of this project."""
@@ -69,6 +71,11 @@ class Project:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+
+    @property
+    def sandbox(self) -> Sequence[str]:
+        """The option of a machine without a sandbox, which still shows everything else."""
+        return () if sandbox_here().missing is None else ("--unsafe-no-sandbox",)
 
     @property
     def environ(self) -> dict[str, str]:
