@@ -192,7 +192,9 @@ async def test_at_a_terminal_a_person_is_asked_and_the_run_goes_on_with_the_answ
 ) -> None:
     script = (plan(), wants("shell_run", cmd="rm -rf old.txt"), FIX, says("Done."))
     async with project(tmp_path, *script, files={**BROKEN, "old.txt": "old\n"}) as here:
-        code, text = await here.typed(typed, "run", "Tidy up.", "--workspace", str(here.folder), "--apply", *FIXED, *here.sandbox)
+        code, text = await here.typed(
+            typed, "run", "Tidy up.", "--workspace", str(here.folder), "--apply", *FIXED, *here.sandbox
+        )
         assert code == 0, text
         assert "May I do this?" in text
         assert "rm -rf old.txt" in text
