@@ -48,11 +48,9 @@ async def test_before_the_first_start_nothing_is_wrong_and_the_notes_explain_how
 
 
 async def test_a_running_ollama_is_described_with_its_model_and_the_context_in_force(tmp_path: Path) -> None:
-    async with ollama_peer() as peer, aiohttp.ClientSession() as session:
+    async with ollama_peer() as peer:
         before = await rows(tmp_path, {"OLLAMA_LOCAL": peer.url})
-        load = {"model": "test-model", "messages": [], "options": {"num_ctx": 9216}}
-        async with session.post(f"{peer.url}/api/chat", json=load) as loaded:
-            assert loaded.status == 200
+        await peer.load(9216)
         after = await rows(tmp_path, {"OLLAMA_LOCAL": peer.url})
     assert before["ollama"].state == after["ollama"].state == "ok"
     assert "version 0.24.0" in before["ollama"].found

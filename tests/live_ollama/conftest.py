@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import urllib.request
 from typing import Any
+from urllib.parse import urlsplit
 
 from tests.support.isolation import OUTSIDE
 
+PORT = 11434  # as Ollama has it, where only a host is named
+
 
 def _address() -> str | None:
-    host = OUTSIDE.get("OLLAMA_HOST", "")
-    return (host if "://" in host else f"http://{host}").rstrip("/") if host else None
+    host = OUTSIDE.get("OLLAMA_HOST", "").rstrip("/")
+    if not host or "://" in host:
+        return host or None
+    return f"http://{host}" if urlsplit(f"http://{host}").port else f"http://{host}:{PORT}"
 
 
 def _first_model(address: str) -> str | None:

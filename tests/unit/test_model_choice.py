@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import web
 
@@ -107,9 +106,8 @@ async def test_a_running_ollama_serves(
 
 async def test_a_loaded_model_with_tools_comes_before_a_larger_one(process: ServerProcess, tmp_path: Path) -> None:
     models = {"test-model:latest": None, "small:latest": sized(0.01, "tools"), "large:latest": sized(0.02, "tools")}
-    async with scripted_peer(process, models=models) as peer, aiohttp.ClientSession() as session:
-        async with session.post(f"{peer.url}/api/chat", json={"model": "small", "messages": []}) as answer:
-            assert (await answer.json())["done_reason"] == "load"
+    async with scripted_peer(process, models=models) as peer:
+        await peer.load(8192, "small")
         model = await chosen(tmp_path, {"OLLAMA_LOCAL": peer.url})
     assert (model.name, "it is loaded" in model.reason) == ("small:latest", True)
     assert "DEPLOYMENT_NAME chooses another: large:latest" in model.reason
