@@ -6,13 +6,15 @@ import asyncio
 import fcntl
 import os
 import signal
+import struct
 import sys
+import termios
 from pathlib import Path
 from time import monotonic
 
 import pytest
 
-from task.tools.workspace.launcher import Ran, Sandbox, launched
+from task.tools.workspace.launcher import _SERVER, Ran, Sandbox, launched
 from task.tools.workspace.python_exec import PyRunResult, run_python
 from task.tools.workspace.root import Workspace
 from task.tools.workspace.shell import Commands, ShellResult
@@ -83,6 +85,32 @@ async def test_after_the_end_of_a_runs_launcher_the_run_is_over_and_the_next_one
             starter = "$(awk '/^PPid/ {print $2}' /proc/$PPID/status)"
             assert (await commands.run(f"kill -9 {starter}; sleep 300")).code == 128 + signal.SIGTERM
             assert await commands.run("echo again") == ShellResult(True, "again\n", "", 0)
+
+
+async def test_a_run_whose_starter_ends_before_it_begins_is_started_by_the_next_one(tmp_path: Path) -> None:
+    with Workspace(tmp_path) as workspace:
+        async with Commands(workspace, gated=True, sandbox=Sandbox(TIER)) as commands:
+            await commands.run("true")
+            starter, requests = _SERVER._process, _SERVER._requests
+            assert starter is not None and requests is not None  # noqa: PT018
+            starter.send_signal(signal.SIGSTOP)
+            await asyncio.to_thread(os.waitpid, starter.pid, os.WUNTRACED)
+            running = asyncio.ensure_future(commands.run("echo begun"))
+            until = monotonic() + PATIENCE
+            while not struct.unpack("i", fcntl.ioctl(requests, termios.TIOCOUTQ, bytes(4)))[0]:
+                assert monotonic() < until
+                await asyncio.sleep(0.02)
+            starter.kill()
+            assert await running == ShellResult(True, "begun\n", "", 0)
+
+
+@pytest.mark.parametrize("cmd", ["ls\0-a", "ls \ud800"])
+async def test_a_command_that_no_program_can_get_is_refused(tmp_path: Path, cmd: str) -> None:
+    with Workspace(tmp_path) as workspace:
+        async with Commands(workspace, gated=True, sandbox=Sandbox(TIER)) as commands:
+            done = await commands.run(cmd)
+    assert done.code == 126
+    assert done.stderr.startswith("a command has no")
 
 
 async def test_a_request_that_is_too_long_or_no_policy_is_refused() -> None:

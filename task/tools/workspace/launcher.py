@@ -13,7 +13,7 @@ import sys
 from asyncio.subprocess import DEVNULL
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -74,7 +74,12 @@ async def launched(policy: Mapping[str, Any], argv: Sequence[str], seconds: floa
     Of each output the first and last `output_bytes / 2` are kept.
     """
     mark = 2**61 + int.from_bytes(os.urandom(7))
-    message = "\0".join([json.dumps({**policy, "mark": mark}), *argv]).encode(errors="surrogateescape")
+    try:
+        message = "\0".join([json.dumps({**policy, "mark": mark}), *argv]).encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return Ran(NOT_EXECUTABLE, "", "a command has no halves of characters")
+    if message.count(b"\0") != len(argv):
+        return Ran(NOT_EXECUTABLE, "", "a command has no NUL characters")
     if len(message) > _MOST_BYTES:
         return Ran(NOT_EXECUTABLE, "", f"the command is too long: {len(message):,} bytes, at most {_MOST_BYTES:,}")
     starting = asyncio.ensure_future(asyncio.to_thread(_SERVER.started, message))
@@ -118,11 +123,11 @@ async def _end(pid: int, mark: int, reading: asyncio.Future[Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run that has started: its launcher's process, the socket that gets its exit code, its output and errors."""
+    """A run: the socket that gets its exit code, its output and errors, and its launcher's process once it is there."""
 
-    pid: int
     control: socket.socket
     pipes: tuple[int, int]
+    pid: int = 0
 
     def abandon(self) -> None:
         """Leave the run, which its launcher then ends."""
@@ -154,20 +159,22 @@ class _Server:
     def _ask(self, requests: socket.socket, message: bytes) -> _Run:
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         (output, to_output), (errors, to_errors) = os.pipe(), os.pipe()
+        run = _Run(control, (output, errors))
         try:
-            socket.send_fds(requests, [message], [to_output, to_errors, theirs.fileno()])
+            try:
+                socket.send_fds(requests, [message], [to_output, to_errors, theirs.fileno()])
+            finally:
+                theirs.close()
+                os.close(to_output)
+                os.close(to_errors)
+            pid = control.recv(_PIECE)
+            if not pid:
+                raise ConnectionResetError("the launcher ended before the run began")
         except OSError:
-            for opened in (output, errors):
-                os.close(opened)
-            control.close()
+            run.abandon()
             raise
-        finally:
-            theirs.close()
-            os.close(to_output)
-            os.close(to_errors)
-        pid = control.recv(_PIECE)
         control.setblocking(False)
-        return _Run(int(pid), control, (output, errors))
+        return replace(run, pid=int(pid))
 
     def close(self) -> None:
         """End the process; a run would end with it."""
