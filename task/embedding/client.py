@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SILENCE_SECONDS = 60.0  # the process reports progress every second
-START_SECONDS = 20.0
+START_SECONDS = 60.0  # importing torch from a cold, busy disk
 PROTOCOL = 1
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 _QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}

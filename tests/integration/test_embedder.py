@@ -19,6 +19,8 @@ from task.embedding.client import Embedder, EmbedderOptions, Progress
 from task.embedding.environment import FOLDER
 from task.embedding.model import EmbeddingUnavailable, check, has_bfloat16
 
+pytestmark = pytest.mark.timeout(180)  # the embedding process is waited for on a cold, busy disk
+
 QUESTION = "How should I clean the plate?"
 ANSWER = "Take out the glass tray and wash it in warm soapy water."
 OTHER = "The annual report was approved by the board."

@@ -36,6 +36,8 @@ from tests.support.product import MODEL, Product, product
 from tests.support.tool_calls import called
 from tests.support.upstream import Received, http_error
 
+pytestmark = pytest.mark.timeout(180)  # the embedding process is waited for on a cold, busy disk
+
 MANUAL = manual()
 SHORT = manual(8_000)  # long enough to be searched, and indexed in a moment
 

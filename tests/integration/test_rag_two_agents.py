@@ -32,6 +32,8 @@ from tests.support.redis_peer import redis_peer
 from tests.support.redis_server import redis_server
 from tests.support.upstream import Upstream, openai_upstream
 
+pytestmark = pytest.mark.timeout(180)  # the embedding process is waited for on a cold, busy disk
+
 CACHED = "Using cached index"
 ASKED = (PLATE, DEFROST, POPCORN, TABLE)  # by turns of the one agent and the other
 GENERATED = (reads_the_excerpts, "Press AUTO DEFROST and choose meat [1].", reads_the_excerpts, INVENTED_TABLE)

@@ -22,7 +22,7 @@ SEARCHED_CHARS = 5_000  # of a line, with an expression
 UNFOLDED_CHARS = 10_000
 GLOB_CHARS = 500
 _COUNTS = re.compile(r"\{(?:\d*,)?(\d{1,9})")
-_BRACE = re.compile(r"(?<!\\)\{(?!\d*,?\d*\})")  # not a count: to `regex`, but not to `re`, it may mean "about"
+_BRACE = re.compile(r"(?<!\\)\{(?!\d*(?:,\d*)?\})")  # not a count: to `regex`, but not to `re`, it may mean "about"
 
 
 @dataclass(frozen=True, slots=True)
