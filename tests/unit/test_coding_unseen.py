@@ -84,9 +84,11 @@ def test_all_of_these_folders_are_left_out_of_snapshots() -> None:
 
 
 def test_a_tree_of_any_depth_is_looked_through(tmp_path: Path, since: int) -> None:
-    for depth in range(1, 1200):
-        os.mkdir(f"{tmp_path}/{'d/' * depth}")
     later(tmp_path / ".venv" / "lib" / "old", since)
-    found = unseen_changes(tmp_path, since)
-    delete(tmp_path / "d")
+    try:
+        for depth in range(1, 1200):
+            os.mkdir(f"{tmp_path}/{'d/' * depth}")
+        found = unseen_changes(tmp_path, since)
+    finally:
+        delete(tmp_path / "d")  # pytest cannot, and would fail in every later session that tries to
     assert ".venv" in found[0]
