@@ -22,6 +22,7 @@ class Protected:
         self.folder = folder
         self.path = path
         self.entries = entries
+        self.modes = {above: os.stat(above).st_mode for above in self._above() if _is_folder(above)}
 
     @classmethod
     def of(cls, folder: str, path: str) -> Protected:
@@ -41,6 +42,8 @@ class Protected:
         Raises:
             OSError: it could not be restored.
         """
+        for above in self._above():
+            self._open_up(above)
         if _entries(self.folder, self.path) == self.entries:
             return False
         for parent in _parents(self.folder, self.path):
@@ -55,6 +58,15 @@ class Protected:
             if not stat.S_ISLNK(mode):
                 os.chmod(os.path.join(self.path, name) if name else self.path, stat.S_IMODE(mode))
         return True
+
+    def _above(self) -> list[str]:
+        return [self.folder, *_parents(self.folder, self.path)]
+
+    def _open_up(self, above: str) -> None:
+        # The run may have taken away the right to see or change what is in it.
+        had = self.modes.get(above, stat.S_IRWXU) & stat.S_IRWXU
+        if _is_folder(above) and had & ~(mode := os.stat(above).st_mode):
+            os.chmod(above, stat.S_IMODE(mode) | had)
 
 
 def _entries(folder: str, path: str) -> dict[str, Entry] | None:

@@ -30,7 +30,8 @@ def supervise(policy: Policy, start: Start, parent: int) -> int:
     A signal that asks this process to end ends the run. A run that uses too much is killed.
 
     Raises:
-        SandboxError: a protected path is too large, the run could not be ended, or in the child: it cannot be started.
+        SandboxError: a protected path is too large or could not be put back, the run could not be ended, or in the
+            child: it cannot be started.
     """
     protected = [Protected.of(folder_of(path, policy.read_write), path) for path in policy.protected]
     if policy.die_with_parent:
@@ -39,9 +40,20 @@ def supervise(policy: Policy, start: Start, parent: int) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     policy = policy._replace(mark=policy.mark or new_mark(), die_with_parent=True)
     code = _ran_with_network(policy, start) if policy.network else _ran(policy, start, None)
-    for path in [one.path for one in protected if one.put_back()]:
-        _note(f"{path} is protected: it was changed, and is as before again")
+    _put_back(protected)
     return code
+
+
+def _put_back(protected: list[Protected]) -> None:
+    failed: list[str] = []
+    for one in protected:
+        try:
+            if one.put_back():
+                _note(f"{one.path} is protected: it was changed, and is as before again")
+        except OSError as error:
+            failed.append(str(error))
+    if failed:
+        raise SandboxError(f"what is protected was changed, and could not be put back: {'; '.join(failed)}")
 
 
 def _ran_with_network(policy: Policy, start: Start) -> int:

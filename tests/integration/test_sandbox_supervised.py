@@ -150,6 +150,8 @@ def layout(folder: Path) -> dict[str, tuple[int, str]]:
         "mv .git g2; mkdir .git; echo x > .git/config; mkdir .git/hooks; echo x > .git/hooks/a; rm -r .git; mv g2 .git",
         "rm -rf .git; ln -s $OUTSIDE .git; true",
         "cp -r .git g2; echo x > g2/config; rm -rf .git; mv g2 .git; rm -rf .git/index g2; echo index > .git/index",
+        "echo x > .git/commondir; chmod 500 .git .",
+        "echo x > .git/commondir; chmod 0 .git",
         "rm .git/hooks/sample; mkfifo .git/hooks/sample; mkdir -p .git/hooks/a/b/c; echo deep > .git/hooks/a/b/c/d",
     ],
 )

@@ -177,7 +177,13 @@ async def test_nothing_of_the_persons_environment_reaches_a_command(
     assert "the-secret" not in done.text
 
 
-@pytest.mark.parametrize("attack", ["git config core.fsmonitor ./evil", "echo x > .git/hooks/pre-commit", "mv .git g"])
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "git config core.fsmonitor ./evil", "echo x > .git/hooks/pre-commit", "mv .git g",
+        "echo .. > .git/commondir; chmod 500 .git .",
+    ],
+)  # fmt: skip
 async def test_what_git_would_run_is_as_before(commands: Commands, folder: Path, attack: str) -> None:
     await asyncio.to_thread(subprocess.run, ["git", "init", "-q", str(folder)], check=True)
     before = (folder / ".git" / "config").read_text()
@@ -185,6 +191,7 @@ async def test_what_git_would_run_is_as_before(commands: Commands, folder: Path,
     done = await commands.run(attack)
     assert "git" in done.stderr, "the reason is there: refused, or put back"
     assert (folder / ".git" / "config").read_text() == before
+    assert not (folder / ".git" / "commondir").exists()
     assert sorted(path.name for path in (folder / ".git" / "hooks").iterdir()) == hooks
 
 
