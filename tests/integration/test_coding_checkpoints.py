@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from task.coding.undo import planned_undo, undo, with_tail
 from task.errors import Conflict, NotFound
 from task.store.coding import CodingRun
 from task.store.store import Retention, Store, open_store
+from task.utils.folders import delete
 
 OWNER = "local"
 LONG_AGO = 1_000.0
@@ -35,7 +36,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
+def workspace(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "project"
     for path, text in (("main.py", "print(1)\n"), ("pkg/one.py", "one = 1\n"), (".git/HEAD", "ref: refs/heads/main\n")):
         place = folder / path
@@ -46,7 +47,8 @@ def workspace(tmp_path: Path) -> Path:
     (folder / "run.sh").chmod(0o755)
     (folder / "link").symlink_to("main.py")
     (folder / os.fsdecode(b"caf\xe9.txt")).write_bytes(b"\xff\x00binary")
-    return folder
+    yield folder
+    delete(folder)  # pytest could not, if a test left a deep tree, and would fail in every later session that tries to
 
 
 async def started(store: Store, workspace: Path, tmp_path: Path) -> Checkpoints:
