@@ -33,7 +33,7 @@ def replace(folder: int, name: str, content: bytes) -> None:
         with os.fdopen(made, "wb") as file:
             file.write(content)
             if old is not None:
-                with suppress(PermissionError):
+                with suppress(OSError):  # not permitted, or an owner that a container does not know
                     os.fchown(made, old.st_uid, old.st_gid)
                 os.fchmod(made, old.st_mode & 0o777)
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
