@@ -89,6 +89,10 @@ def test_what_git_would_run_is_protected_whatever_git_is(tmp_path: Path) -> None
     git.symlink_to("/nowhere")
     assert protected_paths(tmp_path) == [str(git)]
     git.unlink()
-    program(git / "modules" / "a" / "config")
+    for place in ("modules/a/config", "modules/b/c/config", "modules/b/c/modules/d/config", "worktrees/e/commondir"):
+        program(git / place)
+    (git / "modules" / "link").symlink_to(tmp_path)
     paths = {path.removeprefix(f"{git}/") for path in protected_paths(tmp_path)}
-    assert paths == {"hooks", "config", "config.worktree", "commondir", "info", "modules/a/config"}
+    folders = ("", "modules/a/", "modules/b/c/", "modules/b/c/modules/d/", "worktrees/e/")
+    names = ("hooks", "config", "config.worktree", "commondir", "info")
+    assert paths == {f"{folder}{name}" for folder in folders for name in names}
