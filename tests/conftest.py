@@ -68,16 +68,23 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder whose path leaves room for the name of a socket, however long that of `tmp_path` is."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 @pytest.fixture(scope="session")
-def embedding_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def embedding_dir() -> Iterator[Path]:
     """The folder of an embedding process that is ready: loading the model takes seconds, so tests share one."""
     from task.embedding.client import Embedder
     from task.embedding.environment import EmbeddingEnvironment
 
     if (state := EmbeddingEnvironment().state()).kind != "ready":
         pytest.fail(f"search in documents is {state.text}", pytrace=False)
-    folder = tmp_path_factory.getbasetemp() / "embedder"
-    embedder = Embedder(folder)
-    asyncio.run(embedder.embed(["ready"]))
-    yield folder
-    asyncio.run(embedder.close())
+    with tempfile.TemporaryDirectory(prefix="embedder-") as folder:
+        embedder = Embedder(Path(folder))
+        asyncio.run(embedder.embed(["ready"]))
+        yield Path(folder)
+        asyncio.run(embedder.close())

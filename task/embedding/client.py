@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 SILENCE_SECONDS = 60.0  # the process reports progress every second
 START_SECONDS = 60.0  # importing torch from a cold, busy disk
 PROTOCOL = 1
+SOCKET_BYTES = 103  # what a socket's path may have on every system
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 _QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
 # Threads that wait for each other sleep: spinning would take the cores from streaming answers.
@@ -192,6 +193,11 @@ class Embedder:
             raise EmbeddingUnavailable(
                 f"The folder {self._folder} cannot be used for the embedding process."
             ) from error
+        if len(os.fsencode(self._socket)) > SOCKET_BYTES:
+            raise EmbeddingUnavailable(
+                f"The path {self._folder} is too long for the socket of the embedding process. An operator has to set "
+                "AGENT_RAG__PROCESS_DIR to a shorter one."
+            )
         if found.st_uid != os.getuid() or found.st_mode & 0o022:
             raise EmbeddingUnavailable(f"The folder {self._folder} can be written by others; it is not used.")
 

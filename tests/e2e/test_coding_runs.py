@@ -23,6 +23,7 @@ async def applied(found: Project, *options: str) -> str:
     return str(finished.events()[0]["run_id"])
 
 
+@pytest.mark.system
 async def test_a_run_is_listed_shown_traced_and_taken_back(tmp_path: Path) -> None:
     async with project(tmp_path, *ANSWERS, files=FILES) as found:
         before = tree(found.folder)

@@ -21,6 +21,12 @@ from task.embedding.model import EmbeddingUnavailable, check, has_bfloat16
 
 pytestmark = pytest.mark.timeout(180)  # the embedding process is waited for on a cold, busy disk
 
+
+@pytest.fixture
+def tmp_path(short_path: Path) -> Path:
+    return short_path  # the embedding process's socket lies there
+
+
 QUESTION = "How should I clean the plate?"
 ANSWER = "Take out the glass tray and wash it in warm soapy water."
 OTHER = "The annual report was approved by the board."
@@ -130,6 +136,12 @@ async def test_it_starts_in_an_agent_with_more_than_a_thousand_open_files(tmp_pa
                     await embedder.embed([QUESTION])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_a_folder_whose_path_is_too_long_for_a_socket_is_refused_with_its_setting(tmp_path: Path) -> None:
+    async with own_embedder(tmp_path / ("long" * 20)) as embedder:
+        with pytest.raises(EmbeddingUnavailable, match="AGENT_RAG__PROCESS_DIR"):
+            await embedder.embed([QUESTION])
 
 
 async def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:

@@ -38,6 +38,12 @@ from tests.support.upstream import Received, http_error
 
 pytestmark = pytest.mark.timeout(180)  # the embedding process is waited for on a cold, busy disk
 
+
+@pytest.fixture
+def tmp_path(short_path: Path) -> Path:
+    return short_path  # the embedding process's socket lies there
+
+
 MANUAL = manual()
 SHORT = manual(8_000)  # long enough to be searched, and indexed in a moment
 

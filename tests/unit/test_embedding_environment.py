@@ -33,6 +33,11 @@ environment.install(os.environ, lambda step: print(step, flush=True))
 
 
 @pytest.fixture
+def tmp_path(short_path: Path) -> Path:
+    return short_path  # the embedding process's socket lies there
+
+
+@pytest.fixture
 async def index() -> AsyncGenerator[PackageIndexPeer]:
     async with package_index(WHEELS) as index:
         yield index
