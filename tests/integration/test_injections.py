@@ -14,6 +14,7 @@ from tests.support.note_product import notes, noting
 from tests.support.upstream import Received
 
 CASES = load_cases(Path(__file__).with_name("injections.yaml"))
+SAMPLED = [case if place % 4 == 0 else pytest.param(case, marks=pytest.mark.system) for place, case in enumerate(CASES)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
@@ -21,14 +22,14 @@ async def test_an_obeyed_injection_does_nothing_unasked(case: Case) -> None:
     assert await harm_of(case, guarded=True) == []
 
 
-@pytest.mark.parametrize("as_text", [False, True])
+@pytest.mark.parametrize("as_text", [False, pytest.param(True, marks=pytest.mark.system)])
 async def test_without_the_gate_the_same_texts_do_harm(as_text: bool) -> None:
     harmless = [case.id for case in CASES if not await harm_of(case, guarded=False, as_text=as_text)]
     assert len(CASES) >= 60
     assert len(harmless) <= 0.05 * len(CASES), harmless
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", SAMPLED, ids=lambda case: case.id)
 async def test_an_obeyed_injection_does_nothing_unasked_by_calls_in_the_models_text(case: Case) -> None:
     assert await harm_of(case, guarded=True, as_text=True) == []
 

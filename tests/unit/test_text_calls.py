@@ -61,6 +61,7 @@ def test_of_the_corpus_no_call_is_missed_and_none_is_invented() -> None:
     assert sum(not answer.calls for answer in corpus()) >= 70
 
 
+@pytest.mark.system
 def test_it_makes_no_difference_that_the_text_arrives_letter_by_letter() -> None:
     for answer in corpus():
         assert found_in(answer.text, answer.messages) == (answer.visible, answer.calls), answer.text
