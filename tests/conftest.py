@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import shutil
+import signal
 import socket
 import tempfile
 from collections.abc import Generator, Iterator
@@ -19,6 +20,8 @@ from tests.support.isolation import OUTSIDE, hide_environment, without_services
 # Before the first import of the product, which sets a variable of its own.
 HOME = tempfile.mkdtemp(prefix="dial-agent-home-")
 hide_environment(HOME)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script; the product would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # An example takes as long as the machine needs; tests that bound time measure CPU.
 # The same examples each time, so that a result depends on the code alone; `--hypothesis-profile explore` has others.
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
