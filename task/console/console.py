@@ -1,0 +1,66 @@
+"""The running console as its commands and its completion see it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from task.console.attaching import AttachedFile
+from task.console.ui_manager import UserInterfaceManager
+from task.conversation.message_manager import MessageManager
+from task.conversation.messages import Message
+from task.product import Product
+from task.runs.request import RunCaller
+
+
+class Console(Protocol):
+    """One conversation at a terminal.
+
+    `session_id` is None before the first message; `persona` and `model` are those of the next turn, the persona empty
+    where the settings choose it; `attached` go with the next message. `folder` is the working directory.
+    """
+
+    session_id: str | None
+    model: str
+    persona: str
+    attached: list[AttachedFile]
+
+    @property
+    def ui(self) -> UserInterfaceManager: ...
+    @property
+    def history(self) -> MessageManager: ...
+    @property
+    def product(self) -> Product: ...
+    @property
+    def caller(self) -> RunCaller: ...
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def answering(self) -> bool:
+        """Whether a turn is running."""
+        ...
+
+    def send(self, message: Message) -> None:
+        """Take a turn with this message of the user, which comes after the history; returns when it is answered."""
+        ...
+
+    def resume(self, session_id: str) -> None:
+        """Continue that session: its messages are the history and are shown, its open questions are asked.
+
+        Raises:
+            NotFound: there is no such session.
+        """
+        ...
+
+    def reload(self) -> str:
+        """Read configuration and context again; what is in use now, for people.
+
+        Raises:
+            AgentError: they cannot be used; what was there stays.
+        """
+        ...
+
+    def quit(self) -> None:
+        """End the program after this command."""
+        ...
