@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -39,32 +39,23 @@ class AnswerView(Protocol):
     def show(self, event: Event) -> None: ...
 
 
-@dataclass(slots=True)
-class Hooks:
-    """What the rest of the console fills in.
-
-    `commands` are the slash commands with their help lines, `complete` gives the completions of the text before the
-    cursor, `status` the line below the input, `during_turn` takes what is typed as a command while a turn runs (in a
-    thread of its own), `history_file` keeps the typed lines.
-    """
-
-    commands: Mapping[str, str] = field(default_factory=dict[str, str])
-    complete: Callable[[str], list[str]] = lambda text: []
-    status: Callable[[], str] = lambda: ""
-    during_turn: Callable[[str], None] | None = None
-    history_file: Path | None = None
-
-
 class UserInterfaceManager:
     """Shows messages and reads input. Source: framework reference, UI Manager.
 
-    Where input or output is not a terminal it writes plain text and asks nothing.
+    Where input or output is not a terminal it writes plain text and asks nothing. The rest of the console sets its
+    attributes: `commands` are the slash commands with their help lines, `complete` gives the completions of the text
+    before the cursor, `status` the line below the input, `during_turn` takes the commands that are typed while a turn
+    runs (in a thread of its own), `history_file` keeps the typed lines.
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         self._config = dict(config or {})
         self.debug_mode = bool(self._config.get("debug_mode", False))
-        self.hooks = Hooks()
+        self.commands: Mapping[str, str] = {}
+        self.complete: Callable[[str], list[str]] = lambda text: []
+        self.status: Callable[[], str] = lambda: ""
+        self.during_turn: Callable[[str], None] | None = None
+        self.history_file: Path | None = None
 
     @property
     def interactive(self) -> bool:
