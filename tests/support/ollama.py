@@ -20,9 +20,9 @@ from typing import Any
 
 import aiohttp
 
-from task.llm.base import Finish, ReasoningDelta, TextDelta, ToolCallDelta
-from task.llm.scripted import Pause, Reply
+from task.llm.scripted import Reply
 from tests.support.mcp_processes import ServerProcess
+from tests.support.parts import parts_of
 from tests.support.ports import free_port
 from tests.support.upstream import Received
 
@@ -74,7 +74,7 @@ class OllamaPeer:
         key: str | None = None,
         reset: bool = False,
     ) -> None:
-        spoken = [item if isinstance(item, dict) else _spoken(item) for item in answers]
+        spoken = [item if isinstance(item, dict) else parts_of(item) for item in answers]
         body = {"answers": spoken, "models": models or {}, "reset": reset} | ({"key": key} if key else {})
         async with self._session.post(f"{self.url}/peer/script", json=body) as response:
             assert response.status == 200, await response.text()
@@ -138,23 +138,3 @@ def _openai_message(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _openai_call(call_id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-
-
-def _spoken(reply: Reply) -> dict[str, Any]:
-    return {"parts": [part for event in reply.events if (part := _part(event)) is not None]}
-
-
-def _part(event: object) -> dict[str, Any] | None:
-    match event:
-        case TextDelta(text):
-            return {"text": text}
-        case ReasoningDelta(text):
-            return {"thinking": text}
-        case ToolCallDelta(name=name, arguments=arguments):
-            return {"call": {"name": name, "arguments": arguments}}
-        case Pause(seconds):
-            return {"pause": seconds}
-        case Finish():
-            return None
-        case _:
-            raise TypeError(f"Ollama has nothing like {event}")

@@ -9,20 +9,37 @@ A YAML file holds a list of conversations:
           model:                                    # one item per model request: task.llm.scripted.ReplyData
             - call: [{tool: calculator, arguments: {expression: 25*47}}]
             - text: ["11", "75"]
+              breaks: the server is gone            # optional: the provider's error that interrupts the answer
           tool_calls: [{tool: calculator, arguments: {expression: 25*47}}]         # expected, in order
           answer: "1175"                                                           # expected
           waits: [write_note]                  # optional: the tools whose calls the person is then asked about
+
+`tests/contract/matrix/projection.py` says what else a turn of its conversations has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict
 
+from task.errors import ProviderError
 from task.llm.scripted import CallData, Reply, ReplyData
+
+
+class ScriptedAnswer(ReplyData):
+    """`note` is what the request for it holds after the conversation; a `last` one offers no tools."""
+
+    breaks: str | None = None
+    note: str | None = None
+    last: bool = False
+
+    def reply(self, values: Mapping[str, str] | None = None) -> Reply:
+        reply = super().reply(values)
+        return reply & Reply((ProviderError(self.breaks, status_code=500),)) if self.breaks is not None else reply
 
 
 class Turn(BaseModel):
@@ -30,7 +47,9 @@ class Turn(BaseModel):
 
     user: str
     attachments: list[dict[str, Any]] = []
-    model: list[ReplyData]
+    sent: str | None = None  # what the model is sent in place of `user`; None: the same
+    model: list[ScriptedAnswer]
+    results: list[str | None] = []  # of the calls in `tool_calls`; None: it waits
     tool_calls: list[CallData] = []
     answer: str
     waits: list[str] = []

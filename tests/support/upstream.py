@@ -69,7 +69,14 @@ Item = Reply | Answer | Callable[[Received], "Reply | Answer"]
 class Upstream:
     """The running peer; see the module's docstring."""
 
-    def __init__(self, items: Sequence[Item], then: Item | None, framing: Framing, api_key: str | None, strict: bool):
+    def __init__(
+        self,
+        items: Sequence[Item] = (),
+        then: Item | None = None,
+        framing: Framing = PLAIN,
+        api_key: str | None = None,
+        strict: bool = True,
+    ) -> None:
         self.requests: list[Received] = []
         self.answered = 0
         self.disconnects = 0
@@ -180,6 +187,16 @@ async def _received(request: web.Request) -> Received:
     return Received(request.path, dict(request.query), headers, json.loads(await request.read()))
 
 
+def upstream_app(peer: Upstream) -> web.Application:
+    """The server's routes."""
+    app = web.Application(client_max_size=256 * 2**20)
+    app.router.add_post("/v1/chat/completions", peer.complete)
+    app.router.add_post("/openai/deployments/{id:.+}/chat/completions", peer.complete)
+    app.router.add_get("/v1/models", peer.list_models)
+    app.router.add_get("/openai/models/{id:.+}", peer.describe_model)
+    return app
+
+
 @asynccontextmanager
 async def openai_upstream(
     *items: Item,
@@ -190,12 +207,7 @@ async def openai_upstream(
     port: int = 0,
 ) -> AsyncGenerator[Upstream]:
     peer = Upstream(items, then, framing, api_key, strict)
-    app = web.Application(client_max_size=256 * 2**20)
-    app.router.add_post("/v1/chat/completions", peer.complete)
-    app.router.add_post("/openai/deployments/{id:.+}/chat/completions", peer.complete)
-    app.router.add_get("/v1/models", peer.list_models)
-    app.router.add_get("/openai/models/{id:.+}", peer.describe_model)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.05, access_log=None)
+    runner = web.AppRunner(upstream_app(peer), handler_cancellation=True, shutdown_timeout=0.05, access_log=None)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", port).start()
