@@ -1,6 +1,6 @@
 """The upstream of `tests.support.upstream` as a process of its own, scripted over `/peer/…` as Ollama's peer is.
 
-    python -m tests.support.upstream_peer PORT
+python -m tests.support.upstream_peer PORT
 """
 
 from __future__ import annotations
