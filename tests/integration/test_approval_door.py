@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +22,7 @@ from tests.support.codes import codes_shown
 from tests.support.core_peers import dialling
 from tests.support.note_product import notes, noting
 from tests.support.product import DEPLOYMENT, MODEL, Product
+from tests.support.terminal import terminal
 from tests.support.up import ROOT, environment
 from tests.support.upstream import Received
 
@@ -166,9 +165,14 @@ async def test_what_is_always_allowed_holds_in_the_renamed_chat(tmp_path: Path) 
     assert (answer.form_schema, notes(tmp_path)) == (None, ["1", "1"])
 
 
-async def asking(p: Product, home: Path, *options: str, **streams: Any) -> Process:
+def command(p: Product, home: Path, *options: str) -> tuple[list[str], dict[str, str]]:
+    """`dial-agent ask` and its environment."""
     environ = environment(home, DIAL_ENDPOINT=p.core.url, DIAL_API_KEY="key-one", PYTHONPATH=str(ROOT))
-    arguments = (sys.executable, "-m", "task", "ask", "Note 1", *options)
+    return [sys.executable, "-m", "task", "ask", "Note 1", *options], environ
+
+
+async def asking(p: Product, home: Path, *options: str, **streams: Any) -> Process:
+    arguments, environ = command(p, home, *options)
     return await asyncio.create_subprocess_exec(*arguments, cwd=home, env=environ, **streams)
 
 
@@ -186,31 +190,11 @@ async def test_without_a_terminal_it_ends_with_a_sentence_and_an_exit_code(tmp_p
 
 
 async def test_at_a_terminal_the_person_is_asked_and_the_answer_continues(tmp_path: Path) -> None:
-    ours, theirs = os.openpty()
-    os.set_blocking(ours, False)
     async with noting(tmp_path) as p:
-        process = await asking(p, tmp_path, stdin=theirs, stdout=theirs, stderr=theirs)
-        os.close(theirs)
-        shown = await until(ours, "[deny] ")
-        os.write(ours, b"y\n")
-        shown += await until(ours, "Result: 2")
-        assert await asyncio.wait_for(process.wait(), 20) == 0
-    os.close(ours)
-    assert "Risk" in shown
+        async with terminal(*command(p, tmp_path), tmp_path) as window:
+            await window.wait_for("[deny]")
+            await window.send("y\r")
+            await window.wait_for("Result: 2")
+            assert await window.ended() == 0
+        assert window.shows("Risk")
     assert notes(tmp_path) == ["1"]
-
-
-async def until(terminal: int, words: str) -> str:
-    """What the terminal shows, up to these words."""
-    loop, text, more = asyncio.get_running_loop(), "", asyncio.Event()
-    loop.add_reader(terminal, more.set)
-    try:
-        async with asyncio.timeout(20):
-            while words not in text:
-                await more.wait()
-                more.clear()
-                with suppress(BlockingIOError):  # it is notified twice of the same words
-                    text += os.read(terminal, 65_536).decode(errors="replace")
-    finally:
-        loop.remove_reader(terminal)
-    return text

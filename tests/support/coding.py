@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import re
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,9 +16,9 @@ from task.llm.scripted import Reply, says
 from task.tools.workspace.launcher import sandbox_here
 from tests.support.ollama import OllamaPeer, Scripted, ollama_peer
 from tests.support.ollama_peer import MODEL
+from tests.support.terminal import Terminal, terminal
 from tests.support.up import Finished, dial_agent, environment
 
-_STYLE = re.compile(r"\x1b\[[0-9;]*m")
 PLANNER, CODER = "planner-model", "coder-model"
 
 
@@ -82,21 +80,12 @@ class Project:
         models = {"PLANNER_MODEL": PLANNER, "CODER_MODEL": CODER}
         return {"TURBO_HOST": self.ollama.url, "OLLAMA_LOCAL": self.ollama.url, **models}
 
-    async def typed(self, text: str, *arguments: str) -> tuple[int, str]:
-        """A command at a terminal, where a person types this when asked: its exit code and what was shown."""
-        terminal, inside = os.openpty()
-        environ = environment(self.home, **self.environ, COLUMNS="100", NO_COLOR="1", TERM="xterm")
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "task", *arguments, cwd=self.home, env=environ, stdin=inside, stdout=inside,
-            stderr=inside,
-        )  # fmt: skip
-        os.close(inside)
-        ending = asyncio.get_running_loop().call_later(120, process.kill)  # ends the conversation too
-        shown = await asyncio.to_thread(_conversation, terminal, text.encode())
-        os.close(terminal)
-        code = await process.wait()
-        ending.cancel()
-        return code, shown
+    @asynccontextmanager
+    async def at_a_terminal(self, *arguments: str) -> AsyncGenerator[Terminal]:
+        """A command at a terminal."""
+        command = [sys.executable, "-m", "task", *arguments]
+        async with terminal(command, environment(self.home, **self.environ), self.home) as window:
+            yield window
 
     async def requests(self, model: str) -> list[dict[str, Any]]:
         """The bodies of the requests to a model."""
@@ -119,19 +108,3 @@ async def project(
     models: Mapping[str, dict[str, Any] | None] = {f"{name}:latest": MODEL for name in (PLANNER, CODER)}
     async with ollama_peer(*answers, models=models) as peer:
         yield Project(home, folder, peer)
-
-
-def _conversation(terminal: int, answer: bytes) -> str:
-    shown, answered = b"", False
-    while True:
-        try:
-            piece = os.read(terminal, 65_536)
-        except OSError:  # nobody has the other end open any more
-            break
-        shown += piece
-        if not answered and b"[no] " in shown:
-            answered = True
-            os.write(terminal, answer)
-        if not piece:
-            break
-    return _STYLE.sub("", shown.decode()).replace("\r\n", "\n")
