@@ -4,33 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import aiohttp
-from pydantic import BaseModel, ValidationError
 
 from task.commands.addresses import core_is_ours
 from task.commands.ollama_choice import chosen_of_ollama
 from task.errors import SettingsError
+from task.llm import openai
 from task.llm.ollama_request import OllamaModel
+from task.llm.openai import LISTING_TIMEOUT
+from task.llm.transport import new_session
 from task.local_model.server import EmbeddedModel
 from task.local_model.weights import CODER, WeightStore, gguf_fault
 from task.settings import Settings
 
 OPENAI = "https://api.openai.com/v1"
 DEMO_MODEL = "scripted-demo"
-LISTING_TIMEOUT = aiohttp.ClientTimeout(total=2)
 
 Rule = Literal["dial", "config", "upstream", "ollama", "local", "demo"]
-Shape = TypeVar("Shape", bound=BaseModel)
-
-
-class _Model(BaseModel):
-    id: str
-
-
-class _Listing(BaseModel):
-    data: list[_Model] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +72,8 @@ async def choose_model(settings: Settings, *, behind_core: bool = False) -> Chos
 
 async def listed_models(base_url: str, api_key: str) -> list[str]:
     """The ids that an OpenAI-compatible upstream lists; none when it does not answer in time."""
-    listing = await _fetched(f"{base_url}/models", _Listing, LISTING_TIMEOUT, _bearer(api_key))
-    return [model.id for model in listing.data]
+    async with new_session() as session:
+        return await openai.listed_models(session, base_url, api_key)
 
 
 async def listing_status(base_url: str, api_key: str) -> int | None:
@@ -89,7 +81,9 @@ async def listing_status(base_url: str, api_key: str) -> int | None:
     try:
         async with (
             aiohttp.ClientSession(timeout=LISTING_TIMEOUT) as session,
-            session.get(f"{base_url}/models", headers=_bearer(api_key)) as response,
+            session.get(
+                f"{base_url}/models", headers={"Authorization": f"Bearer {api_key}"} if api_key else {}
+            ) as response,
         ):
             return response.status
     except (aiohttp.ClientError, TimeoutError):
@@ -151,16 +145,3 @@ async def _upstream(settings: Settings) -> ChosenModel:
         names = await listed_models(base_url, api_key)
         name = name if not names or name in names else names[0]
     return ChosenModel("upstream", name, reason, base_url, api_key)
-
-
-def _bearer(api_key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
-
-
-async def _fetched(url: str, shape: type[Shape], limit: aiohttp.ClientTimeout, headers: dict[str, str]) -> Shape:
-    # Whatever answers there is not ours: anything but the expected shape counts as no answer.
-    try:
-        async with aiohttp.ClientSession(timeout=limit) as session, session.get(url, headers=headers) as response:
-            return shape.model_validate_json(await response.read()) if response.status == 200 else shape()
-    except (aiohttp.ClientError, TimeoutError, ValidationError):
-        return shape()

@@ -26,6 +26,7 @@ from task.conversation.messages import (
 from task.conversation.pruning import Budget, Summariser, cut, message_tokens, shortened, summary
 from task.errors import ConfigError, FrameworkError
 
+_KEPT = ("reasoning_content", "attachments", "failed", "unsourced")
 _AFTER_A_SUMMARY = 0.5  # of the limits: a summary costs a model request, so the next one should be far away
 
 
@@ -208,8 +209,9 @@ def _documented(entry: _Entry) -> dict[str, Any]:
 
 
 def _stored(entry: _Entry) -> dict[str, Any]:
-    reasoning = entry.message.reasoning_content  # some providers want it back beside the calls
-    return {**_documented(entry), **({"reasoning_content": reasoning} if reasoning else {})}
+    # The rest of what a message has: its files, and the reasoning that some providers want back beside the calls.
+    kept = {key: value for key, value in entry.message.as_stored().items() if key in _KEPT}
+    return {**_documented(entry), **kept}
 
 
 def _called(tool_name: str | None) -> str:

@@ -99,6 +99,17 @@ class OllamaServer:
             found = self._kept[name] = _described(name, b"".join(content), self._context, cloud=bool(self._key))
         return found
 
+    async def models(self) -> list[str]:
+        """The names of the server's models; none where it does not list them."""
+        try:
+            async with self._session.get(
+                f"{self.url}/api/tags", headers=self._authorization, timeout=_ASKING, allow_redirects=False
+            ) as response:
+                found: Any = orjson.loads(await response.read()) if response.status == 200 else {"models": []}
+            return [str(item["name"]) for item in found["models"]]
+        except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError, KeyError, TypeError):
+            return []
+
     async def accepts_images(self, model: str, _api_key: str = "") -> bool:
         """Whether the model sees pictures; Ollama drops them for one that does not."""
         return (await self.model(model)).can("vision")

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import aiohttp
+import orjson
 
 from task.conversation.messages import Message
 from task.llm.base import Delta, ModelOptions, ToolSchema
@@ -13,6 +14,8 @@ from task.llm.chat_chunks import chat_deltas
 from task.llm.chat_request import Profile, profile_for, request_body
 from task.llm.text_calls import with_text_calls
 from task.llm.transport import RETRIES, Retries, answer_bytes
+
+LISTING_TIMEOUT = aiohttp.ClientTimeout(total=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +42,23 @@ class OpenAIChatModel:
     ) -> AsyncGenerator[Delta]:
         profile = self.profile or profile_for(self.model, self.base_url)
         body = request_body(self.model, messages, tools, options, profile)
-        url, headers = completions_url(self.base_url, profile.api_version), dict(self.headers)
-        if self.api_key:
-            bearer = profile.key_header == "Authorization"
-            headers[profile.key_header] = f"Bearer {self.api_key}" if bearer else self.api_key
+        url = completions_url(self.base_url, profile.api_version)
+        headers = {**self.headers, **_authorization(self.api_key, profile)}
         deltas = chat_deltas(answer_bytes(self.session, url, body, headers, self.retries), (self.api_key,))
         return with_text_calls(deltas, messages, tools, options, self.model) if profile.text_calls else deltas
+
+
+async def listed_models(session: aiohttp.ClientSession, base_url: str, api_key: str) -> list[str]:
+    """The ids that the endpoint lists; none where it does not list them in time."""
+    address, _, query = base_url.partition("?")
+    url = f"{address.rstrip('/')}/models" + (f"?{query}" if query else "")
+    headers = _authorization(api_key, profile_for("", base_url))
+    try:
+        async with session.get(url, headers=headers, timeout=LISTING_TIMEOUT, allow_redirects=False) as response:
+            listing = orjson.loads(await response.read()) if response.status == 200 else {"data": []}
+            return [str(item["id"]) for item in listing["data"]]
+    except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError):
+        return []  # whatever answers there: anything but the expected shape counts as no answer
 
 
 def completions_url(base_url: str, api_version: str | None = None) -> str:
@@ -53,3 +67,9 @@ def completions_url(base_url: str, api_version: str | None = None) -> str:
     if api_version and "api-version=" not in query and "/openai/v1" not in address:
         query = f"{query}&api-version={api_version}".lstrip("&")
     return f"{address.rstrip('/')}/chat/completions" + (f"?{query}" if query else "")
+
+
+def _authorization(api_key: str, profile: Profile) -> dict[str, str]:
+    if not api_key:
+        return {}
+    return {profile.key_header: f"Bearer {api_key}" if profile.key_header == "Authorization" else api_key}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -13,7 +13,7 @@ from task.llm.base import ChatModel
 from task.llm.chat_request import OLLAMA, PROFILES, Profile, profile_for
 from task.llm.dial import DialChatModel
 from task.llm.ollama import OllamaServer, context_for, machine_memory
-from task.llm.openai import OpenAIChatModel
+from task.llm.openai import OpenAIChatModel, listed_models
 from task.llm.transport import Retries
 from task.local_model.ollama import SizedOllamaModel
 from task.settings import Settings
@@ -33,7 +33,7 @@ class Backend:
 
     `fetches_files`: its models get DIAL files by URL, where others get pictures inline. Core's listings describe its
     models where it is `listed`, else `facts`; nothing where that is None. `profile` is how requests to a model differ
-    from OpenAI's.
+    from OpenAI's. `models` names the models of a provider that Core does not list.
     """
 
     chat_model: Callable[[str, Caller], ChatModel]
@@ -41,6 +41,7 @@ class Backend:
     listed: bool
     facts: ModelFacts | None = None
     profile: Callable[[str], Profile] = profile_for
+    models: Callable[[], Awaitable[list[str]]] | None = None
 
 
 def _dial_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend:
@@ -63,8 +64,9 @@ def _openai_backend(settings: Settings, session: aiohttp.ClientSession) -> Backe
         return OpenAIChatModel(session, url, key, name, profile=profile, retries=retries)
 
     return Backend(
-        chat_model, fetches_files=False, listed=False, profile=lambda name: profile or profile_for(name, url)
-    )
+        chat_model, fetches_files=False, listed=False, profile=lambda name: profile or profile_for(name, url),
+        models=lambda: listed_models(session, url, key),
+    )  # fmt: skip
 
 
 def _ollama_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend:
@@ -73,7 +75,9 @@ def _ollama_backend(settings: Settings, session: aiohttp.ClientSession) -> Backe
     def chat_model(name: str, caller: Caller) -> ChatModel:
         return SizedOllamaModel(server, name)
 
-    return Backend(chat_model, fetches_files=False, listed=False, facts=server, profile=lambda name: OLLAMA)
+    return Backend(
+        chat_model, fetches_files=False, listed=False, facts=server, profile=lambda name: OLLAMA, models=server.models
+    )
 
 
 BACKENDS: Mapping[str, Callable[[Settings, aiohttp.ClientSession], Backend]] = {

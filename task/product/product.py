@@ -213,6 +213,12 @@ class Product:
         found = await self.listings.chat_models(api_key) if self.backend.listed else []
         return [name for name in found if name != self.painter or name == self.model]
 
+    async def listed_models(self, api_key: str) -> list[str]:
+        """The models to choose from, as their provider lists them; none where it does not."""
+        if self.backend.models is not None:
+            return await self.backend.models()
+        return await self.chat_models(api_key)
+
     async def accepts_images(self, model: str, api_key: str) -> bool:
         """Whether the model takes pictures; every model that nothing describes is believed to."""
         return self._facts is None or await self._facts.accepts_images(model, api_key)
