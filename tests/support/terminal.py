@@ -20,6 +20,7 @@ import signal
 import struct
 import sys
 import termios
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -66,8 +67,46 @@ class Drawn(HistoryScreen):
         return ["".join(line[place].data for place in range(self.columns)) for line in self.history.top]
 
 
-class Terminal:
-    """`transcript` are the bytes that the command wrote."""
+class Window(ABC):
+    """What is drawn, and waiting for it."""
+
+    @abstractmethod
+    def text(self) -> str:
+        """Everything drawn so far: what has scrolled away, then what is in view."""
+
+    @abstractmethod
+    async def send(self, text: str) -> None:
+        """Press keys; returns once the terminal has taken all of them."""
+
+    @abstractmethod
+    async def change(self) -> None:
+        """Wait until something else may be drawn.
+
+        Raises:
+            AssertionError: the command has ended, so nothing will.
+        """
+
+    def shows(self, text: str, times: int = 1) -> bool:
+        """Whether a text was drawn, wherever its lines are broken."""
+        return _joined(self.text()).count(_joined(text)) >= times
+
+    async def wait_for(self, text: str, times: int = 1, seconds: float = SECONDS) -> None:
+        await self.wait_until(lambda: self.shows(text, times), f"{text!r} ({times}x)", seconds)
+
+    async def wait_until(self, holds: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
+        """Wait until a condition on what is drawn holds; a failure shows the screen."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not holds():
+                    await self.change()
+        except TimeoutError:
+            raise AssertionError(f"Not within {seconds} s: {what}. The terminal shows:\n{self.text()}") from None
+        except AssertionError as error:
+            raise AssertionError(f"{error} Not shown: {what}. The terminal shows:\n{self.text()}") from None
+
+
+class Terminal(Window):
+    """The emulated terminal; `transcript` are the bytes that the command wrote."""
 
     def __init__(self, master: int, process: asyncio.subprocess.Process, columns: int, rows: int) -> None:
         self.process = process
@@ -85,34 +124,18 @@ class Terminal:
         return [line.rstrip() for line in self._drawn.display]
 
     def text(self) -> str:
-        """Everything drawn so far: what has scrolled away, then what is in view."""
         return "\n".join([*(line.rstrip() for line in self._drawn.scrolled()), *self.screen()]).rstrip()
 
-    def shows(self, text: str, times: int = 1) -> bool:
-        """Whether a text was drawn, wherever its lines are broken."""
-        return _joined(self.text()).count(_joined(text)) >= times
-
-    async def wait_for(self, text: str, times: int = 1, seconds: float = SECONDS) -> None:
-        await self.wait_until(lambda: self.shows(text, times), f"{text!r} ({times}x)", seconds)
-
-    async def wait_until(self, holds: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
-        """Wait until a condition on what is drawn holds; a failure shows the screen."""
-        try:
-            async with asyncio.timeout(seconds):
-                while not holds():
-                    assert self._master is not None, f"The command has ended without {what}:\n{self.text()}"
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            raise AssertionError(f"Not within {seconds} s: {what}. The terminal shows:\n{self.text()}") from None
+    async def change(self) -> None:
+        assert self._master is not None, "The command has ended."
+        self._changed.clear()
+        await self._changed.wait()
 
     async def send(self, text: str) -> None:
-        """Press keys; returns once the terminal has taken all of them."""
         self._type(text.encode())
         async with asyncio.timeout(SECONDS):
             while self._typed and self._master is not None:
-                self._changed.clear()
-                await self._changed.wait()
+                await self.change()
 
     async def paste(self, text: str) -> None:
         """Text as a terminal sends what was copied elsewhere: in brackets."""
@@ -143,8 +166,7 @@ class Terminal:
             async with asyncio.timeout(seconds):
                 code = await self.process.wait()
                 while self._master is not None:
-                    self._changed.clear()
-                    await self._changed.wait()
+                    await self.change()
         except TimeoutError:
             raise AssertionError(f"It has not ended within {seconds} s. The terminal shows:\n{self.text()}") from None
         return code
