@@ -44,7 +44,7 @@ def message_with(text: str, files: Sequence[AttachedFile]) -> Message:
 
 def mentioned(text: str, folder: Path) -> list[Path]:
     """The files that a message names as `@path` or `@"a path"`; words that are no file's name are just words."""
-    names = [quoted or re.sub(r"\\(.)", r"\1", plain) for quoted, plain in _MENTION.findall(text)]
+    names = [quoted or unquoted(plain) for quoted, plain in _MENTION.findall(text)]
     paths = [found for name in names if (found := _mentioned_file(name, folder)) is not None]
     return list(dict.fromkeys(paths))
 
@@ -106,6 +106,13 @@ def _shown(path: Path, folder: Path) -> str:
         return str(path.resolve().relative_to(folder.resolve()))
     except (OSError, ValueError, RuntimeError):
         return str(path)
+
+
+def unquoted(name: str) -> str:
+    """A file's name without quotes around it or backslashes in it."""
+    if len(name) > 1 and name[0] == name[-1] and name[0] in "\"'":
+        return name[1:-1]
+    return re.sub(r"\\(.)", r"\1", name)
 
 
 def local_path(name: str, folder: Path) -> Path:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 
 from task.blocking import run_blocking
-from task.console.attaching import AttachedFile, attach, local_path
+from task.console.attaching import AttachedFile, attach, local_path, mentioned, message_with, unquoted
 from task.console.console import Console
 from task.console.inspecting import cost, grants, revoke, tools
 from task.console.sessions import drop_last_turn, listed_sessions, retry, save, session_named
+from task.conversation.messages import Message
 from task.errors import AgentError, InvalidRequest
 
 COMMAND = "Command"  # the type of the errors shown
@@ -50,6 +52,19 @@ def run_command(console: Console, text: str) -> bool:
     except KeyboardInterrupt:
         console.ui.display_error_message(COMMAND, f"{name} was stopped.")
     return True
+
+
+def user_message(console: Console, text: str) -> Message:
+    """The user's message with the attached files and with those that it names as `@path`.
+
+    Raises:
+        InvalidRequest: one of these cannot be attached; nothing has changed for the others.
+    """
+    for path in mentioned(text, console.folder):
+        attach_file(console, path)
+    message = message_with(text, console.attached)
+    console.attached.clear()
+    return message
 
 
 def unknown(name: str) -> str:
@@ -112,7 +127,7 @@ def _persona(console: Console, argument: str) -> str:
 
 def _permissions(console: Console, argument: str) -> str:
     action, _, which = argument.partition(" ")
-    if argument and (action != "revoke" or not which.strip()):
+    if argument and (action != REVOKE or not which.strip()):
         raise _wrong_use("/permissions")
     if not argument:
         return run_blocking(grants, console.product, console.caller.owner, console.session_id)
@@ -143,21 +158,21 @@ def _files(console: Console, argument: str) -> str:
         if not console.attached:
             return "No file is attached. /files PATH attaches one to the next message; so does @PATH in a message."
         return "\n".join(["Files of the next message:", *map(_listed_file, console.attached)])
-    if action == "detach":
-        return _detach(console.attached, rest.strip())
-    return attach_file(console, argument)
+    if action == DETACH:
+        return _detach(console.attached, unquoted(rest.strip()))
+    found = attach_file(console, local_path(unquoted(argument), console.folder))
+    return f"Attached{_listed_file(found).removeprefix('-')}"
 
 
-def attach_file(console: Console, name: str) -> str:
-    """Attach a file to the next message; what was done, for people.
+def attach_file(console: Console, path: Path) -> AttachedFile:
+    """Attach a file to the next message, once.
 
     Raises:
         InvalidRequest: it cannot be attached.
     """
-    path = local_path(name.strip("\"'"), console.folder)
     found = run_blocking(attach, console.product, console.caller, path, console.folder)
     console.attached[:] = [*(file for file in console.attached if file.path != path), found]
-    return f"Attached{_listed_file(found).removeprefix('-')}"
+    return found
 
 
 def _save(console: Console, argument: str) -> str:
@@ -166,7 +181,7 @@ def _save(console: Console, argument: str) -> str:
     name = (words[1] if len(words) > 1 else "") if overwrite else argument
     if not name:
         raise _wrong_use("/save")
-    return save(console.history, local_path(name, console.folder), overwrite=overwrite)
+    return save(console.history, local_path(unquoted(name), console.folder), overwrite=overwrite)
 
 
 def _resume(console: Console, argument: str) -> str:
@@ -197,7 +212,7 @@ def _retry(console: Console, argument: str) -> str:
     return ""
 
 
-DEFAULT, OVERWRITE = "default", "--overwrite"
+DEFAULT, OVERWRITE, REVOKE, DETACH = "default", "--overwrite", "revoke", "detach"
 COMMANDS: Mapping[str, Command] = {
     command.name: command
     for command in (

@@ -29,7 +29,7 @@ _TRACES = 200
 
 async def grants(product: Product, owner: str, session_id: str | None) -> str:
     """The grants that count in this session, numbered."""
-    found = await _grants(product, owner, session_id)
+    found = await valid_grants(product, owner, session_id)
     if not found:
         return NOTHING_ALLOWED
     lines = [f"{number}. {_described(grant)} ({grant.grant_id})" for number, grant in enumerate(found, 1)]
@@ -42,7 +42,7 @@ async def revoke(product: Product, owner: str, session_id: str | None, which: st
     Raises:
         InvalidRequest: there is none.
     """
-    found = await _grants(product, owner, session_id)
+    found = await valid_grants(product, owner, session_id)
     chosen = [grant for n, grant in enumerate(found, 1) if which in ("all", str(n), grant.grant_id)]
     if not chosen:
         raise InvalidRequest(f"There is no grant {which!r}; /permissions lists them." if found else NOTHING_ALLOWED)
@@ -52,7 +52,8 @@ async def revoke(product: Product, owner: str, session_id: str | None, which: st
     return "\n".join(f"Revoked: {_described(grant)}" for grant in chosen)
 
 
-async def _grants(product: Product, owner: str, session_id: str | None) -> tuple[StoredGrant, ...]:
+async def valid_grants(product: Product, owner: str, session_id: str | None) -> tuple[StoredGrant, ...]:
+    """The grants that count in this session, oldest first."""
     # Without a session only those that count everywhere: the next session will have no others.
     return await (await product.store.get()).grants.list(owner, session_id or "")
 

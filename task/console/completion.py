@@ -1,0 +1,129 @@
+"""Completion of what is typed: commands, their arguments, and files after `@`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from itertools import islice
+from pathlib import Path
+
+from cachetools import TTLCache
+
+from task.blocking import run_blocking
+from task.console.commands import COMMANDS, DEFAULT, DETACH, OVERWRITE, REVOKE
+from task.console.console import Console
+from task.console.inspecting import valid_grants
+from task.console.sessions import LISTED
+from task.errors import AgentError
+from task.tools.workspace.root import IGNORED
+
+MOST = 40  # candidates
+MOST_READ = 20_000  # entries of one folder
+LONGEST = 4_000  # characters before the cursor; a longer text was pasted
+KEPT_SECONDS = 10.0
+SECRETS = (
+    "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.env", "id_rsa*", "id_ed25519*", "id_ecdsa*",
+    "credentials*", "secrets.*",
+)  # fmt: skip
+_LAST_WORD = re.compile(r"(?:\\.|[^\s\\])*\\?$")
+_UNQUOTED = re.compile(r"\\(.)")
+_QUOTED = re.compile(r"([\s\\\"'])")
+
+
+def last_word(text: str) -> str:
+    """The part of the text that a completion replaces; a blank after a backslash belongs to it."""
+    found = _LAST_WORD.search(text)
+    return found[0] if found else ""
+
+
+class Completion:
+    """Completes what is typed into a console; models, sessions and personas are looked up at most every ten seconds.
+
+    A lookup may wait for a server, so that this is called in a thread beside the terminal's own.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._kept: TTLCache[str, list[str]] = TTLCache(len(COMMANDS), KEPT_SECONDS)
+        self._arguments: Mapping[str, Callable[[str, str], Iterable[str]]] = {
+            "/help": lambda before, _: [] if before else [name.removeprefix("/") for name in COMMANDS],
+            "/persona": lambda before, _: [] if before else [DEFAULT, *self._looked_up("/persona", self._personas)],
+            "/model": lambda before, _: [] if before else self._looked_up("/model", self._models),
+            "/resume": lambda before, _: [] if before else self._looked_up("/resume", self._sessions),
+            "/permissions": self._permissions,
+            "/files": self._files,
+            "/save": lambda _, word: [OVERWRITE, *_paths(word, console.folder)],
+        }
+
+    def complete(self, text: str) -> list[str]:
+        """What may take the place of the last word of the text before the cursor."""
+        if len(text) > LONGEST:
+            return []
+        word = last_word(text)
+        if word.startswith("@"):
+            return [f"@{path}" for path in _paths(word[1:], self._console.folder)]
+        if not text.startswith("/"):
+            return []
+        if word == text:
+            return [name for name in COMMANDS if name.startswith(word.lower())]
+        name, _, rest = text.partition(" ")
+        candidates = self._arguments.get(name.lower(), lambda *_: ())(rest.removesuffix(word).strip(), word)
+        return list(islice((found for found in candidates if found.startswith(word)), MOST))
+
+    def _looked_up(self, name: str, look_up: Callable[[], list[str]]) -> list[str]:
+        if name not in self._kept:
+            found = list[str]()
+            with suppress(AgentError):
+                found = look_up()
+            self._kept[name] = found
+        return self._kept[name]
+
+    def _personas(self) -> list[str]:
+        context = self._console.product.context
+        return run_blocking(context.personas) if context is not None else []
+
+    def _models(self) -> list[str]:
+        return run_blocking(self._console.product.listed_models, self._console.caller.core_key)
+
+    def _sessions(self) -> list[str]:
+        async def newest() -> list[str]:
+            store = await self._console.product.store.get()
+            return [item.session_id for item in (await store.sessions.list(self._console.caller.owner, LISTED)).items]
+
+        return run_blocking(newest)
+
+    def _permissions(self, before: str, word: str) -> Iterable[str]:
+        if not before:
+            return [REVOKE]
+        console = self._console
+        found = run_blocking(valid_grants, console.product, console.caller.owner, console.session_id)
+        return ["all", *(grant.grant_id for grant in found)]
+
+    def _files(self, before: str, word: str) -> Iterable[str]:
+        if before == DETACH:
+            return ["all", *(_quoted(file.name) for file in self._console.attached)]
+        return [DETACH, *_paths(word, self._console.folder)] if not before else []
+
+
+def _paths(word: str, folder: Path) -> list[str]:
+    """The files and folders whose path begins like this; hidden ones only where a dot is typed, and no secrets."""
+    head, name = os.path.split(_UNQUOTED.sub(r"\1", word).removeprefix('"'))
+    shown = f"{word.rpartition('/')[0]}/" if "/" in word else ""
+    found = list[tuple[bool, str]]()
+    with suppress(OSError, RuntimeError, ValueError), os.scandir(folder / Path(head).expanduser()) as entries:
+        fitting = (entry for entry in islice(entries, MOST_READ) if entry.name.startswith(name))
+        found = [(not entry.is_dir(), entry.name) for entry in fitting if _is_offered(entry.name, name)]
+    return [f"{shown}{_quoted(name)}{'' if is_file else '/'}" for is_file, name in sorted(found)[:MOST]]
+
+
+def _is_offered(name: str, typed: str) -> bool:
+    if name in IGNORED or any(fnmatchcase(name.lower(), pattern) for pattern in SECRETS):
+        return False
+    return name.isprintable() and (typed.startswith(".") or not name.startswith("."))
+
+
+def _quoted(name: str) -> str:
+    return _QUOTED.sub(r"\\\1", name)
