@@ -19,6 +19,7 @@ from scripts.signatures import Definition, class_of, definitions, fields_of
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "contract" / "documented_names.json"
 Names = dict[str, dict[str, Any]]
+CLIENT_CALL = re.compile(r"\bclient\.(\w+)\(")
 EXAMPLE = re.compile(r"^\W*(example|usage)", re.IGNORECASE)
 
 
@@ -132,6 +133,23 @@ def planner_reference(document: str) -> Names:
     return names
 
 
+def design_reference(document: str) -> Names:
+    """The names of a design that proposes one class and calls methods of a client of Dapr's SDK.
+
+    Of two definitions the later one is the proposal. The class has a module of its own here; the client is Dapr's.
+    """
+    names: Names = {}
+    for block in (block for section in sections(document) for block in section.blocks if block.language == "python"):
+        found = class_of(block.text)
+        if found is not None and found[0] in DESIGN_PLACES:
+            module = DESIGN_PLACES[found[0]]
+            names[module] = {"kind": "module"}
+            names[f"{module}:{found[0]}"] = {"kind": "class", "bases": found[1], "fields": fields_of(block.text)}
+        for method in CLIENT_CALL.findall(block.text):
+            names[f"dapr.clients:DaprClient.{method}"] = {"kind": "attribute"}
+    return names
+
+
 PLANNER_PLACES = {
     "agent.core.config": "task.coding.settings",
     "agent.core.planner": "task.coding.planner",
@@ -153,10 +171,12 @@ FRAMEWORK_PLACES = {
     "ToolRequestHandler": "task.console.tool_request_handler",
     "UserInterfaceManager": "task.console.ui_manager",
 }
+DESIGN_PLACES = {"ConversationInput": "task.llm.conversation_input"}
 READERS: dict[str, Callable[[str], Names]] = {
     "000": api_reference,
     "002": framework_reference,
     "003": planner_reference,
+    "004": design_reference,
 }
 
 

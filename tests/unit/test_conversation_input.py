@@ -1,0 +1,88 @@
+"""The message format of the design of tool calling over Dapr, its examples word for word."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.conversation.messages import Message, Role, assistant, system, tool_message, user
+from task.llm.conversation_input import ConversationInput, inputs_of, messages_of, tools_of
+from tests.support.tool_calls import call_of
+
+EXAMPLES: dict[str, Any] = json.loads(
+    (Path(__file__).parents[1] / "contract" / "tool_calling.json").read_text(encoding="utf-8")
+)
+MESSAGES = {title: example for title, example in EXAMPLES.items() if isinstance(example, dict) and "role" in example}
+WEATHER = EXAMPLES["Single Tool Definition"]
+
+
+@pytest.mark.parametrize("title", MESSAGES)
+def test_an_example_is_read_and_written_word_for_word(title: str) -> None:
+    assert ConversationInput.from_dict(MESSAGES[title]).as_dict() == MESSAGES[title]
+
+
+def test_the_examples_are_one_conversation_of_ours() -> None:
+    inputs = [ConversationInput.from_dict(MESSAGES[title]) for title in MESSAGES if title.endswith("Message")]
+    question, asked, result, answer = messages_of(inputs)
+    assert question == user("What's the weather like?")
+    [call] = asked.tool_calls
+    assert (call.id, call.name, call.function.arguments) == ("call_123", "get_weather", '{"location": "New York"}')
+    assert result == tool_message(call, '{"temp": 75, "condition": "sunny"}')
+    assert answer == assistant("The weather in New York is sunny with a temperature of 75°F.")
+    assert tools_of(inputs) == MESSAGES["Tool Call Request Message"]["tools"]
+    assert inputs_of([question, asked, result, answer], tools_of(inputs)) == inputs
+
+
+def test_the_design_s_two_requests_in_python_are_messages() -> None:
+    request = ConversationInput(
+        content="What's the weather like in San Francisco?", role="user", tools=EXAMPLES["Multiple Tools Array"]
+    )
+    result = ConversationInput(
+        content='{"temperature": 72, "condition": "sunny", "humidity": 65}',
+        role="tool",
+        tool_call_id="call_abc123",
+        name="get_weather",
+    )
+    assert [tool["function"]["name"] for tool in tools_of([request, result])] == ["get_weather", "calculate_distance"]
+    expected = Message(Role.TOOL, result.content, tool_call_id="call_abc123", name="get_weather")
+    assert messages_of([request, result]) == [user("What's the weather like in San Francisco?"), expected]
+
+
+def test_an_input_of_three_fields_or_one_works_as_before() -> None:
+    assert ConversationInput("Hi", "user", True).as_dict() == {"role": "user", "content": "Hi", "scrub_pii": True}
+    assert messages_of([ConversationInput("Be brief.", "system"), ConversationInput("Grüße 🙂")]) == [
+        system("Be brief."),
+        user("Grüße 🙂"),
+    ]
+    assert tools_of([ConversationInput("Hi")]) == []
+
+
+def test_of_two_tools_with_one_name_the_later_one_counts() -> None:
+    other = {"type": "function", "function": {**WEATHER["function"], "description": "Ask the weather service"}}
+    assert tools_of([ConversationInput("a", tools=[WEATHER]), ConversationInput("b", tools=[other])]) == [other]
+
+
+def test_a_history_without_a_question_carries_no_tools_and_parts_become_text() -> None:
+    call = call_of("get_weather", {"location": "Rome"})
+    history = [system("Be brief."), assistant(None, [call]), tool_message(call, "sunny")]
+    assert tools_of(inputs_of(history, [WEATHER])) == []
+    assert messages_of(inputs_of(history)) == history
+    parts = user([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}])
+    assert messages_of(inputs_of([parts])) == [user("one\ntwo")]
+
+
+@pytest.mark.parametrize(
+    "incomplete",
+    [
+        {"role": "tool", "content": "sunny"},
+        {"role": "tool", "content": "sunny", "tool_call_id": ""},
+        {"role": "narrator", "content": "Once"},
+        {"role": "assistant", "tool_calls": [{"id": "a"}]},
+    ],
+)
+def test_an_incomplete_message_is_refused_with_its_role(incomplete: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=incomplete["role"]):
+        ConversationInput.from_dict(incomplete).message()
