@@ -78,7 +78,7 @@ class Service:
         choice, asked = body.tool_choice, ModelOptions.requested(body.model_dump(include=set(REQUEST_FIELDS)))
         return await self.options(
             door, body, asked, received.prompt, body.system_prompt,
-            tools=tuple(tool.function.model_dump(exclude_none=True) for tool in body.tools or ()),
+            tools=tuple(tool.function.model_dump(exclude_none=True) for tool in body.offered_tools),
             choice=choice if choice is None or isinstance(choice, str) else choice.model_dump(),
         )  # fmt: skip
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from task.llm.scripted import says, wants
 from tests.support.api_client import LOOKUP, numbered, results
 from tests.support.http_api import Api, http_api, said
+
+
+DESIGN: dict[str, Any] = json.loads(
+    (Path(__file__).parents[1] / "contract" / "tool_calling.json").read_text(encoding="utf-8")
+)
 
 
 async def asked(api: Api, text: str, **body: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -93,3 +99,33 @@ async def test_our_calls_of_a_turn_are_known_after_a_restart(tmp_path: Path) -> 
         await answer_to(api, history, "Ann is 42")
         seen = results(api, 0)
     assert seen == ["Ann is 42", "2"]
+
+
+async def test_the_messages_of_the_design_of_tool_calling_are_taken_and_answered_word_for_word(tmp_path: Path) -> None:
+    request, result = DESIGN["Tool Call Request Message"], DESIGN["Tool Result Message"]
+    final = DESIGN["Final Response Message"]
+    script = wants("get_weather", location="New York"), says(final["content"])
+    async with http_api(*script, tmp_path=tmp_path) as api:
+        first = (await api.post("/v1/chat/completions", {"messages": [request]})).json["choices"][0]["message"]
+        result = {**result, "tool_call_id": first["tool_calls"][0]["id"]}
+        answer = (await api.post("/v1/chat/completions", {"messages": [request, first, result]})).json
+        offered = [
+            tool["function"] for tool in api.upstream.requests[0].body["tools"] if tool["function"]["name"] == "get_weather"
+        ]
+        assert results(api, 1) == [result["content"]]
+    expected = DESIGN["Tool Call Response Message"]
+    [call] = expected["tool_calls"]
+    # OpenAI's answers have one field more.
+    assert first == {**expected, "refusal": None, "tool_calls": [{**call, "id": first["tool_calls"][0]["id"]}]}
+    assert answer["choices"][0]["message"] == {**final, "refusal": None}
+    assert offered == [request["tools"][0]["function"]]
+
+
+async def test_a_tool_of_the_request_takes_the_place_of_one_in_a_message(tmp_path: Path) -> None:
+    later = {"type": "function", "function": {"name": "lookup", "description": "later"}}
+    message = {**said("?"), "tools": [LOOKUP, DESIGN["Single Tool Definition"]]}
+    async with http_api(says("ok"), tmp_path=tmp_path) as api:
+        await api.post("/v1/chat/completions", {"messages": [message], "tools": [later]})
+        offered = {tool["function"]["name"]: tool["function"] for tool in api.upstream.requests[0].body["tools"]}
+    assert offered["lookup"]["description"] == "later"
+    assert offered["get_weather"] == DESIGN["Single Tool Definition"]["function"]

@@ -70,14 +70,33 @@ class CallBody(RequestModel):
     function: CalledFunction
 
 
+class Function(RequestModel):
+    name: Name
+    description: Text | None = None
+    parameters: Json | None = None
+    strict: bool | None = None
+
+
+class FunctionTool(RequestModel):
+    type: Literal["function"]
+    function: Function
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+
 class SystemMessage(RequestModel):
     role: Literal["system", "developer"]
     content: TextOr[list[TextPart]]
 
 
 class UserMessage(RequestModel):
+    """The user's message; `tools` in it are offered beside those of the request."""
+
     role: Literal["user"]
     content: TextOr[Parts]
+    tools: Tools[FunctionTool] | None = None
 
 
 class AssistantMessage(RequestModel):
@@ -94,22 +113,6 @@ class ToolMessage(RequestModel):
 
 
 ChatMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
-
-
-class Function(RequestModel):
-    name: Name
-    description: Text | None = None
-    parameters: Json | None = None
-    strict: bool | None = None
-
-
-class FunctionTool(RequestModel):
-    type: Literal["function"]
-    function: Function
-
-    @property
-    def name(self) -> str:
-        return self.function.name
 
 
 class NamedFunction(RequestModel):
@@ -190,3 +193,9 @@ class ChatCompletionRequest(ChatFields, ProviderFields):
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     logit_bias: dict[Text, Annotated[float, Field(ge=-100, le=100)]] | None = None
     verbosity: Text | None = None
+
+    @property
+    def offered_tools(self) -> list[FunctionTool]:
+        """The caller's tools; of two with one name the request's own, then the one of the later message."""
+        carried = [tool for each in self.messages if isinstance(each, UserMessage) for tool in each.tools or ()]
+        return list({tool.name: tool for tool in [*carried, *(self.tools or ())]}.values())
