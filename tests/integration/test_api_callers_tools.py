@@ -10,7 +10,6 @@ from task.llm.scripted import says, wants
 from tests.support.api_client import LOOKUP, numbered, results
 from tests.support.http_api import Api, http_api, said
 
-
 DESIGN: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "contract" / "tool_calling.json").read_text(encoding="utf-8")
 )
@@ -110,7 +109,9 @@ async def test_the_messages_of_the_design_of_tool_calling_are_taken_and_answered
         result = {**result, "tool_call_id": first["tool_calls"][0]["id"]}
         answer = (await api.post("/v1/chat/completions", {"messages": [request, first, result]})).json
         offered = [
-            tool["function"] for tool in api.upstream.requests[0].body["tools"] if tool["function"]["name"] == "get_weather"
+            tool["function"]
+            for tool in api.upstream.requests[0].body["tools"]
+            if tool["function"]["name"] == "get_weather"
         ]
         assert results(api, 1) == [result["content"]]
     expected = DESIGN["Tool Call Response Message"]
