@@ -12,12 +12,14 @@ from task.console.attaching import AttachedFile, attach, local_path, mentioned, 
 from task.console.console import Console
 from task.console.inspecting import cost, grants, revoke, tools
 from task.console.sessions import drop_last_turn, listed_sessions, retry, save, session_named
+from task.context.definition import persona_id
 from task.conversation.messages import Message
 from task.errors import AgentError, InvalidRequest
 
 COMMAND = "Command"  # the type of the errors shown
 NO_TURN = "{name} waits until the answer is complete; Ctrl-C stops it."
 USAGE = "Usage: {usage}"
+LONGEST_NAME = 40  # of a command that does not exist
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ def run_command(console: Console, text: str) -> bool:
     """Run the command that `text` is and show its result; False: it is none."""
     if not text.startswith("/"):
         return False
-    name, _, argument = text.partition(" ")
+    name, argument = [*text.split(maxsplit=1), ""][:2]
     command = COMMANDS.get(name.lower())
     try:
         if command is None:
@@ -69,6 +71,7 @@ def user_message(console: Console, text: str) -> Message:
 
 def unknown(name: str) -> str:
     """What to say about a command that does not exist, with the nearest one."""
+    name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
     near = get_close_matches(name.lower(), COMMANDS, n=1, cutoff=0.5)
     advice = f"Did you mean {near[0]}?" if near else "Type /help for available commands."
     return f"Unknown command: {name}. {advice}"
@@ -121,8 +124,8 @@ def _persona(console: Console, argument: str) -> str:
         console.persona = ""
         return f"Persona: {usual or 'none'}."
     run_blocking(console.product.context_prompt, argument)  # refuses one that does not exist
-    console.persona = argument
-    return f"Persona: {argument}."
+    console.persona = persona_id(argument)
+    return f"Persona: {console.persona}."
 
 
 def _permissions(console: Console, argument: str) -> str:

@@ -127,7 +127,7 @@ async def cost(product: Product, owner: str, session_id: str) -> str:
     lines = [f"{total} tokens in {len(traces)} runs of the session {session_id}.", *map(_line, usage.items())]
     priced = [trace.cost for trace in traces if trace.cost is not None]
     if not priced:
-        return "\n".join([*lines, "Cost: unknown; the setting `store.prices` has the prices of models."])
+        return "\n".join([*lines, "Cost: unknown; the setting `prices` has the prices of models."])
     unpriced = f", without {len(traces) - len(priced)} runs of models without a price" * (len(priced) < len(traces))
     return "\n".join([*lines, f"Cost: {sum(priced):.6g}{unpriced}."])
 

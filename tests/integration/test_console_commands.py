@@ -1,0 +1,315 @@
+"""Slash commands look things up and change the conversation; none of them asks a model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from task.blocking import run_blocking
+from task.console.commands import COMMANDS
+from task.conversation.message_manager import MessageManager
+from task.llm.scripted import says
+from tests.support.command_console import OWNER, CommandConsole, command_console
+from tests.support.core import local_core
+from tests.support.upstream import openai_upstream
+
+NO_MODEL = "http://127.0.0.1:9/v1"
+PERSONAS = "## Personas\n\npersona_coder: @coder.md\npersona_poet: @poet.md\n"
+
+
+async def stored(console: CommandConsole, *sessions: str) -> list[str]:
+    """The ids of sessions with these titles, made elsewhere."""
+
+    async def made() -> list[str]:
+        store = await console.product.store.get()
+        return [(await store.sessions.start(OWNER, title)).session_id for title in sessions]
+
+    return await asyncio.to_thread(run_blocking, made)
+
+
+async def test_commands_ask_no_model_and_unknown_ones_suggest_the_nearest(tmp_path: Path) -> None:
+    async with openai_upstream() as upstream, command_console(tmp_path, upstream.url) as console:
+        listed = await console.types("/help")
+        wrong = await console.types("/hlep me")
+        far = await console.types("/zzzzzzzz")
+        long = await console.types("/" + "x" * 1_000_000)
+        one = await console.types("/help SYSTEM")
+        other = await console.types("/help clera")
+        for name in COMMANDS:
+            if name not in ("/retry", "/files"):
+                await console.types(name)
+    assert [line.partition(":")[0].split()[0] for line in listed] == list(COMMANDS)
+    assert wrong == ["Command: Unknown command: /hlep. Did you mean /help?"]
+    assert far == ["Command: Unknown command: /zzzzzzzz. Type /help for available commands."]
+    assert len(long[0]) < 200
+    assert one == ["/system <message_content>: Add a system message to the conversation."]
+    assert other == ["Command: Unknown command: /clera. Did you mean /clear?"]
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("/system", "Command: Usage: /system <message_content>"),
+        ("/system   ", "Command: Usage: /system <message_content>"),
+        ("/save", "Command: Usage: /save [--overwrite] <path>"),
+        ("/save --overwrite", "Command: Usage: /save [--overwrite] <path>"),
+        ("/permissions revoke", "Command: Usage: /permissions [revoke number|id|all]"),
+        ("/permissions forget 1", "Command: Usage: /permissions [revoke number|id|all]"),
+        ("/permissions revoke 7", "Command: Nothing is allowed for longer than one call."),
+        ("/persona coder", "Command: There is no persona 'coder'. There are: none."),
+        ("/resume 3", "Command: There is no session 3; /resume lists 0."),
+        ("/retry", "Command: There is no message to repeat."),
+        ("/files nothing.txt", "Command: nothing.txt cannot be read: No such file or directory."),
+        ("/files .", "Command: . is a folder; name the files in it one by one."),
+        ("/files detach x.txt", "Command: x.txt is not attached; /files lists what is."),
+        ("/cost", "Nothing was asked in this conversation yet."),
+    ],
+)
+async def test_a_wrong_use_is_one_sentence(tmp_path: Path, line: str, shown: str) -> None:
+    async with command_console(tmp_path, NO_MODEL) as console:
+        assert await console.types(line) == [shown]
+
+
+async def test_clear_keeps_system_messages_and_starts_a_new_session(tmp_path: Path) -> None:
+    async with (
+        openai_upstream(says("One."), says("Two.")) as upstream,
+        command_console(tmp_path, upstream.url) as console,
+    ):
+        added = await console.types("/system Answer in French.")
+        await console.types("first")
+        before = console.session_id
+        cleared = await console.types("/clear")
+        kept = console.history.get_messages()
+        await console.types("second")
+        sent = [item["content"] for item in upstream.requests[-1].messages if item["role"] == "user"]
+    assert added == ["Added system message: Answer in French."]
+    assert cleared == ["Conversation history cleared."]
+    assert [item["content"] for item in kept] == ["Answer in French."]
+    assert sent == ["second"]
+    assert console.session_id != before
+
+
+async def test_debug_is_switched_on_and_off_and_quit_ends_the_program(tmp_path: Path) -> None:
+    async with command_console(tmp_path, NO_MODEL) as console:
+        switched = [*await console.types("/debug"), *await console.types("/DEBUG")]
+        assert not console.ended
+        assert await console.types("/exit") == []
+    assert switched == ["Debug mode enabled.", "Debug mode disabled."]
+    assert console.ended
+
+
+async def test_a_persona_is_chosen_for_the_conversation(tmp_path: Path) -> None:
+    (tmp_path / "coder.md").write_text("You write code.")
+    (tmp_path / "poet.md").write_text("You write verse.")
+    (tmp_path / "context.md").write_text(PERSONAS)
+    context = {"definition_path": str(tmp_path / "context.md"), "persona": "coder"}
+    async with (
+        openai_upstream(says("A poem.")) as upstream,
+        command_console(tmp_path, upstream.url, context=context) as console,
+    ):
+        listed = await console.types("/persona")
+        wrong = await console.types("/persona painter")
+        chosen = await console.types("/persona persona_poet")
+        await console.types("Go on.")
+        back = await console.types("/persona default")
+        prompt = upstream.requests[0].messages[0]["content"]
+    assert listed == ["Personas:\n- coder (current)\n- poet"]
+    assert "no persona 'painter'" in wrong[0]
+    assert "poet" in wrong[0]
+    assert chosen == ["Persona: poet."]
+    assert "You write verse." in prompt
+    assert (back, console.persona) == (["Persona: coder."], "")
+
+
+async def test_models_are_listed_and_one_is_chosen(tmp_path: Path) -> None:
+    async with openai_upstream(says("Hi.")) as upstream, command_console(tmp_path, upstream.url) as console:
+        listed = await console.types("/model")
+        wrong = await console.types("/model test-modle")
+        chosen = await console.types("/model test-model")
+    async with command_console(tmp_path, NO_MODEL) as console:
+        unlisted = await console.types("/model")
+        taken = await console.types("/model any-other")
+    assert listed == ["Models:\n- test-model (current)"]
+    assert wrong == ["Command: The provider has no model 'test-modle'. Did you mean test-model?"]
+    assert chosen == ["Model: test-model, from the next message on."]
+    assert unlisted == ["Model: test-model. Its provider lists no others; /model NAME takes any."]
+    assert (taken, console.model) == (["Model: any-other, from the next message on."], "any-other")
+
+
+async def test_tools_are_listed_with_effects_source_size_and_what_is_missing(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    coding = {"workspaces": [{"path": str(work), "owners": [OWNER]}]}
+    async with command_console(
+        tmp_path, NO_MODEL, coding=coding, teps={"allowed_tools": ["calculator", "fs_read"]}
+    ) as console:
+        [listed] = await console.types("/tools")
+    lines = listed.splitlines()
+    assert lines[0].startswith("2 tools, about ")
+    assert any(line.startswith("- calculator: ") and "agent" in line and line.endswith("tokens") for line in lines)
+    assert any(line.startswith("- fs_read") and "working directory" in line for line in lines)
+    assert "- Python: no interpreter server is connected" in listed
+    assert "- web search: no search server is connected" in listed
+    assert "- not offered by the rules: " in listed
+    assert "- files of DIAL Core: none is connected" in listed
+
+
+async def test_grants_are_listed_and_revoked_one_by_one_or_all(tmp_path: Path) -> None:
+    async def granted(console: CommandConsole) -> None:
+        store = await console.product.store.get()
+        for text in ("every call of fs_write", "shell_run: commands that begin with 'git'", "every call of fs_edit"):
+            await store.grants.add(OWNER, {"description": text}, seconds=3600)
+        await store.grants.add("somebody else", {"description": "theirs"})
+
+    async with command_console(tmp_path, NO_MODEL) as console:
+        await asyncio.to_thread(run_blocking, granted, console)
+        [listed] = await console.types("/permissions")
+        [wrong] = await console.types("/permissions revoke 4")
+        [revoked] = await console.types("/permissions revoke 2")
+        [rest] = await console.types("/permissions")
+        await console.types("/permissions revoke all")
+        nothing = await console.types("/permissions")
+    assert [line.partition(",")[0] for line in listed.splitlines()[1:]] == [
+        "1. every call of fs_write", "2. shell_run: commands that begin with 'git'", "3. every call of fs_edit",
+    ]  # fmt: skip
+    assert wrong == "Command: There is no grant '4'; /permissions lists them."
+    assert revoked.startswith("Revoked: shell_run: commands that begin with 'git'")
+    assert "shell_run" not in rest
+    assert nothing == ["Nothing is allowed for longer than one call."]
+
+
+async def test_sessions_of_every_door_are_listed_and_chosen_by_number_or_id(tmp_path: Path) -> None:
+    async with command_console(tmp_path, NO_MODEL) as console:
+        nothing = await console.types("/resume")
+        older, newer = await stored(console, "From the web page", "Another")
+        [listed] = await console.types("/resume")
+        await console.types("/resume 2")
+        await console.types(f"/resume {newer[:-1]}")
+        [several] = await console.types("/resume sess_")
+        [missing] = await console.types("/resume 9")
+    assert nothing == ["There are no sessions yet."]
+    assert [line.partition(": ")[0] for line in listed.splitlines()[1:3]] == ["1. Another", "2. From the web page"]
+    assert console.resumed == [older, newer]
+    assert several == "Command: 2 sessions begin with 'sess_'; write more of the id."
+    assert missing == "Command: There is no session 9; /resume lists 2."
+
+
+async def test_a_saved_conversation_is_the_same_when_it_is_read_and_is_never_overwritten(tmp_path: Path) -> None:
+    async with command_console(tmp_path, NO_MODEL) as console:
+        console.history.add_system_message("Be brief.")
+        console.history.add_user_message("What is **25*47**?")
+        console.history.add_tool_result_message("calculator", "1175", "call_1")
+        console.history.add_assistant_message("1175")
+        saved = await console.types("/save talk.json")
+        [again] = await console.types("/save talk.json")
+        await console.types("/clear")
+        replaced = await console.types("/save --overwrite talk.md")
+        file = console.folder / "talk.json"
+        data = json.loads(file.read_text())
+        page = (console.folder / "talk.md").read_text()
+        [folder] = await console.types("/save --overwrite .")
+        [nowhere] = await console.types("/save no/such/folder/x.md")
+    history = MessageManager()
+    history.deserialize(data)
+    assert saved == [f"Saved 4 messages to {console.folder / 'talk.json'}."]
+    assert again == f"Command: {file} exists already; /save --overwrite {file} replaces it."
+    assert [item["content"] for item in history.get_messages()] == ["Be brief.", "What is **25*47**?", "1175", "1175"]
+    assert (page, len(replaced)) == ("# Conversation\n\n## System\n\nBe brief.\n", 1)
+    assert "cannot be written" in folder
+    assert "cannot be written" in nowhere
+
+
+async def test_the_cost_of_a_session_is_that_of_all_its_runs(tmp_path: Path) -> None:
+    prices = {"test-model": {"prompt": 1_000_000, "completion": 2_000_000}}
+    async with openai_upstream(then=says("Hi.")) as upstream:
+        async with command_console(tmp_path, upstream.url, prices=prices) as console:
+            await console.types("one")
+            await console.types("two")
+            [priced] = await console.types("/cost")
+        async with command_console(tmp_path, upstream.url) as console:
+            await console.types("three")
+            [unpriced] = await console.types("/cost")
+    total = int(priced.split()[0])
+    assert "2 runs" in priced
+    assert total > 0
+    assert float(priced.rpartition("Cost: ")[2].removesuffix(".")) > total
+    assert unpriced.endswith("Cost: unknown; the setting `prices` has the prices of models.")
+
+
+async def test_retry_repeats_the_last_message_in_a_branch(tmp_path: Path) -> None:
+    async with (
+        openai_upstream(says("One."), says("Two."), says("Better.")) as upstream,
+        command_console(tmp_path, upstream.url) as console,
+    ):
+        await console.types("first")
+        await console.types("second")
+        before = console.session_id
+        await console.types("/retry")
+        sent = [item["content"] for item in upstream.requests[-1].messages if item["role"] != "system"]
+        asked = [item["content"] for item in console.history.get_messages(include_roles=["user"])]
+    assert sent == ["first", "One.", "second"]
+    assert asked == ["first", "second"]
+    assert console.session_id != before
+
+
+async def test_while_a_turn_runs_only_commands_that_need_none_run(tmp_path: Path) -> None:
+    async with command_console(tmp_path, NO_MODEL) as console:
+        console.answering = True
+        refused = [await console.types(line) for line in ("/clear", "/retry", "/system x", "/resume", "/reload")]
+        ran = [await console.types(line) for line in ("/debug", "/cost", "/files", "/permissions")]
+    assert refused == [
+        [f"Command: {name} waits until the answer is complete; Ctrl-C stops it."]
+        for name in ("/clear", "/retry", "/system", "/resume", "/reload")
+    ]
+    assert all(not shown[0].startswith("Command:") for shown in ran)
+
+
+async def test_files_are_uploaded_to_core_and_go_with_the_next_message(tmp_path: Path) -> None:
+    async with (
+        openai_upstream(says("Read.")) as upstream,
+        local_core({}, tmp_path) as core,
+        command_console(tmp_path, upstream.url, core.api_key, dial_endpoint=core.url) as console,
+    ):
+        (console.folder / "my notes.txt").write_text("notes")
+        (console.folder / "table.csv").write_text("a,b\n1,2\n")
+        attached = await console.types("/files my notes.txt")
+        again = await console.types("/files 'my notes.txt'")
+        [listed] = await console.types("/files")
+        await console.types("Compare @table.csv, and write to me@example.com or @nobody.")
+        after = await console.types("/files")
+        question = upstream.requests[0].messages[-1]["content"]
+        files = console.messages[0].custom_content
+    assert attached == again == ["Attached my notes.txt"]
+    assert listed == "Files of the next message:\n- my notes.txt"
+    assert files is not None
+    assert [item.title for item in files.attachments] == ["my notes.txt", "table.csv"]
+    assert all((item.url or "").startswith("files/") for item in files.attachments)
+    assert "- table.csv (text/csv): files/" in question
+    assert after == ["No file is attached. /files PATH attaches one to the next message; so does @PATH in a message."]
+
+
+async def test_without_core_pictures_travel_along_and_files_stay_where_tools_read_them(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    coding = {"workspaces": [{"path": str(work), "owners": [OWNER]}]}
+    (tmp_path / "elsewhere.txt").write_text("outside")
+    (work / "notes.txt").write_text("inside")
+    (work / "dot.png").write_bytes(b"\x89PNG\r\n")
+    async with (
+        openai_upstream(says("Seen.")) as upstream,
+        command_console(tmp_path, upstream.url, coding=coding) as console,
+    ):
+        local = await console.types("/files notes.txt")
+        picture = await console.types("/files dot.png")
+        [refused] = await console.types(f"/files {tmp_path / 'elsewhere.txt'}")
+        detached = await console.types("/files detach dot.png")
+        await console.types("What is in it?")
+    assert local == ["Attached notes.txt (the model reads it in the working directory)"]
+    assert picture == ["Attached dot.png"]
+    assert "cannot be attached: there is no DIAL Core to store it" in refused
+    assert detached == ["Detached: dot.png."]
+    assert console.messages[0].text() == "What is in it?\n\nFiles in the working directory:\n- notes.txt"

@@ -1,0 +1,84 @@
+"""Commands, their arguments and files are completed; hidden files and secrets are not offered."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from task.console.completion import LONGEST, MOST, MOST_READ, Completion, last_word
+from tests.support.command_console import OWNER, command_console
+from tests.support.upstream import openai_upstream
+
+NO_MODEL = "http://127.0.0.1:9/v1"
+
+
+async def completed(completion: Completion, text: str) -> list[str]:
+    return await asyncio.to_thread(completion.complete, text)
+
+
+async def test_commands_and_their_arguments_are_completed(tmp_path: Path) -> None:
+    (tmp_path / "poet.md").write_text("You write verse.")
+    (tmp_path / "context.md").write_text("## Personas\n\npersona_poet: @poet.md\n")
+    context = {"definition_path": str(tmp_path / "context.md")}
+    async with (
+        openai_upstream() as upstream,
+        command_console(tmp_path, upstream.url, context=context) as console,
+    ):
+        completion = Completion(console)
+        found = {
+            text: await completed(completion, text)
+            for text in ("/re", "/Q", "/persona p", "/persona poet x", "/model ", "/permissions ", "/help sy", "re", "")
+        }
+        console.history.add_user_message("Hi")
+        resumable = await completed(completion, "/resume ")
+    assert found["/re"] == ["/resume", "/reload", "/retry"]
+    assert found["/Q"] == ["/quit"]
+    assert found["/persona p"] == ["poet"]
+    assert found["/model "] == ["test-model"]
+    assert found["/permissions "] == ["revoke"]
+    assert found["/help sy"] == ["system"]
+    assert found["/persona poet x"] == found["re"] == found[""] == resumable == []
+
+
+async def test_files_are_completed_after_an_at_sign_and_in_commands(tmp_path: Path) -> None:
+    coding = {"workspaces": [{"path": str(tmp_path / "work"), "owners": [OWNER]}]}
+    (tmp_path / "work").mkdir()
+    async with command_console(tmp_path, NO_MODEL, coding=coding) as console:
+        for name in ("report.pdf", "my report.txt", ".hidden", "sub/inner.txt", ".env", "server.pem", "id_rsa", "a\nb"):
+            (console.folder / name).parent.mkdir(exist_ok=True)
+            (console.folder / name).write_text("x")
+        completion = Completion(console)
+        everything = await completed(completion, "Read @")
+        hidden = await completed(completion, "Read @.")
+        inner = await completed(completion, "Read @report.pdf and @sub/")
+        spaced = await completed(completion, "Read @my\\ r")
+        files = await completed(completion, "/files rep")
+        saving = await completed(completion, "/save --")
+        outside = await completed(completion, "Read @no/such/")
+        await console.types("/files my report.txt")
+        attached = await completed(completion, "/files detach ")
+    assert everything == ["@sub/", "@my\\ report.txt", "@report.pdf"]
+    assert hidden == ["@.hidden"]
+    assert inner == ["@sub/inner.txt"]
+    assert spaced == ["@my\\ report.txt"]
+    assert files == ["report.pdf"]
+    assert saving == ["--overwrite"]
+    assert outside == []
+    assert attached == ["all", "my\\ report.txt"]
+
+
+async def test_a_huge_folder_and_a_huge_text_are_completed_within_bounds(tmp_path: Path) -> None:
+    async with command_console(tmp_path, NO_MODEL) as console:
+        for number in range(MOST + 20):
+            (console.folder / f"file{number:03}.txt").touch()
+        completion = Completion(console)
+        found = await completed(completion, "@file")
+        pasted = await completed(completion, "x" * LONGEST + " @file")
+    assert len(found) == MOST < MOST_READ
+    assert pasted == []
+
+
+def test_the_word_that_is_replaced_keeps_escaped_blanks() -> None:
+    assert [last_word(text) for text in ("see @my\\ fi", "see ", "", "/he", "a\nb", "x\\")] == [
+        "@my\\ fi", "", "", "/he", "b", "x\\",
+    ]  # fmt: skip
