@@ -30,8 +30,8 @@ Lists and maps are written with commas (`a,b`; `name=value,name=value`) or as JS
 An unknown `AGENT_*` variable, an unknown YAML key or a malformed value stops the start with exit code 2 and one line
 that names the setting and the fix. `dial-agent doctor` runs the same checks without starting anything.
 
-A setting with *No effect yet* belongs to a part of the framework that is not built, and changes nothing. `doctor` and a
-line at the start of the log name each of these that you have set.
+A setting with *Console only* has an effect in `dial-agent chat` and in `TEPSManager`, and changes nothing elsewhere.
+`doctor` and a line at the start of the server's log name each of these that you have set.
 
 In a YAML file `${NAME}` is replaced by a variable of the environment or of `.env`, which must be set; write `$${` for
 the characters themselves. A file is refused if it repeats a key, contains itself or grows too large. The
@@ -90,8 +90,8 @@ def _row(setting: Setting) -> str:
     if not setting.field.description:
         raise SystemExit(f"{setting.key} in task/settings has no description.")
     meaning = setting.field.description
-    if setting.waits_for:
-        meaning += f" *No effect yet: waits for {setting.waits_for}.*"
+    if setting.console:
+        meaning += " *Console only.*"
     cells = (f"`{setting.variable}`", f"`{setting.key}`", _default(setting), meaning)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 

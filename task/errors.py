@@ -111,11 +111,11 @@ class LIALError(FrameworkError):
 
 
 class TEPSInitError(ComponentInitError):
-    """Configured tools that cannot be used; documented, not raised."""
+    """Configured tools that cannot be used."""
 
 
 class ToolExecutionError(FrameworkError):
-    """A tool that did not run; documented, not raised."""
+    """A tool request that cannot be a call; a tool's own failure is a result."""
 
 
 def new_reference() -> str:

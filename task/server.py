@@ -163,8 +163,8 @@ def run(settings: Settings) -> None:
     """
     default_tools(settings)
     set_up_logging(settings.log_level, settings.log_file)
-    if settings.without_effect:
-        logger.warning("settings without effect yet: %s", "; ".join(settings.without_effect))
+    if settings.for_the_console:
+        logger.warning("settings without effect here, for the console only: %s", "; ".join(settings.for_the_console))
     uvicorn.run(
         create_app(settings, keep_what_is_loaded),
         host=settings.host,

@@ -66,7 +66,7 @@ async def _all_checks(config: Path | None) -> list[Check]:
 
 
 def _settings_check(settings: Settings) -> Check:
-    if idle := settings.without_effect:
-        found = f"every name and value is known; not used yet: {'; '.join(idle)}"
-        return Check("settings", "note", found, "Do not rely on them, or remove them.")
+    if named := settings.for_the_console:
+        found = f"every name and value is known; for the console only: {'; '.join(named)}"
+        return Check("settings", "note", found, "Do not rely on them in the other doors.")
     return Check("settings", "ok", "every name and value is known")

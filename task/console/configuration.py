@@ -8,6 +8,7 @@ from typing import Any
 from task.errors import ConfigError, SettingsError
 from task.llm.chat_request import AZURE, OPENAI, profile_for
 from task.settings import Settings, load_settings
+from task.settings.aliases import translated
 from task.tools.toolbox import TOOL_SECONDS
 
 _PROVIDERS = {OPENAI.name: "openai", AZURE.name: "azure_openai", "gemini": "gemini", "anthropic": "anthropic"}
@@ -107,6 +108,19 @@ class ConfigurationManager:
             "allow_parent_traversal": context.allow_parent_traversal,
             "section_identification_regex": context.section_pattern,
         }
+
+
+def teps_tree(teps_settings: dict[str, Any]) -> Settings:
+    """The settings that every command reads, with these in the documented shape for `teps`.
+
+    Raises:
+        ConfigError: a key is unknown, or a value is malformed.
+    """
+    given = translated({"teps": {name: value for name, value in teps_settings.items() if value is not None}}, "teps")
+    try:
+        return load_settings(given=given.content)
+    except SettingsError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _loaded(config_path: str | None) -> Settings:

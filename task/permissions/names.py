@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-ALIASES: Mapping[str, str] = {"web_search": "duckduckgo_web_search"}
+ALIASES: Mapping[str, str] = {
+    "web_search": "duckduckgo_web_search",
+    "bash": "shell_run",
+    "file_read": "fs_read",
+    "file_write": "fs_write",
+    # As the framework's first version called them.
+    "executeBashCommand": "shell_run",
+    "readFile": "fs_read",
+    "writeFile": "fs_write",
+}
 
 
 def own_name(name: str) -> str:

@@ -9,8 +9,6 @@ from pydantic import AfterValidator
 
 from task.settings.values import AsJson, Beginnings, Folder, Section, Texts, setting
 
-CONSOLE, WORKSPACE = "the console", "the workspace tools"  # what settings wait for
-
 
 def _heading_pattern(text: str) -> str:
     try:
@@ -59,14 +57,14 @@ class HistorySettings(Section):
         None, "Messages of a model request; empty: any number, and 100 in `MessageManager`.", ge=1
     )
     pruning_strategy: Literal["remove_oldest", "summarize"] = setting(
-        "remove_oldest", "What `MessageManager` does with older messages.", waits_for=CONSOLE
+        "remove_oldest", "What `MessageManager` does with older messages.", console=True
     )
     prioritize_system_messages: bool = setting(
-        True, "Keep system messages when older messages go (`MessageManager`).", waits_for=CONSOLE
+        True, "Keep system messages when older messages go (`MessageManager`).", console=True
     )
-    summary_tokens: int = setting(800, "Tokens of a summary (`summarize`).", ge=50, waits_for=CONSOLE)
+    summary_tokens: int = setting(800, "Tokens of a summary (`summarize`).", ge=50, console=True)
     default_initial_messages: Annotated[list[dict[str, Any]], AsJson] = setting(
-        [], "Messages that `MessageManager` starts with: a list of `role` and `content`.", waits_for=CONSOLE
+        [], "Messages that `MessageManager` starts with: a list of `role` and `content`.", console=True
     )
 
 
@@ -77,51 +75,49 @@ class ShellSettings(Section):
         None, "How commands that may run begin, word by word; not set: all not blocked."
     )
     blocked_commands: Beginnings = setting([], "How commands that never run begin.")
-    working_directory: Folder | None = setting(
-        None, "Where commands run; empty: the working directory.", waits_for=WORKSPACE
-    )
+    working_directory: Folder | None = setting(None, "Where commands run; empty: the working directory.", console=True)
 
 
 class FileReadSettings(Section):
     """The framework's tool `file_read`."""
 
-    allowed_extensions: Texts | None = setting(None, "Endings of files to read; empty: all.", waits_for=WORKSPACE)
-    max_file_size: int = setting(10 * 2**20, "Largest file to read, in bytes.", ge=1, waits_for=WORKSPACE)
+    allowed_extensions: Texts | None = setting(None, "Endings of files to read; empty: all.", console=True)
+    max_file_size: int = setting(10 * 2**20, "Largest file to read, in bytes.", ge=1, console=True)
 
 
 class FileWriteSettings(Section):
     """The framework's tool `file_write`."""
 
-    allowed_extensions: Texts | None = setting(None, "Endings of files to write; empty: all.", waits_for=WORKSPACE)
-    max_file_size: int = setting(10 * 2**20, "Largest file to write, in bytes.", ge=1, waits_for=WORKSPACE)
+    allowed_extensions: Texts | None = setting(None, "Endings of files to write; empty: all.", console=True)
+    max_file_size: int = setting(10 * 2**20, "Largest file to write, in bytes.", ge=1, console=True)
 
 
 class TepsSettings(Section):
     """The framework's Tool Execution & Permission Service; its lists narrow what `permissions` allows."""
 
-    permission_required: bool = setting(True, "Ask before a call that the rules do not allow.", waits_for=CONSOLE)
+    permission_required: bool = setting(True, "Ask before a call that the rules do not allow.", console=True)
     allowed_tools: Texts | None = setting(
         None, "Names of the tools that are offered and may be called; with `permissions.tools`: those in both."
     )
-    secure_mode: bool = setting(True, "Confine tools to the working directory.", waits_for=WORKSPACE)
-    remember_confirmations: bool = setting(True, "Let a confirmation be given for the session.", waits_for=CONSOLE)
-    confirmation_seconds: float = setting(60, "Patience with an answer; then it is a no.", gt=0, waits_for=CONSOLE)
+    secure_mode: bool = setting(True, "Confine tools to the working directory.", console=True)
+    remember_confirmations: bool = setting(True, "Let a confirmation be given for the session.", console=True)
+    confirmation_seconds: float = setting(60, "Patience with an answer; then it is a no.", gt=0, console=True)
     bash: ShellSettings = ShellSettings()
     file_read: FileReadSettings = FileReadSettings()
     file_write: FileWriteSettings = FileWriteSettings()
 
 
 class ConsoleSettings(Section):
-    """How the framework's console looks."""
+    """The framework's console: `dial-agent chat`."""
 
-    name: str = setting("Framework Core Application", "The name in the welcome line.", waits_for=CONSOLE)
-    version: str = setting("", "The version beside the name.", waits_for=CONSOLE)
-    state_file: Folder | None = setting(None, "File that keeps the conversation; empty: none.", waits_for=CONSOLE)
-    color_enabled: bool = setting(True, "Show colours.", waits_for=CONSOLE)
-    debug_mode: bool = setting(False, "Show the requests to the model and to the tools.", waits_for=CONSOLE)
-    show_timestamps: bool = setting(False, "Show when each message was written.", waits_for=CONSOLE)
-    prompt_symbol: str = setting("> ", "What stands before the user's input.", waits_for=CONSOLE)
-    assistant_prefix: str = setting("Assistant: ", "What stands before answers.", waits_for=CONSOLE)
-    system_prefix: str = setting("System: ", "What stands before messages of the application.", waits_for=CONSOLE)
-    error_prefix: str = setting("Error: ", "What stands before errors.", waits_for=CONSOLE)
-    tool_prefix: str = setting("Tool: ", "What stands before tools' results.", waits_for=CONSOLE)
+    name: str = setting("Framework Core Application", "The name in the welcome line.", console=True)
+    version: str = setting("", "The version beside the name.", console=True)
+    state_file: Folder | None = setting(None, "File that keeps the conversation; empty: none.", console=True)
+    color_enabled: bool = setting(True, "Show colours.", console=True)
+    debug_mode: bool = setting(False, "Show the requests to the model and to the tools.", console=True)
+    show_timestamps: bool = setting(False, "Show when each message was written.", console=True)
+    prompt_symbol: str = setting("> ", "What stands before the user's input.", console=True)
+    assistant_prefix: str = setting("Assistant: ", "What stands before answers.", console=True)
+    system_prefix: str = setting("System: ", "What stands before messages of the application.", console=True)
+    error_prefix: str = setting("Error: ", "What stands before errors.", console=True)
+    tool_prefix: str = setting("Tool: ", "What stands before tools' results.", console=True)

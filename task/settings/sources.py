@@ -40,10 +40,9 @@ class Setting:
         return SecretStr in (self.field.annotation, *get_args(self.field.annotation))
 
     @property
-    def waits_for(self) -> str:
-        """What has to exist before the setting has an effect; empty where it has one."""
-        extra = self.field.json_schema_extra
-        return str(extra.get("waits_for", "")) if isinstance(extra, dict) else ""
+    def console(self) -> bool:
+        """Whether it has an effect in the console only."""
+        return isinstance(self.field.json_schema_extra, dict) and "console" in self.field.json_schema_extra
 
     def given_in(self, settings: BaseModel) -> bool:
         """Whether a source has a value for it."""
@@ -141,11 +140,11 @@ def build(model: type[T], sources: Sources, prefix: str, extra: Mapping[str, Any
         raise SettingsError(_explained(error, known, sources)) from error
 
 
-def without_effect(settings: BaseModel, sources: Sources, prefix: str) -> Iterator[str]:
-    """The settings that a source gives and that have no effect yet, each with that source and what it waits for."""
+def for_the_console(settings: BaseModel, sources: Sources, prefix: str) -> Iterator[str]:
+    """The settings that a source gives and that have an effect in the console only, each with that source."""
     for setting in settings_of(type(settings), prefix):
-        if setting.waits_for and setting.given_in(settings):
-            yield f"{sources.where(setting)} waits for {setting.waits_for}"
+        if setting.console and setting.given_in(settings):
+            yield sources.where(setting)
 
 
 class _VariablesSource(EnvSettingsSource):

@@ -30,7 +30,7 @@ from task.settings.sections import (
     RagSettings,
     StoreSettings,
 )
-from task.settings.sources import CONFIG_VARIABLE, Sources, build, read_dotenv, settings_of, without_effect
+from task.settings.sources import CONFIG_VARIABLE, Sources, build, for_the_console, read_dotenv, settings_of
 from task.settings.values import Folder, HttpUrl, LogLevel, Port, Texts, setting
 
 PREFIX = "AGENT_"
@@ -197,7 +197,7 @@ class Settings(BaseSettings):
     coding: CodingSettings = CodingSettings()
     teps: TepsSettings = TepsSettings()
     console: ConsoleSettings = ConsoleSettings()
-    _without_effect: tuple[str, ...] = PrivateAttr(())
+    _for_the_console: tuple[str, ...] = PrivateAttr(())
     _ignored: tuple[str, ...] = PrivateAttr(())
     _files: tuple[Path, ...] = PrivateAttr(())
 
@@ -212,9 +212,9 @@ class Settings(BaseSettings):
         return self._ignored
 
     @property
-    def without_effect(self) -> tuple[str, ...]:
-        """The settings that a source gives and that have no effect yet, each with that source and the reason."""
-        return self._without_effect
+    def for_the_console(self) -> tuple[str, ...]:
+        """The settings that a source gives and that have an effect in the console only, each with that source."""
+        return self._for_the_console
 
     @property
     def store_options(self) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def load_settings(
     sources = replace(sources, document=content, expanded=hidden)
     settings = build(Settings, sources, PREFIX, _home(environment))
     check_seconds(settings, sources, PREFIX)
-    settings._without_effect = tuple(without_effect(settings, sources, PREFIX))
+    settings._for_the_console = tuple(for_the_console(settings, sources, PREFIX))
     known = {setting.variable for setting in settings_of(Settings, PREFIX)} | {DEFAULT_DOCUMENT, CONFIG_VARIABLE}
     settings._ignored = tuple(name for name in ignored if name in known)
     read = [*([document] if found else []), *([folder / ".env"] if dotenv else [])]

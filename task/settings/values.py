@@ -16,15 +16,15 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def setting(default: Any, description: str, *, waits_for: str = "", **constraints: Any) -> Any:
+def setting(default: Any, description: str, *, console: bool = False, **constraints: Any) -> Any:
     """A field with its default and its line in the settings page; `constraints` are those of pydantic's `Field`.
 
-    `waits_for` names what has to exist before the setting has an effect.
+    `console`: it has an effect in the console and in `TEPSManager` only.
     """
     return Field(
         default,
         description=description,
-        json_schema_extra={"waits_for": waits_for} if waits_for else None,
+        json_schema_extra={"console": True} if console else None,
         **constraints,
     )
 

@@ -43,10 +43,14 @@ class CommandTool(BaseTool):
         arguments = tool_call_params.arguments or self.parse(tool_call_params.tool_call)
         async with self.commands.workspace.changes:
             result = await self._run(arguments)
-        return result.text if result.ok else tool_message(tool_call_params.tool_call, result.text, failed=True)
+        text = self._rendered(result)
+        return text if result.ok else tool_message(tool_call_params.tool_call, text, failed=True)
 
     @abstractmethod
     async def _run(self, arguments: dict[str, Any]) -> ShellResult: ...
+
+    def _rendered(self, result: ShellResult) -> str:
+        return result.text
 
 
 class ShellRunTool(CommandTool):

@@ -18,6 +18,7 @@ from task.tools.workspace.search import Query, searched, shown_path
 
 PAGE_CHARS = 30_000
 LISTED = 2_000
+NOT_TEXT = "not a text file"
 COMPARED_LINES = 1_000_000
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")  # editors and compilers count by these line ends only
 
@@ -163,9 +164,9 @@ def _text(content: bytes) -> str:
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
-        raise ToolError("not a text file (not UTF-8)") from error
+        raise ToolError(f"{NOT_TEXT} (not UTF-8)") from error
     if "\0" in text:
-        raise ToolError("not a text file (it has NUL characters)")
+        raise ToolError(f"{NOT_TEXT} (it has NUL characters)")
     return text
 
 

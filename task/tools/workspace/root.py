@@ -9,6 +9,7 @@ import posixpath
 import stat
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from task.errors import ToolError
@@ -23,9 +24,42 @@ IGNORED = frozenset({
     ".ruff_cache", ".tox", ".nox", ".hypothesis",
 })  # fmt: skip
 
+NOT_HERE = "holds the product's own settings"
+
 _FOLDER = PATH_ONLY | os.O_DIRECTORY
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # never waits for the other end of a pipe
 _ATTEMPTS = 8  # the kernel asks for another one while something is being renamed
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimits:
+    """Which files may be read and written, by their endings (None: all) and sizes; nothing of `hidden`, which are
+    paths in the workspace."""
+
+    readable: tuple[str, ...] | None = None
+    writable: tuple[str, ...] | None = None
+    read_bytes: int = MAX_BYTES
+    write_bytes: int = MAX_BYTES
+    hidden: frozenset[str] = frozenset()
+
+    def check_read(self, path: str) -> None:
+        """Refuse a path by its name. Raises: ToolError."""
+        self._check(path, self.readable)
+
+    def check_write(self, path: str, size: int) -> None:
+        """Refuse a path by its name, or so much content. Raises: ToolError."""
+        self._check(path, self.writable)
+        if size > self.write_bytes:
+            raise ToolError(f"too large ({size:,} bytes, at most {self.write_bytes:,})")
+
+    def _check(self, path: str, endings: tuple[str, ...] | None) -> None:
+        if path in self.hidden:
+            raise ToolError(NOT_HERE)
+        if endings is not None and not path.lower().endswith(endings):
+            raise ToolError(f"not among the allowed file extensions ({', '.join(endings)})")
+
+
+NO_LIMITS = FileLimits()
 
 
 class PathEscape(ToolError, ValueError):
@@ -46,8 +80,9 @@ class Workspace:
         OSError: there is no such folder, or it cannot be opened.
     """
 
-    def __init__(self, path: Path, *, resolve: bool = True) -> None:
+    def __init__(self, path: Path, *, resolve: bool = True, limits: FileLimits = NO_LIMITS) -> None:
         self.path = Path(os.path.realpath(path))
+        self.limits = limits
         self._root = os.open(self.path, _FOLDER)
         self._resolves = resolve and can_resolve(self._root)
         self.changes = asyncio.Lock()
@@ -86,12 +121,16 @@ class Workspace:
                 missing.append(name)
 
     def read(self, path: str) -> bytes:
-        """The content of a regular file of up to 10 MiB.
+        """The content of a regular file of up to 10 MiB, or what the limits say.
 
         Raises:
             ToolError, OSError: it cannot be read.
         """
-        with self._opened(self._relative(path), _READING) as file:
+        relative, most = self._relative(path), self.limits.read_bytes
+        if self.limits is not NO_LIMITS:
+            relative = self.normalised(path)
+            self.limits.check_read(relative)
+        with self._opened(relative, _READING) as file:
             info = os.fstat(file)
             if stat.S_ISDIR(info.st_mode):
                 raise IsADirectoryError(errno.EISDIR, "is a directory")
@@ -99,10 +138,10 @@ class Workspace:
                 raise ToolError("not a regular file")
             content = bytearray()
             # One more than the limit: the file may grow while it is read.
-            while len(content) <= MAX_BYTES and (piece := os.read(file, min(max(info.st_size, 2**16), MAX_BYTES) + 1)):
+            while len(content) <= most and (piece := os.read(file, min(max(info.st_size, 2**16), most) + 1)):
                 content += piece
-            if len(content) > MAX_BYTES:
-                raise ToolError(f"too large ({max(info.st_size, len(content)):,} bytes, at most {MAX_BYTES:,})")
+            if len(content) > most:
+                raise ToolError(f"too large ({max(info.st_size, len(content)):,} bytes, at most {most:,})")
             return bytes(content)
 
     def write(self, path: str, content: bytes) -> None:
@@ -111,9 +150,9 @@ class Workspace:
         Raises:
             ToolError, OSError: it cannot be written; nothing has changed.
         """
-        if len(content) > MAX_BYTES:
-            raise ToolError(f"too large ({len(content):,} bytes, at most {MAX_BYTES:,})")
-        *folders, name = self.normalised(path).split("/")
+        relative = self.normalised(path)
+        self.limits.check_write(relative, len(content))
+        *folders, name = relative.split("/")
         if name == ".":
             raise IsADirectoryError(errno.EISDIR, "is a directory")
         if len(folders) > MAX_DEPTH:

@@ -106,11 +106,11 @@ class Commands:
         """Whether commands reach nothing but the workspace."""
         return self.sandbox.missing is None
 
-    async def run(self, cmd: str, seconds: float | None = None) -> ShellResult:
-        """Run a command line, without network."""
+    async def run(self, cmd: str, seconds: float | None = None, directory: str = ".") -> ShellResult:
+        """Run a command line in a folder of the workspace, without network."""
         if not self._gated and not is_listed(cmd, str(self.workspace.path)):
             return ShellResult(False, "", f"blocked: {cmd}", BLOCKED_CODE)
-        return await self.run_words(_shell(cmd), seconds)
+        return await self._run(_shell(cmd), seconds, {"workdir": str(self.workspace.path / directory)})
 
     async def setup(self, cmd: str, seconds: float | None = None) -> ShellResult:
         """Run the person's own command line with the public internet and the hosts it names, to install things."""

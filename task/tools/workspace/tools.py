@@ -50,7 +50,7 @@ class WorkspaceTool(BaseTool):
         """A file may hold what the model wrote itself, so no address in it counts as known."""
         return Origin.MADE
 
-    def workspace_access(self, arguments: Mapping[str, Any]) -> WorkspaceAccess:
+    def workspace_access(self, arguments: Mapping[str, Any]) -> WorkspaceAccess | None:
         root, path = self.workspace.path, str(arguments["path"])
         try:
             return WorkspaceAccess(str(root), (self.workspace.normalised(path),))
@@ -71,11 +71,14 @@ class WorkspaceTool(BaseTool):
         async with self.workspace.changes if Effect.WRITE in self.effects else nullcontext():
             result = await asyncio.to_thread(self._work, arguments)
         if result.ok:
-            return result.detail
+            return self._rendered(arguments, result)
         return tool_message(tool_call_params.tool_call, f"ERROR: {result.detail}", failed=True)
 
     @abstractmethod
     def _work(self, arguments: dict[str, Any]) -> FSResult: ...
+
+    def _rendered(self, arguments: dict[str, Any], result: FSResult) -> str:
+        return result.detail
 
 
 class FsReadTool(WorkspaceTool):

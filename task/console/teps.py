@@ -1,0 +1,316 @@
+"""TEPSManager: runs tools for programs and the console, and asks a person where the rules say so."""
+
+from __future__ import annotations
+
+import json
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import time
+from typing import Any, cast
+
+from task.approvals.rules import DENIED
+from task.blocking import in_own_thread, run_blocking
+from task.console.configuration import teps_tree
+from task.console.ui_manager import PermissionAnswer, PermissionQuestion, UserInterfaceManager
+from task.conversation.messages import FunctionCall, Message, ToolCall, assistant
+from task.errors import SettingsError, TEPSInitError, ToolExecutionError
+from task.llm.accumulator import new_call_id
+from task.permissions.decisions import Effect, PermissionMode
+from task.permissions.gate import PriorDecisions
+from task.permissions.grants import Grant, Grants
+from task.permissions.names import own_name
+from task.permissions.taint import Origin
+from task.product.framework import FrameworkProduct
+from task.runs.answering import RunChoice
+from task.runs.request import RunCaller
+from task.runs.traces import TraceStart, recorded
+from task.tools.aliases import FRAMEWORK
+from task.tools.base import BaseTool
+from task.tools.models import Caller, ToolCallParams
+from task.tools.offload import Offloader
+from task.tools.toolbox import Pending, Toolbox, named
+
+OWNER = "local"  # as the HTTP API without keys calls everybody on this machine
+DOOR = "console"
+CONVERSATION = "teps"
+DECLINED = "User declined execution"
+_ICERC = frozenset({"intent", "command", "expected_outcome", "risk_assessment"})
+_SHAPED = frozenset({"shell_run", "fs_read", "fs_write"})  # whose results are JSON
+
+
+class ToolHandlerInterface(ABC):
+    """A tool of a program's own. Source: framework reference, ToolHandlerInterface.
+
+    Its docstring is its description, `parameters` its JSON Schema; unless `effects` say less it is assumed to write, to
+    execute and to reach other machines, so that a person is asked.
+    """
+
+    parameters: Mapping[str, Any] = {"type": "object", "properties": {}}
+    effects: frozenset[Effect] = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.NETWORK})
+
+    @abstractmethod
+    def execute(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Run the tool; the result is JSON data."""
+
+
+@dataclass(eq=False)
+class HandlerTool(BaseTool):
+    """A program's handler as a tool like any other."""
+
+    handler: ToolHandlerInterface
+    registered: str
+
+    @property
+    def name(self) -> str:
+        return self.registered
+
+    @property
+    def description(self) -> str:
+        return (type(self.handler).__doc__ or self.registered).strip()
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return dict(self.handler.parameters)
+
+    @property
+    def effects(self) -> frozenset[Effect]:
+        return self.handler.effects
+
+    @property
+    def origin(self) -> Origin:
+        return Origin.OUTSIDE
+
+    async def _execute(self, tool_call_params: ToolCallParams) -> str:
+        arguments = tool_call_params.arguments or {}
+        result = await in_own_thread(self.handler.execute, parameters=arguments)
+        return json.dumps(result, ensure_ascii=False, default=str)
+
+
+class TEPSManager:
+    """Tool Execution & Permission Service. Source: framework reference, TEPS Manager.
+
+    Without `product` it makes its own, from the configuration there is with `teps_settings` for its `teps`, which works
+    in the current folder. `answer` is what the person last answered; None: nothing in time, or nobody was there.
+    """
+
+    def __init__(
+        self,
+        teps_settings: dict[str, Any],
+        *,
+        product: FrameworkProduct | None = None,
+        ui: UserInterfaceManager | None = None,
+        caller: RunCaller | None = None,
+    ) -> None:
+        self._teps_settings, self._given, self._ui = teps_settings, product, ui
+        self._product = product
+        self._caller = caller or RunCaller(OWNER)
+        self._grants = Grants(time)
+        self._handlers: dict[str, HandlerTool] = {}
+        self.answer: PermissionAnswer | None = None
+
+    def initialize(self) -> None:
+        """Check what the settings say about tools.
+
+        Raises:
+            TEPSInitError: they cannot be used; one line with the fix.
+        """
+        try:
+            if self._product is None:
+                self._product = FrameworkProduct(teps_tree(self._teps_settings), Path.cwd())
+            self._product.check()
+        except (SettingsError, OSError) as error:
+            raise TEPSInitError(str(error)) from error
+
+    def register_handler(self, name: str, handler: ToolHandlerInterface) -> None:
+        """Let the handler run under this name, beside the other tools and through the same gate.
+
+        Raises:
+            TEPSInitError: there is such a tool.
+        """
+        product = self._ready()
+        if name in self._handlers or own_name(name) in run_blocking(self._own_names):
+            raise TEPSInitError(f"there is already a tool {name!r}; register the handler under another name")
+        self._handlers[name] = tool = HandlerTool(handler, name)
+        product.tools.append(tool)
+
+    def execute_tool(self, tool_request: dict[str, Any]) -> dict[str, Any]:
+        """The documented ToolResult of a ToolRequest; a refusal, a no and a tool's failure are results too.
+
+        Raises:
+            ToolExecutionError: the request has no tool or no parameters, or the service is not initialised.
+        """
+        request = ToolRequest.read(tool_request)
+        self._ready()
+        outcome = run_blocking(self._called, request.call, {})
+        if isinstance(outcome, Pending):
+            outcome = self._decided(request, outcome)
+        return _result(request, outcome)
+
+    def request_permission(
+        self,
+        icerc_data: dict[str, Any],
+        *,
+        request: Mapping[str, Any] | None = None,
+        code: str = "",
+        answered_elsewhere: Callable[[], bool] = lambda: False,
+    ) -> bool:
+        """Whether the person at the terminal allows it; `answer` has the whole answer.
+
+        No answer in `teps.confirmation_seconds`, or no terminal, is a no. `icerc_data` is a card; what the gate adds to
+        it (`reason`, `grant_description`) is shown too.
+        """
+        product, ui = self._ready(), self._ui or UserInterfaceManager()
+        card = icerc_data if "grant_description" in icerc_data else {**icerc_data, "grant_description": ""}
+        grant = str(card["grant_description"]) if product.remembers else ""
+        question = PermissionQuestion(request or {}, {**card, "grant_description": grant}, code, grant)
+        answer = ui.ask_permission(question, product.confirmation_seconds, answered_elsewhere)
+        if answer is not None and answer.always and not grant:
+            answer = replace(answer, always=False)
+        self.answer = answer
+        return answer is not None and answer.allowed
+
+    def shutdown(self) -> None:
+        """Close what `initialize` has opened."""
+        if self._given is None and self._product is not None:
+            product, self._product = self._product, None
+            run_blocking(product.close)
+
+    def _ready(self) -> FrameworkProduct:
+        if self._product is None:
+            raise ToolExecutionError("TEPS is not initialised; call initialize() first.")
+        return self._product
+
+    def _decided(self, request: ToolRequest, asked: Pending) -> Message:
+        card = {**asked.card.displayed(), "reason": asked.reason, "grant_description": asked.grant_description}
+        call, denials = request.call, dict[str, str]()
+        if not self.request_permission(card, request=request.shown(card)):
+            denials[call.id] = self._refusal()
+        elif self.answer is not None:
+            if self.answer.arguments is not None:
+                call = replace(call, function=FunctionCall(call.name, json.dumps(dict(self.answer.arguments))))
+                changed = run_blocking(self._called, call, {})
+                if isinstance(changed, Message):
+                    return changed  # it needs no permission, or it is refused
+                asked = changed
+            self._allow(asked, always=self.answer.always)
+        outcome = run_blocking(self._called, call, denials)
+        assert isinstance(outcome, Message)  # it was just decided
+        return outcome
+
+    def _allow(self, asked: Pending, *, always: bool) -> None:
+        rules = self._ready().approval_rules
+        self._grants.add(
+            Grant(
+                "call", asked.call.name, self._caller.owner, CONVERSATION, rules.clock() + rules.grant_seconds,
+                digest=asked.digest, once=True, widens=always,
+            )
+        )  # fmt: skip
+
+    def _refusal(self) -> str:
+        if self.answer is not None:
+            return f"{DENIED}: {self.answer.reason}" if self.answer.reason else DENIED
+        return f"{DENIED}: no answer came within {self._ready().confirmation_seconds:g} s, or nobody was there to ask"
+
+    async def _own_names(self) -> set[str]:
+        return set(named(await self._tools("")))
+
+    async def _called(self, call: ToolCall, denials: Mapping[str, str]) -> Message | Pending:
+        product = self._ready()
+        rules = product.approval_rules
+        decisions = PriorDecisions(self._grants, self._caller.owner, CONVERSATION, denials)
+        gate = decisions.gate(rules.policy, PermissionMode.DEFAULT, rules.clock)
+        seconds, asked = product.limits.tool_seconds, assistant(None, (call,))
+        toolbox = Toolbox(await self._tools(call.name), gate, Offloader(None, sys.maxsize), seconds, aliases=FRAMEWORK)
+        start = TraceStart(self._caller.owner, DOOR, product.model, asked=(asked,))
+        async with recorded(product.store, start) as observer:
+            [outcome] = await toolbox.call_all(
+                [call], RunChoice(_ignored), self._tools_caller(), messages=[asked], ended=observer.call_ended,
+                decided=observer.decided,
+            )  # fmt: skip
+        return outcome
+
+    async def _tools(self, wanted: str) -> list[BaseTool]:
+        product, caller = self._ready(), self._tools_caller()
+        own = [*await product.own_tools(), *await product.workspace_tools(caller)]
+        names = named(own)
+        if not wanted or wanted in names or own_name(wanted) in names:
+            return own
+        return [*own, *(await product.mcp.discover(caller, names)).tools]
+
+    def _tools_caller(self) -> Caller:
+        async def principal() -> str:
+            return self._caller.owner
+
+        return Caller(self._caller.core_key, principal, CONVERSATION, dict(self._caller.headers))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """A documented ToolRequest, or one in the shape of the framework's first version, as a call."""
+
+    request_id: str
+    tool_name: str
+    call: ToolCall
+
+    @classmethod
+    def read(cls, request: Mapping[str, Any]) -> ToolRequest:
+        """Raises: ToolExecutionError: it has no tool, or its parameters are not a mapping."""
+        name, parameters = request.get("tool_name"), request.get("parameters", {})
+        if not isinstance(name, str) or not name:
+            raise ToolExecutionError("A tool request names its tool: {'tool_name': 'file_read', 'parameters': {...}}.")
+        if not isinstance(parameters, dict):
+            raise ToolExecutionError(f"The parameters of {name} must be a mapping of names and values.")
+        request_id = str(request.get("request_id") or new_call_id())
+        brief = request.get("icerc", request.get("icerc_full_text"))
+        given = cast("dict[str, Any]", parameters)
+        arguments = {**given, "icerc": brief} if brief is not None and "icerc" not in given else given
+        try:
+            text = json.dumps(arguments, ensure_ascii=False)
+        except (TypeError, ValueError) as error:
+            raise ToolExecutionError(f"The parameters of {name} are not JSON data: {error}.") from error
+        return cls(request_id, name, ToolCall(request_id, FunctionCall(name, text)))
+
+    def shown(self, card: Mapping[str, Any]) -> dict[str, Any]:
+        """The request in the documented shape, with the card that was computed in place of the model's own."""
+        parameters = json.loads(self.call.function.arguments)
+        parameters.pop("icerc", None)
+        icerc = {name: value for name, value in card.items() if name in _ICERC}
+        return {
+            "request_id": self.request_id, "tool_name": self.tool_name, "parameters": parameters, "icerc": icerc,
+        }  # fmt: skip
+
+
+def _result(request: ToolRequest, message: Message) -> dict[str, Any]:
+    text = message.text()
+    content, error = _content(message), None
+    if message.failed:
+        failed = isinstance(content, dict)
+        error = f"The command ended with exit code {content['exit_code']}." if failed else _sentence(text)
+        content = content if failed else None
+    return {
+        "request_id": request.request_id,
+        "tool_name": request.tool_name,
+        "success": not message.failed,
+        "content": content,
+        "error": error,
+    }
+
+
+def _content(message: Message) -> Any:
+    text = message.text()
+    if message.name in _SHAPED and text.startswith("{"):
+        return json.loads(text)
+    return text
+
+
+def _sentence(text: str) -> str:
+    sentence = text.removeprefix("Error: ").removeprefix("ERROR: ")
+    denied = f"This call was not allowed: {DENIED}"
+    return f"{DECLINED}{sentence.removeprefix(denied)}" if sentence.startswith(denied) else sentence
+
+
+def _ignored(kind: str, **_: Any) -> None:
+    """The stages of a call that a program makes are shown nowhere."""

@@ -1,0 +1,175 @@
+"""The framework's tools `bash`, `file_read` and `file_write`: the workspace's tools with its sentences and results."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from task.conversation.messages import ToolCall
+from task.errors import ArgumentsError, ToolError
+from task.permissions.decisions import WorkspaceAccess
+from task.tools.base import BaseTool
+from task.tools.workspace import fs
+from task.tools.workspace.command_tools import PythonRunTool, ShellRunTool
+from task.tools.workspace.fs import FSResult
+from task.tools.workspace.root import PathEscape, Workspace
+from task.tools.workspace.shell import Commands, ShellResult
+from task.tools.workspace.tools import (
+    FsEditTool,
+    FsListTool,
+    FsReadTool,
+    FsSearchTool,
+    FsWriteTool,
+    WorkspaceTool,
+)
+
+OUTSIDE = "Access to path '{path}' is denied. Operation confined to project directory."
+
+
+def framework_tools(
+    workspace: Workspace, commands: Commands | None = None, directory: str = ".", machine: Workspace | None = None
+) -> list[BaseTool]:
+    """The tools of a workspace as the framework has them; commands run in its folder `directory`.
+
+    `machine` is the whole machine, where files outside the workspace may be reached.
+    """
+    return [
+        FileReadTool(workspace, machine),
+        FileWriteTool(workspace, machine),
+        FsListTool(workspace),
+        FileEditTool(workspace, machine),
+        FsSearchTool(workspace),
+        *([BashTool(commands, directory), PythonRunTool(commands)] if commands is not None else []),
+    ]
+
+
+def located(workspace: Workspace, path: str) -> str:
+    """The path relative to the workspace, with links resolved; an absolute one is never re-rooted.
+
+    Raises:
+        PathEscape: it leads out of the workspace.
+        ToolError: no file can have this path.
+    """
+    expanded = os.path.expanduser(path)
+    if os.path.isabs(expanded):
+        # Only the folder may have been named through a link.
+        inside = os.path.join(os.path.realpath(os.path.dirname(expanded)), os.path.basename(expanded))
+        if os.path.commonpath([inside, workspace.path]) != str(workspace.path):
+            raise PathEscape
+        expanded = inside
+    return workspace.normalised(expanded)
+
+
+class _FileTool(WorkspaceTool):
+    """A tool for one file, which is refused before anybody is asked where the framework's settings forbid it."""
+
+    def __init__(self, workspace: Workspace, machine: Workspace | None = None) -> None:
+        super().__init__(workspace)
+        self.machine = machine
+
+    def parse(self, call: ToolCall) -> dict[str, Any]:
+        arguments = BaseTool.parse(self, call)
+        path = str(arguments["path"])
+        try:
+            real = located(self.workspace, path)
+        except PathEscape:
+            if self.machine is None:
+                raise ArgumentsError(OUTSIDE.format(path=path)) from None
+            real = os.path.realpath(self.workspace.path / os.path.expanduser(path))
+        except (ToolError, OSError, ValueError):
+            return arguments  # the call itself is refused with the reason
+        try:
+            self._check(real, arguments)
+        except ToolError as error:
+            raise ArgumentsError(f"{self.name}: {error}: {path}") from error
+        return {**arguments, "path": real}
+
+    def workspace_access(self, arguments: Mapping[str, Any]) -> WorkspaceAccess | None:
+        outside = self.machine is not None and str(arguments["path"]).startswith("/")
+        return None if outside else super().workspace_access(arguments)
+
+    def _place(self, arguments: Mapping[str, Any]) -> Workspace:
+        return self.machine if self.machine is not None and arguments["path"].startswith("/") else self.workspace
+
+    def _check(self, path: str, arguments: Mapping[str, Any]) -> None:
+        self.workspace.limits.check_read(path)
+
+
+class FileReadTool(_FileTool, FsReadTool):
+    """Reads a text file; the result is `{file_path, content}`, with `is_binary` for what is no text."""
+
+    def _work(self, arguments: dict[str, Any]) -> FSResult:
+        lines = (arguments.get("first_line"), arguments.get("last_line"))
+        result = fs.read_page(self._place(arguments), arguments["path"], *lines)
+        binary = not result.ok and fs.NOT_TEXT in result.detail
+        found: dict[str, Any] = {"file_path": arguments["path"], "content": "" if binary else result.detail}
+        return (
+            FSResult(True, _json({**found, "is_binary": True} if binary else found)) if result.ok or binary else result
+        )
+
+
+class FileWriteTool(_FileTool, FsWriteTool):
+    """Writes a text file; the result is `{file_path, status, bytes_written}`."""
+
+    def _work(self, arguments: dict[str, Any]) -> FSResult:
+        return fs.write(self._place(arguments), arguments["path"], arguments["content"])
+
+    def _rendered(self, arguments: dict[str, Any], result: FSResult) -> str:
+        size = len(arguments["content"].encode())
+        return _json({"file_path": arguments["path"], "status": "success", "bytes_written": size})
+
+    def _check(self, path: str, arguments: Mapping[str, Any]) -> None:
+        self.workspace.limits.check_write(path, len(str(arguments["content"]).encode(errors="replace")))
+
+
+class FileEditTool(_FileTool, FsEditTool):
+    """Replaces a text in a file that may be read and written."""
+
+    def _work(self, arguments: dict[str, Any]) -> FSResult:
+        path, old, new = (arguments[name] for name in ("path", "old_text", "new_text"))
+        return fs.edit(self._place(arguments), path, old, new, replace_all=arguments["replace_all"])
+
+    def _check(self, path: str, arguments: Mapping[str, Any]) -> None:
+        self.workspace.limits.check_read(path)
+        self.workspace.limits.check_write(path, 0)
+
+
+class BashTool(ShellRunTool):
+    """Runs a command line; the result is `{stdout, stderr, exit_code}`."""
+
+    def __init__(self, commands: Commands, directory: str = ".") -> None:
+        super().__init__(commands)
+        self._directory = directory
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        own = super().parameters
+        folder = {"type": "string", "minLength": 1, "description": "The folder of the workspace in which it runs"}
+        return {**own, "properties": {**own["properties"], "working_directory": folder}}
+
+    def parse(self, call: ToolCall) -> dict[str, Any]:
+        arguments = super().parse(call)
+        if "working_directory" not in arguments:
+            return arguments
+        path = arguments["working_directory"]
+        try:
+            found = located(self.commands.workspace, path)
+            self.commands.workspace.entries(found)
+        except PathEscape:
+            raise ArgumentsError(OUTSIDE.format(path=path)) from None
+        except (ToolError, OSError, ValueError) as error:
+            raise ArgumentsError(f"There is no folder {path!r} in the workspace.") from error
+        return {**arguments, "working_directory": found}
+
+    async def _run(self, arguments: dict[str, Any]) -> ShellResult:
+        directory = arguments.get("working_directory", self._directory)
+        return await self.commands.run(arguments["cmd"], directory=directory)
+
+    def _rendered(self, result: ShellResult) -> str:
+        return _json({"stdout": result.stdout, "stderr": result.stderr, "exit_code": result.code})
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)
