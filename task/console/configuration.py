@@ -58,7 +58,7 @@ class ConfigurationManager:
         }
 
     def get_llm_provider(self) -> str:
-        """The provider's name: `dial`, `ollama`, `openai`, `gemini`, `anthropic` or `azure_openai`."""
+        """The provider's name: `dial`, `ollama`, `dapr`, `openai`, `gemini`, `anthropic` or `azure_openai`."""
         if self.settings.backend != "openai":
             return self.settings.backend
         return _PROVIDERS.get(profile_for("", self.settings.openai_base_url).name, "openai")
@@ -70,6 +70,7 @@ class ConfigurationManager:
             "dial": (settings.dial_api_key, settings.dial_endpoint),
             "openai": (settings.openai_api_key, settings.openai_base_url),
             "ollama": (settings.ollama_api_key, settings.ollama_local),
+            "dapr": (settings.dapr_api_token, settings.dapr_grpc_endpoint),
         }[settings.backend]
         return {
             "model": settings.deployment_name,

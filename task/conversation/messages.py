@@ -110,7 +110,8 @@ class Message:
     """One chat message. `content` is text, a list of OpenAI content parts, or None beside tool calls.
 
     `failed` marks a tool message that reports a failure, `unsourced` an assistant's message whose tool results are not
-    in the conversation; neither is ever sent.
+    in the conversation; neither is ever sent. `scrub_pii`: personal data is removed from what the model reads, where
+    its provider can do that.
     """
 
     role: Role
@@ -122,6 +123,7 @@ class Message:
     custom_content: CustomContent | None = None
     failed: bool = False
     unsourced: bool = False
+    scrub_pii: bool = False
 
     def text(self) -> str:
         """The message's text; the text parts joined if content is a list."""
@@ -154,6 +156,8 @@ class Message:
             data["failed"] = True
         if self.unsourced:
             data["unsourced"] = True
+        if self.scrub_pii:
+            data["scrub_pii"] = True
         return data
 
 
@@ -200,6 +204,7 @@ def message_from(data: Mapping[str, Any]) -> Message:
         custom_content=CustomContent(attachments) if attachments else None,
         failed=data.get("failed", False),
         unsourced=data.get("unsourced", False),
+        scrub_pii=bool(data.get("scrub_pii")),
     )
 
 

@@ -122,6 +122,7 @@ _OF_THEIR_OWN = ("temperature", "top_p", "seed", "reasoning_effort")
 _PASSED_ON = (
     "response_format", "frequency_penalty", "presence_penalty", "parallel_tool_calls", "logit_bias", "user",
     "verbosity", "service_tier", "prompt_cache_key", "prompt_cache_options", "safety_identifier",
+    "scrub_pii",
 )  # fmt: skip
 REQUEST_FIELDS = frozenset({*_OF_THEIR_OWN, *_PASSED_ON, "stop", "max_tokens", "max_completion_tokens"})
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from task.conversation.messages import Message, Role
-from task.llm.base import ModelOptions, ToolSchema
+from task.llm.base import REQUEST_FIELDS, ModelOptions, ToolSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Profile:
 
     name: str
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    refused: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset({"scrub_pii"})  # Dapr's
     system_role: Role = Role.SYSTEM
     empty_content: Literal["absent", "text"] = "absent"
     replays_reasoning: Literal["never", "present", "always"] = "never"
@@ -47,20 +47,20 @@ class Profile:
 
 
 _SAMPLING = frozenset({"temperature", "top_p"})
-_TOP_K = frozenset({"top_k"})  # not in OpenAI's API; strict servers answer with a 400
+_NOT_OPENAIS = frozenset({"top_k", "scrub_pii"})  # strict servers answer with a 400
 
 GENERIC = Profile("generic")
-OPENAI = Profile("openai", max_tokens_field="max_completion_tokens", refused=_TOP_K)
+OPENAI = Profile("openai", max_tokens_field="max_completion_tokens", refused=_NOT_OPENAIS)
 REASONING = Profile(
     "reasoning",
     max_tokens_field="max_completion_tokens",
-    refused=_SAMPLING | _TOP_K | {"stop", "presence_penalty", "frequency_penalty", "logit_bias"},
+    refused=_SAMPLING | _NOT_OPENAIS | {"stop", "presence_penalty", "frequency_penalty", "logit_bias"},
     system_role=Role.DEVELOPER,
 )
-AZURE = Profile("azure", key_header="api-key", api_version="2024-10-21", refused=_TOP_K)
+AZURE = Profile("azure", key_header="api-key", api_version="2024-10-21", refused=_NOT_OPENAIS)
 GEMINI = Profile(
     "gemini",
-    refused=_TOP_K | {"seed", "frequency_penalty", "presence_penalty", "logit_bias", "parallel_tool_calls"},
+    refused=_NOT_OPENAIS | {"seed", "frequency_penalty", "presence_penalty", "logit_bias", "parallel_tool_calls"},
     # Gemini 3 refuses calls without its signature; this is the documented placeholder for calls whose signature was not
     # kept: https://ai.google.dev/gemini-api/docs/thought-signatures
     call_extra=MappingProxyType(
@@ -70,7 +70,7 @@ GEMINI = Profile(
 # Anthropic accepts these and ignores them: https://platform.claude.com/docs/en/api/openai-sdk
 ANTHROPIC = Profile(
     "anthropic",
-    refused=_TOP_K | {"seed", "reasoning_effort", "presence_penalty", "frequency_penalty", "logit_bias"},
+    refused=_NOT_OPENAIS | {"seed", "reasoning_effort", "presence_penalty", "frequency_penalty", "logit_bias"},
 )
 # https://api-docs.deepseek.com/guides/thinking_mode: a call without its reasoning, even if empty, is a 400.
 DEEPSEEK = Profile("deepseek", empty_content="text", replays_reasoning="always")
@@ -82,10 +82,12 @@ OLLAMA = Profile(
     "ollama",
     refused=frozenset(
         {"tool_choice", "parallel_tool_calls", "logit_bias", "user", "verbosity", "service_tier", "prompt_cache_key",
-         "prompt_cache_options", "safety_identifier"}
+         "prompt_cache_options", "safety_identifier", "scrub_pii"}
     ),
     text_calls=True,
 )  # fmt: skip
+_CARRIED_BY_DAPR = frozenset({"temperature", "max_tokens", "response_format", "scrub_pii"})
+DAPR = Profile("dapr", refused=REQUEST_FIELDS.union(_NOT_OPENAIS) - _CARRIED_BY_DAPR)
 LM_STUDIO, LLAMA_CPP, VLLM = (Profile(name, text_calls=True) for name in ("lm-studio", "llama.cpp", "vllm"))
 
 PROFILES: Mapping[str, Profile] = MappingProxyType(

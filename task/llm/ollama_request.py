@@ -11,15 +11,11 @@ import orjson
 from task.conversation.messages import Message, Role
 from task.errors import ProviderError
 from task.llm.base import ModelOptions, ToolSchema
+from task.llm.schemas import simple_schema
 
 _OPTIONS = {"temperature": "temperature", "top_p": "top_p", "seed": "seed", "max_tokens": "num_predict", "stop": "stop"}
 _MORE_OPTIONS = ("top_k", "presence_penalty", "frequency_penalty")
 _THINK: Mapping[str, bool | str] = {"none": False, "minimal": "low", "xhigh": "max"}
-_DEPTH = 12  # of a schema
-_KINDS: Mapping[str, Any] = {  # what the server can read; anything else there would make it refuse the whole request
-    "type": (str, list), "description": str, "enum": list, "required": list, "items": (dict, bool),
-    "anyOf": list, "oneOf": list, "properties": dict,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +185,7 @@ def _arguments(text: str) -> dict[str, Any]:
         found = orjson.loads(text)
     except orjson.JSONDecodeError:  # in a history that a caller sends
         found = None
-    return _object(found) if isinstance(found, dict) else {"arguments": text}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {"arguments": text}
 
 
 def _pictures(message: Message, model: OllamaModel) -> list[str]:
@@ -209,7 +205,7 @@ def _unsendable(sentence: str) -> ProviderError:
 def _wire_tool(tool: ToolSchema) -> dict[str, Any]:
     function = tool["function"]
     schema = function.get("parameters") or {}
-    found = _Schemas(schema).simple(schema)
+    found = simple_schema(schema)
     parameters = {
         "type": "object",
         "properties": found.get("properties", {}),
@@ -217,70 +213,3 @@ def _wire_tool(tool: ToolSchema) -> dict[str, Any]:
     }
     named = {"name": function["name"], "description": function.get("description") or ""}
     return {"type": "function", "function": {**named, "parameters": parameters}}
-
-
-@dataclass(slots=True)
-class _Schemas:
-    """Writes the parts of the schema `root` in the few keywords that Ollama reads.
-
-    References are put in their place. What contains itself, and what comes after `left` parts, may be anything there:
-    the toolbox checks arguments against the whole schema.
-    """
-
-    root: Mapping[str, Any]
-    left: int = 1000
-
-    def simple(self, schema: Any, within: tuple[str, ...] = (), depth: int = _DEPTH) -> dict[str, Any]:
-        self.left -= 1
-        if not depth or self.left < 0:
-            return {}
-        shape, within = self._resolved(schema, within, depth)
-        shape = {key: value for key, value in shape.items() if isinstance(value, _KINDS.get(key, object))}
-
-        def inner(part: Any) -> dict[str, Any]:
-            return self.simple(part, within, depth - 1)
-
-        simple = {key: shape[key] for key in ("type", "description", "enum", "required") if shape.get(key)}
-        if "const" in shape:
-            simple["enum"] = [shape["const"]]
-        if "default" in shape:
-            default = f"Default: {orjson.dumps(shape['default']).decode()}."
-            simple["description"] = f"{simple.get('description', '')} {default}".lstrip()
-        if "items" in shape:
-            simple["items"] = inner(shape["items"])
-        if options := _array(shape.get("anyOf") or shape.get("oneOf")):
-            simple["anyOf"] = [inner(option) for option in options]
-        if properties := _object(shape.get("properties")):
-            simple["properties"] = {name: inner(value) for name, value in properties.items()}
-        return simple
-
-    def _resolved(self, schema: Any, within: tuple[str, ...], depth: int) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """The schema with what it refers to and all its `allOf`, and the references that led there."""
-        if not depth:
-            return {}, within
-        shape = dict(_object(schema))
-        if (reference := shape.pop("$ref", None)) is not None:
-            if reference in within:
-                return {}, within
-            referred, within = self._resolved(self._referred(str(reference)), (*within, reference), depth - 1)
-            shape = {**referred, **shape}
-        for part in _array(shape.pop("allOf", None)):
-            found, within = self._resolved(part, within, depth - 1)
-            properties = {**_object(found.get("properties")), **_object(shape.get("properties"))}
-            required = [*_array(shape.get("required")), *_array(found.get("required"))]
-            shape = {**found, **shape, "properties": properties, "required": required}
-        return shape, within
-
-    def _referred(self, reference: str) -> Any:
-        found: Any = self.root
-        for key in filter(None, reference.removeprefix("#").split("/")):
-            found = _object(found).get(key)
-        return found
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _array(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []

@@ -8,6 +8,7 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import TypeVar
 
 import aiohttp
 from yarl import URL
@@ -25,6 +26,7 @@ _SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key"})
 _ERROR_BODY_LIMIT = 64 * 1024
 _CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 _UNSENDABLE = (aiohttp.NonHttpUrlClientError, ValueError)  # aiohttp.InvalidURL is a ValueError too
+Result = TypeVar("Result")
 _LARGE_BODY = 2**20  # a larger body goes to aiohttp as a file, so that writing it does not block the event loop
 
 
@@ -67,6 +69,23 @@ class Retries:
             return error.retry_after if error.retry_after <= self.patience else None
         return min(self.pause * 2 ** (attempt - 1), max(self.pause, 8.0)) * (0.5 + self.jitter() / 2)
 
+    async def run(self, call: Callable[[], Awaitable[Result]]) -> Result:
+        """What the call returns, which is repeated as long as that is worth while.
+
+        Raises:
+            ProviderError: as the last call.
+        """
+        attempt = 1
+        while True:
+            try:
+                return await call()
+            except ProviderError as error:
+                wait = self.wait(attempt, error)
+                if wait is None:
+                    raise
+            await self.sleep(wait)
+            attempt += 1
+
 
 RETRIES = Retries()
 
@@ -87,7 +106,7 @@ async def answer_bytes(
         ProviderError: the provider could not be reached, refused, failed or broke off.
     """
     try:
-        response, piece = await _opened(session, url, body, headers, retries)
+        response, piece = await retries.run(lambda: _open(session, url, body, headers))
         try:
             while piece:
                 yield piece
@@ -99,21 +118,6 @@ async def answer_bytes(
     except ProviderError as error:
         error.server, error.address = server, _address(url)
         raise
-
-
-async def _opened(
-    session: aiohttp.ClientSession, url: str, body: bytes, headers: Mapping[str, str], retries: Retries
-) -> tuple[aiohttp.ClientResponse, bytes]:
-    attempt = 1
-    while True:
-        try:
-            return await _open(session, url, body, headers)
-        except ProviderError as error:
-            wait = retries.wait(attempt, error)
-            if wait is None:
-                raise
-        await retries.sleep(wait)
-        attempt += 1
 
 
 async def _open(

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
 
+from task.errors import SettingsError
 from task.llm.base import ChatModel
-from task.llm.chat_request import OLLAMA, PROFILES, Profile, profile_for
+from task.llm.chat_request import DAPR, OLLAMA, PROFILES, Profile, profile_for
 from task.llm.dial import DialChatModel
 from task.llm.ollama import OllamaServer, context_for, machine_memory
 from task.llm.openai import OpenAIChatModel, listed_models
-from task.llm.transport import Retries
+from task.llm.transport import READ_SECONDS, Retries
 from task.local_model.ollama import SizedOllamaModel
 from task.settings import Settings
 from task.tools.models import Caller
+
+if TYPE_CHECKING:
+    from task.llm.dapr import DaprServer
 
 
 class ModelFacts(Protocol):
@@ -27,13 +32,16 @@ class ModelFacts(Protocol):
     async def request_tokens(self, model: str, api_key: str, /) -> int | None: ...
 
 
+async def _nothing() -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
     """One kind of model provider.
 
     `fetches_files`: its models get DIAL files by URL, where others get pictures inline. Core's listings describe its
     models where it is `listed`, else `facts`; nothing where that is None. `profile` is how requests to a model differ
-    from OpenAI's. `models` names the models of a provider that Core does not list.
+    from OpenAI's. `models` names the models of a provider that Core does not list, `close` ends connections of its own.
     """
 
     chat_model: Callable[[str, Caller], ChatModel]
@@ -42,6 +50,7 @@ class Backend:
     facts: ModelFacts | None = None
     profile: Callable[[str], Profile] = profile_for
     models: Callable[[], Awaitable[list[str]]] | None = None
+    close: Callable[[], Awaitable[None]] = _nothing
 
 
 def _dial_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend:
@@ -80,10 +89,28 @@ def _ollama_backend(settings: Settings, session: aiohttp.ClientSession) -> Backe
     )
 
 
+def _dapr_backend(settings: Settings, session: aiohttp.ClientSession) -> Backend:
+    server = dapr_server(settings, session.timeout.sock_read)
+
+    def chat_model(name: str, caller: Caller) -> ChatModel:
+        return server.chat_model(name)
+
+    return Backend(
+        chat_model,
+        fetches_files=False,
+        listed=False,
+        facts=server,
+        profile=lambda name: DAPR,
+        models=server.models,
+        close=server.close,
+    )
+
+
 BACKENDS: Mapping[str, Callable[[Settings, aiohttp.ClientSession], Backend]] = {
     "dial": _dial_backend,
     "openai": _openai_backend,
     "ollama": _ollama_backend,
+    "dapr": _dapr_backend,
 }
 
 
@@ -96,6 +123,25 @@ def ollama_server(settings: Settings, session: aiohttp.ClientSession, url: str) 
         settings.ollama_api_key.get_secret_value() if ours and settings.ollama_api_key else "",
         context=settings.ollama.context_tokens or context_for(machine_memory()),
         keep_alive=settings.ollama.keep_alive,
+        retries=_retries(settings),
+    )
+
+
+def dapr_server(settings: Settings, seconds: float | None = None) -> DaprServer:
+    """The Dapr sidecar of the settings; an answer may take `seconds` where they name no other time.
+
+    Raises:
+        SettingsError: its client is not installed, or its address is none.
+    """
+    if find_spec("dapr") is None:
+        raise SettingsError("Dapr needs its client: pip install 'dial-general-purpose-agent[dapr]'.")
+    from task.llm.dapr import DaprServer
+
+    return DaprServer(
+        settings.dapr_grpc_endpoint or f"127.0.0.1:{settings.dapr_grpc_port}",
+        settings.dapr_api_token.get_secret_value() if settings.dapr_api_token else "",
+        component=settings.dapr.component,
+        seconds=settings.dapr.seconds or seconds or READ_SECONDS,
         retries=_retries(settings),
     )
 

@@ -253,7 +253,9 @@ class Product:
         """Close what was opened."""
         opened = vars(self)
         closes = [tool.close for tool in opened.get("tools", ())]
-        closes += [opened[name].close for name in ("mcp", "_workspaces", "session", "files") if name in opened]
+        closes += [
+            opened[name].close for name in ("mcp", "_workspaces", "backend", "session", "files") if name in opened
+        ]
         await close_all(*closes, self.store.close)
 
 

@@ -15,6 +15,7 @@ PROVIDERS: Mapping[str, str | None] = {
     "dial": None,
     "openai": None,
     "ollama": None,
+    "dapr": None,
     "azure_openai": None,
     "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
     "anthropic": "https://api.anthropic.com/v1",
@@ -36,11 +37,13 @@ MODEL_KEYS: Mapping[str, str] = {
     "retry_seconds": "llm.retry_seconds",
     "num_ctx": "ollama.context_tokens",
     "keep_alive": "ollama.keep_alive",
+    "component": "dapr.component",
 }
 # What some of those keys set where the provider is not one with OpenAI's API.
 _OF_PROVIDER: Mapping[str, Mapping[str, str]] = {
     "dial": {"openai_api_key": "dial_api_key", "openai_base_url": "dial_endpoint"},
     "ollama": {"openai_api_key": "ollama_api_key", "openai_base_url": "ollama_local"},
+    "dapr": {"openai_api_key": "dapr_api_token", "openai_base_url": "dapr_grpc_endpoint"},
 }
 
 

@@ -365,3 +365,14 @@ class OllamaSettings(Section):
         "How long a model stays loaded after a request: `30m`, seconds, or `-1` for ever; empty: as Ollama is set up.",
         pattern=r"^-?\d+(\.\d+)?(ms|s|m|h)?$",
     )
+
+
+class DaprSettings(Section):
+    """Which component of a Dapr sidecar answers; see [Dapr](dapr.md)."""
+
+    component: str = setting(
+        "", "Conversation component that answers; empty: the one with the model's name, else the only one."
+    )
+    seconds: float | None = setting(
+        None, "Longest wait for one answer, which comes as a whole; empty: 300 seconds.", gt=0, le=86_400
+    )

@@ -17,6 +17,7 @@ from task.settings.framework import ConsoleSettings, ContextSettings, HistorySet
 from task.settings.seconds import check_seconds
 from task.settings.sections import (
     CodingSettings,
+    DaprSettings,
     DeploymentSettings,
     HttpSettings,
     InterpreterSettings,
@@ -79,6 +80,17 @@ class Settings(BaseSettings):
         "https://ollama.com",
         "Ollama host of the planner of coding runs; `OLLAMA_API_KEY` is sent there.",
         validation_alias="turbo_host",
+    )
+    dapr_grpc_endpoint: str | None = setting(
+        None,
+        "Address of a Dapr sidecar: `host:port`, with `?tls=true` for TLS; empty: this machine at `DAPR_GRPC_PORT`.",
+        validation_alias="dapr_grpc_endpoint",
+    )
+    dapr_grpc_port: Port = setting(
+        50_001, "Port of the Dapr sidecar on this machine.", validation_alias="dapr_grpc_port"
+    )
+    dapr_api_token: SecretStr | None = setting(
+        None, "Token that the Dapr sidecar was started with.", validation_alias="dapr_api_token"
     )
     planner_model: str = setting(
         "gpt-oss:20b",
@@ -148,10 +160,10 @@ class Settings(BaseSettings):
     shutdown_seconds: int = setting(
         10, "Seconds that answers under way get when the agent is stopped; `dial-agent up` gives them 3.", ge=0
     )
-    backend: Literal["dial", "openai", "ollama"] = setting(
+    backend: Literal["dial", "openai", "ollama", "dapr"] = setting(
         "dial",
-        "How the agent reaches its model: through DIAL Core, an OpenAI-compatible upstream, or Ollama at"
-        " `OLLAMA_LOCAL`.",
+        "How the agent reaches its model: through DIAL Core, an OpenAI-compatible upstream, Ollama at"
+        " `OLLAMA_LOCAL`, or a Dapr sidecar.",
     )
     dial_body_bytes: int = setting(
         32 * 2**20, "Largest request body at the DIAL route, which may hold attached pictures.", ge=1024
@@ -189,6 +201,7 @@ class Settings(BaseSettings):
     rag: RagSettings = RagSettings()
     local_model: LocalModelSettings = LocalModelSettings()
     ollama: OllamaSettings = OllamaSettings()
+    dapr: DaprSettings = DaprSettings()
     core: LocalCoreSettings = LocalCoreSettings()
     llm: ModelSettings = ModelSettings()
     context: ContextSettings = ContextSettings()

@@ -1,0 +1,271 @@
+"""Models behind a Dapr sidecar: each is a component of its Conversation API, which answers as a whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import grpc
+import grpc.aio
+from cachetools import TTLCache
+from dapr.conf.helpers import GrpcEndpoint
+from dapr.proto import api_v1
+from dapr.proto.runtime.v1.dapr_pb2_grpc import DaprStub
+from google.protobuf.empty_pb2 import Empty
+
+from task.conversation.messages import Message
+from task.errors import ProviderError, SettingsError
+from task.llm.base import Delta, ModelOptions, ModelWarning, ToolSchema
+from task.llm.dapr_messages import answer_deltas, conversation_request
+from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED, TIMEOUT, stream_failure
+from task.llm.transport import READ_SECONDS, RETRIES, Retries
+
+DAPR = "The Dapr sidecar"
+OLDEST = (1, 16)  # of the runtimes that have tools in their Conversation API
+WITH_MAX_TOKENS = (1, 19)
+KEPT_SECONDS = 300
+ASKING_SECONDS = 3.0
+COMPONENT = "AGENT_DAPR__COMPONENT"
+_KIND = "conversation."
+_KEY = "dapr-api-token"
+_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", -1),  # the sidecar's own limit is enough
+    # A sidecar that is back is found at once; a host that does not answer is given up after two seconds.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.min_reconnect_backoff_ms", 2000),
+)
+# The components pass a provider's status on in the text only, each with the words of its client.
+_STATUS = re.compile(r"(?:[:,]|status code|[Ee]rror|HTTP) ([45]\d\d)\b")
+_UNREACHED = re.compile(r"failed to connect|DNS resolution|connection attempt")
+_LOST = re.compile(r"network error|connection (reset|refused)|broken pipe|\bEOF\b|no such host")
+_SLOW = re.compile(r"request timeout|deadline exceeded")
+_TOO_LARGE = re.compile(r"larger than max")
+
+
+def endpoint_of(address: str) -> GrpcEndpoint:
+    """Where `address`, as `DAPR_GRPC_ENDPOINT` has it, leads.
+
+    Raises:
+        SettingsError: nowhere.
+    """
+    try:
+        return GrpcEndpoint(address)
+    except ValueError as error:
+        raise SettingsError(f"DAPR_GRPC_ENDPOINT is not an address such as 127.0.0.1:50001: {error}.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """What a sidecar reports of itself: its version, and its components by name, each with its kind."""
+
+    version: str
+    components: Mapping[str, str]
+
+    def is_older(self, version: tuple[int, int]) -> bool:
+        """Whether it is; one that does not report its version is not."""
+        found = re.match(r"v?(\d+)\.(\d+)", self.version)
+        return found is not None and (int(found[1]), int(found[2])) < version
+
+
+class DaprServer:
+    """The sidecar at `address`, called with its `token`; `component` answers whatever model is asked, if it is given.
+
+    An answer may take `seconds`. The connection is made with the first call and restored by the ones after it.
+
+    Raises:
+        SettingsError: `address` is none.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        token: str = "",
+        *,
+        component: str = "",
+        seconds: float = READ_SECONDS,
+        retries: Retries = RETRIES,
+    ) -> None:
+        self._endpoint = endpoint_of(address)
+        self._token, self._component, self._seconds, self._retries = token, component, seconds, retries
+        self._kept: TTLCache[str, Sidecar] = TTLCache(1, KEPT_SECONDS)
+
+    @property
+    def place(self) -> str:
+        """Host and port, or the socket, for people."""
+        return self._endpoint.endpoint.removeprefix("dns:")
+
+    def chat_model(self, name: str) -> DaprChatModel:
+        return DaprChatModel(self, name)
+
+    async def models(self) -> list[str]:
+        """The names of the components that can be asked.
+
+        Raises:
+            ProviderError: the sidecar cannot be asked.
+        """
+        return [self._component] if self._component else list((await self.sidecar()).components)
+
+    async def accepts_images(self, _model: str, _api_key: str = "") -> bool:
+        """Never: Dapr's messages are text."""
+        return False
+
+    async def request_tokens(self, _model: str, _api_key: str = "") -> int | None:
+        """Unknown: Dapr does not describe its models."""
+        return None
+
+    async def sidecar(self) -> Sidecar:
+        """What the sidecar reports of itself.
+
+        Raises:
+            ProviderError: it cannot be asked.
+        """
+        found = self._kept.get("")
+        if found is None:
+            metadata = await self._retries.run(lambda: self._call("GetMetadata", Empty(), ASKING_SECONDS))
+            found = self._kept[""] = _described(metadata)
+        return found
+
+    async def component(self, model: str) -> str:
+        """The component that answers for the model: that of the settings, else its namesake, else the only one.
+
+        Raises:
+            ProviderError: the sidecar cannot be asked, or there is no such component.
+        """
+        if self._component:
+            return self._component
+        components = (await self.sidecar()).components
+        if model in components:
+            return model
+        if len(components) == 1:
+            return next(iter(components))
+        self._kept.clear()
+        raise _without_component(self.place, "", components)
+
+    async def converse(self, request: api_v1.ConversationRequestAlpha2) -> api_v1.ConversationResponseAlpha2:
+        """The whole answer to a request.
+
+        Raises:
+            ProviderError: with a sentence for people where the sidecar itself refuses or is away.
+        """
+        try:
+            return await self._retries.run(lambda: self._call("ConverseAlpha2", request, self._seconds))
+        except ProviderError as error:
+            if "failed finding conversation component" not in error.text:
+                raise
+            self._kept.clear()
+            raise _without_component(self.place, request.name, (await self.sidecar()).components) from error
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if "_channel" in vars(self):
+            await self._channel.close()
+
+    @cached_property
+    def _channel(self) -> grpc.aio.Channel:
+        target = self._endpoint.endpoint
+        if self._endpoint.tls:
+            return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(), _OPTIONS)
+        return grpc.aio.insecure_channel(target, _OPTIONS)
+
+    async def _call(self, method: str, request: Any, seconds: float) -> Any:
+        stub = DaprStub(self._channel)
+        metadata = ((_KEY, self._token),) if self._token else ()
+        try:
+            return await getattr(stub, method)(request, timeout=seconds, metadata=metadata)
+        except grpc.aio.AioRpcError as error:
+            failure = _failure(error.code(), error.details() or "", self.place, self._token)
+            failure.server, failure.address = DAPR, self.place
+            raise failure from error
+
+
+@dataclass(frozen=True, slots=True)
+class DaprChatModel:
+    """One model of a sidecar."""
+
+    server: DaprServer
+    model: str
+
+    @property
+    def name(self) -> str:
+        return self.model
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> AsyncGenerator[Delta]:
+        component = await self.server.component(self.model)
+        request, warnings = conversation_request(component, messages, tools, options)
+        for warning in warnings:
+            yield warning
+        if options.max_tokens is not None and (await self.server.sidecar()).is_older(WITH_MAX_TOKENS):
+            yield ModelWarning("max_tokens had no effect: this version of Dapr does not carry it")
+        for delta in answer_deltas(await self.server.converse(request), tools):
+            yield delta
+
+
+def _described(metadata: Any) -> Sidecar:
+    version = metadata.runtime_version or metadata.extended_metadata.get("daprRuntimeVersion", "")
+    components = {item.name: item.type for item in metadata.registered_components if item.type.startswith(_KIND)}
+    return Sidecar(version, components)
+
+
+def _without_component(place: str, name: str, components: Mapping[str, str]) -> ProviderError:
+    named = f"conversation component {name}" if name else "single conversation component"
+    listed = f"It has {', '.join(components)}: choose one with {COMPONENT}." if components else "It has none: add one."
+    sentence = f"{DAPR} at {place} has no {named}. {listed}"
+    return ProviderError(sentence, status_code=400, code="invalid_request", display_message=sentence)
+
+
+def _failure(code: grpc.StatusCode, text: str, place: str, token: str) -> ProviderError:
+    status, problem, sentence = _meaning(code, text, place)
+    if status is None:
+        return ProviderError(sentence or f"{DAPR} broke off.", code=problem, text=text, display_message=sentence)
+    error = stream_failure({"message": text, "status": status, "display_message": sentence}, (token,))
+    error.code = problem or error.code
+    return error
+
+
+def _meaning(code: grpc.StatusCode, text: str, place: str) -> tuple[int | None, str | None, str | None]:
+    """The HTTP status and the code that other providers would have sent, and a sentence where it is Dapr's own."""
+    status = grpc.StatusCode
+    match code:
+        case status.UNAVAILABLE if _UNREACHED.search(text):
+            sentence = f"{DAPR} does not answer at {place}. Start it, or correct DAPR_GRPC_ENDPOINT or DAPR_GRPC_PORT."
+            return None, CONNECTION_FAILED, sentence
+        case status.UNAVAILABLE | status.CANCELLED:
+            return None, INTERRUPTED, None
+        case status.DEADLINE_EXCEEDED:
+            return None, TIMEOUT, None
+        case status.UNAUTHENTICATED:
+            return 401, None, f"{DAPR} at {place} refuses the token. Set DAPR_API_TOKEN to the one it was started with."
+        case status.PERMISSION_DENIED:
+            return 403, None, f"{DAPR} at {place} does not allow this call."
+        case status.UNIMPLEMENTED:
+            needed = ".".join(map(str, OLDEST))
+            return (
+                404,
+                None,
+                f"What answers at {place} has no conversations with tools: it must be Dapr {needed} or newer.",
+            )
+        case status.RESOURCE_EXHAUSTED if _TOO_LARGE.search(text):
+            sentence = (
+                f"The conversation is too long for the Dapr sidecar at {place}. Start a new one, or ask an operator to"
+                " raise the sidecar's limit (--max-body-size)."
+            )
+            return 413, CONTEXT_LENGTH, sentence
+        case status.RESOURCE_EXHAUSTED:
+            return 429, None, None
+        case status.INVALID_ARGUMENT | status.NOT_FOUND | status.FAILED_PRECONDITION | status.OUT_OF_RANGE:
+            return 400, None, None
+        case _ if found := _STATUS.search(text):
+            return int(found[1]), None, None
+        case _ if _LOST.search(text):
+            return None, INTERRUPTED, None
+        case _ if _SLOW.search(text):
+            return None, TIMEOUT, None
+        case _:
+            return 500, None, None

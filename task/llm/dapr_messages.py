@@ -1,0 +1,232 @@
+"""Convert between our messages and those of Dapr's Conversation API, in the generated types of its gRPC service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, cast
+
+import orjson
+from dapr.proto import api_v1
+from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.struct_pb2 import Struct
+
+from task.conversation.messages import Message, Role
+from task.errors import ProviderError
+from task.llm.base import Delta, Finish, ModelOptions, ModelWarning, TextDelta, ToolCallDelta, ToolSchema, Usage
+from task.llm.failures import MALFORMED
+from task.llm.schemas import flat_schema, simple_schema
+
+_CHOICES = ("auto", "none", "required")
+
+
+def conversation_request(
+    component: str, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+) -> tuple[api_v1.ConversationRequestAlpha2, list[ModelWarning]]:
+    """The request for one answer, and what it cannot carry of the options.
+
+    Temperature 0 is the same as none to Dapr, and so is not sent.
+
+    Raises:
+        ProviderError: a message has a picture, or the tool choice names no tool.
+    """
+    offered, choice = _offered(tools, options.tool_choice)
+    request = api_v1.ConversationRequestAlpha2(
+        name=component,
+        inputs=conversation_inputs(messages),
+        tools=[_wire_tool(tool) for tool in offered],
+        tool_choice=choice,
+        temperature=options.temperature or None,
+        max_tokens=options.max_tokens,
+        scrub_pii=options.extra.get("scrub_pii"),
+    )
+    shape, warning = _response_format(options.extra.get("response_format"))
+    if shape is not None:
+        request.response_format.CopyFrom(shape)
+    return request, [ModelWarning(warning)] if warning else []
+
+
+def conversation_inputs(messages: Sequence[Message]) -> list[api_v1.ConversationInputAlpha2]:
+    """The messages as inputs, which Dapr joins to one conversation: personal data is scrubbed from whole inputs.
+
+    Raises:
+        ProviderError: a message has a picture.
+    """
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
+    return [
+        api_v1.ConversationInputAlpha2(
+            messages=[_wire_message(item, names) for item in part], scrub_pii=scrubbed or None
+        )
+        for scrubbed, part in groupby(messages, key=lambda message: message.scrub_pii)
+    ]
+
+
+def answer_deltas(response: api_v1.ConversationResponseAlpha2, tools: Sequence[ToolSchema]) -> list[Delta]:
+    """All outputs and choices of an answer as the deltas of one message.
+
+    Raises:
+        ProviderError: the answer has no output.
+    """
+    choices = [choice for output in response.outputs for choice in output.choices]
+    if not choices:
+        raise ProviderError("Dapr's answer has no output.", code=MALFORMED)
+    schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
+    calls = [call for choice in choices for call in choice.message.tool_calls]
+    text = "\n".join(choice.message.content for choice in choices if choice.message.content)
+    reasons = {choice.finish_reason for choice in choices}
+    return [
+        *([TextDelta(text)] if text else []),
+        *(
+            ToolCallDelta(
+                number,
+                call.id or None,
+                call.function.name,
+                with_integers(call.function.arguments, schemas.get(call.function.name, {})),
+            )
+            for number, call in enumerate(calls)
+        ),
+        *_usage(response),
+        Finish("length" if "length" in reasons else "tool_calls" if calls else _reason(reasons)),
+    ]
+
+
+def with_integers(arguments: str, schema: Mapping[str, Any]) -> str:
+    """A call's arguments with the whole numbers again that became floats on the way, where the schema wants them."""
+    try:
+        found = orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return arguments
+    mended = _mended(found, simple_schema(schema))
+    return arguments if repr(mended) == repr(found) else orjson.dumps(mended).decode()
+
+
+def struct(content: Any) -> Struct:
+    """A JSON object as protobuf's.
+
+    Raises:
+        ProviderError: it is nested too deeply.
+    """
+    try:
+        return ParseDict(content, Struct())
+    except ParseError as error:
+        raise unsendable("A tool's schema or the response format is nested too deeply for Dapr.") from error
+
+
+def unsendable(sentence: str) -> ProviderError:
+    """The error for a request that Dapr has no form for."""
+    return ProviderError(sentence, status_code=400, code="invalid_request", display_message=sentence)
+
+
+def _offered(
+    tools: Sequence[ToolSchema], choice: str | Mapping[str, Any] | None
+) -> tuple[Sequence[ToolSchema], str | None]:
+    # Dapr passes a tool's name on as it is, which OpenAI refuses.
+    if not tools or choice is None or choice in _CHOICES:
+        return tools, cast("str | None", choice) if tools else None
+    name = choice["function"]["name"] if isinstance(choice, Mapping) else choice
+    named = [tool for tool in tools if tool["function"]["name"] == name]
+    if not named:
+        names = ", ".join(tool["function"]["name"] for tool in tools)
+        raise unsendable(f"tool_choice {name!r} is none of {', '.join(_CHOICES)} and no tool. Tools: {names}.")
+    return named, "required"
+
+
+def _wire_tool(tool: ToolSchema) -> api_v1.ConversationTools:
+    function = tool["function"]
+    return api_v1.ConversationTools(
+        function=api_v1.ConversationToolsFunction(
+            name=function["name"],
+            description=function.get("description"),
+            parameters=struct(function.get("parameters") or {}),
+        )
+    )
+
+
+def _wire_message(message: Message, names: Mapping[str, str]) -> api_v1.ConversationMessage:
+    text = message.text()
+    content = [api_v1.ConversationMessageContent(text=text)]
+    match message.role:
+        case Role.SYSTEM | Role.DEVELOPER:  # Dapr makes a user's message of a developer's
+            of_system = api_v1.ConversationMessageOfSystem(name=message.name, content=content)
+            return api_v1.ConversationMessage(of_system=of_system)
+        case Role.USER:
+            _refuse_pictures(message)
+            return api_v1.ConversationMessage(
+                of_user=api_v1.ConversationMessageOfUser(name=message.name, content=content)
+            )
+        case Role.ASSISTANT:
+            of_assistant = api_v1.ConversationMessageOfAssistant(
+                name=message.name, content=content if text else [], tool_calls=_wire_calls(message)
+            )
+            return api_v1.ConversationMessage(of_assistant=of_assistant)
+        case Role.TOOL:  # without a part, the sidecar would leave the result out
+            name = names.get(message.tool_call_id or "") or message.name or ""
+            of_tool = api_v1.ConversationMessageOfTool(tool_id=message.tool_call_id, name=name, content=content)
+            return api_v1.ConversationMessage(of_tool=of_tool)
+
+
+def _wire_calls(message: Message) -> list[api_v1.ConversationToolCalls]:
+    return [
+        api_v1.ConversationToolCalls(
+            id=call.id,
+            function=api_v1.ConversationToolCallsOfFunction(name=call.name, arguments=call.function.arguments),
+        )
+        for call in message.tool_calls
+    ]
+
+
+def _refuse_pictures(message: Message) -> None:
+    parts = message.content if isinstance(message.content, list) else []
+    if any(part.get("type") == "image_url" for part in parts):
+        raise unsendable("Dapr cannot carry pictures. Leave them out, or use another provider.")
+
+
+def _response_format(given: Any) -> tuple[Struct | None, str]:
+    match given:
+        case None | {"type": "text"}:
+            return None, ""
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)} as named}:
+            found = flat_schema(cast("dict[str, Any]", schema))
+            if found is None:
+                return None, "response_format had no effect: Dapr carries no schema with alternatives or without types"
+            said = {key: named[key] for key in ("name", "description", "strict") if named.get(key) is not None}
+            return struct({**found, **said}), ""
+        case _:
+            return None, "response_format had no effect: Dapr carries schemas only"
+
+
+def _usage(response: api_v1.ConversationResponseAlpha2) -> Iterator[Usage]:
+    # Each output repeats that of the whole answer.
+    used = next((output.usage for output in response.outputs if output.HasField("usage")), None)
+    if used is not None:
+        yield Usage(
+            used.prompt_tokens,
+            used.completion_tokens,
+            used.prompt_tokens_details.cached_tokens,
+            used.completion_tokens_details.reasoning_tokens,
+        )
+
+
+def _reason(reasons: set[str]) -> str:
+    # Providers that give no reason make it "unknown"; a call that did not come is no reason.
+    return next(iter(sorted(reasons - {"", "unknown", "tool_calls"})), "stop")
+
+
+def _mended(value: Any, schema: Mapping[str, Any]) -> Any:
+    options: list[Mapping[str, Any]] = [schema, *schema.get("anyOf", ())]
+    if isinstance(value, float):
+        kinds = {kind for option in options for kind in _kinds(option)}
+        return int(value) if value.is_integer() and "integer" in kinds and "number" not in kinds else value
+    if isinstance(value, dict):
+        properties = {name: part for option in options for name, part in option.get("properties", {}).items()}
+        items = cast("dict[str, Any]", value)
+        return {name: _mended(item, properties.get(name, {})) for name, item in items.items()}
+    if isinstance(value, list):
+        part: Mapping[str, Any] = next((option["items"] for option in options if option.get("items")), {})
+        return [_mended(item, part) for item in cast("list[Any]", value)]
+    return value
+
+
+def _kinds(schema: Mapping[str, Any]) -> list[str]:
+    kind = schema.get("type", [])
+    return [kind] if isinstance(kind, str) else kind

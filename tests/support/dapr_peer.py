@@ -1,0 +1,343 @@
+"""daprd 1.18 as a process of its own, as far as its Conversation API can be seen, with a script in a model's place.
+
+    python -m tests.support.dapr_peer HTTP_PORT GRPC_PORT [CERTIFICATE KEY]
+
+True to the sidecar: `GetMetadata` and `ConverseAlpha2` over gRPC, with TLS where it has a certificate, and the health
+path over HTTP; a token; the refusals of unknown components, tool choices and empty requests; each failure of a provider
+as INTERNAL with the status in its text; 4 MiB of a request; one output for each choice, the usage on every one; texts
+of developers read as a user's; personal data scrubbed from marked inputs, and from the answer where the request asks;
+a response format that it cannot read left out without a word; `conversation.echo`; a cancelled call ends the model's.
+
+What OpenAI refuses is refused here: results without their call, calls without a result. Tests script it over `/peer/…`;
+see `tests.support.dapr`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from aiohttp import web
+from dapr.proto import api_v1
+from dapr.proto.runtime.v1.dapr_pb2_grpc import DaprServicer, add_DaprServicer_to_server
+from google.protobuf.json_format import MessageToDict
+
+BODY_BYTES = 4 * 2**20
+WAIT_SECONDS = 30
+VERSION = "1.18.3"
+USAGE = (20, 5)
+_SCRUBBED = (
+    (re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+"), "<EMAIL_ADDRESS>"),
+    (re.compile(r"\+?\d[\d -]{8,}\d"), "<PHONE_NUMBER>"),
+)
+_CHOICE = "tool choice must be 'auto', 'none', 'required', or a specific tool name matching the tools available"
+Content = list[dict[str, Any]]
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Refusal(Exception):
+    """An answer other than OK."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        self.code, self.text = code, text
+
+
+@dataclass
+class Peer:
+    token: str | None = None
+    version: str = VERSION
+    components: dict[str, str] = field(default_factory=lambda: {"test-model": "conversation.openai"})
+    answers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    requests: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    prompts: list[Content] = field(default_factory=list[Content])
+    stopped: list[str] = field(default_factory=list[str])
+    asked: list[str] = field(default_factory=list[str])
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    ids: count[int] = field(default_factory=lambda: count(1))
+
+    def state(self) -> dict[str, Any]:
+        names = ("requests", "prompts", "stopped", "asked")
+        return {**{name: getattr(self, name) for name in names}, "scripted": len(self.answers)}
+
+    async def notify(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
+
+
+class Sidecar(DaprServicer):
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+
+    async def GetMetadata(self, request: Any, context: Context) -> api_v1.GetMetadataResponse:
+        try:
+            self._authorize(context)
+        except Refusal as refusal:
+            await context.abort(refusal.code, refusal.text)
+        self.peer.asked.append("GetMetadata")
+        registered = [
+            api_v1.RegisteredComponents(name=name, type=kind, version="v1")
+            for name, kind in self.peer.components.items()
+        ]
+        return api_v1.GetMetadataResponse(
+            id="test",
+            registered_components=[
+                *registered,
+                api_v1.RegisteredComponents(name="statestore", type="state.in-memory", version="v1"),
+            ],
+            extended_metadata={"daprRuntimeVersion": self.peer.version},
+            runtime_version=self.peer.version,
+        )
+
+    async def ConverseAlpha2(
+        self, request: api_v1.ConversationRequestAlpha2, context: Context
+    ) -> api_v1.ConversationResponseAlpha2:
+        try:
+            self._authorize(context)
+            return await self._answer(request, context)
+        except Refusal as refusal:
+            await context.abort(refusal.code, refusal.text)
+        except asyncio.CancelledError:
+            self.peer.stopped.append(request.name)
+            await asyncio.shield(self.peer.notify())
+            raise
+
+    def _authorize(self, context: Context) -> None:
+        if self.peer.token is not None and _metadata(context).get("dapr-api-token") != self.peer.token:
+            raise Refusal(grpc.StatusCode.UNAUTHENTICATED, "Unauthorized")
+
+    async def _answer(
+        self, request: api_v1.ConversationRequestAlpha2, context: Context
+    ) -> api_v1.ConversationResponseAlpha2:
+        if (size := request.ByteSize()) > BODY_BYTES:
+            text = f"grpc: received message larger than max ({size} vs. {BODY_BYTES})"
+            raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        body = MessageToDict(request, preserving_proto_field_name=True)
+        self.peer.requests.append({"headers": _metadata(context), "body": body})
+        await self.peer.notify()
+        _check(request, self.peer.components)
+        prompt = _prompt(request)
+        self.peer.prompts.append(prompt)
+        if self.peer.components[request.name] == "conversation.echo":
+            return _response(request, _echo(request, prompt))
+        _check_prompt(request.name, prompt)
+        unscripted: dict[str, Any] = {"choices": [{"text": "Hello from the peer."}]}
+        answer = self.peer.answers.pop(0) if self.peer.answers else unscripted
+        if "seconds" in answer:
+            await asyncio.sleep(answer["seconds"])
+        if "hangs" in answer:
+            await asyncio.Event().wait()
+        if "status" in answer:
+            text = f"API returned unexpected status code: {answer['status']}: {answer['error']}"
+            raise _internal(request.name, text)
+        if "error" in answer:
+            raise _internal(request.name, answer["error"])
+        return _response(request, answer["choices"], self.peer, answer.get("usage", USAGE))
+
+
+def _metadata(context: Context) -> dict[str, str]:
+    return {str(name): str(value) for name, value in context.invocation_metadata() or ()}
+
+
+def _internal(component: str, text: str) -> Refusal:
+    return Refusal(grpc.StatusCode.INTERNAL, f"failed conversing with component {component}: {text}")
+
+
+def _invalid(component: str, text: str) -> Refusal:
+    return Refusal(grpc.StatusCode.INVALID_ARGUMENT, f"failed conversing with component {component}: {text}")
+
+
+# What the sidecar refuses, and what it makes of a request
+
+
+def _check(request: api_v1.ConversationRequestAlpha2, components: Mapping[str, str]) -> None:
+    if request.name not in components:
+        raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, f"failed finding conversation component {request.name}")
+    if not request.inputs:
+        raise _invalid(request.name, "missing inputs in request")
+    for item in request.inputs:
+        for message in item.messages:
+            if message.WhichOneof("message_types") is None:
+                raise _invalid(request.name, "invalid params")
+            if any(call.WhichOneof("tool_types") is None for call in message.of_assistant.tool_calls):
+                raise _invalid(request.name, "invalid params")
+    names = [tool.function.name for tool in request.tools]
+    choice = request.tool_choice
+    if (choice == "required" and not names) or (names and choice not in ("", "auto", "none", "required", *names)):
+        raise _invalid(request.name, f"invalid params{_CHOICE}")
+
+
+def _prompt(request: api_v1.ConversationRequestAlpha2) -> Content:
+    """The messages as the provider gets them."""
+    return [_provided(message, scrubs=item.scrub_pii) for item in request.inputs for message in item.messages]
+
+
+def _provided(message: api_v1.ConversationMessage, *, scrubs: bool) -> dict[str, Any]:
+    kind = str(message.WhichOneof("message_types"))
+    inner = getattr(message, kind)
+    texts = [_scrubbed(part.text) if scrubs else part.text for part in inner.content]
+    role = {"of_developer": "user"}.get(kind, kind.removeprefix("of_"))
+    provided: dict[str, Any] = {"role": role, "content": "\n".join(texts)}
+    if kind == "of_tool":
+        provided |= {"tool_call_id": inner.tool_id, "name": inner.name, "parts": len(texts)}
+    if kind == "of_assistant" and inner.tool_calls:
+        provided["tool_calls"] = [
+            {"id": call.id, "type": "function",
+             "function": {"name": call.function.name, "arguments": call.function.arguments}}
+            for call in inner.tool_calls
+        ]  # fmt: skip
+    return provided
+
+
+def _check_prompt(component: str, prompt: Content) -> None:
+    """As OpenAI does."""
+    due: list[str] = []
+    for message in prompt:
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in due or not message["parts"]:
+                raise _provider_400(component, "messages with role 'tool' must be a response to a preceding message")
+            due.remove(message["tool_call_id"])
+            continue
+        if due:
+            raise _provider_400(component, f"tool_call_ids did not have response messages: {', '.join(due)}")
+        due = [call["id"] for call in message.get("tool_calls", ())]
+
+
+def _provider_400(component: str, text: str) -> Refusal:
+    return _internal(component, f"API returned unexpected status code: 400: {text}")
+
+
+def response_format(request: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the provider gets of a request's response format: nothing where the sidecar cannot read it."""
+    return _read_schema(request.get("response_format"))
+
+
+def _read_schema(schema: Any) -> dict[str, Any] | None:
+    if not isinstance(schema, dict) or not isinstance(schema.get("type"), str):
+        return None
+    read: dict[str, Any] = {key: schema[key] for key in ("type", "description", "required") if key in schema}
+    read["additionalProperties"] = False
+    if "enum" in schema:
+        read["enum"] = [str(value) for value in schema["enum"]]
+    if schema["type"] == "object" and "properties" in schema:
+        read["properties"] = {name: _read_schema(part) for name, part in schema["properties"].items()}
+    if schema["type"] == "array" and "items" in schema:
+        read["items"] = _read_schema(schema["items"])
+    return None if None in (read.get("items", {}), *read.get("properties", {}).values()) else read
+
+
+def _scrubbed(text: str) -> str:
+    for pattern, placeholder in _SCRUBBED:
+        text = pattern.sub(placeholder, text)
+    return text
+
+
+# Answers
+
+
+def _echo(request: api_v1.ConversationRequestAlpha2, prompt: Content) -> Content:
+    texts = [
+        f"Tool Response for tool ID '{item['tool_call_id']}' with name '{item['name']}': {item['content']}"
+        if item["role"] == "tool" else item["content"]
+        for item in prompt if item["content"] or item["role"] == "tool"
+    ]  # fmt: skip
+    calls = [
+        {"id": str(number), "name": tool.function.name,
+         "arguments": ",".join(sorted(MessageToDict(tool.function.parameters).get("properties", {})))}
+        for number, tool in enumerate(request.tools)
+    ]  # fmt: skip
+    earlier = [{"id": call["id"], **call["function"]} for item in prompt for call in item.get("tool_calls", ())]
+    return [{"text": "\n".join(texts), "calls": calls + earlier}]
+
+
+def _response(
+    request: api_v1.ConversationRequestAlpha2, choices: Content, peer: Peer | None = None, usage: Sequence[int] = USAGE
+) -> api_v1.ConversationResponseAlpha2:
+    read, written = usage
+    counts = api_v1.ConversationResultAlpha2CompletionUsage(
+        prompt_tokens=read, completion_tokens=written, total_tokens=read + written
+    )
+    outputs = [
+        api_v1.ConversationResultAlpha2(
+            choices=[_choice(request, number, choice, peer)], model=None if peer is None else "gpt-4o", usage=counts
+        )
+        for number, choice in enumerate(choices)
+    ]
+    return api_v1.ConversationResponseAlpha2(
+        context_id=request.context_id if request.HasField("context_id") else None, outputs=outputs
+    )
+
+
+def _choice(
+    request: api_v1.ConversationRequestAlpha2, number: int, choice: dict[str, Any], peer: Peer | None
+) -> api_v1.ConversationResultChoices:
+    calls = [
+        api_v1.ConversationToolCalls(
+            id=call.get("id", f"call_{next(peer.ids):08x}" if peer else "0") or None,
+            function=api_v1.ConversationToolCallsOfFunction(name=call["name"], arguments=call["arguments"]),
+        )
+        for call in choice.get("calls", ())
+    ]
+    text = choice.get("text", "")
+    message = api_v1.ConversationResultMessage(content=_scrubbed(text) if request.scrub_pii else text, tool_calls=calls)
+    reason = choice.get("reason", "tool_calls" if calls else "stop")
+    return api_v1.ConversationResultChoices(finish_reason=reason, index=number, message=message)
+
+
+# The script and what the peer has seen
+
+
+async def script(request: web.Request) -> web.Response:
+    peer, body = request.app[PEER], await request.json()
+    if body.get("reset"):
+        vars(peer).update(vars(Peer()))
+    peer.answers += body.get("answers", [])
+    for name in ("components", "token", "version"):
+        setattr(peer, name, body.get(name, getattr(peer, name)))
+    return web.json_response({})
+
+
+async def state(request: web.Request) -> web.Response:
+    peer, least = request.app[PEER], {name: int(value) for name, value in request.query.items()}
+    async with asyncio.timeout(WAIT_SECONDS), peer.changed:
+        await peer.changed.wait_for(lambda: all(len(peer.state()[name]) >= value for name, value in least.items()))
+    return web.json_response(peer.state())
+
+
+async def healthy(_: web.Request) -> web.Response:
+    return web.Response(status=204)
+
+
+PEER = web.AppKey("peer", Peer)
+
+
+async def main(http_port: int, grpc_port: int, certificate: str = "", key: str = "") -> None:
+    app = web.Application(client_max_size=256 * 2**20)
+    app[PEER] = Peer()
+    server = grpc.aio.server(options=(("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0)))
+    add_DaprServicer_to_server(Sidecar(app[PEER]), server)
+    address = f"127.0.0.1:{grpc_port}"
+    if certificate:
+        pair = (Path(key).read_bytes(), Path(certificate).read_bytes())
+        server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+    else:
+        server.add_insecure_port(address)
+    await server.start()
+    app.router.add_get("/v1.0/healthz/outbound", healthy)
+    app.router.add_post("/peer/script", script)
+    app.router.add_get("/peer/state", state)
+    runner = web.AppRunner(app, shutdown_timeout=0.05, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", http_port).start()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))
