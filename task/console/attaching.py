@@ -14,7 +14,7 @@ from pathlib import Path
 from task.conversation.inputs import Incoming, user_message
 from task.conversation.messages import Attachment, Message, Role
 from task.errors import InvalidRequest, ToolError
-from task.product import Product
+from task.product.framework import FrameworkProduct
 from task.product.product import MAX_IMAGE_BYTES
 from task.runs.request import RunCaller
 from task.tools.models import Caller
@@ -49,7 +49,7 @@ def mentioned(text: str, folder: Path) -> list[Path]:
     return list(dict.fromkeys(paths))
 
 
-async def attach(product: Product, caller: RunCaller, path: Path, folder: Path) -> AttachedFile:
+async def attach(product: FrameworkProduct, caller: RunCaller, path: Path) -> AttachedFile:
     """The file at `path`, ready for a message.
 
     It is uploaded where there is a DIAL Core. Otherwise a picture travels in the message, and a file in the working
@@ -58,7 +58,7 @@ async def attach(product: Product, caller: RunCaller, path: Path, folder: Path) 
     Raises:
         InvalidRequest: it cannot be read, or there is no way to give it to the model; a sentence for people.
     """
-    name = _shown(path, folder)
+    name = _shown(path, product.folder)
     size = await asyncio.to_thread(_size, path, name)
     kind = guess_type(path.name)[0] or "application/octet-stream"
     no_core = "there is no DIAL Core to store it"
@@ -78,7 +78,7 @@ async def attach(product: Product, caller: RunCaller, path: Path, folder: Path) 
     raise InvalidRequest(f"{name} cannot be attached: {no_core.removesuffix('.')}. {_ADVICE}")
 
 
-async def _reads_files(product: Product, caller: RunCaller) -> bool:
+async def _reads_files(product: FrameworkProduct, caller: RunCaller) -> bool:
     async def principal() -> str:
         return caller.owner
 

@@ -62,7 +62,7 @@ def user_message(console: Console, text: str) -> Message:
     Raises:
         InvalidRequest: one of these cannot be attached; nothing has changed for the others.
     """
-    for path in mentioned(text, console.folder):
+    for path in mentioned(text, console.product.folder):
         attach_file(console, path)
     message = message_with(text, console.attached)
     console.attached.clear()
@@ -146,8 +146,10 @@ def _model(console: Console, argument: str) -> str:
     if not argument:
         if not known:
             return f"Model: {console.model}. Its provider lists no others; /model NAME takes any."
-        return "\n".join(["Models:", *(_marked(name, name == console.model) for name in _with(console.model, known))])
-    if known and argument not in known:
+        return "\n".join(
+            [f"Model: {console.model}. The provider has:", *(_marked(name, name == console.model) for name in known)]
+        )
+    if known and not {argument, f"{argument}:latest"} & set(known):  # Ollama's names have a tag
         near = get_close_matches(argument, known, n=1)
         advice = f"Did you mean {near[0]}?" if near else "/model lists them."
         raise InvalidRequest(f"The provider has no model {argument!r}. {advice}")
@@ -163,7 +165,7 @@ def _files(console: Console, argument: str) -> str:
         return "\n".join(["Files of the next message:", *map(_listed_file, console.attached)])
     if action == DETACH:
         return _detach(console.attached, unquoted(rest.strip()))
-    found = attach_file(console, local_path(unquoted(argument), console.folder))
+    found = attach_file(console, local_path(unquoted(argument), console.product.folder))
     return f"Attached{_listed_file(found).removeprefix('-')}"
 
 
@@ -173,7 +175,7 @@ def attach_file(console: Console, path: Path) -> AttachedFile:
     Raises:
         InvalidRequest: it cannot be attached.
     """
-    found = run_blocking(attach, console.product, console.caller, path, console.folder)
+    found = run_blocking(attach, console.product, console.caller, path)
     console.attached[:] = [*(file for file in console.attached if file.path != path), found]
     return found
 
@@ -184,7 +186,7 @@ def _save(console: Console, argument: str) -> str:
     name = (words[1] if len(words) > 1 else "") if overwrite else argument
     if not name:
         raise _wrong_use("/save")
-    return save(console.history, local_path(unquoted(name), console.folder), overwrite=overwrite)
+    return save(console.history, local_path(unquoted(name), console.product.folder), overwrite=overwrite)
 
 
 def _resume(console: Console, argument: str) -> str:
@@ -252,12 +254,12 @@ def _wrong_use(name: str) -> InvalidRequest:
     return InvalidRequest(USAGE.format(usage=COMMANDS[name].usage))
 
 
+def _spellings(model: str) -> set[str]:
+    return {model, f"{model}:latest"}  # the second is Ollama's
+
+
 def _marked(name: str, current: bool) -> str:
     return f"- {name} (current)" if current else f"- {name}"
-
-
-def _with(name: str, known: list[str]) -> list[str]:
-    return known if name in known else [name, *known]
 
 
 def _listed_file(file: AttachedFile) -> str:

@@ -55,7 +55,7 @@ class Completion:
             "/resume": lambda before, _: [] if before else self._looked_up("/resume", self._sessions),
             "/permissions": self._permissions,
             "/files": self._files,
-            "/save": lambda _, word: [OVERWRITE, *_paths(word, console.folder)],
+            "/save": lambda _, word: [OVERWRITE, *_paths(word, console.product.folder)],
         }
 
     def complete(self, text: str) -> list[str]:
@@ -64,7 +64,7 @@ class Completion:
             return []
         word = last_word(text)
         if word.startswith("@"):
-            return [f"@{path}" for path in _paths(word[1:], self._console.folder)]
+            return [f"@{path}" for path in _paths(word[1:], self._console.product.folder)]
         if not text.startswith("/"):
             return []
         if word == text:
@@ -105,7 +105,7 @@ class Completion:
     def _files(self, before: str, word: str) -> Iterable[str]:
         if before == DETACH:
             return ["all", *(_quoted(file.name) for file in self._console.attached)]
-        return [DETACH, *_paths(word, self._console.folder)] if not before else []
+        return [DETACH, *_paths(word, self._console.product.folder)] if not before else []
 
 
 def _paths(word: str, folder: Path) -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Protocol
 
 from task.console.attaching import AttachedFile
 from task.console.ui_manager import UserInterfaceManager
 from task.conversation.message_manager import MessageManager
 from task.conversation.messages import Message
-from task.product import Product
+from task.product.framework import FrameworkProduct
 from task.runs.request import RunCaller
 
 
@@ -17,7 +16,7 @@ class Console(Protocol):
     """One conversation at a terminal.
 
     `session_id` is None before the first message; `persona` and `model` are those of the next turn, the persona empty
-    where the settings choose it; `attached` go with the next message. `folder` is the working directory.
+    where the settings choose it; `attached` go with the next message.
     """
 
     session_id: str | None
@@ -30,12 +29,9 @@ class Console(Protocol):
     @property
     def history(self) -> MessageManager: ...
     @property
-    def product(self) -> Product: ...
+    def product(self) -> FrameworkProduct: ...
     @property
     def caller(self) -> RunCaller: ...
-    @property
-    def folder(self) -> Path: ...
-
     @property
     def answering(self) -> bool:
         """Whether a turn is running."""

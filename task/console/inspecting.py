@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from task.errors import InvalidRequest, ToolError
 from task.llm.window import schema_tokens
 from task.permissions.names import names_of
-from task.product import Product
+from task.product.framework import FrameworkProduct
 from task.runs.request import RunCaller
 from task.store.records import StoredGrant, iso
 from task.store.trace_records import Trace
@@ -27,7 +27,7 @@ NOTHING_ALLOWED = "Nothing is allowed for longer than one call."
 _TRACES = 200
 
 
-async def grants(product: Product, owner: str, session_id: str | None) -> str:
+async def grants(product: FrameworkProduct, owner: str, session_id: str | None) -> str:
     """The grants that count in this session, numbered."""
     found = await valid_grants(product, owner, session_id)
     if not found:
@@ -36,7 +36,7 @@ async def grants(product: Product, owner: str, session_id: str | None) -> str:
     return "\n".join(["Allowed without asking:", *lines])
 
 
-async def revoke(product: Product, owner: str, session_id: str | None, which: str) -> str:
+async def revoke(product: FrameworkProduct, owner: str, session_id: str | None, which: str) -> str:
     """Revoke the grant with this number or id, or `all` of them.
 
     Raises:
@@ -52,7 +52,7 @@ async def revoke(product: Product, owner: str, session_id: str | None, which: st
     return "\n".join(f"Revoked: {_described(grant)}" for grant in chosen)
 
 
-async def valid_grants(product: Product, owner: str, session_id: str | None) -> tuple[StoredGrant, ...]:
+async def valid_grants(product: FrameworkProduct, owner: str, session_id: str | None) -> tuple[StoredGrant, ...]:
     """The grants that count in this session, oldest first."""
     # Without a session only those that count everywhere: the next session will have no others.
     return await (await product.store.get()).grants.list(owner, session_id or "")
@@ -63,7 +63,7 @@ def _described(grant: StoredGrant) -> str:
     return f"{grant.data.get('description') or grant.data.get('tool', '')}{until}"
 
 
-async def offered_tools(product: Product, caller: RunCaller) -> tuple[list[BaseTool], list[str]]:
+async def offered_tools(product: FrameworkProduct, caller: RunCaller) -> tuple[list[BaseTool], list[str]]:
     """The tools of the next turn, and a sentence about everything that is missing."""
 
     async def principal() -> str:
@@ -75,7 +75,7 @@ async def offered_tools(product: Product, caller: RunCaller) -> tuple[list[BaseT
     found = await product.mcp.discover(asking, named(own))
     policy = product.approval_rules.policy
     tools = [tool for tool in (*usable, *found.tools) if policy.offers(tool.name)]
-    missing = [f"{issue.server}: {issue.summary}" for issue in found.issues]
+    missing = [*await product.missing(), *(f"{issue.server}: {issue.summary}" for issue in found.issues)]
     missing += [sentence for name, sentence in MISSING.items() if name not in named([*own, *found.tools])]
     if len(usable) < len(own):
         missing.append(f"{PICTURES}: DIAL Core does not list the deployment {product.painter}.")
@@ -84,7 +84,7 @@ async def offered_tools(product: Product, caller: RunCaller) -> tuple[list[BaseT
     return tools, [*missing, *await _without_core(product, caller)]
 
 
-async def tools(product: Product, caller: RunCaller) -> str:
+async def tools(product: FrameworkProduct, caller: RunCaller) -> str:
     """The tools with their effects, source and size in every request, then what is missing."""
     found, missing = await offered_tools(product, caller)
     total = schema_tokens([tool.briefed_schema for tool in found])
@@ -105,7 +105,7 @@ def _source(tool: BaseTool) -> str:
     return f"MCP {tool.client.name}" if isinstance(tool, MCPTool) else "agent"
 
 
-async def _without_core(product: Product, caller: RunCaller) -> Sequence[str]:
+async def _without_core(product: FrameworkProduct, caller: RunCaller) -> Sequence[str]:
     if caller.core_key:
         try:
             await product.files.principal(caller.core_key)
@@ -115,7 +115,7 @@ async def _without_core(product: Product, caller: RunCaller) -> Sequence[str]:
     return ["files of DIAL Core: none is connected; files of the working directory and pictures can be attached."]
 
 
-async def cost(product: Product, owner: str, session_id: str) -> str:
+async def cost(product: FrameworkProduct, owner: str, session_id: str) -> str:
     """The tokens and the cost of the session's runs, by model."""
     traces = await _traces(product, owner, session_id)
     usage: dict[str, list[int]] = {}
@@ -137,7 +137,7 @@ def _line(item: tuple[str, list[int]]) -> str:
     return f"- {model}: {prompt} in requests, {completion} in answers"
 
 
-async def _traces(product: Product, owner: str, session_id: str) -> list[Trace]:
+async def _traces(product: FrameworkProduct, owner: str, session_id: str) -> list[Trace]:
     store, found, cursor = await product.store.get(), list[Trace](), None
     await store.flush()
     while True:

@@ -14,6 +14,7 @@ from task.conversation.message_manager import MessageManager
 from task.llm.scripted import says
 from tests.support.command_console import OWNER, CommandConsole, command_console
 from tests.support.core import local_core
+from tests.support.ollama import ollama_peer
 from tests.support.upstream import openai_upstream
 
 NO_MODEL = "http://127.0.0.1:9/v1"
@@ -133,20 +134,35 @@ async def test_models_are_listed_and_one_is_chosen(tmp_path: Path) -> None:
     async with command_console(tmp_path, NO_MODEL) as console:
         unlisted = await console.types("/model")
         taken = await console.types("/model any-other")
-    assert listed == ["Models:\n- test-model (current)"]
+    assert listed == ["Model: test-model. The provider has:\n- test-model (current)"]
     assert wrong == ["Command: The provider has no model 'test-modle'. Did you mean test-model?"]
     assert chosen == ["Model: test-model, from the next message on."]
     assert unlisted == ["Model: test-model. Its provider lists no others; /model NAME takes any."]
     assert (taken, console.model) == (["Model: any-other, from the next message on."], "any-other")
 
 
+async def test_core_and_ollama_list_their_models_too(tmp_path: Path) -> None:
+    models = {"one": {"type": "chat", "endpoint": "http://127.0.0.1:9/one"}}
+    async with (
+        local_core({"models": models}, tmp_path) as core,
+        command_console(tmp_path, NO_MODEL, core.api_key, backend="dial", dial_endpoint=core.url) as console,
+    ):
+        [of_core] = await console.types("/model")
+    async with (
+        ollama_peer() as peer,
+        command_console(tmp_path, NO_MODEL, backend="ollama", ollama_local=peer.url) as console,
+    ):
+        [of_ollama] = await console.types("/model")
+        taken = await console.types("/model test-model")
+    assert of_core == "Model: test-model. The provider has:\n- one"
+    assert of_ollama == "Model: test-model. The provider has:\n- test-model:latest (current)"
+    assert taken == ["Model: test-model, from the next message on."]
+
+
 async def test_tools_are_listed_with_effects_source_size_and_what_is_missing(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
-    coding = {"workspaces": [{"path": str(work), "owners": [OWNER]}]}
-    async with command_console(
-        tmp_path, NO_MODEL, coding=coding, teps={"allowed_tools": ["calculator", "fs_read"]}
-    ) as console:
+    async with command_console(tmp_path, NO_MODEL, teps={"allowed_tools": ["calculator", "fs_read"]}) as console:
         [listed] = await console.types("/tools")
     lines = listed.splitlines()
     assert lines[0].startswith("2 tools, about ")
@@ -295,13 +311,12 @@ async def test_files_are_uploaded_to_core_and_go_with_the_next_message(tmp_path:
 async def test_without_core_pictures_travel_along_and_files_stay_where_tools_read_them(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
-    coding = {"workspaces": [{"path": str(work), "owners": [OWNER]}]}
     (tmp_path / "elsewhere.txt").write_text("outside")
     (work / "notes.txt").write_text("inside")
     (work / "dot.png").write_bytes(b"\x89PNG\r\n")
     async with (
         openai_upstream(says("Seen.")) as upstream,
-        command_console(tmp_path, upstream.url, coding=coding) as console,
+        command_console(tmp_path, upstream.url) as console,
     ):
         local = await console.types("/files notes.txt")
         picture = await console.types("/files dot.png")

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from task.console.completion import LONGEST, MOST, MOST_READ, Completion, last_word
-from tests.support.command_console import OWNER, command_console
+from tests.support.command_console import command_console
 from tests.support.upstream import openai_upstream
 
 NO_MODEL = "http://127.0.0.1:9/v1"
@@ -41,9 +41,7 @@ async def test_commands_and_their_arguments_are_completed(tmp_path: Path) -> Non
 
 
 async def test_files_are_completed_after_an_at_sign_and_in_commands(tmp_path: Path) -> None:
-    coding = {"workspaces": [{"path": str(tmp_path / "work"), "owners": [OWNER]}]}
-    (tmp_path / "work").mkdir()
-    async with command_console(tmp_path, NO_MODEL, coding=coding) as console:
+    async with command_console(tmp_path, NO_MODEL) as console:
         for name in ("report.pdf", "my report.txt", ".hidden", "sub/inner.txt", ".env", "server.pem", "id_rsa", "a\nb"):
             (console.folder / name).parent.mkdir(exist_ok=True)
             (console.folder / name).write_text("x")

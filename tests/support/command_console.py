@@ -21,6 +21,7 @@ from task.console.ui_manager import UserInterfaceManager
 from task.conversation.message_manager import MessageManager
 from task.conversation.messages import Message
 from task.product import Product
+from task.product.framework import FrameworkProduct
 from task.runs.preparing import Preparing
 from task.runs.request import RunCaller, RunOptions
 from task.runs.runner import Runner
@@ -50,9 +51,8 @@ class ListedOutput(UserInterfaceManager):
 class CommandConsole:
     """See the module; `messages` are those that were sent, `resumed` the sessions that were chosen."""
 
-    product: Product
+    product: FrameworkProduct
     runner: Runner
-    folder: Path
     caller: RunCaller
     ui: ListedOutput = field(default_factory=ListedOutput)
     history: MessageManager = field(default_factory=MessageManager)
@@ -64,6 +64,10 @@ class CommandConsole:
     ended: bool = False
     messages: list[Message] = field(default_factory=list[Message])
     resumed: list[str] = field(default_factory=list[str])
+
+    @property
+    def folder(self) -> Path:
+        return self.product.folder
 
     async def types(self, text: str) -> list[str]:
         """Enter a line; what it shows."""
@@ -109,10 +113,10 @@ async def command_console(
         "backend": "openai", "openai_base_url": upstream, "openai_api_key": "sk-test", "deployment_name": MODEL,
         "data_dir": str(folder / "data"), "rag": {"python": "/no/embedding"},
     }  # fmt: skip
-    product = Product(Settings.model_validate({**values, **settings}))
+    product = FrameworkProduct(Settings.model_validate({**values, **settings}), work)
     runner = Runner(product)
     try:
-        yield CommandConsole(product, runner, work, RunCaller(OWNER, core_key))
+        yield CommandConsole(product, runner, RunCaller(OWNER, core_key))
     finally:
         await asyncio.to_thread(run_blocking, _close, runner, product)
 
