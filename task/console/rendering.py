@@ -1,0 +1,121 @@
+"""Turn Markdown and messages into text for a terminal, in which nothing but our own sequences acts on it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from io import StringIO
+from typing import Any, ClassVar, Literal
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.markdown import CodeBlock, Heading, ImageItem, Markdown
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.text import Text
+from rich.theme import Theme
+
+Colors = Literal["standard", "256"] | None
+
+MOST_COLUMNS = 110  # longer lines are hard to read
+# Terminals' sequences: strings such as titles and links (OSC, DCS, …), then CSI, then the short ones. What a sequence
+# leaves open is only taken up to the end of its line.
+_SEQUENCE = re.compile(
+    r"(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
+    r"|\x1b[ -/]*[0-~]?"
+)
+# C0, C1 and DEL, half surrogates, and what reorders or hides text: marks and overrides of direction, tags.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
+_BLANK_ENDS = re.compile(r" +((?:\x1b\[0m)?)\n")
+_EMPTY_START = re.compile(r"\A(?:(?:\x1b\[[0-9;]*m)*\n)+")
+_EMPTY_ENDS = re.compile(r"(?<=\n)(?:(?:\x1b\[[0-9;]*m)*\n)+\Z")
+_STYLES = Theme({"markdown.code": "cyan", "markdown.h1": "bold", "markdown.h2": "bold", "markdown.h3": "bold italic"})
+_ASCII = re.compile(r"[\n\t -~]*")
+
+
+def safe(text: str) -> str:
+    """The text without terminal sequences; other control characters and those that reorder text become `�`."""
+    if _ASCII.fullmatch(text):
+        return text
+    return _UNSAFE.sub("\ufffd", _SEQUENCE.sub("", text.replace("\r\n", "\n")))
+
+
+def one_line(text: str) -> str:
+    """The same in one line."""
+    return " ".join(safe(text).split())
+
+
+def colors_of(environment: Mapping[str, str], *, enabled: bool = True) -> Colors:
+    """The colours to use; none where NO_COLOR is set, the terminal has none, or the settings turn them off."""
+    kind = environment.get("TERM", "")
+    if not enabled or environment.get("NO_COLOR") or kind in ("", "dumb", "unknown"):
+        return None
+    return "256" if "256" in kind or environment.get("COLORTERM") else "standard"
+
+
+class Renderer:
+    """Renders for one terminal, as wide as it is at that moment."""
+
+    def __init__(self, colors: Colors) -> None:
+        self.colors: Colors = colors
+
+    def ansi(self, renderable: RenderableType, columns: int) -> str:
+        """The lines, each ended, with sequences for colours only."""
+        console = Console(
+            file=StringIO(), width=max(columns, 10), color_system=self.colors, force_terminal=True, highlight=False,
+            legacy_windows=False, no_color=False, theme=_STYLES,
+        )  # fmt: skip
+        system = console._color_system  # pyright: ignore[reportPrivateUsage]
+        pieces: list[str] = []
+        for text, style, control in console.render(renderable):
+            if control is None or not control:
+                # Markdown's entities (`&#27;`) become characters only here.
+                shown = safe(text)
+                pieces.append(style.render(shown, color_system=system) if style and self.colors else shown)
+        lines = _BLANK_ENDS.sub(r"\1\n", "".join(pieces))  # a narrower window would wrap them
+        if isinstance(renderable, Markdown):
+            lines = _EMPTY_ENDS.sub("", _EMPTY_START.sub("", lines))
+        return lines if lines.endswith("\n") or not lines else lines + "\n"
+
+
+class _PlainHeading(Heading):
+    """A heading at the left margin, without a frame around it."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        if self.tag == "h1":
+            self.text.stylize("underline")
+        yield self.text
+
+
+class _Code(CodeBlock):
+    """Code as it is: wrapped at its right end, on the terminal's own background."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        code = str(self.text).rstrip("\n")
+        lexer = self.lexer_name if console.color_system else "text"
+        yield Padding(Syntax(code, lexer, theme="ansi_dark", word_wrap=True, background_color="default"), (0, 0, 0, 2))
+
+
+class _Image(ImageItem):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text.assemble(self.text, f" ({self.destination})" if self.destination else "")
+
+
+class TerminalMarkdown(Markdown):
+    """Markdown for a terminal: links show where they lead, images are their text and address."""
+
+    elements: ClassVar[dict[str, type[Any]]] = {
+        **Markdown.elements, "heading_open": _PlainHeading, "fence": _Code, "code_block": _Code, "image": _Image
+    }  # fmt: skip
+
+    def __init__(self, source: str) -> None:
+        super().__init__(safe(source), code_theme="ansi_dark", hyperlinks=False)
+
+
+def aside(text: str, style: str = "dim") -> Text:
+    """A line that is not the answer's own."""
+    return Text(safe(text), style, overflow="fold")
