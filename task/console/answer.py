@@ -189,17 +189,17 @@ class Answer:
 
     def _print(self, kind: str, part: RenderableType) -> None:
         if kind == "text" and not self._before:
-            self._printed += [Text(), *heading(self._look.assistant_prefix, "bold green", self._look.timestamps)]
+            self._printed += [Text(), *heading(self._look.assistant_prefix, self._look.timestamps)]
         elif kind == "text" or kind not in (self._before, "continued"):
             self._printed.append(Text())
         self._printed.append(part)
         self._before = "text" if kind == "continued" else kind
 
 
-def heading(prefix: str, style: str, timestamps: bool) -> list[Text]:
+def heading(prefix: str, timestamps: bool) -> list[Text]:
     """The line above a message: who wrote it and, where wanted, when."""
     parts = [(time.strftime("%H:%M:%S "), "dim")] if timestamps else []
-    return [Text.assemble(*parts, (prefix.rstrip(), style))] if parts or prefix.strip() else []
+    return [Text.assemble(*parts, (prefix.rstrip(), "bold green"))] if parts or prefix.strip() else []
 
 
 def result_lines(text: str) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from cachetools import TTLCache
 
 from task.blocking import run_blocking
+from task.console.attaching import last_word
 from task.console.commands import COMMANDS, DEFAULT, DETACH, OVERWRITE, REVOKE
 from task.console.console import Console
 from task.console.inspecting import valid_grants
@@ -28,15 +29,8 @@ SECRETS = (
     "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.env", "id_rsa*", "id_ed25519*", "id_ecdsa*",
     "credentials*", "secrets.*",
 )  # fmt: skip
-_LAST_WORD = re.compile(r"(?:\\.|[^\s\\])*\\?$")
 _UNQUOTED = re.compile(r"\\(.)")
 _QUOTED = re.compile(r"([\s\\\"'])")
-
-
-def last_word(text: str) -> str:
-    """The part of the text that a completion replaces; a blank after a backslash belongs to it."""
-    found = _LAST_WORD.search(text)
-    return found[0] if found else ""
 
 
 class Completion:

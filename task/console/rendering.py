@@ -17,6 +17,7 @@ from rich.theme import Theme
 Colors = Literal["standard", "256"] | None
 
 MOST_COLUMNS = 110  # longer lines are hard to read
+FOLDED_LINES, FOLDED_CHARS = 10, 1_000  # of an input; a longer one is shown as a line
 # Terminals' sequences: strings such as titles and links (OSC, DCS, …), then CSI, then the short ones. What a sequence
 # leaves open is only taken up to the end of its line.
 _SEQUENCE = re.compile(
@@ -116,6 +117,9 @@ class TerminalMarkdown(Markdown):
         super().__init__(safe(source), code_theme="ansi_dark", hyperlinks=False)
 
 
-def aside(text: str, style: str = "dim") -> Text:
-    """A line that is not the answer's own."""
-    return Text(safe(text), style, overflow="fold")
+def folded(text: str) -> str:
+    """A long input as a line."""
+    lines = text.count("\n") + 1
+    if len(text) <= FOLDED_CHARS and lines <= FOLDED_LINES:
+        return text
+    return f"{text[:60]}… [{len(text):,} characters, {lines:,} lines]"

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
+import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any, Protocol
 
-from task.permissions.icerc import visible
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from task.console.answer import Answer, Look, heading, masked
+from task.console.cards import REPLIES, card, decision, editable, edited, reply_of
+from task.console.cards import PermissionAnswer as PermissionAnswer
+from task.console.cards import PermissionQuestion as PermissionQuestion
+from task.console.rendering import Renderer, TerminalMarkdown, colors_of, folded, safe
 from task.store.records import Event
 
+if TYPE_CHECKING:
+    from task.console.terminal import Terminal
 
-@dataclass(frozen=True, slots=True)
-class PermissionQuestion:
-    """May this call run? `card` is the ICERC card, `code` answers it anywhere, `grant` is what "always" would allow."""
-
-    request: Mapping[str, Any]
-    card: Mapping[str, Any]
-    code: str = ""
-    grant: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PermissionAnswer:
-    """What the person decided; `arguments` replace those of the call."""
-
-    allowed: bool
-    reason: str = ""
-    always: bool = False
-    arguments: Mapping[str, Any] | None = None
+UNWRAPPED = 2_000  # columns, where no terminal is
+WAITING_SECONDS = 0.25
+EXPIRED = "No answer in time: it does not run."
+ELSEWHERE = "Answered elsewhere."
+CANCEL_EDIT = "JSON, Enter allows the call with it, an empty text goes back"
 
 
 class AnswerView(Protocol):
@@ -43,22 +43,31 @@ class UserInterfaceManager:
     """Shows messages and reads input. Source: framework reference, UI Manager.
 
     Where input or output is not a terminal it writes plain text and asks nothing. The rest of the console sets its
-    attributes: `commands` are the slash commands with their help lines, `complete` gives the completions of the text
-    before the cursor, `status` the line below the input, `during_turn` takes the commands that are typed while a turn
-    runs (in a thread of its own), `history_file` keeps the typed lines.
+    attributes: `commands` are the slash commands with their help lines, `complete` gives what may replace the last
+    word of the text before the cursor, `status` the line below the input, `during_turn` takes the commands that are
+    typed while a turn runs (in a thread of its own), `history_file` keeps the typed lines.
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        self._config = dict(config or {})
-        self.debug_mode = bool(self._config.get("debug_mode", False))
+        settings: Mapping[str, Any] = config or {}
+        self.debug_mode = bool(settings.get("debug_mode", False))
         self.commands: Mapping[str, str] = {}
         self.complete: Callable[[str], list[str]] = lambda text: []
         self.status: Callable[[], str] = lambda: ""
-        self.during_turn: Callable[[str], None] | None = None
+        self.during_turn: Callable[[str], object] | None = None
         self.history_file: Path | None = None
+        self._prompt: str = settings.get("prompt_symbol", "> ")
+        self._system_prefix: str = settings.get("system_prefix", "System: ")
+        self._look = Look(
+            settings.get("assistant_prefix", "Assistant: "), settings.get("error_prefix", "Error: "),
+            settings.get("tool_prefix", "Tool: "), bool(settings.get("show_timestamps", False)),
+        )  # fmt: skip
+        self._renderer = Renderer(colors_of(os.environ, enabled=bool(settings.get("color_enabled", True))))
+        self._terminal: Terminal | None = None
 
     @property
     def interactive(self) -> bool:
+        """Whether somebody is there to answer: input and output are a terminal."""
         return sys.stdin.isatty() and sys.stdout.isatty()
 
     def get_user_input(self) -> str:
@@ -68,29 +77,61 @@ class UserInterfaceManager:
             EOFError: Ctrl-D, or the end of the input.
             KeyboardInterrupt: Ctrl-C at the empty prompt.
         """
-        return input(self._config.get("prompt_symbol", "> ") if self.interactive else "")
+        terminal = self._drawn()
+        if terminal is None:
+            return input(self._prompt if self.interactive else "")
+        text = terminal.read()
+        if text.strip():
+            self.display_user_message(folded(text))
+        return text
 
     def display_system_message(self, message: str) -> None:
-        self._print(self._config.get("system_prefix", "System: ") + message)
+        self._show(Text.assemble(*self._time(), (self._system_prefix, "cyan"), safe(message)))
 
     def display_user_message(self, message: str) -> None:
-        self._print(self._config.get("prompt_symbol", "> ") + message)
+        self._show(Text.assemble("\n", *self._time(), (self._prompt, "bold cyan"), (safe(message), "bold")))
 
     def display_assistant_message(self, message: str) -> None:
-        self._print(self._config.get("assistant_prefix", "Assistant: ") + message)
+        if not self.interactive:
+            _write(f"{safe(message)}\n")
+            return
+        for part in (Text(), *heading(self._look.assistant_prefix, self._look.timestamps), TerminalMarkdown(message)):
+            self._show(part)
 
     def display_error_message(self, error_type: str, error_message: str) -> None:
-        print(visible(f"{self._config.get('error_prefix', 'Error: ')}{error_message}"), file=sys.stderr, flush=True)
+        kind = f"{safe(error_type)}: " if self.debug_mode and error_type else ""
+        text = Text.assemble(*self._time(), (f"{self._look.error_prefix}{kind}{safe(error_message)}", "red"))
+        self._show(text, error=True)
 
     def display_special_command_help(self, commands: Mapping[str, str]) -> None:
-        width = max(map(len, commands), default=0)
-        self._print("\n".join(f"{name:<{width}}  {text}" for name, text in commands.items()))
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="bold", overflow="fold")
+        table.add_column(ratio=1)
+        for name, text in commands.items():
+            table.add_row(Text(safe(name)), Text(safe(text)))
+        self._show(table)
+
+    def display_debug(self, title: str, text: str) -> None:
+        """A request or response as a line, where debug mode is on; its secrets are masked."""
+        if self.debug_mode:
+            self._show(Text(f"debug: {safe(title)} {masked(safe(text))}", "dim"), error=True)
 
     @contextmanager
     def answering(self) -> Generator[AnswerView]:
         """Show the events of a run while the block runs."""
-        yield _PlainAnswer()
-        self._print("")
+        terminal = self._drawn()
+        if terminal is None:
+            answer = PlainAnswer(self._look, lambda: self.debug_mode, self._show)
+            try:
+                yield answer
+            finally:
+                answer.end()
+            return
+        terminal.begin(Answer(self._look, lambda: self.debug_mode))
+        try:
+            yield terminal
+        finally:
+            terminal.end()
 
     def ask_permission(
         self, question: PermissionQuestion, seconds: float, answered_elsewhere: Callable[[], bool]
@@ -98,21 +139,125 @@ class UserInterfaceManager:
         """The person's answer; None: none in time, nobody to ask, or it was answered elsewhere."""
         if not self.interactive or answered_elsewhere():
             return None
-        for name, value in question.card.items():
-            self._print(f"{name}: {value}")
-        reply = input("May I do this? [y/n/a] ").strip().lower()
-        return PermissionAnswer(reply in ("y", "a"), always=reply == "a")
+        self._show(Text())
+        self._show(card(question))
+        answer = self._asked(question, time.monotonic() + seconds, answered_elsewhere)
+        if answer is not None:
+            self._show(decision(answer))
+        return answer
 
     def close(self) -> None:
         """Give the terminal back."""
+        if self._terminal is not None:
+            self._terminal.close()
 
-    def _print(self, text: str) -> None:
-        print(visible(text), flush=True)
+    def _asked(
+        self, question: PermissionQuestion, deadline: float, answered_elsewhere: Callable[[], bool]
+    ) -> PermissionAnswer | None:
+        ended = ""
+
+        def wait() -> bool:
+            nonlocal ended
+            ended = ELSEWHERE if answered_elsewhere() else EXPIRED if time.monotonic() >= deadline else ""
+            return not ended
+
+        while True:
+            line = self._line(lambda: f"[y/n/a/e] ({_left(deadline)}) ", "", wait)
+            if line is None:
+                self._show(Text(ended, "yellow"))
+                return None
+            if line.strip().lower() in ("e", "edit"):
+                answer = self._edited(question, deadline, wait)
+            else:
+                answer = reply_of(line)
+                if answer is None:
+                    self._show(Text(REPLIES, "dim"))
+            if answer is not None:
+                return answer
+
+    def _edited(
+        self, question: PermissionQuestion, deadline: float, wait: Callable[[], bool]
+    ) -> PermissionAnswer | None:
+        text = editable(question.request.get("parameters") or {})
+        self._show(Text(CANCEL_EDIT, "dim"))
+        while True:
+            line = self._line(lambda: f"edit ({_left(deadline)}) ", text, wait)
+            if line is None or not line.strip():
+                return None
+            try:
+                return PermissionAnswer(True, arguments=edited(line))
+            except ValueError as error:
+                text = line
+                self._show(Text(str(error), "red"))
+
+    def _line(self, prompt: Callable[[], str], default: str, wait: Callable[[], bool]) -> str | None:
+        terminal = self._drawn()
+        if terminal is not None:
+            return terminal.ask(prompt, default, wait)
+        _write(f"{safe(default)}\n{prompt()}" if default else prompt())
+        while wait():
+            if select.select([sys.stdin], [], [], WAITING_SECONDS)[0]:
+                line = sys.stdin.readline()
+                return line.rstrip("\n") if line else None
+        return None
+
+    def _drawn(self) -> Terminal | None:
+        # A terminal that can move its cursor, once it is needed.
+        if not self.interactive or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
+            return None
+        if self._terminal is None:
+            from task.console.terminal import Terminal  # the lines below the output, which other doors do not need
+
+            self._terminal = Terminal(self._renderer, self._prompt, self)
+        return self._terminal if self._terminal.alive else None
+
+    def _show(self, part: RenderableType, *, error: bool = False) -> None:
+        terminal = self._terminal
+        if terminal is not None and terminal.alive:
+            terminal.print(part)
+        elif self.interactive:
+            _write(self._renderer.ansi(part, get_terminal_size().columns), error=error)
+        else:
+            _write(Renderer(None).ansi(part, UNWRAPPED), error=error)
+
+    def _time(self) -> list[tuple[str, str]]:
+        return [(time.strftime("%H:%M:%S "), "dim")] if self._look.timestamps else []
 
 
-class _PlainAnswer:
+class PlainAnswer:
+    """The answer's text as it arrives; everything around it goes to standard error."""
+
+    def __init__(self, look: Look, debug: Callable[[], bool], show: Callable[..., None]) -> None:
+        self._answer = Answer(look, debug)
+        self._prefix = look.assistant_prefix if sys.stdout.isatty() else ""
+        self._show = show
+        self._line_open = False
+
     def show(self, event: Event) -> None:
         if event.type == "text":
-            print(visible(event.data["text"]), end="", flush=True)
-        elif event.type == "error":
-            print(visible(event.data["error"]["message"]), file=sys.stderr, flush=True)
+            _write(self._prefix + safe(event.data["text"]))
+            self._prefix, self._line_open = "", not event.data["text"].endswith("\n")
+            return
+        self._answer.show(event)
+        for part in self._answer.finished():
+            self._end_line()
+            self._show(part, error=True)
+
+    def end(self) -> None:
+        self._end_line()
+
+    def _end_line(self) -> None:
+        if self._line_open:
+            _write("\n")
+            self._line_open = False
+
+
+def _left(deadline: float) -> str:
+    seconds = max(0, round(deadline - time.monotonic()))
+    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
+
+
+def _write(text: str, *, error: bool = False) -> None:
+    stream = sys.stderr if error else sys.stdout
+    stream.write(text)
+    stream.flush()

@@ -1,0 +1,115 @@
+"""The card of a call that asks for permission, and the replies to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from task.permissions.icerc import plain, shortened, spelt_out, visible
+
+LEVELS = {"low": "green", "medium": "yellow", "high": "bold red"}
+REPLIES = "y yes · n no, with a reason if you like · a always · e edit the arguments"
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionQuestion:
+    """May this call run? `card` is the ICERC card, `code` answers it anywhere, `grant` is what "always" would allow."""
+
+    request: Mapping[str, Any]
+    card: Mapping[str, Any]
+    code: str = ""
+    grant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionAnswer:
+    """What the person decided; `arguments` replace those of the call."""
+
+    allowed: bool
+    reason: str = ""
+    always: bool = False
+    arguments: Mapping[str, Any] | None = None
+
+
+def card_rows(question: PermissionQuestion) -> dict[str, str]:
+    """The card by its labels; nothing in it is hidden, and nothing acts on the terminal."""
+    card = question.card
+    risk: Mapping[str, str] = card.get("risk_assessment") or {}
+    level = plain(str(risk.get("level", ""))).upper()
+    rows = {
+        "Intent": plain(str(card.get("intent", ""))) or "not given",
+        "Command": spelt_out(shortened(str(card.get("command", "")))),
+        "Expected": plain(str(card.get("expected_outcome", ""))) or "not given",
+        "Risk": f"{level} – {plain(str(risk.get('scope', '')))}".strip(" –"),
+        "Details": "\n".join(plain(line) for line in str(risk.get("details", "")).splitlines() if line.strip()),
+        "Always": plain(question.grant),
+        "Code": plain(question.code),
+    }
+    return {name: text for name, text in rows.items() if text}
+
+
+def card(question: PermissionQuestion) -> RenderableType:
+    """The card in a frame, its border in the colour of the risk."""
+    risk: Mapping[str, str] = question.card.get("risk_assessment") or {}
+    style = LEVELS.get(str(risk.get("level", "")), "yellow")
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold", ratio=1)
+    for name, text in card_rows(question).items():
+        table.add_row(name, Text(text, style if name == "Risk" else "bold" if name == "Command" else ""))
+    name = plain(str(question.request.get("tool_name") or "this"))
+    return Panel(table, title=Text(f"May I run {name}?", "bold"), title_align="left", border_style=style)
+
+
+def reply_of(line: str) -> PermissionAnswer | None:
+    """What a person typed: yes, always, or no with a reason; None: neither."""
+    word, _, rest = line.strip().partition(" ")
+    match word.lower().rstrip(",.:"):
+        case "y" | "yes" | "approve" if not rest:
+            return PermissionAnswer(True)
+        case "a" | "always" if not rest:
+            return PermissionAnswer(True, always=True)
+        case "n" | "no" | "deny":
+            return PermissionAnswer(False, rest.strip().removeprefix("because ").strip())
+        case _:
+            return None
+
+
+def decision(answer: PermissionAnswer) -> Text:
+    """The decision as a line."""
+    if not answer.allowed:
+        return Text(f"✗ Denied{f': {plain(answer.reason)}' if answer.reason else ''}", "red")
+    how = "always" if answer.always else "with changed arguments" if answer.arguments is not None else "this once"
+    return Text(f"✓ Allowed {how}", "green")
+
+
+def editable(arguments: Mapping[str, Any]) -> str:
+    """The arguments as JSON to be edited; characters that cannot be seen are escaped."""
+    text = json.dumps(arguments, indent=2, ensure_ascii=False, default=str)
+    return text if visible(text) == text else json.dumps(arguments, indent=2, default=str)
+
+
+def edited(text: str) -> dict[str, Any]:
+    """The arguments as they were edited.
+
+    Raises:
+        ValueError: what is wrong with them.
+    """
+    try:
+        arguments = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"This is not JSON: {error.msg}, line {error.lineno}, column {error.colno}.") from error
+    except RecursionError as error:
+        raise ValueError("This JSON is nested too deeply.") from error
+    if not isinstance(arguments, dict):
+        raise ValueError(  # noqa: TRY004 - the person's input is wrong, not a type of ours
+            'The arguments are a JSON object, such as {"path": "notes.txt"}.'
+        )
+    return arguments
