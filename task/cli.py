@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -243,11 +243,18 @@ def doctor(
 def tools(
     config: Config = None,
     as_json: Annotated[bool, typer.Option("--json", help="The tools as one JSON array.")] = False,
+    form: Annotated[
+        Literal["openai", "ollama", "dapr", "mcp"] | None,
+        typer.Option("--format", help="The tools' schemas as one JSON array in this format."),
+    ] = None,
 ) -> None:
     """List the agent's tools: name, effects, description."""
-    from task.commands.tools import show
+    from task.commands.tools import show, show_schemas
 
-    show(_settings(config), as_json)
+    if form is not None:
+        show_schemas(_settings(config), form)
+    else:
+        show(_settings(config), as_json)
 
 
 @app.command()

@@ -11,6 +11,7 @@ from typing import Any
 from task.approvals.rules import DENIED
 from task.coding.events import CallEnded, Emit, Noted, PlanStepDone, StepStarted, TextWritten
 from task.conversation.messages import Message, Role, ToolCall
+from task.conversation.sinks import NullChoice
 from task.llm.base import ChatModel, Delta, ModelOptions, ToolSchema, Usage
 from task.loop import Limits, LoopObserver, RunOutcome, SilentObserver, Spent
 from task.permissions.decisions import Effect
@@ -207,25 +208,14 @@ class _Follower:
             return call.name
 
 
-class TextSink:
+class TextSink(NullChoice):
     """A choice and its stages: the coder's text becomes events, what tools write into their stages is left out."""
 
-    def __init__(self, emit: Emit | None = None) -> None:
+    def __init__(self, emit: Emit) -> None:
         self._emit = emit
 
     def append_content(self, content: str) -> None:
-        if self._emit is not None:
-            self._emit(TextWritten(content))
-
-    def create_stage(self, name: str | None = None) -> TextSink:
-        return TextSink()
-
-    def append_reasoning_content(self, content: str) -> None: ...
-    def append_name(self, name: str) -> None: ...
-    def add_attachment(self, **_: str | None) -> None: ...
-    def set_state(self, state: dict[str, Any]) -> None: ...
-    def open(self) -> None: ...
-    def close(self, status: Any = None) -> None: ...
+        self._emit(TextWritten(content))
 
 
 @dataclass(eq=False)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from task.blocking import run_blocking
-from task.coding.coder import CODER_PROMPT, Coder, Progress, TextSink
+from task.coding.coder import CODER_PROMPT, Coder, Progress
 from task.coding.settings import Settings, coder_tree, load_settings
 from task.conversation.messages import FunctionCall, ToolCall, user
+from task.conversation.sinks import NullChoice
 from task.llm.accumulator import new_call_id
 from task.permissions.coding import coding_policy
 from task.product import Product
@@ -83,7 +84,7 @@ async def _dispatch_tool_async(name: str, args: dict[str, Any]) -> str:
             tool = next((tool for tool in workspace_tools(workspace, commands) if tool.name == name), None)
             if tool is None:
                 return f"ERROR: unknown tool {name}"
-            call, sink = ToolCall(new_call_id(), FunctionCall(name, json.dumps(args))), TextSink()
+            call, sink = ToolCall(new_call_id(), FunctionCall(name, json.dumps(args))), NullChoice()
             return (await tool.execute(ToolCallParams(call, sink, sink, "", ""))).text()
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from pydantic import BaseModel, ValidationError
@@ -23,6 +24,7 @@ from task.settings import Settings
 
 if TYPE_CHECKING:
     from task.tools.base import BaseTool
+    from task.tools.formats import Format
     from task.tools.mcp.hub import Discovered
     from task.tools.mcp.mcp_tool_model import MCPToolModel
 
@@ -52,7 +54,7 @@ def show(settings: Settings, as_json: bool) -> None:
     """Print the tools as a table, or as one JSON array."""
     tools, sentences = asyncio.run(list_with_servers(settings))
     if as_json:
-        print(json.dumps([asdict(tool) for tool in tools], ensure_ascii=False, separators=(",", ":")))
+        _print_json([asdict(tool) for tool in tools])
         return
     table = Table(box=SIMPLE)
     for heading in ("Tool", "From", "Effects", "Description"):
@@ -71,21 +73,30 @@ def show(settings: Settings, as_json: bool) -> None:
         console.print(Text(sentence))
 
 
+def show_schemas(settings: Settings, form: Format) -> None:
+    """Print the schemas of the tools as one JSON array; what is wrong with servers goes to standard error."""
+    from task.tools.formats import in_format
+
+    tools, found = asyncio.run(_offered(settings))
+    _print_json([in_format(tool.schema, form) for tool in tools])
+    for issue in found.issues:
+        print(f"{issue.summary}.", file=sys.stderr)
+
+
+def _print_json(items: list[dict[str, Any]]) -> None:
+    print(json.dumps(items, ensure_ascii=False, separators=(",", ":")))
+
+
 async def list_with_servers(settings: Settings) -> tuple[list[ListedTool], list[str]]:
     """All tools that are offered, those of MCP servers too, and sentences about the servers that do not answer.
 
     Raises:
         SettingsError: a tool cannot be loaded, two servers have one name, or the policy cannot be meant.
     """
-    from task.product.parts import mcp_specs, policy_of
-    from task.tools.mcp.mcp_tool import MCPTool
-    from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
+    from task.product.parts import mcp_specs
 
-    own, policy = own_tools(settings), policy_of(settings)
-    tools = [_listed(tool, INTERPRETER if isinstance(tool, PythonCodeInterpreterTool) else "agent") for tool in own]
-    found = await discover_tools(settings, {tool.name for tool in own})
-    tools += [_listed(tool, f"MCP {tool.client.name}") for tool in found.tools if isinstance(tool, MCPTool)]
-    tools = [tool for tool in tools if policy.offers(tool.name)]
+    offered, found = await _offered(settings)
+    tools = list(map(_listed, offered))
     python = await interpreter_check(settings)
     sentences = [f"No Python: {python.found}."] if python.state != "ok" else []
     sentences += [f"{issue.summary}." for issue in found.issues]
@@ -96,6 +107,14 @@ async def list_with_servers(settings: Settings) -> tuple[list[ListedTool], list[
     if missing:
         sentences.append(f"`dial-agent up` adds {' and '.join(missing)}, with servers of its own.")
     return tools, sentences
+
+
+async def _offered(settings: Settings) -> tuple[list[BaseTool], Discovered]:
+    from task.product.parts import policy_of
+
+    own, policy = own_tools(settings), policy_of(settings)
+    found = await discover_tools(settings, {tool.name for tool in own})
+    return [tool for tool in [*own, *found.tools] if policy.offers(tool.name)], found
 
 
 async def discover_tools(settings: Settings, taken: Collection[str]) -> Discovered:
@@ -144,9 +163,18 @@ async def offered_tools(agent_url: str) -> list[str] | None:
         return None
 
 
-def _listed(tool: BaseTool, source: str) -> ListedTool:
+def _listed(tool: BaseTool) -> ListedTool:
     aliases = sorted(names_of(tool.name) - {tool.name})
-    return ListedTool(tool.name, tool.description, sorted(tool.effects), source, aliases)
+    return ListedTool(tool.name, tool.description, sorted(tool.effects), _source(tool), aliases)
+
+
+def _source(tool: BaseTool) -> str:
+    from task.tools.mcp.mcp_tool import MCPTool
+    from task.tools.py_interpreter.python_code_interpreter_tool import PythonCodeInterpreterTool
+
+    if isinstance(tool, MCPTool):
+        return f"MCP {tool.client.name}"
+    return INTERPRETER if isinstance(tool, PythonCodeInterpreterTool) else "agent"
 
 
 async def _interpreter_tools(settings: Settings, url: str) -> list[MCPToolModel]:

@@ -70,7 +70,7 @@ def chat_body(
         "options": _options(model, options),
     }
     if offered:
-        body["tools"] = [_wire_tool(tool) for tool in offered]
+        body["tools"] = [wire_tool(tool) for tool in offered]
     if (thinking := options.reasoning_effort) is not None and model.can("thinking"):
         body["think"] = _THINK.get(thinking, thinking)
     if (shape := _format(options)) is not None:
@@ -202,7 +202,8 @@ def _unsendable(sentence: str) -> ProviderError:
     return ProviderError(sentence, status_code=400, code="invalid_request", display_message=sentence)
 
 
-def _wire_tool(tool: ToolSchema) -> dict[str, Any]:
+def wire_tool(tool: ToolSchema) -> dict[str, Any]:
+    """The tool in the shape that the server reads."""
     function = tool["function"]
     schema = function.get("parameters") or {}
     found = simple_schema(schema)

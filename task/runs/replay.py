@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall
+from task.conversation.sinks import NullChoice
 from task.errors import InvalidRequest, ProviderError
 from task.llm.base import TextDelta, ToolCallDelta
 from task.llm.scripted import Reply, ScriptedModel
@@ -21,7 +22,7 @@ from task.permissions.icerc import ICERC, RiskAssessment
 from task.runs.traces import TraceObserver, TraceStart
 from task.store.trace_records import Trace, TracedDecision, TracedTurn
 from task.tools.base import BaseTool
-from task.tools.models import Caller, ToolCallParams
+from task.tools.models import Caller, ToolCallParams, nobody
 from task.tools.toolbox import Toolbox
 
 SECONDS = 60.0
@@ -57,7 +58,7 @@ async def replayed(trace: Trace) -> Trace:
     toolbox = Toolbox(_tools(trace), _RecordedGate(trace.decisions))
     loop = ToolLoop(model, toolbox, Limits(steps=_steps(trace)), observer)
     async with asyncio.timeout(SECONDS):
-        await loop.run(asked, _NullChoice(), Caller("", _nobody))
+        await loop.run(asked, NullChoice(), Caller("", nobody))
     return observer.trace()
 
 
@@ -72,10 +73,6 @@ def parting(one: Trace, other: Trace) -> Parting | None:
     if one.status != other.status:
         return Parting(len(one.turns), "status", one.status, other.status)
     return None
-
-
-async def _nobody() -> str:
-    return ""
 
 
 def _message(turn: TracedTurn) -> Message:
@@ -158,21 +155,6 @@ class _RecordedGate:
         card: dict[str, Any] = {"intent": "", "command": "", "expected_outcome": "", **(recorded.card or {})}
         risk = RiskAssessment(**card.pop("risk_assessment", {}))
         return Deferred(ICERC(**card, risk_assessment=risk), "", recorded.reason)
-
-
-class _NullChoice:
-    """A choice and its stages that discard everything."""
-
-    def append_content(self, content: str) -> None: ...
-    def append_reasoning_content(self, content: str) -> None: ...
-    def append_name(self, name: str) -> None: ...
-    def add_attachment(self, **_: str | None) -> None: ...
-    def set_state(self, state: dict[str, Any]) -> None: ...
-    def open(self) -> None: ...
-    def close(self, status: Any = None) -> None: ...
-
-    def create_stage(self, name: str | None = None) -> _NullChoice:
-        return self
 
 
 def _compared(turn: TracedTurn) -> dict[str, Any]:

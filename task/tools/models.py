@@ -44,6 +44,11 @@ class Caller:
     spend: Spend = _uncounted
 
 
+async def nobody() -> str:
+    """The principal of a caller without an identity."""
+    return ""
+
+
 @dataclass
 class ToolCallParams:
     """Everything one execution of a tool receives. Source: API reference, Data Models.

@@ -6,14 +6,15 @@ import asyncio
 import json
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
 from task.commands.checks import Check
 from task.commands.prompt_checks import prompt_checks
-from task.commands.tools import discover_tools, interpreter_check, list_with_servers
+from task.commands.tools import discover_tools, interpreter_check, list_with_servers, show_schemas
 from task.settings import Settings, load_settings
+from task.tools.formats import Format
 from task.tools.mcp.hub import MCPHub, ServerSpec
 from tests.support.interpreter import TOKEN, RunningInterpreter, running_interpreter
 from tests.support.mcp_processes import ServerProcess, foreign_interpreter, mcp_peer
@@ -204,3 +205,31 @@ async def test_the_command_prints_the_table_and_the_sentences(tmp_path: Path) ->
     assert "execute_code" in printed.out
     assert "The server search cannot be reached." in printed.out
     assert "No Python: " in printed.out
+
+
+def test_the_schemas_of_all_tools_are_printed_in_the_format_of_choice(
+    peer: ServerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers: list[dict[str, Any]] = [
+        {"name": "peer", "url": peer.url, "tools": ["echo"]},
+        {"name": "gone", "url": f"http://127.0.0.1:{free_port()}/mcp"},
+    ]
+    printed: dict[str, dict[str, Any]] = {}
+    for form in get_args(Format):
+        show_schemas(settings(tmp_path, AGENT_MCP_SERVERS=json.dumps(servers)), form)
+        found = capsys.readouterr()
+        assert found.err == "The server gone cannot be reached.\n"
+        printed[form] = {tool.get("function", tool)["name"]: tool for tool in json.loads(found.out)}
+    assert len({tuple(names) for names in printed.values()}) == 1
+    assert {"calculator", "rag_search_tool", "echo"} <= printed["mcp"].keys()
+    for name, tool in printed["openai"].items():
+        function = tool["function"]
+        assert printed["dapr"][name]["function"] == function
+        assert printed["mcp"][name]["inputSchema"] == function["parameters"]
+        assert printed["ollama"][name]["function"]["description"] == function["description"]
+
+
+async def test_the_command_refuses_a_format_that_nobody_reads(tmp_path: Path) -> None:
+    printed = await dial_agent(tmp_path, "tools", "--format", "xml", COLUMNS="200")
+    assert printed.code == 2
+    assert "'xml' is not one of 'openai', 'ollama', 'dapr', 'mcp'" in printed.err

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from task.llm.scripted import says, wants
 from tests.support.api_client import LOOKUP, numbered, results
+from tests.support.documented import tool_calling_examples
 from tests.support.http_api import Api, http_api, said
 
-DESIGN: dict[str, Any] = json.loads(
-    (Path(__file__).parents[1] / "contract" / "tool_calling.json").read_text(encoding="utf-8")
-)
+DESIGN = tool_calling_examples()
 
 
 async def asked(api: Api, text: str, **body: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 Entry = Mapping[str, Any]
+EXAMPLES = Path(__file__).parents[1] / "contract" / "tool_calling.json"
 Parameters = list[tuple[str, str | None]]
 PLACEHOLDER = "http://localhost:8080"
+
+
+def tool_calling_examples() -> dict[str, Any]:
+    """The JSON examples of the design of tool calling over Dapr, word for word, by the headings they stand under."""
+    return json.loads(EXAMPLES.read_text(encoding="utf-8"))
 
 
 def differences(name: str, entry: Entry) -> list[str]:

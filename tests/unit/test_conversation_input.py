@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from task.conversation.messages import Message, Role, assistant, system, tool_message, user
 from task.llm.conversation_input import ConversationInput, inputs_of, messages_of, tools_of
+from tests.support.documented import tool_calling_examples
 from tests.support.tool_calls import call_of
 
-EXAMPLES: dict[str, Any] = json.loads(
-    (Path(__file__).parents[1] / "contract" / "tool_calling.json").read_text(encoding="utf-8")
-)
+EXAMPLES = tool_calling_examples()
 MESSAGES = {title: example for title, example in EXAMPLES.items() if isinstance(example, dict) and "role" in example}
 WEATHER = EXAMPLES["Single Tool Definition"]
 

@@ -23,7 +23,7 @@ from task.llm.base import ChatModel
 from task.permissions.taint import Origin
 from task.tools.base import BaseTool
 from task.tools.dial_files import DialFiles, UnpooledFiles
-from task.tools.models import Caller, ToolCallParams
+from task.tools.models import Caller, ToolCallParams, nobody
 from task.tools.rag.answers import QUOTE_CHARS, checked, written
 from task.tools.rag.chunks import chunk_document
 from task.tools.rag.document_cache import DocumentCache
@@ -276,7 +276,4 @@ def _citation(passage: Passage, quote: str, opened: Sequence[Opened], params: To
 
 
 def _caller_of(params: ToolCallParams) -> Caller:
-    async def nobody() -> str:
-        return ""
-
     return Caller(params.api_key, nobody, params.conversation_id)
