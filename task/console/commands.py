@@ -146,10 +146,9 @@ def _model(console: Console, argument: str) -> str:
     if not argument:
         if not known:
             return f"Model: {console.model}. Its provider lists no others; /model NAME takes any."
-        return "\n".join(
-            [f"Model: {console.model}. The provider has:", *(_marked(name, name == console.model) for name in known)]
-        )
-    if known and not {argument, f"{argument}:latest"} & set(known):  # Ollama's names have a tag
+        lines = [_marked(name, name in _spellings(console.model)) for name in known]
+        return "\n".join([f"Model: {console.model}. The provider has:", *lines])
+    if known and _spellings(argument).isdisjoint(known):
         near = get_close_matches(argument, known, n=1)
         advice = f"Did you mean {near[0]}?" if near else "/model lists them."
         raise InvalidRequest(f"The provider has no model {argument!r}. {advice}")
