@@ -183,6 +183,26 @@ def ask(
 
 
 @app.command()
+def chat(
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="Ask this, print the answer, and end.")
+    ] = None,
+    resume: Annotated[str | None, typer.Option(metavar="SESSION", help="Continue this conversation.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON event per line on standard output.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show requests and the details of errors.")] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="Settings file to use instead of dial-agent.yaml."),
+    ] = None,
+) -> None:
+    """Chat at the terminal: the agent with the files of the working directory."""
+    from task.commands.chat import ChatArguments
+    from task.commands.chat import run as chat_until_end
+
+    raise typer.Exit(chat_until_end(config, ChatArguments(prompt, resume, as_json, debug)))
+
+
+@app.command()
 def run(
     task: Annotated[str, typer.Argument(help="What to do; `-` reads it from standard input.")] = "",
     apply: Annotated[bool, typer.Option("--apply", help="Carry the plan out; without it nothing is changed.")] = False,

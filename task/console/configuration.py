@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,17 @@ class ConfigurationManager:
     """Loads and validates the configuration. Source: framework reference, Configuration.
 
     Without a path it reads what every command reads: environment, `.env`, and the settings file there is. Environment
-    and `.env` win over the file.
+    and `.env` win over the file. `complete` adds what the settings leave open, such as the model.
 
     Raises:
         ConfigError: the configuration cannot be loaded or is not valid.
     """
 
-    def __init__(self, config_path: str | None = None) -> None:
-        self.settings = _loaded(config_path)
+    def __init__(
+        self, config_path: str | None = None, *, complete: Callable[[Settings], Settings] = lambda settings: settings
+    ) -> None:
+        self._path, self._complete = config_path, complete
+        self.settings = complete(_loaded(config_path))
 
     def load_config(self, config_path: str) -> dict[str, Any]:
         """Read another file in place of the first one, and give its settings in the documented shape.
@@ -33,7 +37,8 @@ class ConfigurationManager:
         Raises:
             ConfigError: it cannot be loaded or is not valid; what was there stays.
         """
-        self.settings = _loaded(config_path)
+        settings = self._complete(_loaded(config_path))
+        self._path, self.settings = config_path, settings
         console, context, provider = self.settings.console, self.settings.context, self.get_llm_provider()
         return {
             "framework": {
@@ -56,6 +61,14 @@ class ConfigurationManager:
                 "icerc_timeout": self.settings.teps.confirmation_seconds,
             },
         }
+
+    def reload(self) -> None:
+        """Read the same sources again.
+
+        Raises:
+            ConfigError: one cannot be loaded or is not valid; what was there stays.
+        """
+        self.settings = self._complete(_loaded(self._path))
 
     def get_llm_provider(self) -> str:
         """The provider's name: `dial`, `ollama`, `dapr`, `openai`, `gemini`, `anthropic` or `azure_openai`."""
@@ -111,15 +124,31 @@ class ConfigurationManager:
         }
 
 
-def teps_tree(teps_settings: dict[str, Any]) -> Settings:
+def teps_tree(teps_settings: Mapping[str, Any]) -> Settings:
     """The settings that every command reads, with these in the documented shape for `teps`.
 
     Raises:
         ConfigError: a key is unknown, or a value is malformed.
     """
-    given = translated({"teps": {name: value for name, value in teps_settings.items() if value is not None}}, "teps")
+    return _tree({"teps": _given(teps_settings)}, "teps")
+
+
+def model_tree(provider: str, llm_settings: Mapping[str, Any]) -> Settings:
+    """The same with this provider, and its settings in the documented shape.
+
+    Raises:
+        ConfigError: there is no such provider, a key is unknown, or a value is malformed.
+    """
+    return _tree({"llm": {"provider": provider, provider: _given(llm_settings)}}, "llm")
+
+
+def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _tree(content: Mapping[str, Any], source: str) -> Settings:
     try:
-        return load_settings(given=given.content)
+        return load_settings(given=translated(content, source).content)
     except SettingsError as error:
         raise ConfigError(str(error)) from error
 

@@ -19,11 +19,20 @@ class Console(Protocol):
     where the settings choose it; `attached` go with the next message.
     """
 
-    session_id: str | None
-    model: str
-    persona: str
     attached: list[AttachedFile]
 
+    @property
+    def session_id(self) -> str | None: ...
+    @session_id.setter
+    def session_id(self, session_id: str | None) -> None: ...
+    @property
+    def model(self) -> str: ...
+    @model.setter
+    def model(self, model: str) -> None: ...
+    @property
+    def persona(self) -> str: ...
+    @persona.setter
+    def persona(self, persona: str) -> None: ...
     @property
     def ui(self) -> UserInterfaceManager: ...
     @property

@@ -1,0 +1,317 @@
+"""FrameworkController: the console's parts, its loop, and the way of a message through a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from task.blocking import run_blocking
+from task.console.attaching import AttachedFile
+from task.console.commands import COMMANDS, run_command, user_message
+from task.console.completion import Completion
+from task.console.configuration import ConfigurationManager
+from task.console.conversation import Answered, Conversation
+from task.console.error_handler import ErrorHandler, described
+from task.console.lial import LIALManager
+from task.console.teps import OWNER, TEPSManager
+from task.console.tool_request_handler import ToolRequestHandler
+from task.console.ui_manager import UserInterfaceManager
+from task.conversation.message_manager import MessageManager
+from task.conversation.messages import Message, Role
+from task.errors import AgentError, ComponentInitError
+from task.product.framework import FrameworkProduct
+from task.runs.request import RunCaller
+from task.runs.runner import Runner
+from task.tools.aliases import FRAMEWORK
+
+WELCOME = "{name} started. Type /help for available commands."
+GOODBYE = "Goodbye. Continue with: dial-agent chat --resume {session}"
+EXPIRED = "no answer came in time"
+SHOWN = 40  # messages of a session that is continued
+INTERRUPTED = "The last answer was interrupted. Say how to continue."
+NOT_READY = "FrameworkController.initialize() comes first."
+NOBODY = "nobody is at a terminal to approve it"
+STAYS_OPEN = "The question stays open: `approve {code}` or `deny {code}` answers it."
+
+
+class FrameworkController:
+    """Orchestrates the console. Source: framework reference, Framework Controller.
+
+    `ui` replaces the terminal.
+    """
+
+    def __init__(self, config_manager: ConfigurationManager, *, ui: UserInterfaceManager | None = None) -> None:
+        self.config, self.folder = config_manager, Path.cwd()
+        self.ui = ui or UserInterfaceManager(config_manager.get_ui_settings())
+        self.errors = ErrorHandler()
+        self.attached: list[AttachedFile] = []
+        self.answering = self.failed = False
+        self.history = MessageManager()
+        self._conversation: Conversation | None = None
+        self._product: FrameworkProduct | None = None
+        self._lial: LIALManager | None = None
+        self._teps: TEPSManager | None = None
+        self._ended = False
+        self._mirrored = 0  # messages of the session that the history has
+
+    @property
+    def conversation(self) -> Conversation:
+        """Raises ComponentInitError before `initialize`."""
+        if self._conversation is None:
+            raise ComponentInitError(NOT_READY)
+        return self._conversation
+
+    @property
+    def product(self) -> FrameworkProduct:
+        if self._product is None:
+            raise ComponentInitError(NOT_READY)
+        return self._product
+
+    @property
+    def caller(self) -> RunCaller:
+        return self.conversation.caller
+
+    @property
+    def session_id(self) -> str | None:
+        return self.conversation.session_id
+
+    @session_id.setter
+    def session_id(self, session_id: str | None) -> None:
+        self.conversation.session_id, self.conversation.last = session_id, None
+        session = self.conversation.session()
+        self._mirrored = session.length if session is not None else 0
+
+    @property
+    def model(self) -> str:
+        return self.conversation.model or self.product.model
+
+    @model.setter
+    def model(self, model: str) -> None:
+        self.conversation.model = model
+
+    @property
+    def persona(self) -> str:
+        return self.conversation.persona
+
+    @persona.setter
+    def persona(self, persona: str) -> None:
+        self.conversation.persona = persona
+
+    @property
+    def last(self) -> Answered | None:
+        return self.conversation.last
+
+    def initialize(self) -> bool:
+        """Initialise all components; what fails is one line, and the result False."""
+        try:
+            ready = self._initialize_dcm() and self._initialize_lial() and self._initialize_teps()
+            if ready:
+                self._setup_initial_context()
+        except AgentError as error:
+            self._report("Initialization Error", error)
+            return False
+        return ready
+
+    def run(self) -> None:
+        """The interaction loop, until `/quit` or the end of the input.
+
+        Raises:
+            ComponentInitError: `initialize` was not called, or it failed.
+        """
+        name = " ".join(filter(None, (self.config.settings.console.name, self.config.settings.console.version)))
+        if self.conversation and self.ui.interactive:
+            self.ui.display_system_message(WELCOME.format(name=name))
+        while not self._ended:
+            try:
+                text = self.ui.get_user_input()
+            except (EOFError, KeyboardInterrupt):
+                break
+            self.take(text)
+        if self.ui.interactive and self.session_id:
+            self.ui.display_system_message(GOODBYE.format(session=self.session_id))
+
+    def take(self, text: str) -> None:
+        """One input: nothing, a command, or a message."""
+        if not text.strip() or self._process_special_command(text):
+            return
+        try:
+            message = user_message(self, text)
+        except AgentError as error:
+            self._report("Attachment Error", error)
+        else:
+            self.send(message)
+
+    def send(self, message: Message) -> None:
+        """Take a turn with this message of the user; returns when it is answered, or waits for somebody elsewhere."""
+        self._mirror()
+        before = self.history.serialize()
+        self.history.extend([message])
+        self.conversation.attach(message)
+        sent = [message] if self.session_id else self._spoken()
+        self._take_turn(lambda: self._process_messages_with_llm(self.history.get_messages(for_llm=True)))
+        if not self._mirror(sent):
+            self.history.deserialize(before)  # the message was not taken
+
+    def resume(self, session_id: str) -> None:
+        """Continue that session: its messages are the history and are shown, its open questions are asked.
+
+        Raises:
+            NotFound: there is no such session.
+        """
+        session = self.conversation.open(session_id)
+        self._mirrored = 0
+        self.history.clear_history()
+        self._mirror()
+        for message in session.visible_messages[-SHOWN:]:
+            show = self.ui.display_user_message if message.role is Role.USER else self.ui.display_assistant_message
+            show(message.text())
+        last = self.last
+        if last is not None and last.status == "interrupted":
+            self.ui.display_system_message(INTERRUPTED)
+        elif last is not None and last.status in ("running", "suspended"):
+            self._take_turn(self.conversation.rejoin if last.status == "running" else self.conversation.response)
+            self._mirror()
+
+    def reload(self) -> str:
+        """Read configuration and context again; what is in use now, for people.
+
+        Raises:
+            AgentError: they cannot be used; what was there stays.
+        """
+        earlier = self.config.settings
+        self.config.reload()
+        try:
+            product = self._new_product()
+        except AgentError:
+            self.config.settings = earlier
+            raise
+        old, self._product = self._product, product
+        self._connect(product)
+        self._initialize_teps()
+        if old is not None:
+            run_blocking(old.close)
+        return f"The configuration is in use: model {self.model}."
+
+    def quit(self) -> None:
+        """End the program after this command."""
+        self._ended = True
+
+    def shutdown(self) -> None:
+        """End what runs and close what was opened; the session stays."""
+        if self._conversation is not None:
+            run_blocking(self._conversation.runner.close)
+            self._conversation = None
+        if self._product is not None:
+            run_blocking(self._product.close)
+            self._product = None
+        self.ui.close()
+
+    def _initialize_dcm(self) -> bool:
+        self._product = self._new_product()  # the context is a part of it
+        return True
+
+    def _initialize_lial(self) -> bool:
+        self._connect(self.product)
+        return True
+
+    def _initialize_teps(self) -> bool:
+        self._teps = TEPSManager(
+            self.config.get_teps_settings(), product=self.product, ui=self.ui, caller=self.conversation.caller
+        )
+        self._teps.initialize()
+        self._requests = ToolRequestHandler(self._teps)
+        return True
+
+    def _setup_initial_context(self) -> None:
+        self.history = MessageManager(self.config.get_message_history_settings())
+        self.ui.commands = {name: command.help for name, command in COMMANDS.items()}
+        self.ui.complete = Completion(self).complete
+        self.ui.during_turn = self._process_special_command
+        self.ui.history_file = self.config.settings.data_dir / "chat_history"
+        self.ui.status = self._status
+
+    def _process_messages_with_llm(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        if self._lial is None:
+            raise ComponentInitError(NOT_READY)
+        return self._lial.send_messages(messages)
+
+    def _handle_tool_request(self, tool_request: dict[str, Any]) -> None:
+        conversation = self.conversation
+        asked = next(item for item in conversation.questions() if item.call_id == tool_request["request_id"])
+        answer = self._requests.decide(asked, lambda: conversation.is_answered(asked))
+        if conversation.is_answered(asked):
+            return
+        if answer is None:
+            conversation.deny(asked, EXPIRED if self.ui.interactive else NOBODY)
+        elif answer.allowed:
+            conversation.allow(asked, always=answer.always, arguments=answer.arguments)
+        else:
+            conversation.deny(asked, answer.reason)
+
+    def _process_special_command(self, user_input: str) -> bool:
+        return run_command(self, user_input)
+
+    def _status(self) -> str:
+        return " · ".join(filter(None, (self.model, self.persona, self.session_id)))
+
+    def _take_turn(self, respond: Callable[[], dict[str, Any]]) -> None:
+        self.failed = False
+        try:
+            response = self._answered(respond)
+            while (request := response["tool_request"]) is not None:
+                self._handle_tool_request(request)
+                waiting = self.conversation.response()
+                response = waiting if waiting["tool_request"] else self._answered(self.conversation.proceed)
+            self.failed = self.last is not None and self.last.status in ("failed", "interrupted")
+        except AgentError as error:
+            self._report("Turn Error", error)
+        except KeyboardInterrupt:
+            if codes := [item.code for item in self.conversation.questions()]:
+                self.ui.display_system_message(STAYS_OPEN.format(code=codes[0]))
+
+    def _answered(self, respond: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        self.answering = True
+        try:
+            with self.ui.answering() as view:
+                self.conversation.show = view.show
+                return respond()
+        finally:
+            self.answering = False
+
+    def _report(self, kind: str, error: AgentError) -> None:
+        self.failed = True
+        self.ui.display_error_message(kind, self.errors.handle_error(kind, "", error))
+
+    def _spoken(self) -> list[Message]:
+        return [message for message in self.history.conversation() if message.role is not Role.SYSTEM]
+
+    def _mirror(self, sent: Sequence[Message] = ()) -> bool:
+        """Take over what the session has got since; False: what was `sent` is not in it."""
+        session = self.conversation.session()
+        new = session.messages[self._mirrored :] if session is not None else ()
+        self._mirrored += len(new)
+        if [message.text() for message in new[: len(sent)]] == [message.text() for message in sent]:
+            self.history.extend(new[len(sent) :])
+        elif new and session is not None:  # something came before
+            self.history.clear_history()
+            self.history.extend(session.messages)
+        return bool(new) or not sent
+
+    def _new_product(self) -> FrameworkProduct:
+        product = FrameworkProduct(self.config.settings, self.folder)
+        product.check()
+        return product
+
+    def _connect(self, product: FrameworkProduct) -> None:
+        settings, earlier = self.config.settings, self._conversation
+        key = settings.dial_api_key.get_secret_value() if settings.dial_api_key else ""
+        self._conversation = Conversation(
+            product, Runner(product, aliases=FRAMEWORK, describe=described), RunCaller(OWNER, key)
+        )
+        if earlier is not None:
+            self._conversation.continue_from(earlier)
+        self._lial = LIALManager(
+            self.config.get_llm_provider(), self.config.get_llm_settings(), adapter=self._conversation
+        )
+        self._lial.initialize()

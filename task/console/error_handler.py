@@ -1,0 +1,55 @@
+"""ErrorHandler: every error of the console in one sentence for people, and its details in the log."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from task.errors import AgentError, ProviderError, reference_of, with_reference
+from task.llm.explanations import reported
+
+logger = logging.getLogger(__name__)
+
+UNEXPECTED = "Something unexpected went wrong. Try again; the log has the details."
+
+
+class ErrorHandler:
+    """Centralises errors. Source: framework reference, Error Handler.
+
+    With `debug` the traceback follows the sentence.
+    """
+
+    def __init__(self) -> None:
+        self.debug = False
+
+    def handle_error(self, error_type: str, error_message: str, exception: Exception | None = None) -> str:
+        """Log the error; the sentence for people. Without an `error_message` it is the exception's own.
+
+        The words of an exception that was not raised deliberately stay in the log: they may hold keys and addresses.
+        """
+        self.log_error(error_type, error_message, exception)
+        if exception is None:
+            return error_message
+        text = error_message or (str(exception) if isinstance(exception, AgentError) else UNEXPECTED)
+        if not isinstance(exception, AgentError):
+            text = with_reference(text, reference_of(exception))
+        if self.debug:
+            text = f"{text}\n{''.join(traceback.format_exception(exception)).rstrip()}"
+        return text
+
+    def log_error(self, error_type: str, error_message: str, exception: Exception | None = None) -> None:
+        reference = f" (reference {reference_of(exception)})" if exception is not None else ""
+        logger.error("%s%s: %s", error_type, reference, error_message or exception, exc_info=exception)
+
+
+def described(error: BaseException, model: str) -> Mapping[str, Any]:
+    """The data of the `error` event of a run."""
+    if isinstance(error, ProviderError):
+        reference, sentence = reported(error, model)
+    else:
+        reference = reference_of(error)
+        logger.error("a run failed (reference %s)", reference, exc_info=error)
+        sentence = with_reference(str(error) if isinstance(error, AgentError) else UNEXPECTED, reference)
+    return {"error": {"message": sentence, "reference": reference}}
