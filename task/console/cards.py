@@ -50,7 +50,7 @@ def card_rows(question: PermissionQuestion) -> dict[str, str]:
         "Risk": f"{level} – {plain(str(risk.get('scope', '')))}".strip(" –"),
         "Details": "\n".join(plain(line) for line in str(risk.get("details", "")).splitlines() if line.strip()),
         "Always": plain(question.grant),
-        "Code": plain(question.code),
+        "Elsewhere": f"approve {plain(question.code)}, or deny it" if question.code else "",
     }
     return {name: text for name, text in rows.items() if text}
 
@@ -65,7 +65,10 @@ def card(question: PermissionQuestion) -> RenderableType:
     for name, text in card_rows(question).items():
         table.add_row(name, Text(text, style if name == "Risk" else "bold" if name == "Command" else ""))
     name = plain(str(question.request.get("tool_name") or "this"))
-    return Panel(table, title=Text(f"May I run {name}?", "bold"), title_align="left", border_style=style)
+    return Panel(
+        table, title=Text(f"May I run {name}?", "bold"), title_align="left", border_style=style,
+        subtitle=Text("intent and expectation: the model's words", "dim"), subtitle_align="right",
+    )  # fmt: skip
 
 
 def reply_of(line: str) -> PermissionAnswer | None:

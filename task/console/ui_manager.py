@@ -141,6 +141,7 @@ class UserInterfaceManager:
             return None
         self._show(Text())
         self._show(card(question))
+        self._show(Text(REPLIES, "dim"))
         answer = self._asked(question, time.monotonic() + seconds, answered_elsewhere)
         if answer is not None:
             self._show(decision(answer))
