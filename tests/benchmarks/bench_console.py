@@ -1,4 +1,4 @@
-"""How long a key press takes to reach the screen while an answer streams: `python -m tests.benchmarks.bench_console`."""
+"""How long a key press takes to the screen while an answer streams: `python -m tests.benchmarks.bench_console`."""
 
 from __future__ import annotations
 
