@@ -61,10 +61,13 @@ def tools_of(inputs: Iterable[ConversationInput]) -> list[ToolSchema]:
 
 def inputs_of(messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> list[ConversationInput]:
     """The messages as inputs, the last of the user's with the tools."""
-    inputs = [
-        ConversationInput.from_dict(message.as_dict() | {"content": message.text() or None}) for message in messages
-    ]
+    inputs = [_input(message) for message in messages]
     asking = [each for each in inputs if each.role == Role.USER]
     if tools and asking:
         asking[-1].tools = [dict(tool) for tool in tools]
     return inputs
+
+
+def _input(message: Message) -> ConversationInput:
+    more = {"content": message.text() or None, "scrub_pii": message.scrub_pii or None}
+    return ConversationInput.from_dict(message.as_dict() | more)
