@@ -19,6 +19,7 @@ from task.llm.scripted import says, wants
 from task.store.store import open_store
 from tests.support.api_client import NOTES, Client
 from tests.support.codes import codes_shown
+from tests.support.console import console, openai
 from tests.support.http_api import Api, http_api, said
 from tests.support.product import product
 from tests.support.toy_person import door, text_of
@@ -170,12 +171,25 @@ def shown(events: list[dict[str, Any]]) -> str:
     return "\n\n".join(filter(None, (text_of(events), *asked)))
 
 
+async def through_the_console(folder: Path) -> Trace:
+    async with openai_upstream(*SCRIPT) as upstream:
+        async with console(folder, AGENT_TOOL_PATHS=NOTES, **openai(upstream.url)) as person:
+            answers = [
+                (await (person.say(turn) if isinstance(turn, str) else person.decide(*turn))).state.answer
+                for turn in TURNS
+            ]
+            await person.type("/quit", until="Goodbye")
+            assert await person.window.ended() == 0
+        return await trace_of(answers, upstream, folder / "data" / "store.db")
+
+
 DOORS: dict[str, Callable[[Path], Awaitable[Trace]]] = {
     "/v1": lambda folder: through_v1(folder, stream=False),
     "/v1 streaming": lambda folder: through_v1(folder, stream=True),
     "/chat": through_chat,
     "the page's routes": through_the_pages_routes,
     "the toy door": through_the_toy_door,
+    "the console": through_the_console,
 }
 
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from task.conversation.messages import Message
 from task.runs.state import RunState, state_of
@@ -27,9 +27,11 @@ from task.store.store import Store
 from task.store.trace_records import Trace
 from tests.support.ollama import MODEL
 from tests.support.stores import opened
-from tests.support.terminal import KEYS, SECONDS, Terminal, terminal
+from tests.support.terminal import KEYS, SECONDS, Terminal, Window, terminal
 from tests.support.up import environment
 
+QUESTION = "[y/n/a/e]"
+PATIENCE = {"AGENT_TEPS__CONFIRMATION_SECONDS": "600"}
 OWNER = "local"  # as on the web page of a machine's own user
 Decision = tuple[str, str]  # approve, deny or always; and the reason of a denial
 
@@ -78,11 +80,15 @@ class Exchange:
         return [item.tool for item in self.approvals]
 
 
+W = TypeVar("W", bound=Window)
+Open = Callable[..., AbstractAsyncContextManager[W]]
+
+
 @dataclass
-class Person:
+class Person(Generic[W]):
     """Somebody at the terminal. `session_id` is the conversation of the last exchange."""
 
-    window: Terminal
+    window: W
     folder: Path
     stack: AsyncExitStack
     session_id: str = ""
@@ -101,12 +107,19 @@ class Person:
     async def decide(self, *decisions: Decision) -> Exchange:
         """Answer the open questions in their order; the exchange that follows."""
         for decision, asked in zip(decisions, await self.open_questions(), strict=True):
-            await self.window.wait_for(asked.code)
+            await self.sees_the_question(asked.code)
             word, reason = decision
-            await self.window.send(word[0].replace("a", "y") if word == "approve" else word[0].replace("d", "n"))
-            if word == "deny":
-                await self.window.send(reason + KEYS["enter"])
+            await self.window.send(f"{word} {reason}".strip() + KEYS["enter"])
         return await self.exchange()
+
+    async def sees_the_question(self, code: str) -> None:
+        """Wait for the card of a question, and for the line below it that takes the answer."""
+
+        def asked() -> bool:
+            _, found, below = self.window.text().rpartition(code)
+            return bool(found) and QUESTION in below
+
+        await self.window.wait_until(asked, f"the question {code}")
 
     async def exchange(self) -> Exchange:
         """The next run, once it is over."""
@@ -160,16 +173,27 @@ def _calls(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def console(
+async def console(folder: Path, *options: str | Path, **more: Any) -> AsyncGenerator[Person[Terminal]]:
+    """`console_in` a terminal of the tests' own."""
+    async with console_in(terminal, folder, *options, **more) as person:
+        yield person
+
+
+@asynccontextmanager
+async def console_in(
+    opened_window: Open[W],
     folder: Path,
     *options: str | Path,
     columns: int = 100,
     rows: int = 40,
     config: Mapping[str, Any] | None = None,
-    ready: str | None = "/help",
+    ready: str = "/help",
     **environ: str,
-) -> AsyncGenerator[Person]:
-    """`dial-agent chat` in `folder/work`, its data in `folder/data`; `config` is written as its configuration file."""
+) -> AsyncGenerator[Person[W]]:
+    """`dial-agent chat` in `folder/work`, its data in `folder/data`, once it shows `ready`.
+
+    `config` is written as its configuration file.
+    """
     home, work = folder / "home", folder / "work"
     for each in (home, work):
         each.mkdir(parents=True, exist_ok=True)
@@ -177,10 +201,10 @@ async def console(
         path = folder / "config.yaml"
         path.write_text(json.dumps(config))
         options = ("--config", path, *options)
-    variables = environment(home, AGENT_DATA_DIR=str(folder / "data"), **environ)
+    variables = environment(home, **{"AGENT_DATA_DIR": str(folder / "data"), **PATIENCE, **environ})
     command = [sys.executable, "-m", "task", "chat", *options]
-    async with AsyncExitStack() as stack, terminal(command, variables, work, columns=columns, rows=rows) as window:
+    async with AsyncExitStack() as stack, opened_window(command, variables, work, columns=columns, rows=rows) as window:
         person = Person(window, folder, stack)
-        if ready is not None:
-            await window.wait_for(ready)
+        await window.wait_for(ready)
+        await window.wait_until(lambda: window.text().rpartition("\n")[2].startswith(MODEL), "the line of status")
         yield person

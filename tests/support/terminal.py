@@ -86,6 +86,10 @@ class Window(ABC):
             AssertionError: the command has ended, so nothing will.
         """
 
+    @abstractmethod
+    async def kill(self) -> None:
+        """End the command, and what it started in its group, at once."""
+
     def shows(self, text: str, times: int = 1) -> bool:
         """Whether a text was drawn, wherever its lines are broken."""
         return _joined(self.text()).count(_joined(text)) >= times
@@ -155,10 +159,10 @@ class Terminal(Window):
             os.close(master)
         self._changed.set()
 
-    def kill(self, number: int = signal.SIGKILL) -> None:
-        """Send a signal to the command and what it started in its group."""
+    async def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, number)
+            os.killpg(self.process.pid, signal.SIGKILL)
+        await asyncio.wait_for(self.process.wait(), SECONDS)
 
     async def ended(self, seconds: float = SECONDS) -> int:
         """The command's exit code, once it has ended and all it wrote is drawn."""
@@ -173,8 +177,7 @@ class Terminal(Window):
 
     async def close(self) -> None:
         self.hang_up()
-        self.kill()
-        await asyncio.wait_for(self.process.wait(), SECONDS)
+        await self.kill()
 
     def foreign_sequences(self) -> list[str]:
         """Control sequences of the transcript that a line editor has no use for, such as titles or the clipboard."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import tempfile
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -33,9 +35,8 @@ class TmuxWindow(Window):
     async def resize(self, columns: int, rows: int) -> None:
         await self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
 
-    async def pid(self) -> int:
-        """The command's process id."""
-        return int(await self._tmux("display-message", "-p", "#{pane_pid}"))
+    async def kill(self) -> None:
+        os.killpg(int(await self._tmux("display-message", "-p", "#{pane_pid}")), signal.SIGKILL)
 
     async def start(self, command: Sequence[str], folder: Path, columns: int, rows: int) -> None:
         size = ("-x", str(columns), "-y", str(rows), "-c", str(folder))
