@@ -12,7 +12,7 @@ from task.blocking import run_blocking
 from task.console.commands import COMMANDS
 from task.conversation.message_manager import MessageManager
 from task.llm.scripted import says
-from tests.support.command_console import OWNER, CommandConsole, command_console
+from tests.support.command_console import OWNER, ListedConsole, command_console
 from tests.support.core import local_core
 from tests.support.ollama import ollama_peer
 from tests.support.upstream import openai_upstream
@@ -21,7 +21,7 @@ NO_MODEL = "http://127.0.0.1:9/v1"
 PERSONAS = "## Personas\n\npersona_coder: @coder.md\npersona_poet: @poet.md\n"
 
 
-async def stored(console: CommandConsole, *sessions: str) -> list[str]:
+async def stored(console: ListedConsole, *sessions: str) -> list[str]:
     """The ids of sessions with these titles, made elsewhere."""
 
     async def made() -> list[str]:
@@ -86,21 +86,19 @@ async def test_clear_keeps_system_messages_and_starts_a_new_session(tmp_path: Pa
         cleared = await console.types("/clear")
         kept = console.history.get_messages()
         await console.types("second")
+        after = console.session_id
         sent = [item["content"] for item in upstream.requests[-1].messages if item["role"] == "user"]
     assert added == ["Added system message: Answer in French."]
     assert cleared == ["Conversation history cleared."]
     assert [item["content"] for item in kept] == ["Answer in French."]
     assert sent == ["second"]
-    assert console.session_id != before
+    assert before != after
 
 
-async def test_debug_is_switched_on_and_off_and_quit_ends_the_program(tmp_path: Path) -> None:
+async def test_debug_is_switched_on_and_off(tmp_path: Path) -> None:
     async with command_console(tmp_path, NO_MODEL) as console:
         switched = [*await console.types("/debug"), *await console.types("/DEBUG")]
-        assert not console.ended
-        assert await console.types("/exit") == []
     assert switched == ["Debug mode enabled.", "Debug mode disabled."]
-    assert console.ended
 
 
 async def test_a_persona_is_chosen_for_the_conversation(tmp_path: Path) -> None:
@@ -123,7 +121,7 @@ async def test_a_persona_is_chosen_for_the_conversation(tmp_path: Path) -> None:
     assert "poet" in wrong[0]
     assert chosen == ["Persona: poet."]
     assert "You write verse." in prompt
-    assert (back, console.persona) == (["Persona: coder."], "")
+    assert back == ["Persona: coder."]
 
 
 async def test_models_are_listed_and_one_is_chosen(tmp_path: Path) -> None:
@@ -134,26 +132,28 @@ async def test_models_are_listed_and_one_is_chosen(tmp_path: Path) -> None:
     async with command_console(tmp_path, NO_MODEL) as console:
         unlisted = await console.types("/model")
         taken = await console.types("/model any-other")
+        assert console.model == "any-other"
     assert listed == ["Model: test-model. The provider has:\n- test-model (current)"]
     assert wrong == ["Command: The provider has no model 'test-modle'. Did you mean test-model?"]
     assert chosen == ["Model: test-model, from the next message on."]
     assert unlisted == ["Model: test-model. Its provider lists no others; /model NAME takes any."]
-    assert (taken, console.model) == (["Model: any-other, from the next message on."], "any-other")
+    assert taken == ["Model: any-other, from the next message on."]
 
 
-async def test_core_and_ollama_list_their_models_too(tmp_path: Path) -> None:
+async def test_core_and_ollama_list_their_models_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models = {"one": {"type": "chat", "endpoint": "http://127.0.0.1:9/one"}}
     async with (
         local_core({"models": models}, tmp_path) as core,
-        command_console(tmp_path, NO_MODEL, core.api_key, backend="dial", dial_endpoint=core.url) as console,
+        command_console(
+            tmp_path, NO_MODEL, backend="dial", dial_endpoint=core.url, dial_api_key=core.api_key
+        ) as console,
     ):
         [of_core] = await console.types("/model")
-    async with (
-        ollama_peer() as peer,
-        command_console(tmp_path, NO_MODEL, backend="ollama", ollama_local=peer.url) as console,
-    ):
-        [of_ollama] = await console.types("/model")
-        taken = await console.types("/model test-model")
+    async with ollama_peer() as peer:
+        monkeypatch.setenv("OLLAMA_LOCAL", peer.url)  # tests have one that leads nowhere
+        async with command_console(tmp_path, NO_MODEL, backend="ollama") as console:
+            [of_ollama] = await console.types("/model")
+            taken = await console.types("/model test-model")
     assert of_core == "Model: test-model. The provider has:\n- one"
     assert of_ollama == "Model: test-model. The provider has:\n- test-model:latest (current)"
     assert taken == ["Model: test-model, from the next message on."]
@@ -175,7 +175,7 @@ async def test_tools_are_listed_with_effects_source_size_and_what_is_missing(tmp
 
 
 async def test_grants_are_listed_and_revoked_one_by_one_or_all(tmp_path: Path) -> None:
-    async def granted(console: CommandConsole) -> None:
+    async def granted(console: ListedConsole) -> None:
         store = await console.product.store.get()
         for text in ("every call of fs_write", "shell_run: commands that begin with 'git'", "every call of fs_edit"):
             await store.grants.add(OWNER, {"description": text}, seconds=3600)
@@ -204,12 +204,14 @@ async def test_sessions_of_every_door_are_listed_and_chosen_by_number_or_id(tmp_
         older, newer = await stored(console, "From the web page", "Another")
         [listed] = await console.types("/resume")
         await console.types("/resume 2")
+        by_number = console.session_id
         await console.types(f"/resume {newer[:-1]}")
+        by_id = console.session_id
         [several] = await console.types("/resume sess_")
         [missing] = await console.types("/resume 9")
     assert nothing == ["There are no sessions yet."]
     assert [line.partition(": ")[0] for line in listed.splitlines()[1:3]] == ["1. Another", "2. From the web page"]
-    assert console.resumed == [older, newer]
+    assert (by_number, by_id) == (older, newer)
     assert several == "Command: 2 sessions begin with 'sess_'; write more of the id."
     assert missing == "Command: There is no session 9; /resume lists 2."
 
@@ -265,11 +267,12 @@ async def test_retry_repeats_the_last_message_in_a_branch(tmp_path: Path) -> Non
         await console.types("second")
         before = console.session_id
         await console.types("/retry")
+        after = console.session_id
         sent = [item["content"] for item in upstream.requests[-1].messages if item["role"] != "system"]
         asked = [item["content"] for item in console.history.get_messages(include_roles=["user"])]
     assert sent == ["first", "One.", "second"]
     assert asked == ["first", "second"]
-    assert console.session_id != before
+    assert before != after
 
 
 async def test_while_a_turn_runs_only_commands_that_need_none_run(tmp_path: Path) -> None:
@@ -288,7 +291,7 @@ async def test_files_are_uploaded_to_core_and_go_with_the_next_message(tmp_path:
     async with (
         openai_upstream(says("Read.")) as upstream,
         local_core({}, tmp_path) as core,
-        command_console(tmp_path, upstream.url, core.api_key, dial_endpoint=core.url) as console,
+        command_console(tmp_path, upstream.url, dial_endpoint=core.url, dial_api_key=core.api_key) as console,
     ):
         (console.folder / "my notes.txt").write_text("notes")
         (console.folder / "table.csv").write_text("a,b\n1,2\n")
@@ -298,12 +301,9 @@ async def test_files_are_uploaded_to_core_and_go_with_the_next_message(tmp_path:
         await console.types("Compare @table.csv, and write to me@example.com or @nobody.")
         after = await console.types("/files")
         question = upstream.requests[0].messages[-1]["content"]
-        files = console.messages[0].custom_content
     assert attached == again == ["Attached my notes.txt"]
     assert listed == "Files of the next message:\n- my notes.txt"
-    assert files is not None
-    assert [item.title for item in files.attachments] == ["my notes.txt", "table.csv"]
-    assert all((item.url or "").startswith("files/") for item in files.attachments)
+    assert "- my notes.txt (text/plain): files/" in question
     assert "- table.csv (text/csv): files/" in question
     assert after == ["No file is attached. /files PATH attaches one to the next message; so does @PATH in a message."]
 
@@ -323,8 +323,66 @@ async def test_without_core_pictures_travel_along_and_files_stay_where_tools_rea
         [refused] = await console.types(f"/files {tmp_path / 'elsewhere.txt'}")
         detached = await console.types("/files detach dot.png")
         await console.types("What is in it?")
+        question = upstream.requests[0].messages[-1]["content"]
     assert local == ["Attached notes.txt (the model reads it in the working directory)"]
     assert picture == ["Attached dot.png"]
     assert "cannot be attached: there is no DIAL Core to store it" in refused
     assert detached == ["Detached: dot.png."]
-    assert console.messages[0].text() == "What is in it?\n\nFiles in the working directory:\n- notes.txt"
+    assert question == "What is in it?\n\nFiles in the working directory:\n- notes.txt"
+
+
+async def test_a_system_message_and_its_persona_are_in_the_next_request(tmp_path: Path) -> None:
+    async with openai_upstream(says("Bien.")) as upstream, command_console(tmp_path, upstream.url) as console:
+        await console.types("/system Answer in French.")
+        await console.types("How are you?")
+        prompt = upstream.requests[0].messages[0]
+    assert prompt["role"] == "system"
+    assert "Answer in French." in prompt["content"]
+
+
+async def test_reload_takes_edited_files_and_keeps_the_old_ones_in_use_when_they_are_bad(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "guide.md").write_text("Old guide.")
+    (tmp_path / "context.md").write_text("## Docs\n\nguide: @guide.md\nmissing: @nothing.md\n")
+    context = {"definition_path": str(tmp_path / "context.md")}
+    async with (
+        openai_upstream(then=says("Yes.")) as upstream,
+        command_console(tmp_path, upstream.url, context=context) as console,
+    ):
+        await console.types("one")
+        session = console.session_id
+        (tmp_path / "guide.md").write_text("New guide.")
+        good = console.file.read_text()
+        console.file.write_text(good.replace("test-model", "other-model"))
+        [read] = await console.types("/reload")
+        await console.types("two")
+        console.file.write_text("backend: [")
+        [bad] = await console.types("/reload")
+        console.file.write_text(good + "unknown_key: 1\n")
+        [unknown] = await console.types("/reload")
+        await console.types("three")
+        prompts = [item.messages[0]["content"] for item in upstream.requests]
+        models = [item.body["model"] for item in upstream.requests]
+        assert console.session_id == session
+    assert "Old guide." in prompts[0]
+    assert "New guide." in prompts[1]
+    assert models == ["test-model", "other-model", "other-model"]
+    assert "other-model" in read
+    assert str(console.file) in bad
+    assert "unknown_key" in unknown
+    assert all("\n" not in line for line in (bad, unknown))
+
+
+async def test_a_session_of_another_console_is_shown_and_continued(tmp_path: Path) -> None:
+    async with openai_upstream(says("Blue."), says("I said blue.")) as upstream:
+        async with command_console(tmp_path, upstream.url) as console:
+            await console.types("Which colour?")
+            session = console.session_id
+        async with command_console(tmp_path, upstream.url) as console:
+            shown = await console.types("/resume 1")
+            await console.types("What did you say?")
+            assert console.session_id == session
+            sent = [item["content"] for item in upstream.requests[-1].messages if item["role"] != "system"]
+    assert shown == ["> Which colour?", "< Blue."]
+    assert sent == ["Which colour?", "Blue.", "What did you say?"]
