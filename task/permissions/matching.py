@@ -27,6 +27,12 @@ def are_within(script: Reading, beginnings: Iterable[str]) -> bool:
     )
 
 
+def other_command(script: Reading, beginnings: Iterable[str]) -> str:
+    """The name of the first command that does not begin so, or of the first that is not understood."""
+    others = (one.name for one in script.invocations if one.loose or not _begins_with_one(one, beginnings))
+    return next(others, next((one.name for one in script.invocations), ""))
+
+
 def _begins_with_one(invocation: Invocation, beginnings: Iterable[str]) -> bool:
     return any(_begins(invocation, beginning.split()) for beginning in beginnings)
 

@@ -14,7 +14,7 @@ from typing import Literal
 from task.permissions.decisions import Effect
 from task.permissions.facts import CallFacts
 from task.permissions.invocations import read
-from task.permissions.matching import are_within, is_concerned, is_spelt_out
+from task.permissions.matching import are_within, is_concerned, is_spelt_out, other_command
 from task.permissions.names import names_of
 from task.permissions.programs import covered, is_destructive
 from task.permissions.shell import Command
@@ -119,9 +119,10 @@ class Policy:
         if not self.offers(facts.tool):
             return f"{facts.tool} is not among the allowed tools"
         if self.commands is not None and facts.command and not are_within(facts.script, self.commands):
-            return f"a command in it is not known or not among the allowed commands ({', '.join(self.commands)})"
+            among = f"it is not known or not among the allowed commands ({', '.join(self.commands)})"
+            return f"Command '{other_command(facts.script, self.commands)}' is not in the allowed commands list: {among}"
         rule = next((rule for rule in self._denials if rule.fits(facts)), None)
-        return f"a rule forbids it ({rule.describe()})" if rule is not None else ""
+        return _refusal(rule, facts) if rule is not None else ""
 
     def restricts_commands(self, facts: CallFacts) -> bool:
         """Whether a rule denies commands of the tool, or asks about them."""
@@ -155,6 +156,12 @@ class Policy:
     @cached_property
     def _others(self) -> tuple[Rule, ...]:
         return tuple(rule for rule in self.rules if rule.action != "deny")
+
+
+def _refusal(rule: Rule, facts: CallFacts) -> str:
+    because = f"a rule forbids it ({rule.describe()})"
+    meant = next((one.name for one in facts.script.invocations if is_concerned(one, rule.command)), "")
+    return f"Command '{meant}' is explicitly blocked by security policy: {because}" if meant else because
 
 
 @dataclass(frozen=True, slots=True)
