@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import time
-from typing import Any, cast
+from typing import Any
 
 from task.approvals.rules import DENIED
 from task.blocking import in_own_thread, run_blocking
 from task.console.configuration import teps_tree
+from task.console.tool_requests import ToolRequest, result_of
 from task.console.ui_manager import PermissionAnswer, PermissionQuestion, UserInterfaceManager
 from task.conversation.messages import FunctionCall, Message, ToolCall, assistant
 from task.errors import SettingsError, TEPSInitError, ToolExecutionError
-from task.llm.accumulator import new_call_id
 from task.permissions.decisions import Effect, PermissionMode
 from task.permissions.gate import PriorDecisions
 from task.permissions.grants import Grant, Grants
@@ -36,9 +36,6 @@ from task.tools.toolbox import Pending, Toolbox, named
 OWNER = "local"  # as the HTTP API without keys calls everybody on this machine
 DOOR = "console"
 CONVERSATION = "teps"
-DECLINED = "User declined execution"
-_ICERC = frozenset({"intent", "command", "expected_outcome", "risk_assessment"})
-_SHAPED = frozenset({"shell_run", "fs_read", "fs_write"})  # whose results are JSON
 
 
 class ToolHandlerInterface(ABC):
@@ -105,7 +102,7 @@ class TEPSManager:
         caller: RunCaller | None = None,
     ) -> None:
         self._teps_settings, self._given, self._ui = teps_settings, product, ui
-        self._product = product
+        self.product = product
         self._caller = caller or RunCaller(OWNER)
         self._grants = Grants(time)
         self._handlers: dict[str, HandlerTool] = {}
@@ -118,9 +115,9 @@ class TEPSManager:
             TEPSInitError: they cannot be used; one line with the fix.
         """
         try:
-            if self._product is None:
-                self._product = FrameworkProduct(teps_tree(self._teps_settings), Path.cwd())
-            self._product.check()
+            if self.product is None:
+                self.product = FrameworkProduct(teps_tree(self._teps_settings), Path.cwd())
+            self.product.check()
         except (SettingsError, OSError) as error:
             raise TEPSInitError(str(error)) from error
 
@@ -147,7 +144,7 @@ class TEPSManager:
         outcome = run_blocking(self._called, request.call, {})
         if isinstance(outcome, Pending):
             outcome = self._decided(request, outcome)
-        return _result(request, outcome)
+        return result_of(request, outcome)
 
     def request_permission(
         self,
@@ -174,14 +171,14 @@ class TEPSManager:
 
     def shutdown(self) -> None:
         """Close what `initialize` has opened."""
-        if self._given is None and self._product is not None:
-            product, self._product = self._product, None
+        if self._given is None and self.product is not None:
+            product, self.product = self.product, None
             run_blocking(product.close)
 
     def _ready(self) -> FrameworkProduct:
-        if self._product is None:
+        if self.product is None:
             raise ToolExecutionError("TEPS is not initialised; call initialize() first.")
-        return self._product
+        return self.product
 
     def _decided(self, request: ToolRequest, asked: Pending) -> Message:
         card = {**asked.card.displayed(), "reason": asked.reason, "grant_description": asked.grant_description}
@@ -245,71 +242,6 @@ class TEPSManager:
             return self._caller.owner
 
         return Caller(self._caller.core_key, principal, CONVERSATION, dict(self._caller.headers))
-
-
-@dataclass(frozen=True, slots=True)
-class ToolRequest:
-    """A documented ToolRequest, or one in the shape of the framework's first version, as a call."""
-
-    request_id: str
-    tool_name: str
-    call: ToolCall
-
-    @classmethod
-    def read(cls, request: Mapping[str, Any]) -> ToolRequest:
-        """Raises: ToolExecutionError: it has no tool, or its parameters are not a mapping."""
-        name, parameters = request.get("tool_name"), request.get("parameters", {})
-        if not isinstance(name, str) or not name:
-            raise ToolExecutionError("A tool request names its tool: {'tool_name': 'file_read', 'parameters': {...}}.")
-        if not isinstance(parameters, dict):
-            raise ToolExecutionError(f"The parameters of {name} must be a mapping of names and values.")
-        request_id = str(request.get("request_id") or new_call_id())
-        brief = request.get("icerc", request.get("icerc_full_text"))
-        given = cast("dict[str, Any]", parameters)
-        arguments = {**given, "icerc": brief} if brief is not None and "icerc" not in given else given
-        try:
-            text = json.dumps(arguments, ensure_ascii=False)
-        except (TypeError, ValueError) as error:
-            raise ToolExecutionError(f"The parameters of {name} are not JSON data: {error}.") from error
-        return cls(request_id, name, ToolCall(request_id, FunctionCall(name, text)))
-
-    def shown(self, card: Mapping[str, Any]) -> dict[str, Any]:
-        """The request in the documented shape, with the card that was computed in place of the model's own."""
-        parameters = json.loads(self.call.function.arguments)
-        parameters.pop("icerc", None)
-        icerc = {name: value for name, value in card.items() if name in _ICERC}
-        return {
-            "request_id": self.request_id, "tool_name": self.tool_name, "parameters": parameters, "icerc": icerc,
-        }  # fmt: skip
-
-
-def _result(request: ToolRequest, message: Message) -> dict[str, Any]:
-    text = message.text()
-    content, error = _content(message), None
-    if message.failed:
-        failed = isinstance(content, dict)
-        error = f"The command ended with exit code {content['exit_code']}." if failed else _sentence(text)
-        content = content if failed else None
-    return {
-        "request_id": request.request_id,
-        "tool_name": request.tool_name,
-        "success": not message.failed,
-        "content": content,
-        "error": error,
-    }
-
-
-def _content(message: Message) -> Any:
-    text = message.text()
-    if message.name in _SHAPED and text.startswith("{"):
-        return json.loads(text)
-    return text
-
-
-def _sentence(text: str) -> str:
-    sentence = text.removeprefix("Error: ").removeprefix("ERROR: ")
-    denied = f"This call was not allowed: {DENIED}"
-    return f"{DECLINED}{sentence.removeprefix(denied)}" if sentence.startswith(denied) else sentence
 
 
 def _ignored(kind: str, **_: Any) -> None:

@@ -120,7 +120,9 @@ class Policy:
             return f"{facts.tool} is not among the allowed tools"
         if self.commands is not None and facts.command and not are_within(facts.script, self.commands):
             among = f"it is not known or not among the allowed commands ({', '.join(self.commands)})"
-            return f"Command '{other_command(facts.script, self.commands)}' is not in the allowed commands list: {among}"
+            return (
+                f"Command '{other_command(facts.script, self.commands)}' is not in the allowed commands list: {among}"
+            )
         rule = next((rule for rule in self._denials if rule.fits(facts)), None)
         return _refusal(rule, facts) if rule is not None else ""
 

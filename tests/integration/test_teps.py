@@ -1,0 +1,447 @@
+"""TEPS on its own, as the framework's reference uses it: tools under their documented names, and questions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.blocking import run_blocking
+from task.console.teps import OWNER, TEPSManager, ToolHandlerInterface
+from task.console.tool_request_handler import ToolRequestHandler
+from task.console.ui_manager import PermissionAnswer, PermissionQuestion, UserInterfaceManager
+from task.conversation.message_manager import MessageManager
+from task.errors import TEPSInitError, ToolExecutionError
+from task.permissions.decisions import Effect
+from task.store.records import Approval
+from task.store.trace_records import Trace
+
+YES, NO, ALWAYS = PermissionAnswer(True), PermissionAnswer(False, "not today"), PermissionAnswer(True, always=True)
+Teps = Callable[..., TEPSManager]
+
+
+class Person(UserInterfaceManager):
+    """Somebody at the terminal who gives these answers and then none."""
+
+    def __init__(self, *answers: PermissionAnswer) -> None:
+        super().__init__()
+        self.answers, self.asked, self.patience = list(answers), list[PermissionQuestion](), list[float]()
+
+    def ask_permission(
+        self, question: PermissionQuestion, seconds: float, answered_elsewhere: Callable[[], bool]
+    ) -> PermissionAnswer | None:
+        self.asked.append(question)
+        self.patience.append(seconds)
+        return self.answers.pop(0) if self.answers else None
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("It rains.\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return folder
+
+
+@pytest.fixture
+def teps(project: Path) -> Iterator[Teps]:
+    with ExitStack() as opened:
+
+        def made(person: UserInterfaceManager | None = None, **settings: Any) -> TEPSManager:
+            manager = TEPSManager(settings, ui=person)
+            manager.initialize()
+            opened.callback(manager.shutdown)
+            return manager
+
+        yield made
+
+
+def request(tool: str, icerc: Any = None, **parameters: Any) -> dict[str, Any]:
+    return {"request_id": "req123", "tool_name": tool, "parameters": parameters, "icerc": icerc or {}}
+
+
+def traces(manager: TEPSManager) -> list[Trace]:
+    assert manager.product is not None
+    store = run_blocking(manager.product.store.get)
+    run_blocking(store.flush)
+    return [
+        run_blocking(store.traces.get, OWNER, item.trace_id) for item in run_blocking(store.traces.list, OWNER).items
+    ]
+
+
+def decisions(manager: TEPSManager) -> list[tuple[str, str]]:
+    """Each decision's tool and verdict, oldest first."""
+    return [(made.tool, made.verdict) for trace in reversed(traces(manager)) for made in trace.decisions]
+
+
+def test_the_references_example_runs_as_it_stands(project: Path) -> None:
+    teps_manager = TEPSManager({"permission_required": True, "allowed_tools": ["file_read", "web_search"]})
+    teps_manager.initialize()
+    tool_result = teps_manager.execute_tool(
+        {
+            "request_id": "req123",
+            "tool_name": "file_read",
+            "parameters": {"file_path": str(project / "notes.txt")},
+            "icerc": {
+                "intent": "Read file content",
+                "command": "Read '/path/to/file.txt'",
+                "expected_outcome": "File content retrieved",
+                "risk_assessment": {"level": "low", "scope": "File system read-only operation", "details": "None"},
+            },
+        }
+    )
+    teps_manager.shutdown()
+    assert tool_result == {
+        "request_id": "req123",
+        "tool_name": "file_read",
+        "success": True,
+        "content": {"file_path": "notes.txt", "content": "It rains.\n"},
+        "error": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("tool", "parameters", "content"),
+    [
+        (
+            "bash",
+            {"command": "cat notes.txt; echo no >&2"},
+            {"stdout": "It rains.\n", "stderr": "no\n", "exit_code": 0},
+        ),
+        ("file_read", {"file_path": "picture.png"}, {"file_path": "picture.png", "content": "", "is_binary": True}),
+        (
+            "file_write",
+            {"file_path": "new/é.txt", "content": "né"},
+            {"file_path": "new/é.txt", "status": "success", "bytes_written": 3},
+        ),
+        ("executeBashCommand", {"command": "pwd", "working_directory": "sub"}, {"stdout": "{project}/sub\n"}),
+        ("readFile", {"file_path": "notes.txt"}, {"content": "It rains.\n"}),
+        ("writeFile", {"file_path": "a.txt", "content": ""}, {"bytes_written": 0}),
+        ("fs_list", {}, "notes.txt\npicture.png\nsub/"),
+        ("calculator", {"expression": "6*7"}, "42"),
+    ],
+)
+def test_results_have_the_documented_shapes(
+    project: Path, teps: Teps, tool: str, parameters: dict[str, Any], content: Any
+) -> None:
+    (project / "picture.png").write_bytes(b"\x89PNG\0\xff")
+    (project / "sub").mkdir()
+    result = teps(permission_required=False).execute_tool(request(tool, **parameters))
+    assert (result["tool_name"], result["success"], result["error"]) == (tool, True, None)
+    found = result["content"]
+    if isinstance(content, dict):
+        found = {name: value for name, value in found.items() if name in content}
+        content = {
+            name: value.format(project=project) if isinstance(value, str) else value for name, value in content.items()
+        }
+    assert found == content
+
+
+def test_a_command_that_fails_keeps_what_it_printed(teps: Teps) -> None:
+    result = teps(permission_required=False).execute_tool(request("bash", command="echo a; exit 3"))
+    assert (result["success"], result["content"]["stdout"], result["content"]["exit_code"]) == (False, "a\n", 3)
+    assert result["error"] == "The command ended with exit code 3."
+
+
+LIE = {"intent": "Look around", "expected_outcome": "Nothing changes", "risk_assessment": {"level": "low"}}
+
+
+@pytest.mark.parametrize("brief", [LIE, f"Intent: {LIE['intent']}\nExpected Outcome: {LIE['expected_outcome']}"])
+def test_a_card_has_the_models_words_and_the_risk_that_was_computed(project: Path, teps: Teps, brief: Any) -> None:
+    person = Person(NO)
+    result = teps(person).execute_tool(request("bash", brief, command="rm -rf notes.txt"))
+    [question] = person.asked
+    assert (question.card["intent"], question.card["command"]) == ("Look around", "rm -rf notes.txt")
+    assert question.card["expected_outcome"] == "Nothing changes"
+    assert question.card["risk_assessment"]["level"] == "high"
+    assert question.request["tool_name"] == "bash"
+    assert question.request["parameters"] == {"command": "rm -rf notes.txt"}
+    assert (result["success"], result["error"]) == (False, "User declined execution: not today.")
+    assert (project / "notes.txt").exists()
+
+
+def test_an_approved_call_runs_once_and_both_decisions_are_in_the_trace(project: Path, teps: Teps) -> None:
+    person = Person(YES)
+    manager = teps(person)
+    assert manager.execute_tool(request("bash", command="echo x >> out.txt"))["success"] is True
+    assert (project / "out.txt").read_text() == "x\n"
+    assert decisions(manager) == [("shell_run", "deferred"), ("shell_run", "allowed")]
+    again = manager.execute_tool(request("bash", command="echo x >> out.txt"))
+    assert (again["success"], len(person.asked), (project / "out.txt").read_text()) == (False, 2, "x\n")
+
+
+def test_always_covers_what_its_card_says_and_nothing_else(teps: Teps) -> None:
+    person = Person(ALWAYS)
+    manager = teps(person)
+    assert manager.execute_tool(request("bash", command="git status --short"))["success"] is False  # no repository
+    assert "git status" in person.asked[0].grant
+    manager.execute_tool(request("bash", command="git status"))
+    assert len(person.asked) == 1
+    manager.execute_tool(request("bash", command="git push"))
+    assert len(person.asked) == 2
+
+
+def test_without_remembering_no_question_offers_always_and_each_call_asks(teps: Teps) -> None:
+    person = Person(ALWAYS, ALWAYS)
+    manager = teps(person, remember_confirmations=False)
+    for _ in range(2):
+        assert manager.execute_tool(request("file_write", file_path="a.txt", content="x"))["success"] is True
+    assert [(question.grant, question.card["grant_description"]) for question in person.asked] == [("", "")] * 2
+
+
+def test_other_arguments_that_the_person_gives_are_what_runs(project: Path, teps: Teps) -> None:
+    person = Person(PermissionAnswer(True, arguments={"file_path": "b.txt", "content": "safe"}))
+    result = teps(person).execute_tool(request("file_write", file_path="a.txt", content="unsafe"))
+    assert (result["success"], result["content"]["file_path"]) == (True, "b.txt")
+    assert sorted(path.name for path in project.iterdir()) == ["b.txt", "notes.txt"]
+
+
+@pytest.mark.parametrize("seconds", [60, 0.5])
+def test_no_answer_in_time_is_a_no(project: Path, teps: Teps, seconds: float) -> None:
+    person = Person()
+    result = teps(person, **({} if seconds == 60 else {"confirmation_seconds": seconds})).execute_tool(
+        request("file_write", file_path="a.txt", content="x")
+    )
+    assert person.patience == [seconds]
+    assert result["error"].startswith(f"User declined execution: no answer came within {seconds:g} s")
+    assert not (project / "a.txt").exists()
+
+
+def test_without_a_terminal_nobody_is_asked_and_nothing_runs(project: Path, teps: Teps) -> None:
+    result = teps().execute_tool(request("file_write", file_path="a.txt", content="x"))
+    assert (result["success"], (project / "a.txt").exists()) == (False, False)
+
+
+BASH = {"blocked_commands": ["rm"], "allowed_commands": ["ls", "cat", "rm"]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "tool", "parameters", "sentence"),
+    [
+        ({"bash": BASH}, "bash", {"command": "rm x"}, "Command 'rm' is explicitly blocked by security policy"),
+        ({"bash": BASH}, "bash", {"command": "ls; curl x"}, "Command 'curl' is not in the allowed commands list"),
+        ({}, "file_read", {"file_path": "../x"}, "Access to path '../x' is denied. Operation confined to project"),
+        ({}, "file_read", {"file_path": "/etc/passwd"}, "Access to path '/etc/passwd' is denied. Operation confined"),
+        ({}, "file_read", {"file_path": "out"}, "Access to path 'out' is denied. Operation confined to project"),
+        ({}, "file_write", {"file_path": "~/x", "content": ""}, "Access to path '~/x' is denied. Operation confined"),
+        ({}, "bash", {"command": "ls", "working_directory": ".."}, "Access to path '..' is denied. Operation confined"),
+        ({}, "bash", {"command": "ls", "working_directory": "nowhere"}, "There is no folder 'nowhere'"),
+        ({"allowed_tools": ["file_read"]}, "bash", {"command": "ls"}, "shell_run is not among the allowed tools"),
+        ({"file_read": {"allowed_extensions": [".md"]}}, "file_read", {"file_path": "notes.txt"}, "allowed file ext"),
+        ({"file_read": {"allowed_extensions": ["md"]}}, "fs_edit",
+         {"path": "notes.txt", "old_text": "It", "new_text": "He"}, "allowed file extensions (.md)"),
+        ({"file_read": {"max_file_size": 5}}, "file_read", {"file_path": "notes.txt"}, "too large (10 bytes, at most 5"),
+        ({"file_write": {"allowed_extensions": ["md"]}}, "file_write", {"file_path": "a.sh", "content": ""}, "(.md)"),
+        ({"file_write": {"max_file_size": 5}}, "file_write", {"file_path": "a", "content": "1" * 6}, "(6 bytes, at mo"),
+        ({}, "file_read", {"file_path": "dial-agent.yaml"}, "holds the product's own settings"),
+        ({}, "file_read", {}, "'path' is a required property"),
+        ({}, "no_such_tool", {}, "There is no tool 'no_such_tool'"),
+    ],
+)  # fmt: skip
+def test_what_may_not_run_is_refused_before_anybody_is_asked(
+    project: Path, teps: Teps, settings: dict[str, Any], tool: str, parameters: dict[str, Any], sentence: str
+) -> None:
+    (project / "dial-agent.yaml").write_text("log_level: info\n")
+    (project / "out").symlink_to(project.parent)
+    person = Person(YES)
+    result = teps(person, **settings).execute_tool(request(tool, **parameters))
+    assert (result["success"], person.asked) == (False, [])
+    assert sentence in result["error"]
+
+
+@pytest.mark.parametrize("extensions", [[".TXT"], ["txt", "md"], ["*.txt"], ["*"]])
+def test_endings_are_written_in_any_way(teps: Teps, extensions: list[str]) -> None:
+    limits = {"allowed_extensions": extensions}
+    manager = teps(permission_required=False, file_read=limits, file_write=limits)
+    assert manager.execute_tool(request("file_read", file_path="notes.txt"))["success"] is True
+    assert manager.execute_tool(request("file_write", file_path="b.Txt", content="x"))["success"] is True
+
+
+def test_the_contents_of_files_that_may_not_be_read_are_not_found_either(project: Path, teps: Teps) -> None:
+    (project / "key.pem").write_text("It is secret.\n")
+    manager = teps(file_read={"allowed_extensions": ["txt"]})
+    assert (
+        manager.execute_tool(request("fs_search", pattern="It "))["content"].splitlines()[0] == "notes.txt:1: It rains."
+    )
+    assert "secret" not in json.dumps(manager.execute_tool(request("fs_search", pattern="It ")))
+
+
+def test_without_permission_required_all_runs_silently_and_every_decision_is_in_the_trace(
+    project: Path, teps: Teps
+) -> None:
+    person = Person()
+    manager = teps(person, permission_required=False, bash={"blocked_commands": ["curl"]})
+    assert manager.execute_tool(request("bash", command="touch made"))["success"] is True
+    assert manager.execute_tool(request("file_write", file_path="a.txt", content="x"))["success"] is True
+    assert manager.execute_tool(request("bash", command="curl http://127.0.0.1:1"))["success"] is False
+    assert (person.asked, (project / "made").exists()) == ([], True)
+    assert decisions(manager) == [("shell_run", "allowed"), ("fs_write", "allowed"), ("shell_run", "denied")]
+
+
+def test_out_of_secure_mode_files_elsewhere_are_reached_after_a_question(project: Path, teps: Teps) -> None:
+    outside = project.parent / "outside.txt"
+    outside.write_text("Elsewhere.")
+    person = Person(YES, YES)
+    manager = teps(person, secure_mode=False)
+    read = manager.execute_tool(request("file_read", file_path="../outside.txt"))
+    assert read["content"] == {"file_path": str(outside), "content": "Elsewhere."}
+    assert manager.execute_tool(request("file_write", file_path=str(outside), content="Here."))["success"] is True
+    assert (outside.read_text(), len(person.asked)) == ("Here.", 2)
+    assert manager.execute_tool(request("file_read", file_path="notes.txt"))["success"] is True
+    assert len(person.asked) == 2
+
+
+def test_commands_run_in_the_folder_of_the_settings(project: Path, teps: Teps) -> None:
+    (project / "sub").mkdir()
+    manager = teps(permission_required=False, bash={"working_directory": "sub"})
+    assert manager.execute_tool(request("bash", command="pwd"))["content"]["stdout"] == f"{project}/sub\n"
+    inner = manager.execute_tool(request("bash", command="pwd", working_directory="."))
+    assert inner["content"]["stdout"] == f"{project}\n"
+
+
+def test_a_tool_is_stopped_after_its_timeout_in_milliseconds(teps: Teps) -> None:
+    result = teps(permission_required=False, tool_timeout=300).execute_tool(request("bash", command="sleep 60"))
+    assert result["success"] is False
+    assert "timeout" in json.dumps(result) or "stopped after 0.3 s" in result["error"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"alowed_tools": []}, "allowed_tools"),
+        ({"tool_timeout": "soon"}, "milliseconds"),
+        ({"bash": {"working_directory": "/nowhere"}}, "there is no folder /nowhere"),
+        ({"bash": {"working_directory": ".."}}, "there is no folder .."),
+        ({"bash": {"blocked_commands": ["a | b"]}}, "no command begins with"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_one_line(project: Path, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(TEPSInitError, match=words) as caught:
+        TEPSManager(settings).initialize()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"tool_name": ""}, {"tool_name": "bash", "parameters": []}, {"tool_name": "bash", "parameters": {"a": {1}}}]
+)  # fmt: skip
+def test_what_is_no_request_is_an_error_with_a_sentence(teps: Teps, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ToolExecutionError):
+        teps().execute_tool(wrong)
+
+
+def test_a_service_that_is_not_initialised_says_so() -> None:
+    with pytest.raises(ToolExecutionError, match="initialize"):
+        TEPSManager({}).execute_tool(request("bash", command="ls"))
+
+
+def test_inside_an_event_loop_a_call_is_an_error(teps: Teps) -> None:
+    manager = teps()
+
+    async def called() -> None:
+        manager.execute_tool(request("calculator", expression="1"))
+
+    with pytest.raises(RuntimeError, match="event loop is running"):
+        asyncio.run(called())
+
+
+class Lamp(ToolHandlerInterface):
+    """Switch the lamp in a room."""
+
+    parameters = {"type": "object", "properties": {"room": {"type": "string"}}, "required": ["room"]}
+
+    def __init__(self, *, only_reads: bool = False) -> None:
+        self.switched: list[dict[str, Any]] = []
+        if only_reads:
+            self.effects = frozenset({Effect.READ})
+
+    def execute(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        if parameters["room"] == "cellar":
+            raise RuntimeError("no lamp")
+        self.switched.append(parameters)
+        return {"room": parameters["room"], "on": True}
+
+
+def test_a_handler_runs_by_its_name_through_the_same_gate(teps: Teps) -> None:
+    person, lamp = Person(NO, YES, YES), Lamp()
+    manager = teps(person)
+    manager.register_handler("lamp", lamp)
+    refused, done, failed, wrong = (
+        manager.execute_tool(request("lamp", **parameters))
+        for parameters in ({"room": "hall"}, {"room": "hall"}, {"room": "cellar"}, {})
+    )
+    assert (refused["success"], done["success"], failed["success"], wrong["success"]) == (False, True, False, False)
+    assert json.loads(done["content"]) == {"room": "hall", "on": True}
+    assert (lamp.switched, len(person.asked)) == ([{"room": "hall"}], 3)
+    assert "no lamp" not in failed["error"]
+    assert "'room' is a required property" in wrong["error"]
+
+
+def test_a_handler_that_says_it_only_reads_is_not_asked_about(teps: Teps) -> None:
+    person, lamp = Person(), Lamp(only_reads=True)
+    manager = teps(person)
+    manager.register_handler("lamp", lamp)
+    assert manager.execute_tool(request("lamp", room="hall"))["success"] is True
+    assert person.asked == []
+
+
+@pytest.mark.parametrize("name", ["calculator", "bash", "fs_read", "lamp"])
+def test_a_name_that_is_taken_is_refused(teps: Teps, name: str) -> None:
+    manager = teps()
+    manager.register_handler("lamp", Lamp())
+    with pytest.raises(TEPSInitError, match=f"already a tool '{name}'"):
+        manager.register_handler(name, Lamp())
+
+
+def test_a_card_of_a_programs_own_is_put_to_the_person(teps: Teps) -> None:
+    person = Person(YES, NO)
+    manager = teps(person)
+    card = {"intent": "Greet", "command": "say hello", "expected_outcome": "Joy", "risk_assessment": {"level": "low"}}
+    assert manager.request_permission(card) is True
+    assert manager.request_permission(card) is False
+    assert (manager.answer, person.asked[0].card["command"]) == (NO, "say hello")
+
+
+def test_the_handler_processes_requests_and_makes_messages_of_results(teps: Teps) -> None:
+    handler = ToolRequestHandler(teps())
+    result = handler.process_tool_request(request("file_read", file_path="notes.txt"))
+    message = handler.format_tool_result_as_message(result)
+    assert (message["role"], message["tool_name"], message["tool_call_id"]) == ("tool_result", "file_read", "req123")
+    assert json.loads(message["content"]) == result["content"]
+    history = MessageManager()
+    history.add_tool_result_message(message["tool_name"], message["content"], message["tool_call_id"])
+    assert history.get_messages(for_llm=True)[-1]["tool_call_id"] == "req123"
+
+
+@pytest.mark.parametrize(
+    ("result", "content"),
+    [
+        ({"success": False, "error": "User declined execution."}, "Error: User declined execution."),
+        ({"success": False, "content": {"exit_code": 1}, "error": "failed"}, 'Error: failed\n{"exit_code": 1}'),
+        ({"success": True, "content": "42"}, "42"),
+        ({"status": "success", "data": {"stdout": "a"}}, '{"stdout": "a"}'),
+        ({"status": "declined_by_user", "data": {}}, "User declined execution."),
+        ({"status": "error", "data": {"error_message": "no such file"}}, "Error: no such file"),
+    ],
+)
+def test_results_of_either_version_become_messages(result: dict[str, Any], content: str) -> None:
+    message = ToolRequestHandler(TEPSManager({})).format_tool_result_as_message(result)
+    assert message["content"] == content
+
+
+def test_the_question_of_a_suspended_run_is_asked_under_the_documented_names(teps: Teps) -> None:
+    person = Person(PermissionAnswer(True, arguments={"command": "ls -l"}))
+    card = {"intent": "Look", "command": "ls", "expected_outcome": "", "risk_assessment": {}, "grant_description": "ls"}
+    approval = Approval("a1", OWNER, "c1", "shell_run", {"cmd": "ls"}, "d", 0, 1, card, code="k7f3")
+    answer = ToolRequestHandler(teps(person)).decide(approval)
+    [question] = person.asked
+    assert (question.code, question.grant) == ("k7f3", "ls")
+    assert (question.request["tool_name"], question.request["parameters"]) == ("bash", {"command": "ls"})
+    assert answer is not None
+    assert answer.arguments == {"cmd": "ls -l"}
