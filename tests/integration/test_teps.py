@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -237,7 +237,7 @@ BASH = {"blocked_commands": ["rm"], "allowed_commands": ["ls", "cat", "rm"]}
         ({"file_read": {"allowed_extensions": [".md"]}}, "file_read", {"file_path": "notes.txt"}, "allowed file ext"),
         ({"file_read": {"allowed_extensions": ["md"]}}, "fs_edit",
          {"path": "notes.txt", "old_text": "It", "new_text": "He"}, "allowed file extensions (.md)"),
-        ({"file_read": {"max_file_size": 5}}, "file_read", {"file_path": "notes.txt"}, "too large (10 bytes, at most 5"),
+        ({"file_read": {"max_file_size": 5}}, "file_read", {"file_path": "notes.txt"}, "too large (10 bytes, at"),
         ({"file_write": {"allowed_extensions": ["md"]}}, "file_write", {"file_path": "a.sh", "content": ""}, "(.md)"),
         ({"file_write": {"max_file_size": 5}}, "file_write", {"file_path": "a", "content": "1" * 6}, "(6 bytes, at mo"),
         ({}, "file_read", {"file_path": "dial-agent.yaml"}, "holds the product's own settings"),
@@ -329,8 +329,14 @@ def test_settings_that_cannot_be_used_are_one_line(project: Path, settings: dict
 
 
 @pytest.mark.parametrize(
-    "wrong", [{}, {"tool_name": ""}, {"tool_name": "bash", "parameters": []}, {"tool_name": "bash", "parameters": {"a": {1}}}]
-)  # fmt: skip
+    "wrong",
+    [
+        {},
+        {"tool_name": ""},
+        {"tool_name": "bash", "parameters": []},
+        {"tool_name": "bash", "parameters": {"command": {1}}},
+    ],
+)
 def test_what_is_no_request_is_an_error_with_a_sentence(teps: Teps, wrong: dict[str, Any]) -> None:
     with pytest.raises(ToolExecutionError):
         teps().execute_tool(wrong)
@@ -354,7 +360,7 @@ def test_inside_an_event_loop_a_call_is_an_error(teps: Teps) -> None:
 class Lamp(ToolHandlerInterface):
     """Switch the lamp in a room."""
 
-    parameters = {"type": "object", "properties": {"room": {"type": "string"}}, "required": ["room"]}
+    parameters: ClassVar = {"type": "object", "properties": {"room": {"type": "string"}}, "required": ["room"]}
 
     def __init__(self, *, only_reads: bool = False) -> None:
         self.switched: list[dict[str, Any]] = []
