@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import aiohttp
@@ -34,6 +36,7 @@ NO_MODEL = (
     "example with OPENAI_API_KEY."
 )
 NO_CORE = "No DIAL Core: chat, calculator and the files of this folder work; documents, pictures and charts need one."
+ENDS: Mapping[str, Exit] = {"limited": Exit.LIMITED, "cancelled": Exit.INTERRUPTED}
 CORE_TIMEOUT = aiohttp.ClientTimeout(total=2)
 
 
@@ -56,18 +59,23 @@ def run(config: Path | None, given: ChatArguments) -> int:
     """
     if given.prompt is not None and not given.prompt.strip():
         raise InvalidRequest("The question is empty; write it in quotes after -p.")
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may not have every character
     configuration = ConfigurationManager(str(config) if config else None, complete=completed)
-    settings = configuration.settings
-    _start_log(settings)
+    _start_log(configuration.settings)
     ui = _JsonLines() if given.as_json else UserInterfaceManager(configuration.get_ui_settings())
+    ui.debug_mode = given.debug or configuration.settings.console.debug_mode
     controller = FrameworkController(configuration, ui=ui)
-    controller.errors.debug = ui.debug_mode = given.debug or settings.console.debug_mode
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
     try:
-        if not controller.initialize():
-            return Exit.FAILED
-        return _chat(controller, given)
+        return _chat(controller, given) if controller.initialize() else Exit.FAILED
     finally:
         controller.shutdown()
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    sys.exit(Exit.INTERRUPTED)  # the terminal is gone, or the machine shuts down: what runs is stopped first
 
 
 def completed(settings: Settings) -> Settings:
@@ -80,20 +88,36 @@ def completed(settings: Settings) -> Settings:
 
 
 async def _completed(settings: Settings) -> Settings:
-    if "backend" in settings.model_fields_set and settings.backend != "dial":
-        return settings
     address = core_address(settings)
-    if not core_is_ours(settings) or "backend" in settings.model_fields_set:
-        return settings.model_copy(
-            update={"dial_endpoint": address, "dial_api_key": SecretStr(key_for(settings, address))}
-        )
+    if not core_is_ours(settings):
+        needs_key = settings.backend == "dial"
+        return _with_core(settings, address, key_for(settings, address)) if needs_key else settings
+    running = await _answers(address)
+    if running:
+        settings = _with_core(settings, address, local_core_key(settings))
+        settings = settings.model_copy(update=await _companions(settings))
+    if "backend" in settings.model_fields_set:
+        return settings
     chosen = await choose_model(settings)
-    if await _answers(address):
-        return await _behind_core(settings, address, chosen.name)
+    if running:
+        return settings.model_copy(update={"deployment_name": await _listed(settings, chosen.name)})
     backend = {"ollama": "ollama", "upstream": "openai"}.get(chosen.rule)
     if backend is None:
         raise SettingsError(NO_MODEL)
     return settings.model_copy(update={"backend": backend, "deployment_name": chosen.name})
+
+
+def _with_core(settings: Settings, address: str, key: str) -> Settings:
+    return settings.model_copy(update={"dial_endpoint": address, "dial_api_key": SecretStr(key)})
+
+
+async def _listed(settings: Settings, model: str) -> str:
+    """The model, or one that Core has in its place."""
+    assert settings.dial_api_key is not None
+    async with aiohttp.ClientSession() as session:
+        key = settings.dial_api_key.get_secret_value()
+        listed = await ModelListings(session, settings.dial_endpoint).chat_models(key)
+    return model if model in listed or not listed else listed[0]
 
 
 async def _answers(address: str) -> bool:
@@ -102,18 +126,6 @@ async def _answers(address: str) -> bool:
             return response.status == 200
     except (aiohttp.ClientError, TimeoutError, ValueError):
         return False
-
-
-async def _behind_core(settings: Settings, address: str, model: str) -> Settings:
-    key = local_core_key(settings)
-    async with aiohttp.ClientSession() as session:
-        listed = await ModelListings(session, address).chat_models(key)
-    found = {
-        "dial_endpoint": address,
-        "dial_api_key": SecretStr(key),
-        "deployment_name": model if model in listed or not listed else listed[0],
-    }
-    return settings.model_copy(update={**found, **await _companions(settings)})
 
 
 async def _companions(settings: Settings) -> dict[str, Any]:
@@ -130,34 +142,30 @@ async def _companions(settings: Settings) -> dict[str, Any]:
 
 
 def _chat(controller: FrameworkController, given: ChatArguments) -> int:
+    if controller.ui.interactive and not controller.caller.core_key:
+        controller.ui.display_system_message(NO_CORE)
     if given.resume is not None:
         controller.resume(given.resume)
     if given.prompt is not None:
         controller.take(given.prompt)
     else:
         controller.run()
-    return _exit(controller, ended=given.prompt is not None or not controller.ui.interactive)
-
-
-def _exit(controller: FrameworkController, *, ended: bool) -> Exit:
-    last = controller.last
-    if not ended:
-        return Exit.DONE
-    if controller.failed:
-        return Exit.FAILED
-    return {"limited": Exit.LIMITED, "cancelled": Exit.INTERRUPTED}.get(last.status if last else "", Exit.DONE)
+        if controller.ui.interactive:
+            return Exit.DONE
+    last = controller.last.status if controller.last is not None else ""
+    return ENDS.get(last, Exit.FAILED if controller.failed else Exit.DONE)
 
 
 def _start_log(settings: Settings) -> None:
-    """Log to the file of the settings; without one to standard error, unless that is the terminal of the chat."""
-    file = settings.log_file or (settings.data_dir / "chat.log" if sys.stderr.isatty() else None)
+    """Log to the file of the settings, else beside the product's data: the terminal belongs to the chat."""
+    file = settings.log_file or settings.data_dir / "chat.log"
     try:
-        if file is not None:
-            file.parent.mkdir(parents=True, exist_ok=True)
-        handler = WatchedFileHandler(file, encoding="utf-8") if file is not None else logging.StreamHandler()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handler = WatchedFileHandler(file, encoding="utf-8")
     except OSError as error:
         raise SettingsError(f"AGENT_LOG_FILE: {file} cannot be written: {error.strerror}.") from error
     logging.basicConfig(level=settings.log_level, format="%(levelname)s %(name)s %(message)s", handlers=[handler])
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # a line for every module loaded
 
 
 class _JsonLines(UserInterfaceManager):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +16,23 @@ from task.console.configuration import ConfigurationManager
 from task.console.conversation import Answered, Conversation
 from task.console.error_handler import ErrorHandler, described
 from task.console.lial import LIALManager
+from task.console.state_file import StateFile
 from task.console.teps import OWNER, TEPSManager
 from task.console.tool_request_handler import ToolRequestHandler
-from task.console.ui_manager import UserInterfaceManager
+from task.console.ui_manager import PermissionAnswer, UserInterfaceManager
 from task.conversation.message_manager import MessageManager
 from task.conversation.messages import Message, Role
-from task.errors import AgentError, ComponentInitError
+from task.errors import AgentError, ComponentInitError, Conflict, InvalidRequest, NotFound
 from task.product.framework import FrameworkProduct
 from task.runs.request import RunCaller
 from task.runs.runner import Runner
+from task.store.records import Approval
 from task.tools.aliases import FRAMEWORK
 
 WELCOME = "{name} started. Type /help for available commands."
-GOODBYE = "Goodbye. Continue with: dial-agent chat --resume {session}"
-EXPIRED = "no answer came in time"
+GOODBYE = "Goodbye."
+AGAIN = " This conversation continues with: dial-agent chat --resume {session}"
+ONCE_MORE = "Ctrl-C again, or Ctrl-D, ends the program."
 SHOWN = 40  # messages of a session that is continued
 INTERRUPTED = "The last answer was interrupted. Say how to continue."
 NOT_READY = "FrameworkController.initialize() comes first."
@@ -114,33 +119,44 @@ class FrameworkController:
         return ready
 
     def run(self) -> None:
-        """The interaction loop, until `/quit` or the end of the input.
+        """The interaction loop, until `/quit`, Ctrl-C twice, or the end of the input.
 
         Raises:
             ComponentInitError: `initialize` was not called, or it failed.
         """
-        name = " ".join(filter(None, (self.config.settings.console.name, self.config.settings.console.version)))
-        if self.conversation and self.ui.interactive:
+        if self._lial is None:
+            raise ComponentInitError(NOT_READY)
+        console, interactive = self.config.settings.console, self.ui.interactive
+        if interactive:
+            name = " ".join(filter(None, (console.name, console.version)))
             self.ui.display_system_message(WELCOME.format(name=name))
-        while not self._ended:
-            try:
-                text = self.ui.get_user_input()
-            except (EOFError, KeyboardInterrupt):
-                break
+        while not self._ended and (text := self._input()) is not None:
             self.take(text)
-        if self.ui.interactive and self.session_id:
-            self.ui.display_system_message(GOODBYE.format(session=self.session_id))
+        if interactive:
+            again = AGAIN.format(session=self.session_id) if self.session_id else ""
+            self.ui.display_system_message(GOODBYE + again)
 
     def take(self, text: str) -> None:
-        """One input: nothing, a command, or a message."""
-        if not text.strip() or self._process_special_command(text):
-            return
+        """One input: nothing, a command, or a message. What goes wrong is shown."""
         try:
-            message = user_message(self, text)
-        except AgentError as error:
-            self._report("Attachment Error", error)
-        else:
-            self.send(message)
+            if text.strip() and not self._process_special_command(text):
+                self.send(user_message(self, text))
+        except KeyboardInterrupt:
+            self._ended = self._ended or not self.ui.interactive
+        except Exception as error:
+            self._report("Error", error)
+
+    def _input(self) -> str | None:
+        try:
+            try:
+                return self.ui.get_user_input()
+            except KeyboardInterrupt:
+                if not self.ui.interactive:
+                    return None
+                self.ui.display_system_message(ONCE_MORE)
+                return self.ui.get_user_input()
+        except (EOFError, KeyboardInterrupt):
+            return None
 
     def send(self, message: Message) -> None:
         """Take a turn with this message of the user; returns when it is answered, or waits for somebody elsewhere."""
@@ -152,6 +168,7 @@ class FrameworkController:
         self._take_turn(lambda: self._process_messages_with_llm(self.history.get_messages(for_llm=True)))
         if not self._mirror(sent):
             self.history.deserialize(before)  # the message was not taken
+        self._state.save(self.history, self.session_id)
 
     def resume(self, session_id: str) -> None:
         """Continue that session: its messages are the history and are shown, its open questions are asked.
@@ -230,6 +247,10 @@ class FrameworkController:
         self.ui.during_turn = self._process_special_command
         self.ui.history_file = self.config.settings.data_dir / "chat_history"
         self.ui.status = self._status
+        self._state = StateFile(self.config.settings.console.state_file)
+        if session_id := self._state.load(self.history):
+            with suppress(NotFound):  # without it the messages start another session
+                self.session_id = session_id
 
     def _process_messages_with_llm(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
         if self._lial is None:
@@ -238,22 +259,32 @@ class FrameworkController:
 
     def _handle_tool_request(self, tool_request: dict[str, Any]) -> None:
         conversation = self.conversation
-        asked = next(item for item in conversation.questions() if item.call_id == tool_request["request_id"])
-        answer = self._requests.decide(asked, lambda: conversation.is_answered(asked))
-        if conversation.is_answered(asked):
-            return
-        if answer is None:
-            conversation.deny(asked, EXPIRED if self.ui.interactive else NOBODY)
+        asked = next((item for item in conversation.questions() if item.call_id == tool_request["request_id"]), None)
+        while asked is not None and not conversation.is_answered(asked):
+            answer = self._requests.decide(asked, partial(conversation.is_answered, asked))
+            try:
+                self._answer(asked, answer)
+            except Conflict:  # somebody else was faster
+                return
+            except InvalidRequest as error:  # arguments that do not fit
+                self._report("Approval Error", error)
+
+    def _answer(self, asked: Approval, answer: PermissionAnswer | None) -> None:
+        if answer is None and self.ui.interactive:
+            self.conversation.expire(asked)
+        elif answer is None:
+            self.conversation.deny(asked, NOBODY)
         elif answer.allowed:
-            conversation.allow(asked, always=answer.always, arguments=answer.arguments)
+            self.conversation.allow(asked, always=answer.always, arguments=answer.arguments)
         else:
-            conversation.deny(asked, answer.reason)
+            self.conversation.deny(asked, answer.reason)
 
     def _process_special_command(self, user_input: str) -> bool:
         return run_command(self, user_input)
 
     def _status(self) -> str:
-        return " · ".join(filter(None, (self.model, self.persona, self.session_id)))
+        tokens = f"{self.conversation.tokens:,} tokens" if self.conversation.tokens else ""
+        return " · ".join(filter(None, (self.model, self.persona, self.session_id, tokens)))
 
     def _take_turn(self, respond: Callable[[], dict[str, Any]]) -> None:
         self.failed = False
@@ -267,8 +298,9 @@ class FrameworkController:
         except AgentError as error:
             self._report("Turn Error", error)
         except KeyboardInterrupt:
-            if codes := [item.code for item in self.conversation.questions()]:
-                self.ui.display_system_message(STAYS_OPEN.format(code=codes[0]))
+            if not (open_ones := self.conversation.questions()):
+                raise
+            self.ui.display_system_message(STAYS_OPEN.format(code=open_ones[0].code))
 
     def _answered(self, respond: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         self.answering = True
@@ -279,8 +311,8 @@ class FrameworkController:
         finally:
             self.answering = False
 
-    def _report(self, kind: str, error: AgentError) -> None:
-        self.failed = True
+    def _report(self, kind: str, error: Exception) -> None:
+        self.failed, self.errors.debug = True, self.ui.debug_mode
         self.ui.display_error_message(kind, self.errors.handle_error(kind, "", error))
 
     def _spoken(self) -> list[Message]:

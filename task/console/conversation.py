@@ -43,7 +43,8 @@ class Conversation(LLMAdapterInterface):
     """Runs in one session; without one the first message starts it. Methods wait for the background loop.
 
     `show` gets each event of a run, in the background thread. `attachments` go with the next message, `persona` and
-    `model` are those of the conversation; empty: those of the settings.
+    `model` are those of the conversation; empty: those of the settings. `tokens` counts those of the runs that were
+    followed.
     """
 
     product: Product
@@ -55,6 +56,7 @@ class Conversation(LLMAdapterInterface):
     attachments: tuple[Attachment, ...] = ()
     show: Show = _unseen
     last: Answered | None = None
+    tokens: int = 0
     _running: str | None = None
 
     def send_messages(self, messages: list[dict[str, Any]], options: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -77,7 +79,8 @@ class Conversation(LLMAdapterInterface):
 
     def rejoin(self) -> dict[str, Any]:
         """The response of the session's last run, which may still be in progress, here or in another process."""
-        return self._response(self._until_end(self._last().run_id))
+        self.last = self._until_end(self._last().run_id)
+        return self._response(self.last)
 
     def response(self) -> dict[str, Any]:
         """The last run's response; its tool request is the first question that is open now."""
@@ -102,7 +105,12 @@ class Conversation(LLMAdapterInterface):
         self.wait(cards.answer, self.caller, asked.approval_id, "always" if always else "approve", "", arguments)
 
     def deny(self, asked: Approval, reason: str = "") -> None:
+        """Raises: as `allow`."""
         self.wait(Cards(self.product).answer, self.caller, asked.approval_id, "deny", reason)
+
+    def expire(self, asked: Approval) -> None:
+        """Close the question, because nobody answered it in time."""
+        self.wait(self._expire, asked.approval_id)
 
     def stop(self) -> None:
         """End the run in progress; what it has written stays."""
@@ -134,7 +142,7 @@ class Conversation(LLMAdapterInterface):
     def continue_from(self, earlier: Conversation) -> None:
         """Continue another conversation, with what was chosen for it."""
         self.session_id, self.last = earlier.session_id, earlier.last
-        self.persona, self.model = earlier.persona, earlier.model
+        self.persona, self.model, self.tokens = earlier.persona, earlier.model, earlier.tokens
 
     def _last(self) -> Answered:
         if self.last is None:
@@ -146,22 +154,35 @@ class Conversation(LLMAdapterInterface):
         return replace(message, custom_content=CustomContent(files)) if files else message
 
     def _follow(self, start: Callable[[], Coroutine[Any, Any, Run]]) -> Answered:
-        run = self.wait(start)
-        self._running = run.run_id
-        self.session_id = run.session_id or self.session_id
         try:
-            self.last = self._until_end(run.run_id)
-        finally:
-            self._running = None
+            run = self.wait(self._begun, start)
+        except KeyboardInterrupt:  # it may have started all the same
+            self.stop()
+            raise
+        self.session_id = run.session_id or self.session_id
+        self.last = self._until_end(run.run_id)
         return self.last
 
     def _until_end(self, run_id: str) -> Answered:
-        following = _Following(run_id, self.show)
+        following = _Following(run_id, self._shown)
+        self._running = run_id
         try:
             return self.wait(self._events, following)
         except KeyboardInterrupt:
             self.stop()
-        return self.wait(self._stopped, following)
+            return self.wait(self._stopped, following)
+        finally:
+            self._running = None
+
+    def _shown(self, event: Event) -> None:
+        if event.type == "usage":
+            self.tokens += event.data["total_tokens"]
+        self.show(event)
+
+    async def _begun(self, start: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
+        run = await start()
+        self._running = run.run_id
+        return run
 
     async def _events(self, following: _Following) -> Answered:
         async for event in self.runner.events(self.caller.owner, following.run_id, following.seen):
@@ -197,6 +218,9 @@ class Conversation(LLMAdapterInterface):
 
     async def _approval(self, approval_id: str) -> Approval:
         return await (await self.product.store.get()).approvals.get(self.caller.owner, approval_id)
+
+    async def _expire(self, approval_id: str) -> None:
+        await (await self.product.store.get()).approvals.expire(self.caller.owner, approval_id)
 
     async def _open(self, session_id: str) -> Session:
         store = await self.product.store.get()

@@ -105,6 +105,11 @@ class Approvals:
             raise Conflict(f"the approval {approval_id} is {found} already")
         return answered
 
+    async def expire(self, owner: str, approval_id: str) -> None:
+        """Close the question without an answer, which means no; one that is closed stays as it is."""
+        mine = (_approvals.c.id == approval_id, _approvals.c.owner == owner, _approvals.c.status == "waiting")
+        await self.database.execute(update(_approvals).where(*mine).values(status="expired"))
+
     def _approval(self, row: Row[Any]) -> Approval:
         columns: dict[str, Any] = {name: getattr(row, name) for name in _COLUMNS}
         if row.status == "waiting" and row.expires_at <= self.clock():
