@@ -49,7 +49,7 @@ test-system: $(EVERYTHING) ## run the tests that need Debian packages, and the f
 check: $(EVERYTHING) ## format, lint, types, import contracts, fault map, generated pages
 	@failed=0; \
 	for step in "ruff format --check --quiet ." "ruff check --quiet ." "lint-imports --no-logo" "pyright --warnings" \
-	  "python -m scripts.settings_table --check" "python -m scripts.faults"; do \
+	  "python -m scripts.settings_table --check" "python -m scripts.matrix_page --check" "python -m scripts.faults"; do \
 	  $(BIN)/$$step || { echo "make check: $$step failed" >&2; failed=1; }; \
 	done; exit $$failed
 
@@ -57,8 +57,9 @@ format: $(TOOLS) ## format the code and fix what ruff can fix
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix .
 
-docs: $(READY) ## write the generated pages: docs/settings.md
+docs: $(TOOLS) ## write the generated pages: docs/settings.md, docs/matrix.md
 	@$(BIN)/python -m scripts.settings_table
+	@$(BIN)/python -m scripts.matrix_page
 
 bench: $(EVERYTHING) ## print the speed figures of this machine; CHECK=1 fails on missed goals, JSON=1 for programs
 	@failed=0; for script in tests/benchmarks/bench_*.py; do echo "== $$script" >&2; \

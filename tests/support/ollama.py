@@ -129,6 +129,10 @@ def in_openais_shape(request: Mapping[str, Any]) -> Received:
 
 def _openai_message(message: Mapping[str, Any]) -> dict[str, Any]:
     wire = {"name" if name == "tool_name" else name: value for name, value in message.items()}
+    if pictures := wire.pop("images", None):
+        urls = [f"data:image/png;base64,{picture}" for picture in pictures]
+        parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+        wire["content"] = [{"type": "text", "text": wire["content"]}, *parts]
     if "tool_calls" in wire:
         wire["tool_calls"] = [_openai_call(call["id"], **call["function"]) for call in wire["tool_calls"]]
         if not wire["content"]:

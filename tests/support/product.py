@@ -47,7 +47,7 @@ async def product(
     async with (
         openai_upstream(*items, then=then) as upstream,
         local_core(
-            {**_config(port, upstream, sees, models or {}, keys or {}), "toolsets": toolsets or {}}, tmp_path
+            {**core_config(port, upstream.endpoint, sees, models, keys), "toolsets": toolsets or {}}, tmp_path
         ) as core,
         running_agent(settings_of(core, upstream, tmp_path, settings), port=port) as agent_url,
         chat_reader(core.url, "key-one") as reader,
@@ -75,17 +75,22 @@ def declared_types() -> list[str]:
     return config["applications"][DEPLOYMENT]["inputAttachmentTypes"]
 
 
-def _config(
-    port: int, upstream: Upstream, sees: bool, models: Mapping[str, Any], keys: Mapping[str, Any]
+def core_config(
+    port: int,
+    upstream: str,
+    sees: bool = False,
+    models: Mapping[str, Any] | None = None,
+    keys: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
+    """Core's configuration with the agent at this port and the model at the upstream's address."""
     agent = f"http://127.0.0.1:{port}/openai/deployments/{DEPLOYMENT}"
     model = {
         "type": "chat",
-        "endpoint": f"{upstream.endpoint}/openai/deployments/{MODEL}/chat/completions",
+        "endpoint": f"{upstream}/openai/deployments/{MODEL}/chat/completions",
         **({"inputAttachmentTypes": ["image/png"]} if sees else {}),
     }
     return {
-        "models": {MODEL: model, **models},
+        "models": {MODEL: model, **(models or {})},
         "applications": {
             DEPLOYMENT: {
                 "endpoint": f"{agent}/chat/completions",
@@ -101,7 +106,7 @@ def _config(
         "keys": {
             "key-one": {"project": "ONE", "role": "default"},
             "key-two": {"project": "TWO", "role": "default"},
-            **keys,
+            **(keys or {}),
         },
         "roles": {"default": {"limits": {}}},
     }

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from task.errors import ProviderError
 from task.llm.scripted import CallData, Reply, ReplyData
@@ -50,6 +50,9 @@ class Turn(BaseModel):
     sent: str | None = None  # what the model is sent in place of `user`; None: the same
     model: list[ScriptedAnswer]
     results: list[str | None] = []  # of the calls in `tool_calls`; None: it waits
+    stages: list[str] = []  # what DIAL Chat shows of the calls
+    closes: str | None = None  # the result of waiting calls, if `user` is not a decision about them
+    unstreamed: str | None = None  # `answer` of a backend that does not stream; None: the same
     tool_calls: list[CallData] = []
     answer: str
     waits: list[str] = []
@@ -69,5 +72,5 @@ class Conversation(BaseModel):
 def load_conversations(path: Path) -> list[Conversation]:
     """The conversations of one YAML file, or of all `*.yaml` files of a folder in name order."""
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
-    items = [item for file in files for item in yaml.safe_load(file.read_text(encoding="utf-8"))]
-    return [Conversation.model_validate(item) for item in items]
+    listed = TypeAdapter(list[Conversation])
+    return [item for file in files for item in listed.validate_python(yaml.safe_load(file.read_text("utf-8")))]

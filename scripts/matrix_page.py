@@ -1,0 +1,90 @@
+"""Write docs/matrix.md from the cells of the matrix; `--check` only reports whether it is current."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.contract.matrix.backends import BACKENDS
+from tests.contract.matrix.cells import CONVERSATIONS, DOORS, EXCEPTIONS, driven, exceptions
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "matrix.md"
+OPENING = """\
+# The matrix
+
+<!-- Written by `make docs` from tests/contract/matrix/; change the texts there and in scripts/matrix_page.py. -->
+
+The product is one thing behind all its front doors and before all its model providers. The matrix proves it: the same
+[conversations](../tests/contract/matrix/conversations.yaml) are held in every cell, and every cell must give what the
+conversation says.
+
+Every part is a process of its own: the product, the provider's peer, which speaks the provider's protocol, and the
+coder, which gets the product's own toolbox. A conversation is driven from outside, over HTTP or in a terminal.
+`make test-system` holds all of them, `make test` a sample.
+
+## What is compared
+
+What a turn must give follows from the conversation alone, so that no cell is the measure of the others, and a faulty
+adapter fails in its own row only. Of each turn is compared:
+
+| part | what it is |
+|---|---|
+| decisions | which calls wait for the person; what an answer did is in the results |
+| calls | each call that the door keeps, with its arguments, in order |
+| results | the result of each call as the door keeps it, denials and failures included |
+| answer | the text that the person reads, the question about a call left out; whether the turn failed |
+| requests | each request to the model in one canonical form, see below |
+| stages | at the DIAL door only: the name and the status of each stage |
+
+A request's canonical form has each message with its role, its text, its calls and the number of its pictures, a result
+with the number of its call, and the names of the tools that are offered. Ids of calls, codes of questions, references
+of errors, durations and the places of files are left out.
+
+## The exceptions
+
+| name | what differs |
+|---|---|
+"""
+
+
+def page() -> str:
+    rows = [f"| {name} | {reason} |" for name, reason in EXCEPTIONS.items()]
+    return "\n".join([OPENING.rstrip("\n"), *rows, "", "## The cells", "", *_cells(), "", *_conversations(), ""])
+
+
+def _cells() -> list[str]:
+    return [
+        "How many conversations are held, and the exceptions that apply to some of them:",
+        "",
+        f"| | {' | '.join(DOORS)} |",
+        f"|---{'|---' * len(DOORS)}|",
+        *(
+            f"| {backend.wire} | {' | '.join(_cell(name, door) for door in DOORS)} |"
+            for name, backend in BACKENDS.items()
+        ),
+    ]
+
+
+def _cell(backend: str, door: str) -> str:
+    held = sum(driven(conversation, door) for conversation in CONVERSATIONS.values())
+    found = [exceptions(conversation, BACKENDS[backend], door) for conversation in CONVERSATIONS.values()]
+    return "; ".join([str(held), *(name for name in EXCEPTIONS if any(name in names for names in found))])
+
+
+def _conversations() -> list[str]:
+    return ["The conversations:", "", *(f"{number}. {name}" for number, name in enumerate(CONVERSATIONS, 1))]
+
+
+def main(arguments: list[str]) -> int:
+    text = page()
+    if "--check" not in arguments:
+        PAGE.write_text(text, encoding="utf-8")
+        return 0
+    if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text:
+        return 0
+    print("docs/matrix.md does not match tests/contract/matrix; run `make docs`.", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,129 @@
+"""One backend's row of the matrix: its peer, DIAL Core, the product, and conversations through its doors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.contract.matrix.backends import MODEL, Backend, Peer
+from tests.contract.matrix.coding import CodingDoor, coding_process
+from tests.contract.matrix.doors import ChatDoor, CompletionsDoor, DialDoor, Door, StreamingDoor
+from tests.contract.matrix.projection import expected, projected, stored
+from tests.support.agent import agent_process
+from tests.support.chat_reader import ChatReader
+from tests.support.core import API_KEY, RunningCore, local_core
+from tests.support.ports import free_port
+from tests.support.product import DEPLOYMENT, core_config
+from tests.support.scripts import Conversation
+
+FOLDER = Path(__file__).parent
+STEPS = 4  # of one run, through every door
+OFFERED = (
+    "file_content_extraction_tool", "rag_search_tool", "calculator", "read_file_lines", "search_in_file", "write_note",
+    "long_report", "refused_report", "broken_report",
+)  # fmt: skip
+TOOLS = ("notes.py", "reports.py")
+
+
+@dataclass
+class Row:
+    """What is started is shared by the conversations, and ends with the row."""
+
+    backend: Backend
+    folder: Path
+    session: aiohttp.ClientSession
+    stack: AsyncExitStack
+    peer: Peer
+    core: RunningCore
+    port: int
+    _started: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    async def talk(self, conversation: Conversation, door: str) -> list[dict[str, Any]]:
+        """Each turn's projection."""
+        await self.backend.reset(self.peer)
+        places, turns = dict[str, str](), list[dict[str, Any]]()
+        person, seen = await OPENED[door](self), 0
+        for turn in conversation.turns:
+            for item in turn.attachments:
+                content = (FOLDER / item["file"]).read_bytes()
+                places[item["title"].replace(".", "_")] = await person.attach(item["title"], content, item["type"])
+            await self.peer.script(*(data.reply(places) for data in turn.model))
+            text = turn.user
+            for name, place in places.items():
+                text = text.replace(name, place)
+            outcome = await person.say(text)
+            requests = (await self.backend.requests(self.peer))[seen:]
+            seen += len(requests)
+            places |= stored(requests)
+            turns.append(projected(outcome, requests, places))
+            places |= {f"CODE_{number}": code for number, code in enumerate(outcome.codes, 1)}
+        return turns
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The settings of every process of the product."""
+        return {
+            "AGENT_BACKEND": self.backend.name, "DEPLOYMENT_NAME": MODEL, "DIAL_ENDPOINT": self.core.url,
+            "DIAL_API_KEY": API_KEY, "AGENT_TOOL_PATHS": ",".join(str(FOLDER / name) for name in TOOLS),
+            "AGENT_LIMITS__STEPS": str(STEPS), "AGENT_HTTP__STEPS": str(STEPS), "AGENT_LLM__ATTEMPTS": "1",
+            "AGENT_HTTP__REQUESTS_PER_MINUTE": "100000", "AGENT_RAG__PYTHON": "/no/embedding",
+            **self.backend.settings(self.peer),
+        }  # fmt: skip
+
+    async def dial_door(self) -> Door:
+        await self.agent()
+        return DialDoor(self.reader())
+
+    async def http_door(self, door: Callable[[aiohttp.ClientSession, str], Door]) -> Door:
+        return door(self.session, await self.agent())
+
+    async def coding_door(self) -> Door:
+        process = await self._once("coding", lambda: coding_process(self.folder / "coding", self.variables))
+        return CodingDoor(process, self.reader())
+
+    def reader(self) -> ChatReader:
+        return ChatReader(self.session, self.core.url, "key-one", DEPLOYMENT)
+
+    async def agent(self) -> str:
+        """The address of the product, served by a process of its own."""
+        await self._once("agent", lambda: agent_process(self.folder / "agent", self.port, self.variables))
+        return f"http://127.0.0.1:{self.port}"
+
+    async def _once(self, name: str, opened: Callable[[], Any]) -> Any:
+        if name not in self._started:
+            self._started[name] = await self.stack.enter_async_context(opened())
+        return self._started[name]
+
+
+OPENED: Mapping[str, Callable[[Row], Awaitable[Door]]] = {
+    "DIAL": Row.dial_door,
+    "/v1": lambda row: row.http_door(CompletionsDoor),
+    "/v1 streaming": lambda row: row.http_door(StreamingDoor),
+    "/chat": lambda row: row.http_door(ChatDoor),
+    "coding": Row.coding_door,
+}
+
+
+def expectation(conversation: Conversation, backend: Backend, door: str) -> list[dict[str, Any]]:
+    """What the conversation gives in this cell."""
+    turns = expected(conversation, OFFERED, sees=backend.sees, streams=backend.streams)
+    stages = [{"stages": turn.stages} if door == "DIAL" else {} for turn in conversation.turns]
+    return [{**turn, **shown} for turn, shown in zip(turns, stages, strict=True)]
+
+
+@asynccontextmanager
+async def opened_row(backend: Backend, folder: Path) -> AsyncGenerator[Row]:
+    """The row, its processes started as conversations need them."""
+    port = free_port()
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(60)) as session,
+        backend.peer() as peer,
+        local_core(core_config(port, peer.url, sees=backend.sees), folder) as core,
+        AsyncExitStack() as stack,
+    ):
+        yield Row(backend, folder, session, stack, peer, core, port)
