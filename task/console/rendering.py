@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from io import StringIO
 from typing import Any, ClassVar, Literal
 
+from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.markdown import CodeBlock, Heading, ImageItem, Markdown
+from rich.markdown import CodeBlock, Heading, ImageItem, ListItem, Markdown, MarkdownContext, MarkdownElement
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
@@ -106,11 +108,36 @@ class _Image(ImageItem):
         yield Text.assemble(self.text, f" ({self.destination})" if self.destination else "")
 
 
+class _Item(ListItem):
+    """Shows itself even without a text: an answer may be just `1175.`"""
+
+    def __init__(self, markup: str) -> None:
+        super().__init__()
+        self._markup, self._empty = markup, True
+
+    @classmethod
+    def create(cls, markdown: Markdown, token: Token) -> _Item:
+        return cls(token.markup)
+
+    def on_child_close(self, context: MarkdownContext, child: MarkdownElement) -> bool:
+        self._empty = False
+        return super().on_child_close(context, child)
+
+    def render_bullet(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        return [Segment(f"{self._markup}\n")] if self._empty else super().render_bullet(console, options)
+
+    def render_number(self, console: Console, options: ConsoleOptions, number: int, last_number: int) -> RenderResult:
+        if self._empty:
+            return [Segment(f"{number}{self._markup}\n")]
+        return super().render_number(console, options, number, last_number)
+
+
 class TerminalMarkdown(Markdown):
     """Markdown for a terminal: links show where they lead, images are their text and address."""
 
     elements: ClassVar[dict[str, type[Any]]] = {
-        **Markdown.elements, "heading_open": _PlainHeading, "fence": _Code, "code_block": _Code, "image": _Image
+        **Markdown.elements, "heading_open": _PlainHeading, "fence": _Code, "code_block": _Code, "image": _Image,
+        "list_item_open": _Item,
     }  # fmt: skip
 
     def __init__(self, source: str) -> None:
