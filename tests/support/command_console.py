@@ -8,12 +8,11 @@ async with openai_upstream(says("Hi.")) as upstream, command_console(tmp_path, u
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
@@ -69,7 +68,7 @@ async def command_console(folder: Path, upstream: str, **settings: Any) -> Async
         "backend": "openai", "openai_base_url": upstream, "openai_api_key": "sk-test", "deployment_name": MODEL,
         "data_dir": str(folder / "data"), "rag": {"python": "/no/embedding"},
     }  # fmt: skip
-    file.write_text(yaml.safe_dump({**values, **settings}))
+    file.write_text(json.dumps({**values, **settings}))
     console = ListedConsole(file, work)
     assert await asyncio.to_thread(console.initialize), console.output.shown
     try:
