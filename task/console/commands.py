@@ -212,6 +212,7 @@ def _retry(console: Console, argument: str) -> str:
     session_id, message = run_blocking(retry, console.product, console.caller.owner, console.session_id)
     console.session_id = session_id
     drop_last_turn(console.history)
+    console.ui.display_user_message(message.text())
     console.send(message)
     return ""
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from task.console.sessions import local_time
 from task.errors import InvalidRequest, ToolError
 from task.llm.window import schema_tokens
 from task.permissions.names import names_of
 from task.product.framework import FrameworkProduct
 from task.runs.request import RunCaller
-from task.store.records import StoredGrant, iso
+from task.store.records import StoredGrant
 from task.store.trace_records import Trace
 from task.store.traces import TraceFilter
 from task.tools.base import BaseTool
 from task.tools.mcp.mcp_tool import MCPTool
 from task.tools.models import Caller
 from task.tools.toolbox import named
-from task.tools.workspace.tools import WorkspaceTool
 
 PYTHON, SEARCH, PICTURES = "execute_code", "duckduckgo_web_search", "image_generation_tool"
 MISSING = {
@@ -59,50 +59,45 @@ async def valid_grants(product: FrameworkProduct, owner: str, session_id: str | 
 
 
 def _described(grant: StoredGrant) -> str:
-    until = f", until {iso(grant.expires_at)[11:16]} UTC" if grant.expires_at is not None else ""
+    until = f", until {local_time(grant.expires_at)}" if grant.expires_at is not None else ""
     return f"{grant.data.get('description') or grant.data.get('tool', '')}{until}"
 
 
-async def offered_tools(product: FrameworkProduct, caller: RunCaller) -> tuple[list[BaseTool], list[str]]:
-    """The tools of the next turn, and a sentence about everything that is missing."""
+async def tools(product: FrameworkProduct, caller: RunCaller) -> str:
+    """The tools of the next turn with their effects, source and size in every request, then what is missing and why."""
+    found, missing = await _found(product, caller)
+    offers = product.approval_rules.policy.offers
+    offered = {tool: source for tool, source in found.items() if offers(tool.name)}
+    if hidden := sorted(tool.name for tool in found if tool not in offered):
+        missing.append(f"not offered by the rules: {', '.join(hidden)}")
+    size = schema_tokens([tool.briefed_schema for tool in offered])
+    lines = [f"{len(offered)} tools, about {size} tokens of every request:"]
+    lines += [_listed(tool, source) for tool, source in offered.items()]
+    return "\n".join([*lines, *(["Missing:", *(f"- {sentence}" for sentence in missing)] if missing else [])])
 
+
+async def _found(product: FrameworkProduct, caller: RunCaller) -> tuple[dict[BaseTool, str], list[str]]:
     async def principal() -> str:
         return caller.owner
 
     asking = Caller(caller.core_key, principal)
-    own = [*await product.own_tools(), *await product.workspace_tools(asking)]
+    own, local = await product.own_tools(), await product.workspace_tools(asking)
     usable = await product.available(own, caller.core_key)
-    found = await product.mcp.discover(asking, named(own))
-    policy = product.approval_rules.policy
-    tools = [tool for tool in (*usable, *found.tools) if policy.offers(tool.name)]
-    missing = [*await product.missing(), *(f"{issue.server}: {issue.summary}" for issue in found.issues)]
-    missing += [sentence for name, sentence in MISSING.items() if name not in named([*own, *found.tools])]
+    served = await product.mcp.discover(asking, named([*own, *local]))
+    found = {**dict.fromkeys(usable, "agent"), **dict.fromkeys(local, "working directory")}
+    found |= {tool: f"MCP {tool.client.name}" if isinstance(tool, MCPTool) else "agent" for tool in served.tools}
+    missing = [*await product.missing(), *(f"{issue.server}: {issue.summary}" for issue in served.issues)]
+    missing += [sentence for name, sentence in MISSING.items() if name not in named([*found])]
     if len(usable) < len(own):
         missing.append(f"{PICTURES}: DIAL Core does not list the deployment {product.painter}.")
-    if hidden := sorted(tool.name for tool in (*usable, *found.tools) if not policy.offers(tool.name)):
-        missing.append(f"not offered by the rules: {', '.join(hidden)}")
-    return tools, [*missing, *await _without_core(product, caller)]
+    return found, [*missing, *await _without_core(product, caller)]
 
 
-async def tools(product: FrameworkProduct, caller: RunCaller) -> str:
-    """The tools with their effects, source and size in every request, then what is missing."""
-    found, missing = await offered_tools(product, caller)
-    total = schema_tokens([tool.briefed_schema for tool in found])
-    lines = [f"{len(found)} tools, about {total} tokens of every request:", *map(_listed, found)]
-    return "\n".join([*lines, *(["Missing:", *(f"- {sentence}" for sentence in missing)] if missing else [])])
-
-
-def _listed(tool: BaseTool) -> str:
+def _listed(tool: BaseTool, source: str) -> str:
     aliases = sorted(names_of(tool.name) - {tool.name})
     name = f"{tool.name} ({', '.join(aliases)})" if aliases else tool.name
     effects, tokens = ", ".join(sorted(tool.effects)) or "no effects", schema_tokens([tool.briefed_schema])
-    return f"- {name}: {effects}; {_source(tool)}; {tokens} tokens"
-
-
-def _source(tool: BaseTool) -> str:
-    if isinstance(tool, WorkspaceTool):
-        return "working directory"
-    return f"MCP {tool.client.name}" if isinstance(tool, MCPTool) else "agent"
+    return f"- {name}: {effects}; {source}; {tokens} tokens"
 
 
 async def _without_core(product: FrameworkProduct, caller: RunCaller) -> Sequence[str]:

@@ -19,6 +19,11 @@ LISTED = 20
 _HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "tool_result": "Tool"}
 
 
+def local_time(seconds: float) -> str:
+    """A time of the store on this machine's clock."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
 async def listed_sessions(product: Product, owner: str, current: str | None) -> str:
     """The owner's sessions, numbered, the last used first."""
     sessions = (await (await product.store.get()).sessions.list(owner, LISTED)).items
@@ -114,7 +119,7 @@ def _text(content: Any) -> str:
 
 
 def _listed(session: Session, current: str | None) -> str:
-    when = datetime.fromtimestamp(session.updated_at).astimezone().strftime("%Y-%m-%d %H:%M")
     here = " (current)" if session.session_id == current else ""
     ended = " (ended)" if session.ended_at is not None else ""
-    return f"{session.title or 'Untitled'}{here}{ended}: {session.session_id}, {session.length} messages, {when}"
+    details = f"{session.session_id}, {session.length} messages, {local_time(session.updated_at)}"
+    return f"{session.title or 'Untitled'}{here}{ended}: {details}"

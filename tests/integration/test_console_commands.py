@@ -266,11 +266,12 @@ async def test_retry_repeats_the_last_message_in_a_branch(tmp_path: Path) -> Non
         await console.types("first")
         await console.types("second")
         before = console.session_id
-        await console.types("/retry")
+        shown = await console.types("/retry")
         after = console.session_id
         sent = [item["content"] for item in upstream.requests[-1].messages if item["role"] != "system"]
         asked = [item["content"] for item in console.history.get_messages(include_roles=["user"])]
     assert sent == ["first", "One.", "second"]
+    assert shown == ["> second"]
     assert asked == ["first", "second"]
     assert before != after
 
