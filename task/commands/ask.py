@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import stat
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from mimetypes import guess_extension, guess_type
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 from uuid import uuid4
 
 import aiohttp
@@ -28,6 +24,7 @@ from task.commands.answer import (
 )
 from task.commands.core_client import TIMEOUT, CoreClient, CoreError, Unreachable
 from task.commands.exits import Exit
+from task.console.saving import decoded, file_name, free_name
 from task.conversation.messages import Attachment
 from task.errors import InvalidRequest
 from task.settings import Settings
@@ -150,42 +147,14 @@ async def _show(
 async def _save(client: CoreClient, attachments: list[Attachment], folder: Path, output: AnswerOutput) -> None:
     for attachment in attachments:
         if attachment.url and attachment.url.startswith("files/"):
-            target = _free_name(folder, _file_name(attachment))
+            target = free_name(folder, file_name(attachment))
             await client.download(attachment.url, target)
         elif attachment.data is not None and attachment.reference_url is None:
-            target = _free_name(folder, _file_name(attachment))
-            target.write_bytes(_content(attachment.data, attachment.type or ""))
+            target = free_name(folder, file_name(attachment))
+            target.write_bytes(decoded(attachment.data, attachment.type or ""))
         else:
             continue
         output.show(AttachmentSaved(attachment.title, attachment.url, str(target)))
-
-
-def _file_name(attachment: Attachment) -> str:
-    # Titles of charts and pictures have no extension: their file has one, or their type.
-    stored, kind = unquote(attachment.url or ""), attachment.type or ""
-    title = attachment.title or stored or "attachment"
-    extension = PurePosixPath(stored).suffix or (".json" if kind.endswith("+json") else guess_extension(kind) or "")
-    return title if guess_type(title)[0] or title.endswith(extension) else title + extension
-
-
-def _free_name(folder: Path, title: str) -> Path:
-    # A title is the model's words: only its last part may name a file, and nothing is written over.
-    name = "".join(c for c in title.replace("\\", "/").rsplit("/", 1)[-1] if c.isprintable()).strip(". ") or "file"
-    wanted = Path(name[-150:])
-    number, target = 1, folder / wanted
-    while target.exists():
-        number += 1
-        target = folder / f"{wanted.stem}-{number}{wanted.suffix}"
-    return target
-
-
-def _content(data: str, kind: str) -> bytes:
-    if kind.startswith("text/") or kind.endswith("json"):
-        return data.encode()
-    try:
-        return base64.b64decode(data, validate=True)
-    except binascii.Error:
-        return data.encode()
 
 
 def _refusal(error: CoreError, address: str, model: str) -> tuple[str, Exit]:

@@ -57,7 +57,10 @@ class _Stage:
 
 
 class Answer:
-    """One run. `finished()` gives each part once, in order; `unfinished()` is short, whatever the answer's length."""
+    """One run. `finished()` gives each part once, in order; `unfinished()` is short, whatever the answer's length.
+
+    `attachments` are the answer's own files; its citations are listed at its end.
+    """
 
     def __init__(
         self, look: Look, debug: Callable[[], bool] = lambda: False, clock: Callable[[], float] = time.monotonic
@@ -67,6 +70,7 @@ class Answer:
         self._stages: dict[int, _Stage] = {}
         self._cards: list[_Stage] = []
         self._sources: list[Attachment] = []
+        self.attachments: list[Attachment] = []
         self._printed: list[RenderableType] = []
         self._before = ""
         self._thought = ""
@@ -164,9 +168,8 @@ class Answer:
         attachment = Attachment(**{name: data.get(name) for name in ("type", "title", "data", "url", "reference_url")})
         if number_of(attachment) is not None:
             self._sources.append(attachment)
-            return
-        self._end_text()
-        self._print("attachment", attachment_line(data))
+        else:
+            self.attachments.append(attachment)
 
     def _finish(self, data: Mapping[str, Any]) -> None:
         self._end_text()
@@ -211,11 +214,10 @@ def result_lines(text: str) -> list[str]:
     return lines if more <= 1 else [*lines[:RESULT_LINES], f"… {more} more lines"]
 
 
-def attachment_line(data: Mapping[str, Any], path: str = "") -> Text:
+def attachment_line(item: Attachment, place: str) -> Text:
     """An attachment as a line: its title, its type, and where it is."""
-    kind = f" ({data['type']})" if data.get("type") else ""
-    place = path or data.get("url") or data.get("reference_url") or ""
-    return Text(f"📎 {one_line(data.get('title') or 'attachment')}{safe(kind)} {one_line(place)}".rstrip(), "cyan")
+    kind = f" ({item.type})" if item.type else ""
+    return Text(f"📎 {one_line(item.title or 'attachment')}{safe(kind)} {one_line(place)}".rstrip(), "cyan")
 
 
 def source_lines(sources: Iterable[Attachment]) -> list[Text]:

@@ -16,12 +16,13 @@ from task.console.configuration import ConfigurationManager
 from task.console.conversation import Answered, Conversation
 from task.console.error_handler import ErrorHandler, described
 from task.console.lial import LIALManager
+from task.console.saving import saved
 from task.console.state_file import StateFile
 from task.console.teps import OWNER, TEPSManager
 from task.console.tool_request_handler import ToolRequestHandler
 from task.console.ui_manager import PermissionAnswer, UserInterfaceManager
 from task.conversation.message_manager import MessageManager
-from task.conversation.messages import Message, Role
+from task.conversation.messages import Attachment, Message, Role
 from task.errors import AgentError, ComponentInitError, Conflict, InvalidRequest, NotFound
 from task.product.framework import FrameworkProduct
 from task.runs.request import RunCaller
@@ -247,6 +248,7 @@ class FrameworkController:
         self.ui.during_turn = self._process_special_command
         self.ui.history_file = self.config.settings.data_dir / "chat_history"
         self.ui.status = self._status
+        self.ui.save = self._save
         self._state = StateFile(self.config.settings.console.state_file)
         if session_id := self._state.load(self.history):
             with suppress(NotFound):  # without it the messages start another session
@@ -281,6 +283,10 @@ class FrameworkController:
 
     def _process_special_command(self, user_input: str) -> bool:
         return run_command(self, user_input)
+
+    def _save(self, attachment: Attachment) -> Path | None:
+        folder = self.config.settings.data_dir / "attachments" / (self.session_id or "")
+        return run_blocking(saved, self.product, self.caller, attachment, folder)
 
     def _status(self) -> str:
         tokens = f"{self.conversation.tokens:,} tokens" if self.conversation.tokens else ""

@@ -43,6 +43,7 @@ from rich.text import Text
 
 from task.console.answer import Answer
 from task.console.attaching import last_word
+from task.console.images import Graphics, attributes, protocol_of, sequences
 from task.console.rendering import FOLDED_CHARS, FOLDED_LINES, MOST_COLUMNS, Renderer, folded, one_line, safe
 from task.store.records import Event
 
@@ -53,6 +54,7 @@ RESIZE_SECONDS = 0.2
 LOST_SECONDS = 1.0  # until it is noticed that the terminal is gone, where no signal says so
 KEPT_CHARS = 10_000  # of an input in the history of inputs
 MENU_LINES = 8
+LEAVE = "Ctrl-C again, or Ctrl-D, ends the program."
 DEPTHS = {None: ColorDepth.DEPTH_1_BIT, "standard": ColorDepth.DEPTH_4_BIT, "256": ColorDepth.DEPTH_8_BIT}
 STYLE = Style.from_dict({"status": "ansibrightblack", "prompt": "bold ansicyan", "question": "bold ansiyellow"})
 _PASTED = re.compile(r"\[pasted text #(\d+): [^\]]*\]")
@@ -105,6 +107,8 @@ class Terminal:
         self._renderer, self._prompt, self._hooks = renderer, prompt, hooks
         self._entered: Queue[str | _EndOfInput] = Queue()
         self._inbox: deque[Event | RenderableType | Signal | str] = deque()
+        self._leaving = False  # Ctrl-C was pressed at the empty prompt
+        self._tokens = 0
         self._pastes: dict[int, str] = {}
         self._paste_numbers = count(1)
         self._answer: Answer | None = None
@@ -115,10 +119,11 @@ class Terminal:
         self._scheduled, self._drawn_at = False, 0.0
         self._buffer = Buffer(
             multiline=True, completer=ThreadedCompleter(_WordCompleter(hooks)), history=_history(hooks.history_file),
-            complete_while_typing=Condition(self._completes_while_typing), accept_handler=None,
+            complete_while_typing=Condition(self._completes_while_typing), on_text_changed=self._typed,
         )  # fmt: skip
         # No questions about the cursor: a terminal that answers late would type the answer.
         self._output = _Output(sys.stdout, _size, enable_cpr=False)
+        self._pictures: Graphics | None = protocol_of(os.environ, attributes)
         self._app = self._application()
         self._loop = asyncio.new_event_loop()
         if current_thread() is main_thread():  # which may have inherited to ignore it
@@ -137,7 +142,7 @@ class Terminal:
 
         Raises:
             EOFError: Ctrl-D, or the terminal is gone.
-            KeyboardInterrupt: Ctrl-C at the empty prompt.
+            KeyboardInterrupt: Ctrl-C twice at the empty prompt.
         """
         entered = self._entered.get()
         if isinstance(entered, str):
@@ -148,9 +153,10 @@ class Terminal:
         """Show this above the input, after what came before it."""
         self._post(part)
 
-    def write_raw(self, sequences: str) -> None:
-        """Send this as it is: a picture in the terminal's own protocol."""
-        self._post(sequences)
+    def picture(self, path: Path) -> None:
+        """Show the picture, where the terminal can."""
+        if self._pictures is not None and (drawn := sequences(path, self._pictures)):
+            self._post(drawn)
 
     def begin(self, answer: Answer) -> None:
         self._call(lambda: setattr(self, "_answer", answer))
@@ -267,6 +273,8 @@ class Terminal:
         if self._answer is None:
             return []
         self._answer.show(event)
+        if event.type == "usage":
+            self._tokens += event.data["total_tokens"]
         return self._answer.finished()
 
     def _ansi(self, part: RenderableType) -> str:
@@ -332,7 +340,11 @@ class Terminal:
         return [(style, safe(prompt))] if line == 0 and wraps == 0 else [("", "  ")]
 
     def _status_line(self) -> str:
-        return one_line(self._hooks.status())[: max(self._output.get_size().columns - 1, 0)]
+        if self._leaving:
+            return LEAVE
+        used = f"{self._tokens:,} tokens" if self._tokens else ""
+        line = " · ".join(filter(None, (one_line(self._hooks.status()), used)))
+        return line[: max(self._output.get_size().columns - 1, 0)]
 
     def _completes_while_typing(self) -> bool:
         text = self._buffer.document.text_before_cursor
@@ -347,6 +359,9 @@ class Terminal:
         keys.add("c-z")(lambda event: event.app.suspend_to_background())
         keys.add(Keys.BracketedPaste)(self._paste)
         return keys
+
+    def _typed(self, buffer: Buffer) -> None:
+        self._leaving = False
 
     def _enter(self, event: KeyPressEvent) -> None:
         if self._buffer.complete_state and self._buffer.complete_state.current_completion:
@@ -386,8 +401,10 @@ class Terminal:
                 return
         if self._buffer.text:
             self._buffer.reset()
-        else:
+        elif self._leaving:
             self._entered.put(KeyboardInterrupt)
+        else:
+            self._leaving = True
 
     def _end_or_delete(self, event: KeyPressEvent) -> None:
         if self._buffer.text:

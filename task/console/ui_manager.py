@@ -16,11 +16,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from task.console.answer import Answer, Look, heading, masked
+from task.console.answer import Answer, Look, attachment_line, heading, masked
 from task.console.cards import REPLIES, card, decision, editable, edited, reply_of
 from task.console.cards import PermissionAnswer as PermissionAnswer
 from task.console.cards import PermissionQuestion as PermissionQuestion
 from task.console.rendering import Renderer, TerminalMarkdown, colors_of, folded, safe
+from task.conversation.messages import Attachment
+from task.errors import AgentError
 from task.store.records import Event
 
 if TYPE_CHECKING:
@@ -45,7 +47,8 @@ class UserInterfaceManager:
     Where input or output is not a terminal it writes plain text and asks nothing. The rest of the console sets its
     attributes: `commands` are the slash commands with their help lines, `complete` gives what may replace the last
     word of the text before the cursor, `status` the line below the input, `during_turn` takes the commands that are
-    typed while a turn runs (in a thread of its own), `history_file` keeps the typed lines.
+    typed while a turn runs (in a thread of its own), `history_file` keeps the typed lines, `save` writes an attachment
+    to a file.
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
@@ -56,6 +59,7 @@ class UserInterfaceManager:
         self.status: Callable[[], str] = lambda: ""
         self.during_turn: Callable[[str], object] | None = None
         self.history_file: Path | None = None
+        self.save: Callable[[Attachment], Path | None] = lambda attachment: None
         self._prompt: str = settings.get("prompt_symbol", "> ")
         self._system_prefix: str = settings.get("system_prefix", "System: ")
         self._look = Look(
@@ -75,7 +79,7 @@ class UserInterfaceManager:
 
         Raises:
             EOFError: Ctrl-D, or the end of the input.
-            KeyboardInterrupt: Ctrl-C at the empty prompt.
+            KeyboardInterrupt: Ctrl-C twice at the empty prompt.
         """
         terminal = self._drawn()
         if terminal is None:
@@ -119,19 +123,18 @@ class UserInterfaceManager:
     @contextmanager
     def answering(self) -> Generator[AnswerView]:
         """Show the events of a run while the block runs."""
-        terminal = self._drawn()
+        terminal, answer = self._drawn(), Answer(self._look, lambda: self.debug_mode)
         if terminal is None:
-            answer = PlainAnswer(self._look, lambda: self.debug_mode, self._show)
-            try:
-                yield answer
-            finally:
-                answer.end()
-            return
-        terminal.begin(Answer(self._look, lambda: self.debug_mode))
+            view = PlainAnswer(answer, self._look.assistant_prefix if self.interactive else "", self._show)
+        else:
+            view = terminal
+            terminal.begin(answer)
         try:
-            yield terminal
+            yield view
         finally:
-            terminal.end()
+            view.end()
+        for attachment in answer.attachments:
+            self._show_file(attachment)
 
     def ask_permission(
         self, question: PermissionQuestion, seconds: float, answered_elsewhere: Callable[[], bool]
@@ -202,6 +205,17 @@ class UserInterfaceManager:
                 return line.rstrip("\n") if line else None
         return None
 
+    def _show_file(self, attachment: Attachment) -> None:
+        try:
+            path = self.save(attachment)
+        except AgentError as error:
+            path = None
+            self.display_error_message("Attachment Error", str(error))
+        place = str(path or attachment.url or attachment.reference_url or "")
+        self._show(attachment_line(attachment, place), error=not self.interactive)
+        if path is not None and attachment.is_picture and self._terminal is not None:
+            self._terminal.picture(path)
+
     def _drawn(self) -> Terminal | None:
         # A terminal that can move its cursor, once it is needed.
         if not self.interactive or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
@@ -228,10 +242,8 @@ class UserInterfaceManager:
 class PlainAnswer:
     """The answer's text as it arrives; everything around it goes to standard error."""
 
-    def __init__(self, look: Look, debug: Callable[[], bool], show: Callable[..., None]) -> None:
-        self._answer = Answer(look, debug)
-        self._prefix = look.assistant_prefix if sys.stdout.isatty() else ""
-        self._show = show
+    def __init__(self, answer: Answer, prefix: str, show: Callable[..., None]) -> None:
+        self._answer, self._prefix, self._show = answer, prefix, show
         self._line_open = False
 
     def show(self, event: Event) -> None:
