@@ -18,6 +18,7 @@ from task.console.error_handler import ErrorHandler, described
 from task.console.lial import LIALManager
 from task.console.saving import saved
 from task.console.state_file import StateFile
+from task.console.summaries import Summaries
 from task.console.teps import OWNER, TEPSManager
 from task.console.tool_request_handler import ToolRequestHandler
 from task.console.ui_manager import PermissionAnswer, UserInterfaceManager
@@ -164,6 +165,8 @@ class FrameworkController:
         self._mirror()
         before = self.history.serialize()
         self.history.extend([message])
+        if self._summaries.made:  # what a summary stands for would reach the model from the session
+            self.session_id, self._summaries.made = None, 0
         self.conversation.attach(message)
         sent = [message] if self.session_id else self._spoken()
         self._take_turn(lambda: self._process_messages_with_llm(self.history.get_messages(for_llm=True)))
@@ -242,7 +245,8 @@ class FrameworkController:
         return True
 
     def _setup_initial_context(self) -> None:
-        self.history = MessageManager(self.config.get_message_history_settings())
+        self._summaries = Summaries(lambda: self.conversation)
+        self.history = MessageManager(self.config.get_message_history_settings(), summarise=self._summaries)
         self.ui.commands = {name: command.help for name, command in COMMANDS.items()}
         self.ui.complete = Completion(self).complete
         self.ui.during_turn = self._process_special_command

@@ -28,9 +28,9 @@ class StateFile:
             return None
         try:
             state: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
-            session_id = state.pop("session_id", None)
-            history.deserialize(state)
-        except (OSError, ValueError, TypeError, AttributeError, FrameworkError) as error:
+            session_id = state.get("session_id")
+            history.deserialize({"messages": state["messages"]})  # its limits are those of the settings
+        except (OSError, ValueError, TypeError, AttributeError, KeyError, FrameworkError) as error:
             fix = "Move it away, or name another file."
             raise SettingsError(f"console.state_file: {self.path} is not a saved conversation. {fix}") from error
         return session_id if isinstance(session_id, str) else None

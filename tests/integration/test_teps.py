@@ -14,30 +14,16 @@ import pytest
 from task.blocking import run_blocking
 from task.console.teps import OWNER, TEPSManager, ToolHandlerInterface
 from task.console.tool_request_handler import ToolRequestHandler
-from task.console.ui_manager import PermissionAnswer, PermissionQuestion, UserInterfaceManager
+from task.console.ui_manager import PermissionAnswer, UserInterfaceManager
 from task.conversation.message_manager import MessageManager
 from task.errors import TEPSInitError, ToolExecutionError
 from task.permissions.decisions import Effect
 from task.store.records import Approval
 from task.store.trace_records import Trace
+from tests.support.command_console import Person
 
 YES, NO, ALWAYS = PermissionAnswer(True), PermissionAnswer(False, "not today"), PermissionAnswer(True, always=True)
 Teps = Callable[..., TEPSManager]
-
-
-class Person(UserInterfaceManager):
-    """Somebody at the terminal who gives these answers and then none."""
-
-    def __init__(self, *answers: PermissionAnswer) -> None:
-        super().__init__()
-        self.answers, self.asked, self.patience = list(answers), list[PermissionQuestion](), list[float]()
-
-    def ask_permission(
-        self, question: PermissionQuestion, seconds: float, answered_elsewhere: Callable[[], bool]
-    ) -> PermissionAnswer | None:
-        self.asked.append(question)
-        self.patience.append(seconds)
-        return self.answers.pop(0) if self.answers else None
 
 
 @pytest.fixture

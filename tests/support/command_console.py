@@ -9,19 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
-from task.console.ui_manager import UserInterfaceManager
+from task.console.ui_manager import PermissionAnswer, PermissionQuestion, UserInterfaceManager
 
 OWNER, MODEL = "local", "test-model"
 
 
-class ListedOutput(UserInterfaceManager):
+class Person(UserInterfaceManager):
+    """Somebody at the terminal who gives these answers to questions, and then none."""
+
+    def __init__(self, *answers: PermissionAnswer) -> None:
+        super().__init__()
+        self.answers, self.asked, self.patience = list(answers), list[PermissionQuestion](), list[float]()
+
+    def ask_permission(
+        self, question: PermissionQuestion, seconds: float, answered_elsewhere: Callable[[], bool]
+    ) -> PermissionAnswer | None:
+        self.asked.append(question)
+        self.patience.append(seconds)
+        return self.answers.pop(0) if self.answers else None
+
+
+class ListedOutput(Person):
     """Keeps what it is given to show."""
 
     def __init__(self) -> None:

@@ -1,0 +1,237 @@
+"""Settings of the framework have their effect in the console: on what the model gets, on questions, and on files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.blocking import run_blocking
+from task.console.configuration import ConfigurationManager
+from task.console.controller import FrameworkController
+from task.console.summaries import SUMMARISE
+from task.console.ui_manager import PermissionAnswer
+from task.llm.scripted import Reply, says, wants
+from task.store.records import Session
+from task.store.trace_records import Trace
+from tests.support.command_console import OWNER, ListedConsole, ListedOutput, command_console
+from tests.support.up import dial_agent
+from tests.support.upstream import openai_upstream
+
+SUMMARISES = SUMMARISE.partition(",")[0]
+
+
+def texts(request: Any) -> list[str]:
+    """The messages of a model request, each with its role, without the system prompt of the product."""
+    return [f"{message['role']}: {message.get('content')}" for message in request.messages[1:]]
+
+
+async def traced(console: ListedConsole) -> list[Trace]:
+    """The traces of the conversation, oldest first."""
+
+    async def found() -> list[Trace]:
+        store = await console.product.store.get()
+        await store.flush()
+        return list(reversed((await store.traces.list(OWNER)).items))
+
+    return await asyncio.to_thread(run_blocking, found)
+
+
+async def stored_sessions(console: ListedConsole) -> list[Session]:
+    async def found() -> list[Session]:
+        return list((await (await console.product.store.get()).sessions.list(OWNER)).items)
+
+    return await asyncio.to_thread(run_blocking, found)
+
+
+def decisions(traces: list[Trace]) -> list[tuple[str, str]]:
+    return [(made.tool, made.verdict) for trace in traces for made in trace.decisions]
+
+
+async def test_the_state_file_keeps_the_conversation_for_the_next_console(tmp_path: Path) -> None:
+    kept = tmp_path / "state.json"
+    async with openai_upstream(says("Blue."), says("You like blue.")) as upstream:
+        async with command_console(tmp_path, upstream.url, console={"state_file": str(kept)}) as console:
+            await console.types("/system Be brief.")
+            await console.types("My colour is blue.")
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        async with command_console(tmp_path, upstream.url, console={"state_file": str(kept)}) as console:
+            await console.types("Which colour?")
+            assert len(console.history) == 5
+    assert texts(upstream.requests[1]) == ["user: My colour is blue.", "assistant: Blue.", "user: Which colour?"]
+    assert "Be brief." in upstream.requests[1].messages[0]["content"]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"messages": 3}', '{"messages": [{"role": "judge"}]}', "\udcff"])
+async def test_a_state_file_that_is_no_conversation_is_one_line_and_stays(tmp_path: Path, content: str) -> None:
+    kept = tmp_path / "state.json"
+    kept.write_bytes(content.encode(errors="surrogateescape"))
+    output = ListedOutput()
+    (tmp_path / "config.yaml").write_text(
+        f"backend: openai\nopenai_api_key: k\ndata_dir: {tmp_path}/data\nadvanced: {{state_file: {kept}}}\n"
+    )
+    controller = FrameworkController(ConfigurationManager(str(tmp_path / "config.yaml")), ui=output)
+    assert await asyncio.to_thread(controller.initialize) is False
+    await asyncio.to_thread(controller.shutdown)
+    [line] = output.shown
+    assert "is not a saved conversation" in line
+    assert kept.read_bytes() == content.encode(errors="surrogateescape")
+
+
+async def test_a_state_file_that_cannot_be_written_is_said_and_the_conversation_goes_on(tmp_path: Path) -> None:
+    async with (
+        openai_upstream(says("One."), says("Two.")) as upstream,
+        command_console(tmp_path, upstream.url, console={"state_file": "/proc/nowhere/state.json"}) as console,
+    ):
+        shown = await console.types("First")
+        await console.types("Second")
+    assert "cannot be written" in shown[-1]
+    assert texts(upstream.requests[1])[:2] == ["user: First", "assistant: One."]
+
+
+async def test_messages_of_the_settings_begin_the_conversation(tmp_path: Path) -> None:
+    first = [
+        {"role": "system", "content": "Speak like a pirate."},
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Arr."},
+    ]
+    async with (
+        openai_upstream(says("Arr, blue.")) as upstream,
+        command_console(tmp_path, upstream.url, history={"default_initial_messages": first}) as console,
+    ):
+        await console.types("Which colour?")
+    assert "Speak like a pirate." in upstream.requests[0].messages[0]["content"]
+    assert texts(upstream.requests[0]) == ["user: Hello", "assistant: Arr.", "user: Which colour?"]
+
+
+async def test_summarize_asks_the_model_once_and_the_next_turn_begins_with_the_summary(tmp_path: Path) -> None:
+    answers = [says("A1."), says("A2."), says("A3."), says("The user counts to four."), says("A4.")]
+    history = {"max_length": 5, "pruning_strategy": "summarize", "summary_tokens": 123}
+    async with (
+        openai_upstream(*answers) as upstream,
+        command_console(tmp_path, upstream.url, history=history) as console,
+    ):
+        for word in ("One", "Two", "Three", "Four"):
+            await console.types(word)
+        assert len(await stored_sessions(console)) == 2  # what was summarised stays where it was
+    asked = [request for request in upstream.requests if request.messages[0]["content"].startswith(SUMMARISES)]
+    [summary] = asked
+    assert summary.body.get("max_tokens", summary.body.get("max_completion_tokens")) == 123
+    assert "tools" not in summary.body
+    last = texts(upstream.requests[-1])
+    assert any("The user counts to four." in text for text in last)
+    assert last[-1] == "user: Four"
+    assert not any("A2." in text for text in last)
+
+
+@pytest.mark.parametrize(("keeps", "stays"), [(True, True), (False, False)])
+async def test_system_messages_go_with_the_old_ones_where_the_settings_say_so(
+    tmp_path: Path, keeps: bool, stays: bool
+) -> None:
+    history = {"max_length": 4, "prioritize_system_messages": keeps}
+    async with (
+        openai_upstream(says("A1."), says("A2."), says("A3.")) as upstream,
+        command_console(tmp_path, upstream.url, history=history) as console,
+    ):
+        await console.types("/system Speak like a pirate.")
+        for word in ("One", "Two", "Three"):
+            await console.types(word)
+    assert ("Speak like a pirate." in upstream.requests[-1].messages[0]["content"]) is stays
+
+
+def writes(name: str = "a.txt") -> Reply:
+    return wants("file_write", file_path=name, content="x", intent="Note it")
+
+
+async def test_the_model_knows_the_framework_s_names_and_gets_its_results(tmp_path: Path) -> None:
+    script = (wants("bash", command="echo hi"), wants("file_write", file_path="n.txt", content="né"),
+              wants("file_read", file_path="n.txt"), says("Done."))  # fmt: skip
+    async with (
+        openai_upstream(*script) as upstream,
+        command_console(tmp_path, upstream.url, teps={"permission_required": False}) as console,
+    ):
+        await console.types("Work")
+        traces = await traced(console)
+        assert console.output.asked == []
+    names = {tool["function"]["name"] for tool in upstream.requests[0].body["tools"]}
+    assert {"bash", "file_read", "file_write"} <= names
+    assert names.isdisjoint({"shell_run", "fs_read", "fs_write"})
+    results = [json.loads(m["content"]) for m in upstream.requests[-1].messages if m["role"] == "tool"]
+    assert results == [
+        {"stdout": "hi\n", "stderr": "", "exit_code": 0},
+        {"file_path": "n.txt", "status": "success", "bytes_written": 3},
+        {"file_path": "n.txt", "content": "né"},
+    ]
+    # Without a question, but every decision is in the trace, under the tools' one name.
+    assert decisions(traces) == [("shell_run", "allowed"), ("fs_write", "allowed"), ("fs_read", "allowed")]
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+async def test_always_is_offered_where_confirmations_are_remembered(tmp_path: Path, remembers: bool) -> None:
+    teps = {"remember_confirmations": remembers, "confirmation_seconds": 7}
+    async with (
+        openai_upstream(writes("a.txt"), writes("b.txt"), says("Done.")) as upstream,
+        command_console(tmp_path, upstream.url, teps=teps) as console,
+    ):
+        console.output.answers = [PermissionAnswer(True, always=True)] * 2
+        await console.types("Write")
+        asked, patience = console.output.asked, console.output.patience
+    assert [bool(question.grant) for question in asked] == ([True] if remembers else [False, False])
+    assert set(patience) == {7}
+    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["a.txt", "b.txt"]
+
+
+async def test_an_answer_with_other_arguments_is_what_runs(tmp_path: Path) -> None:
+    async with (
+        openai_upstream(writes("a.txt"), says("Done.")) as upstream,
+        command_console(tmp_path, upstream.url) as console,
+    ):
+        console.output.answers = [PermissionAnswer(True, arguments={"file_path": "b.txt", "content": "y"})]
+        await console.types("Write")
+    assert (tmp_path / "work" / "b.txt").read_text() == "y"
+    assert not (tmp_path / "work" / "a.txt").exists()
+
+
+async def test_what_the_settings_refuse_is_refused_without_a_question_and_the_model_reads_why(tmp_path: Path) -> None:
+    teps = {"allowed_tools": ["bash", "file_write", "calculator"], "bash": {"blocked_commands": ["rm"]},
+            "file_write": {"allowed_extensions": ["md"]}}  # fmt: skip
+    script = (wants("bash", command="rm -rf x"), writes("a.txt"), wants("file_write", file_path="../x.md", content=""),
+              wants("file_read", file_path="a.txt"), says("I may not."))  # fmt: skip
+    async with (
+        openai_upstream(*script) as upstream,
+        command_console(tmp_path, upstream.url, teps=teps) as console,
+    ):
+        await console.types("Work")
+        assert console.output.asked == []
+    assert {tool["function"]["name"] for tool in upstream.requests[0].body["tools"]} == set(teps["allowed_tools"])
+    read = [message["content"] for message in upstream.requests[-1].messages if message["role"] == "tool"]
+    assert "Command 'rm' is explicitly blocked by security policy" in read[0]
+    assert "not among the allowed file extensions (.md)" in read[1]
+    assert "Access to path '../x.md' is denied. Operation confined to project directory." in read[2]
+    assert "There is no tool 'file_read'" in read[3]
+
+
+async def test_a_tool_of_the_console_has_the_documented_timeout(tmp_path: Path) -> None:
+    async with (
+        openai_upstream(wants("bash", command="sleep 60"), says("Too slow.")) as upstream,
+        command_console(tmp_path, upstream.url, teps={"permission_required": False, "tool_timeout": 300}) as console,
+    ):
+        await console.types("Sleep")
+    [result] = [message["content"] for message in upstream.requests[-1].messages if message["role"] == "tool"]
+    assert "timeout" in result or "stopped after" in result
+
+
+async def test_the_log_goes_to_its_file_at_its_level(tmp_path: Path) -> None:
+    for level in ("DEBUG", "ERROR"):
+        async with openai_upstream(says("Hi.")) as upstream:
+            done = await dial_agent(
+                tmp_path, "chat", "-p", "Hello", AGENT_BACKEND="openai", OPENAI_BASE_URL=upstream.url,
+                OPENAI_API_KEY="sk-test", AGENT_LOG_FILE=str(tmp_path / f"{level}.log"), AGENT_LOG_LEVEL=level,
+            )  # fmt: skip
+            assert (done.code, "Hi." in done.out) == (0, True), done.err
+    assert "DEBUG " in (tmp_path / "DEBUG.log").read_text()
+    assert (tmp_path / "ERROR.log").read_text() == ""
