@@ -72,7 +72,7 @@ class Answer:
         self._sources: list[Attachment] = []
         self.attachments: list[Attachment] = []
         self._printed: list[RenderableType] = []
-        self._before = ""
+        self._before, self._headed = "", False
         self._thought = ""
         self._started, self._over = clock(), False
 
@@ -191,10 +191,11 @@ class Answer:
             self._print("continued" if block.continues else "text", TerminalMarkdown(block.text))
 
     def _print(self, kind: str, part: RenderableType) -> None:
-        if kind == "text" and not self._before:
-            self._printed += [Text(), *heading(self._look.assistant_prefix, self._look.timestamps)]
-        elif kind == "text" or kind not in (self._before, "continued"):
+        if kind == "text" or kind not in (self._before, "continued"):
             self._printed.append(Text())
+        if kind == "text" and not self._headed:
+            self._printed += heading(self._look.assistant_prefix, self._look.timestamps)
+            self._headed = True
         self._printed.append(part)
         self._before = "text" if kind == "continued" else kind
 

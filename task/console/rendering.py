@@ -13,6 +13,7 @@ from rich.markdown import CodeBlock, Heading, ImageItem, ListItem, Markdown, Mar
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.syntax import Syntax
+from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
@@ -36,6 +37,7 @@ _BLANK_ENDS = re.compile(r" +((?:\x1b\[0m)?)\n")
 _EMPTY_START = re.compile(r"\A(?:(?:\x1b\[[0-9;]*m)*\n)+")
 _EMPTY_ENDS = re.compile(r"(?<=\n)(?:(?:\x1b\[[0-9;]*m)*\n)+\Z")
 _STYLES = Theme({"markdown.code": "cyan", "markdown.h1": "bold", "markdown.h2": "bold", "markdown.h3": "bold italic"})
+_MARK = re.compile(r" *(?:[-*•]|\d+\.) +")
 _ASCII = re.compile(r"[\n\t -~]*")
 
 
@@ -142,6 +144,18 @@ class TerminalMarkdown(Markdown):
 
     def __init__(self, source: str) -> None:
         super().__init__(safe(source), code_theme="ansi_dark", hyperlinks=False)
+
+
+def hanging(line: str) -> RenderableType:
+    """A line of plain text; the words of a list's item stay right of its mark."""
+    item = _MARK.match(line)
+    if item is None:
+        return Text(line)
+    grid = Table.grid()
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(item[0]), Text(line[item.end() :]))
+    return grid
 
 
 def folded(text: str) -> str:

@@ -108,7 +108,6 @@ class Terminal:
         self._entered: Queue[str | _EndOfInput] = Queue()
         self._inbox: deque[Event | RenderableType | Signal | str] = deque()
         self._leaving = False  # Ctrl-C was pressed at the empty prompt
-        self._tokens = 0
         self._pastes: dict[int, str] = {}
         self._paste_numbers = count(1)
         self._answer: Answer | None = None
@@ -273,8 +272,6 @@ class Terminal:
         if self._answer is None:
             return []
         self._answer.show(event)
-        if event.type == "usage":
-            self._tokens += event.data["total_tokens"]
         return self._answer.finished()
 
     def _ansi(self, part: RenderableType) -> str:
@@ -342,9 +339,7 @@ class Terminal:
     def _status_line(self) -> str:
         if self._leaving:
             return LEAVE
-        used = f"{self._tokens:,} tokens" if self._tokens else ""
-        line = " · ".join(filter(None, (one_line(self._hooks.status()), used)))
-        return line[: max(self._output.get_size().columns - 1, 0)]
+        return one_line(self._hooks.status())[: max(self._output.get_size().columns - 1, 0)]
 
     def _completes_while_typing(self) -> bool:
         text = self._buffer.document.text_before_cursor

@@ -20,7 +20,7 @@ from task.console.answer import Answer, Look, attachment_line, heading, masked
 from task.console.cards import REPLIES, card, decision, editable, edited, reply_of
 from task.console.cards import PermissionAnswer as PermissionAnswer
 from task.console.cards import PermissionQuestion as PermissionQuestion
-from task.console.rendering import Renderer, TerminalMarkdown, colors_of, folded, safe
+from task.console.rendering import Renderer, TerminalMarkdown, colors_of, folded, hanging, safe
 from task.conversation.messages import Attachment
 from task.errors import AgentError
 from task.store.records import Event
@@ -90,7 +90,10 @@ class UserInterfaceManager:
         return text
 
     def display_system_message(self, message: str) -> None:
-        self._show(Text.assemble(*self._time(), (self._system_prefix, "cyan"), safe(message)))
+        first, *more = safe(message).split("\n")
+        self._show(Text.assemble(*self._time(), (self._system_prefix, "cyan"), first))
+        for line in more:
+            self._show(hanging(line))
 
     def display_user_message(self, message: str) -> None:
         self._show(Text.assemble("\n", *self._time(), (self._prompt, "bold cyan"), (safe(message), "bold")))
