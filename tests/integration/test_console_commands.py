@@ -10,8 +10,9 @@ import pytest
 
 from task.blocking import run_blocking
 from task.console.commands import COMMANDS
+from task.console.ui_manager import PermissionAnswer
 from task.conversation.message_manager import MessageManager
-from task.llm.scripted import says
+from task.llm.scripted import Reply, says, wants
 from tests.support.command_console import OWNER, ListedConsole, command_console
 from tests.support.core import local_core
 from tests.support.ollama import ollama_peer
@@ -387,3 +388,26 @@ async def test_a_session_of_another_console_is_shown_and_continued(tmp_path: Pat
             sent = [item["content"] for item in upstream.requests[-1].messages if item["role"] != "system"]
     assert shown == ["> Which colour?", "< Blue."]
     assert sent == ["Which colour?", "Blue.", "What did you say?"]
+
+
+async def test_what_is_always_allowed_is_listed_and_asks_again_once_it_is_revoked(tmp_path: Path) -> None:
+    def writes(name: str) -> Reply:
+        return wants("file_write", file_path=name, content="milk")
+
+    async with (
+        openai_upstream(writes("a"), says("1"), writes("b"), says("2"), writes("c"), says("3")) as upstream,
+        command_console(tmp_path, upstream.url) as console,
+    ):
+        console.output.answers = [PermissionAnswer(True, always=True), PermissionAnswer(False, "not now")]
+        await console.types("one")
+        await console.types("two")
+        asked = len(console.output.asked)
+        [listed] = await console.types("/permissions")
+        await console.types("/permissions revoke 1")
+        await console.types("three")
+        written = sorted(path.name for path in console.folder.iterdir())
+        refused = upstream.requests[-1].messages[-1]["content"]
+    assert (asked, len(console.output.asked)) == (1, 2)
+    assert "1. every call of fs_write, until 20" in listed
+    assert written == ["a", "b"]
+    assert "not now" in refused
