@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import grpc
-from dapr.conf.helpers import GrpcEndpoint
-from dapr.proto.runtime.v1.dapr_pb2_grpc import DaprStub
-from google.protobuf.empty_pb2 import Empty
-
 from tests.support.isolation import OUTSIDE
 
 PROVIDER_PORT, AGENT_PORT = 45871, 45872  # as the components have them
@@ -17,6 +12,11 @@ TOKEN = OUTSIDE.get("DAPR_API_TOKEN", "")
 
 def _version() -> str | None:
     """The sidecar's version, where there is one with our components."""
+    import grpc
+    from dapr.conf.helpers import GrpcEndpoint
+    from dapr.proto.runtime.v1.dapr_pb2_grpc import DaprStub
+    from google.protobuf.empty_pb2 import Empty
+
     metadata = (("dapr-api-token", TOKEN),) if TOKEN else ()
     with grpc.insecure_channel(GrpcEndpoint(ADDRESS).endpoint) as channel:
         try:

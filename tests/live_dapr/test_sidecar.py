@@ -89,7 +89,8 @@ async def agent(tmp_path: Path, component: str, *, port: int | None = None, **mo
     """An agent whose model is the component; its address."""
     values = {
         "backend": "dapr", "dapr_grpc_endpoint": ADDRESS, "dapr": {"component": component},
-        "data_dir": tmp_path / "agent", "dial_endpoint": NOWHERE, "deployment_name": "any", "dapr_api_token": TOKEN or None, **more,
+        "data_dir": tmp_path / "agent", "dial_endpoint": NOWHERE, "deployment_name": "any",
+        "dapr_api_token": TOKEN or None, **more,
     }  # fmt: skip
     async with running_agent(Settings.model_validate(values), port=port) as url:
         yield url
