@@ -15,6 +15,7 @@ from task.store.records import Approval
 from task.tools.aliases import FRAMEWORK
 
 DECLINED = "User declined execution"
+_FIRST_VERSION = {"executeBashCommand": "bash", "readFile": "file_read", "writeFile": "file_write"}
 _ICERC = frozenset({"intent", "command", "expected_outcome", "risk_assessment"})
 _SHAPED = frozenset({"shell_run", "fs_read", "fs_write"})  # whose results are JSON
 _ALIASES = {alias.tool: alias for alias in FRAMEWORK}
@@ -62,7 +63,7 @@ class ToolRequest:
             text = json.dumps(arguments, ensure_ascii=False)
         except (TypeError, ValueError) as error:
             raise ToolExecutionError(f"The parameters of {name} are not JSON data: {error}.") from error
-        return cls(request_id, name, ToolCall(request_id, FunctionCall(name, text)))
+        return cls(request_id, name, ToolCall(request_id, FunctionCall(_FIRST_VERSION.get(name, name), text)))
 
     def shown(self, card: Mapping[str, Any]) -> dict[str, Any]:
         """The request in the documented shape, with the card that was computed in place of the model's own."""

@@ -10,10 +10,6 @@ ALIASES: Mapping[str, str] = {
     "bash": "shell_run",
     "file_read": "fs_read",
     "file_write": "fs_write",
-    # As the framework's first version called them.
-    "executeBashCommand": "shell_run",
-    "readFile": "fs_read",
-    "writeFile": "fs_write",
 }
 
 

@@ -57,7 +57,9 @@ class HistorySettings(Section):
         None, "Messages of a model request; empty: any number, and 100 in `MessageManager`.", ge=1
     )
     pruning_strategy: Literal["remove_oldest", "summarize"] = setting(
-        "remove_oldest", "What `MessageManager` does with older messages.", console=True
+        "remove_oldest",
+        "What `MessageManager` does with older messages; see [History](history.md#messagemanager).",
+        console=True,
     )
     prioritize_system_messages: bool = setting(
         True, "Keep system messages when older messages go (`MessageManager`).", console=True
@@ -75,18 +77,20 @@ class ShellSettings(Section):
         None, "How commands that may run begin, word by word; not set: all not blocked."
     )
     blocked_commands: Beginnings = setting([], "How commands that never run begin.")
-    working_directory: Folder | None = setting(None, "Where commands run; empty: the working directory.", console=True)
+    working_directory: Folder | None = setting(
+        None, "The folder of the working directory in which commands run; empty: itself.", console=True
+    )
 
 
 class FileReadSettings(Section):
-    """The framework's tool `file_read`."""
+    """The framework's `file_read`, and the other tools that read files of the folder."""
 
     allowed_extensions: Texts | None = setting(None, "Endings of files to read; empty: all.", console=True)
     max_file_size: int = setting(10 * 2**20, "Largest file to read, in bytes.", ge=1, console=True)
 
 
 class FileWriteSettings(Section):
-    """The framework's tool `file_write`."""
+    """The framework's `file_write`, and the other tools that write files of the folder."""
 
     allowed_extensions: Texts | None = setting(None, "Endings of files to write; empty: all.", console=True)
     max_file_size: int = setting(10 * 2**20, "Largest file to write, in bytes.", ge=1, console=True)
@@ -95,13 +99,18 @@ class FileWriteSettings(Section):
 class TepsSettings(Section):
     """The framework's Tool Execution & Permission Service; its lists narrow what `permissions` allows."""
 
-    permission_required: bool = setting(True, "Ask before a call that the rules do not allow.", console=True)
+    permission_required: bool = setting(True, "Ask before a call that no rule decides; off: it runs.", console=True)
     allowed_tools: Texts | None = setting(
         None, "Names of the tools that are offered and may be called; with `permissions.tools`: those in both."
     )
-    secure_mode: bool = setting(True, "Confine tools to the working directory.", console=True)
-    remember_confirmations: bool = setting(True, "Let a confirmation be given for the session.", console=True)
-    confirmation_seconds: float = setting(60, "Patience with an answer; then it is a no.", gt=0, console=True)
+    secure_mode: bool = setting(
+        True,
+        "Confine file tools and commands to the working directory; off: other files after a question, and commands also"
+        " where no sandbox works.",
+        console=True,
+    )
+    remember_confirmations: bool = setting(True, "Offer *always* with a question; off: each call asks.", console=True)
+    confirmation_seconds: float = setting(60, "Seconds to wait for an answer; then it is a no.", gt=0, console=True)
     bash: ShellSettings = ShellSettings()
     file_read: FileReadSettings = FileReadSettings()
     file_write: FileWriteSettings = FileWriteSettings()

@@ -35,11 +35,10 @@ class Alias:
 
 
 WEB_SEARCH = Alias("web_search", {"num_results": "max_results"})
-_COMMAND, _FILE = {"command": "cmd"}, {"file_path": "path"}
+_FILE = {"file_path": "path"}
 # The names by which the framework's reference calls its tools.
-FRAMEWORK = (Alias("bash", _COMMAND), Alias("file_read", _FILE), Alias("file_write", _FILE), WEB_SEARCH)
-_FIRST_VERSION = (Alias("executeBashCommand", _COMMAND), Alias("readFile", _FILE), Alias("writeFile", _FILE))
-KNOWN: Mapping[str, Alias] = {alias.name: alias for alias in (*FRAMEWORK, *_FIRST_VERSION)}
+FRAMEWORK = (Alias("bash", {"command": "cmd"}), Alias("file_read", _FILE), Alias("file_write", _FILE), WEB_SEARCH)
+KNOWN: Mapping[str, Alias] = {alias.name: alias for alias in FRAMEWORK}
 
 
 class ToolNames:
