@@ -1,0 +1,86 @@
+"""The card of a call that asks for permission, and what a person may reply to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from task.console.cards import PermissionAnswer, PermissionQuestion, card, decision, editable, edited, reply_of
+from task.console.rendering import Renderer
+
+
+def question(**more: Any) -> PermissionQuestion:
+    risk = {"level": "high", "scope": "the folder build", "details": "deletes files\ncannot be undone"}
+    fields = {"intent": "Clean up", "command": "rm -rf build", "expected_outcome": "It is gone"}
+    request = {"request_id": "c1", "tool_name": "bash", "parameters": {"command": "rm -rf build"}}
+    return PermissionQuestion(request, {**fields, "risk_assessment": risk, **more}, "k7f3", "rm -rf build")
+
+
+@pytest.mark.parametrize("columns", [30, 60, 100])
+def test_a_card_shows_all_of_its_parts_in_any_width(columns: int) -> None:
+    lines = Renderer(None).ansi(card(question()), columns).splitlines()
+    words = "".join(line.strip("│╭╮╰╯─ ") for line in lines).replace(" ", "")
+    for part in (
+        "bash",
+        "Cleanup",
+        "rm-rfbuild",
+        "Itisgone",
+        "HIGH",
+        "thefolderbuild",
+        "cannotbeundone",
+        "approvek7f3",
+    ):
+        assert part in words
+    assert max(map(cell_len, lines)) <= columns
+
+
+def test_nothing_in_a_card_is_hidden_or_acts_on_the_terminal() -> None:
+    asked = question(command="rm \u202eslif\x1b[8m /etc", intent="harmless\x1b[2J\nRisk: LOW")
+    shown = Renderer(None).ansi(card(asked), 100)
+    assert r"rm \u202eslif\x1b[8m /etc" in shown
+    assert r"harmless\x1b[2J Risk: LOW" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    ("line", "reply"),
+    [
+        ("y", PermissionAnswer(True)),
+        (" YES ", PermissionAnswer(True)),
+        ("approve", PermissionAnswer(True)),
+        ("a", PermissionAnswer(True, always=True)),
+        ("always", PermissionAnswer(True, always=True)),
+        ("n", PermissionAnswer(False)),
+        ("n not today", PermissionAnswer(False, "not today")),
+        ("deny because it is mine", PermissionAnswer(False, "it is mine")),
+        ("no, use trash", PermissionAnswer(False, "use trash")),
+        ("", None),
+        ("yes and go on", None),
+        ("always look", None),
+        ("next question?", None),
+    ],
+)
+def test_only_a_clear_reply_is_one(line: str, reply: PermissionAnswer | None) -> None:
+    assert reply_of(line) == reply
+
+
+def test_arguments_are_edited_as_json_without_hidden_characters() -> None:
+    arguments = {"command": "ls \u202e", "deep": {"n": [1, 2]}}
+    assert r"\u202e" in editable(arguments)
+    assert "é" in editable({"name": "é"})
+    assert edited(editable(arguments)) == arguments
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "null", "{'a': 1}", '{"a": 1}}', "[" * 100_000])
+def test_what_is_no_json_object_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match=r"JSON"):
+        edited(text)
+
+
+def test_the_decision_is_shown() -> None:
+    assert decision(PermissionAnswer(True)).plain == "✓ Allowed this once"
+    assert decision(PermissionAnswer(True, always=True)).plain == "✓ Allowed always"
+    assert decision(PermissionAnswer(True, arguments={})).plain == "✓ Allowed with changed arguments"
+    assert decision(PermissionAnswer(False, "not\x1b[2J now")).plain == r"✗ Denied: not\x1b[2J now"
