@@ -1,4 +1,4 @@
-"""MessageManager, the framework's conversation history: documented for programs that use it, not used by the doors."""
+"""MessageManager, the framework's conversation history: that of the console, and for programs that use it."""
 
 from __future__ import annotations
 
