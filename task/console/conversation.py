@@ -187,7 +187,7 @@ class Conversation(LLMAdapterInterface):
     async def _events(self, following: _Following) -> Answered:
         async for event in self.runner.events(self.caller.owner, following.run_id, following.seen):
             following.take(event)
-        run = await (await self.product.store.get()).runs.get(self.caller.owner, following.run_id)
+        run = await (await self.product.store.get()).runs.ended(self.caller.owner, following.run_id)
         return Answered(run.run_id, run.status, following.text)
 
     async def _stopped(self, following: _Following) -> Answered:

@@ -19,12 +19,13 @@ from task.console.controller import FrameworkController
 from task.console.ui_manager import PermissionAnswer, PermissionQuestion, UserInterfaceManager
 
 OWNER, MODEL = "local", "test-model"
+Reply = PermissionAnswer | None | Callable[[], PermissionAnswer | None]
 
 
 class Person(UserInterfaceManager):
     """Somebody at the terminal who gives these answers to questions, and then none."""
 
-    def __init__(self, *answers: PermissionAnswer) -> None:
+    def __init__(self, *answers: Reply) -> None:
         super().__init__()
         self.answers, self.asked, self.patience = list(answers), list[PermissionQuestion](), list[float]()
 
@@ -33,14 +34,15 @@ class Person(UserInterfaceManager):
     ) -> PermissionAnswer | None:
         self.asked.append(question)
         self.patience.append(seconds)
-        return self.answers.pop(0) if self.answers else None
+        answer = self.answers.pop(0) if self.answers else None
+        return answer() if callable(answer) else answer
 
 
 class ListedOutput(Person):
     """Keeps what it is given to show."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *answers: Reply) -> None:
+        super().__init__(*answers)
         self.shown: list[str] = []
 
     def display_system_message(self, message: str) -> None:
@@ -59,11 +61,19 @@ class ListedOutput(Person):
         self.shown += [f"{name}: {text}" for name, text in commands.items()]
 
 
+class AtTheTerminal(ListedOutput):
+    """The same at a terminal: who does not answer there was too late."""
+
+    @property
+    def interactive(self) -> bool:
+        return True
+
+
 class ListedConsole(FrameworkController):
     """The real controller, whose working directory is `folder`; `file` is its configuration."""
 
-    def __init__(self, file: Path, folder: Path) -> None:
-        self.output = ListedOutput()
+    def __init__(self, file: Path, folder: Path, output: ListedOutput) -> None:
+        self.output = output
         super().__init__(ConfigurationManager(str(file)), ui=self.output)
         self.file, self.folder = file, folder
 
@@ -75,7 +85,9 @@ class ListedConsole(FrameworkController):
 
 
 @asynccontextmanager
-async def command_console(folder: Path, upstream: str, **settings: Any) -> AsyncGenerator[ListedConsole]:
+async def command_console(
+    folder: Path, upstream: str, *, output: ListedOutput | None = None, **settings: Any
+) -> AsyncGenerator[ListedConsole]:
     """The console in `folder/work`, with `settings` in its configuration file."""
     work, file = folder / "work", folder / "config.yaml"
     work.mkdir(exist_ok=True)
@@ -84,7 +96,7 @@ async def command_console(folder: Path, upstream: str, **settings: Any) -> Async
         "data_dir": str(folder / "data"), "rag": {"python": "/no/embedding"},
     }  # fmt: skip
     file.write_text(json.dumps({**values, **settings}))
-    console = ListedConsole(file, work)
+    console = ListedConsole(file, work, output or ListedOutput())
     assert await asyncio.to_thread(console.initialize), console.output.shown
     try:
         yield console

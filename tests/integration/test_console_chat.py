@@ -1,0 +1,221 @@
+"""The console's conversation: turns that fail, sessions shared with others, and what a start can go wrong with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.console.configuration import ConfigurationManager
+from task.console.controller import FrameworkController
+from task.errors import ComponentInitError, ConfigError, FrameworkError
+from task.llm.scripted import says, wants
+from tests.support.command_console import ListedOutput, command_console
+from tests.support.upstream import (
+    Item,
+    Received,
+    broken_off,
+    error_in_stream,
+    hanging,
+    http_error,
+    openai_upstream,
+)  # fmt: skip
+
+TABLE = "| Month | Sales |\n|---|---|\n| January | 10 |\n| February |"
+
+
+def spoken(request: Received) -> list[str]:
+    """The conversation as the model got it, without its system prompt."""
+    return [item["content"] for item in request.messages if item["role"] != "system"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "kept"),
+    [
+        (broken_off(says(TABLE), chunks=6), True),
+        (error_in_stream(says(TABLE), chunks=6), True),
+        (http_error(401), False),
+        (http_error(400), False),
+    ],
+    ids=["dies_in_a_table", "error_in_the_stream", "refuses_the_key", "refuses_the_conversation"],
+)
+async def test_a_model_that_fails_is_one_line_with_a_reference_and_the_next_turn_works(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: Item, kept: bool
+) -> None:
+    async with (
+        openai_upstream(fault, says("Here it is again.")) as upstream,
+        command_console(tmp_path, upstream.url) as console,
+    ):
+        await console.types("Show the sales.")
+        assert console.failed
+        out, err = capsys.readouterr()
+        await console.types("Again, please.")
+        assert not console.failed
+        said = [item["content"] for item in console.history.get_messages(include_roles=["user", "assistant"])]
+    assert "error reference" in err
+    assert "Traceback" not in out + err
+    assert "sk-test" not in out + err
+    assert ("| Month |" in out) is kept
+    assert ("| Month |" in "".join(spoken(upstream.requests[-1]))) is kept
+    assert said[-1] == "Here it is again."
+
+
+async def test_an_unexpected_error_is_one_line_and_a_traceback_only_with_debug(tmp_path: Path) -> None:
+    async with openai_upstream(then=says("Hi.")) as upstream, command_console(tmp_path, upstream.url) as console:
+        console.conversation.show = console.conversation.product = None  # type: ignore[assignment]
+        [plain] = await console.types("Hello")
+        console.ui.debug_mode = True
+        [whole] = await console.types("Hello")
+        console.conversation.product = console.product
+        await console.types("Hello")
+        assert console.history.get_messages()[-1]["content"] == "Hi."
+    assert "unexpected" in plain
+    assert "\n" not in plain
+    assert "Traceback" in whole
+
+
+async def test_two_consoles_share_a_session_and_only_one_of_them_is_answered_at_a_time(tmp_path: Path) -> None:
+    async with (
+        openai_upstream(says("One."), hanging(says("Two and more."), chunks=1), says("Three.")) as upstream,
+        command_console(tmp_path, upstream.url) as first,
+        command_console(tmp_path, upstream.url) as second,
+    ):
+        await first.types("1")
+        await second.types(f"/resume {first.session_id}")
+        turn = asyncio.create_task(first.types("2"))
+        await upstream.received(2, within=30)
+        [refused] = await second.types("too early")
+        await asyncio.to_thread(first.conversation.stop)
+        await asyncio.wait_for(turn, 30)
+        await second.types("3")
+        sent = spoken(upstream.requests[-1])
+        await first.types("/save all.json")
+        kept = [item["content"] for item in second.history.get_messages()]
+    assert "is being answered already" in refused
+    assert (sent[0], sent[1], sent[2], sent[-1]) == ("1", "One.", "2", "3")
+    assert "too early" not in sent
+    assert (kept[0], kept[2], kept[-1]) == ("1", "2", "Three.")
+
+
+async def test_another_provider_continues_the_conversation(tmp_path: Path) -> None:
+    async with openai_upstream(wants("calculator", expression="25*47"), says("1175"), says("Yes.")) as upstream:
+        async with command_console(tmp_path, upstream.url) as console:
+            await console.types("25*47?")
+            core = {"backend": "dial", "dial_endpoint": upstream.endpoint, "dial_api_key": "key-one"}
+            text = console.file.read_text().replace("backend: openai", "\n".join(f"{k}: {v}" for k, v in core.items()))
+            console.file.write_text(text)
+            await console.types("/reload")
+            await console.types("Sure?")
+            session, history = console.session_id, console.history.serialize()
+            assert console.conversation.last is not None
+        asked = upstream.requests[-1]
+    assert asked.path.startswith("/openai/deployments/")
+    assert asked.headers["api-key"] == "key-one"
+    assert [item["role"] for item in asked.messages] == ["system", "user", "assistant", "tool", "assistant", "user"]
+    assert session is not None
+    assert [item["role"] for item in history["messages"]][-2:] == ["user", "assistant"]
+
+
+async def test_the_state_file_brings_the_conversation_back(tmp_path: Path) -> None:
+    console_settings = {"state_file": str(tmp_path / "kept" / "state.json")}
+    async with openai_upstream(says("Blue."), says("I said blue.")) as upstream:
+        async with command_console(tmp_path, upstream.url, console=console_settings) as console:
+            await console.types("/system Be brief.")
+            await console.types("Which colour?")
+            before, session = console.history.serialize(), console.session_id
+        async with command_console(tmp_path, upstream.url, console=console_settings) as console:
+            assert console.history.serialize() == before
+            await console.types("What did you say?")
+            assert console.session_id == session
+    assert spoken(upstream.requests[-1]) == ["Which colour?", "Blue.", "What did you say?"]
+    assert "Be brief." in upstream.requests[-1].messages[0]["content"]
+
+
+async def test_the_state_of_a_session_that_is_gone_starts_another_one(tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    console_settings = {"state_file": str(state)}
+    async with openai_upstream(says("Blue."), says("I said blue.")) as upstream:
+        async with command_console(tmp_path, upstream.url, console=console_settings) as console:
+            await console.types("Which colour?")
+        state.write_text(state.read_text().replace(console_session := "sess_", "sess_x"))
+        async with command_console(tmp_path, upstream.url, console=console_settings) as console:
+            await console.types("What did you say?")
+            assert (console.session_id or "").startswith(console_session)
+    assert spoken(upstream.requests[-1]) == ["Which colour?", "Blue.", "What did you say?"]
+
+
+async def test_first_messages_of_the_configuration_are_sent_with_the_first_turn(tmp_path: Path) -> None:
+    first: list[dict[str, Any]] = [
+        {"role": "system", "content": "Answer like a pirate."},
+        {"role": "user", "content": "Who are you?"},
+        {"role": "assistant", "content": "A pirate."},
+    ]
+    async with (
+        openai_upstream(says("Arr."), says("Arr again.")) as upstream,
+        command_console(tmp_path, upstream.url, history={"default_initial_messages": first}) as console,
+    ):
+        await console.types("Hello")
+        await console.types("Hello again")
+    assert spoken(upstream.requests[0]) == ["Who are you?", "A pirate.", "Hello"]
+    assert spoken(upstream.requests[1]) == ["Who are you?", "A pirate.", "Hello", "Arr.", "Hello again"]
+    assert "like a pirate" in upstream.requests[1].messages[0]["content"]
+
+
+def configured(folder: Path, **settings: Any) -> ConfigurationManager:
+    file = folder / "config.yaml"
+    file.write_text(json.dumps({"data_dir": str(folder / "data"), **settings}))
+    return ConfigurationManager(str(file))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"context": {"definition_path": "/no/such/file.md"}}, "definition_path"),
+        ({"teps": {"bash": {"blocked_commands": ["'"]}}}, "blocked_commands"),
+        ({"console": {"state_file": "STATE"}}, "state_file"),
+    ],
+    ids=["context", "policy", "state_file"],
+)
+def test_what_cannot_be_initialised_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], words: str
+) -> None:
+    (tmp_path / "STATE").write_text("no conversation")
+    monkeypatch.chdir(tmp_path)
+    output = ListedOutput()
+    controller = FrameworkController(configured(tmp_path, **settings), ui=output)
+    assert controller.initialize() is False
+    with pytest.raises(ComponentInitError):
+        controller.run()
+    controller.shutdown()
+    [line] = output.shown
+    assert words in line
+    assert "\n" not in line
+    assert (tmp_path / "STATE").read_text() == "no conversation"
+
+
+def test_a_wrong_configuration_is_the_documented_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        configured(tmp_path, llm={"provider": "gemni"})
+    assert isinstance(error.value, FrameworkError)
+    assert "config.yaml" in str(error.value)
+
+
+async def test_the_references_example_chats_until_the_end_of_its_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = iter(["", "  ", "/help", "Hello", "/quit"])
+    monkeypatch.setattr("builtins.input", lambda prompt="": next(lines))
+    monkeypatch.chdir(tmp_path)
+    async with openai_upstream(says("Hi.")) as upstream:
+        settings: dict[str, Any] = {"backend": "openai", "openai_base_url": upstream.url, "openai_api_key": "sk-test"}
+        controller = FrameworkController(configured(tmp_path, **settings))
+        assert await asyncio.to_thread(controller.initialize)
+        await asyncio.to_thread(controller.run)
+        await asyncio.to_thread(controller.shutdown)
+    out = capsys.readouterr().out
+    assert "/persona" in out
+    assert "Hi." in out
+    assert len(upstream.requests) == 1

@@ -1,0 +1,204 @@
+"""Questions of the console's runs: asked one by one, answered here or elsewhere, resumed once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from task.blocking import run_blocking
+from task.console.ui_manager import PermissionAnswer
+from task.llm.scripted import Reply, says, wants
+from task.runs.deciding import Cards
+from task.runs.preparing import Preparing
+from task.runs.runner import Runner
+from tests.support.command_console import AtTheTerminal, ListedConsole, command_console
+from tests.support.upstream import Upstream, openai_upstream
+
+YES, NO = PermissionAnswer(True), PermissionAnswer(False, "not today")
+
+
+def bash(command: str, **more: Any) -> Reply:
+    return wants("bash", command=command, **more)
+
+
+def results(upstream: Upstream) -> list[str]:
+    """What the model got for its calls."""
+    return [item["content"] for item in upstream.requests[-1].messages if item["role"] == "tool"]
+
+
+async def runs(console: ListedConsole) -> list[str]:
+    """How the session's runs ended, the oldest first."""
+
+    async def statuses() -> list[str]:
+        found = await (await console.product.store.get()).runs.list(console.caller.owner, console.session_id)
+        return [run.status for run in reversed(found.items)]
+
+    return await asyncio.to_thread(run_blocking, statuses)
+
+
+async def test_an_approved_call_runs_once_and_a_denied_one_tells_the_model_why(tmp_path: Path) -> None:
+    person = AtTheTerminal(YES, NO)
+    script = (
+        bash("touch made", icerc={"intent": "read only", "risk": "low"}),
+        says("Done."),
+        bash("rm -rf made"),
+        says("Kept."),
+    )
+    async with openai_upstream(*script) as upstream, command_console(tmp_path, upstream.url, output=person) as console:
+        await console.types("Make it.")
+        made = (console.folder / "made").exists()
+        await console.types("Delete it.")
+        assert (console.folder / "made").exists()
+        denied = results(upstream)[-1]
+        shown = [item["content"] for item in console.history.get_messages(include_roles=["assistant"])]
+    assert made
+    assert "denied it: not today" in denied
+    assert [question.request["tool_name"] for question in person.asked] == ["bash", "bash"]
+    assert [question.card["command"] for question in person.asked] == ["touch made", "rm -rf made"]
+    assert [question.card["risk_assessment"]["level"] for question in person.asked] == ["medium", "high"]
+    assert shown[-1] == "Kept."
+
+
+async def test_the_calls_of_one_turn_are_asked_one_by_one_and_resumed_once(tmp_path: Path) -> None:
+    person = AtTheTerminal(YES, NO, YES)
+    calls = bash("touch a") & bash("touch b") & bash("touch c") & wants("calculator", expression="25*47")
+    async with (
+        openai_upstream(calls, says("Two of three.")) as upstream,
+        command_console(tmp_path, upstream.url, output=person) as console,
+    ):
+        await console.types("Make three.")
+        assert sorted(path.name for path in console.folder.iterdir()) == ["a", "c"]
+        assert await runs(console) == ["suspended", "finished"]
+        assert len(upstream.requests) == 2
+        assert len(results(upstream)) == 4
+
+
+async def test_a_question_that_is_not_answered_in_time_is_a_no(tmp_path: Path) -> None:
+    person = AtTheTerminal(None)
+    async with (
+        openai_upstream(bash("touch a"), says("Then not.")) as upstream,
+        command_console(tmp_path, upstream.url, output=person) as console,
+    ):
+        await console.types("Make it.")
+        assert not (console.folder / "a").exists()
+        assert "came too late" in results(upstream)[0]
+
+
+async def test_without_a_terminal_what_would_ask_is_denied(tmp_path: Path) -> None:
+    async with (
+        openai_upstream(bash("touch a"), says("Then not.")) as upstream,
+        command_console(tmp_path, upstream.url) as console,
+    ):
+        await console.types("Make it.")
+        assert not (console.folder / "a").exists()
+        assert "nobody is at a terminal" in results(upstream)[0]
+
+
+async def test_changed_arguments_run_and_those_that_do_not_fit_are_asked_again(tmp_path: Path) -> None:
+    wrong = PermissionAnswer(True, arguments={"cmd": 7})
+    right = PermissionAnswer(True, arguments={"command": "touch other"})
+    person = AtTheTerminal(wrong, right)
+    async with (
+        openai_upstream(bash("touch a"), says("Done.")) as upstream,
+        command_console(tmp_path, upstream.url, output=person) as console,
+    ):
+        shown = await console.types("Make it.")
+        assert [path.name for path in console.folder.iterdir()] == ["other"]
+    assert len(person.asked) == 2
+    assert any("cmd" in line for line in shown)
+
+
+@pytest.mark.parametrize("resumes", [False, True], ids=["answers", "answers_and_resumes"])
+async def test_an_answer_given_elsewhere_ends_the_question_and_counts_once(tmp_path: Path, resumes: bool) -> None:
+    console: ListedConsole
+
+    async def elsewhere() -> None:
+        store = await console.product.store.get()
+        [asked] = await store.approvals.list(console.caller.owner)
+        await Cards(console.product).answer(console.caller, asked.approval_id, "approve")
+        if resumes and asked.run_id is not None:
+            request = await Preparing(console.product).resumed(console.caller, asked.run_id)
+            assert request is not None
+            await Runner(console.product, detach_seconds=30).start(request)
+
+    person = AtTheTerminal(lambda: run_blocking(elsewhere))
+    async with (
+        openai_upstream(bash("echo once >> a"), says("Done elsewhere.")) as upstream,
+        command_console(tmp_path, upstream.url, output=person) as console,
+    ):
+        await console.types("Make it.")
+        assert (console.folder / "a").read_text() == "once\n"
+        assert await runs(console) == ["suspended", "finished"]
+        assert console.history.get_messages()[-1]["content"] == "Done elsewhere."
+    assert len(upstream.requests) == 2
+
+
+async def test_a_question_that_was_left_open_is_asked_again_when_the_session_continues(tmp_path: Path) -> None:
+    def leaves() -> None:
+        raise KeyboardInterrupt
+
+    left, back = AtTheTerminal(leaves), AtTheTerminal(YES)
+    async with openai_upstream(bash("touch a"), says("Done.")) as upstream:
+        async with command_console(tmp_path, upstream.url, output=left) as console:
+            shown = await console.types("Make it.")
+            session = console.session_id
+        async with command_console(tmp_path, upstream.url, output=back) as console:
+            await console.types(f"/resume {session}")
+            assert (console.folder / "a").exists()
+            assert console.history.get_messages()[-1]["content"] == "Done."
+    assert "approve" in shown[-1]
+    assert [question.code for question in back.asked] == [question.code for question in left.asked]
+
+
+async def test_a_code_typed_as_a_message_answers_too(tmp_path: Path) -> None:
+    def leaves() -> None:
+        raise KeyboardInterrupt
+
+    person = AtTheTerminal(leaves)
+    async with (
+        openai_upstream(bash("touch a"), says("Done.")) as upstream,
+        command_console(tmp_path, upstream.url, output=person) as console,
+    ):
+        await console.types("Make it.")
+        await console.types(f"approve {person.asked[0].code}")
+        assert (console.folder / "a").exists()
+        assert console.history.get_messages()[-1]["content"] == "Done."
+
+
+async def test_always_holds_in_its_session_only(tmp_path: Path) -> None:
+    person = AtTheTerminal(PermissionAnswer(True, always=True), NO)
+    script = bash("touch a"), says("1"), bash("touch b"), says("2"), bash("touch c"), says("3")
+    async with openai_upstream(*script) as upstream, command_console(tmp_path, upstream.url, output=person) as console:
+        await console.types("one")
+        await console.types("two")
+        asked = len(person.asked)
+        await console.types("/clear")
+        await console.types("three")
+        assert sorted(path.name for path in console.folder.iterdir()) == ["a", "b"]
+    assert asked == 1
+    assert len(person.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (bash("rm a"), "blocked"),
+        (wants("file_read", file_path="../outside"), "outside"),
+        (wants("fs_write", path="a", content="x"), "no tool"),
+    ],
+    ids=["blocked", "outside", "not_allowed"],
+)
+async def test_what_may_not_run_is_refused_before_anybody_is_asked(tmp_path: Path, call: Reply, reason: str) -> None:
+    person = AtTheTerminal()
+    teps = {"allowed_tools": ["bash", "file_read"], "bash": {"blocked_commands": ["rm"]}}
+    async with (
+        openai_upstream(call, says("I see.")) as upstream,
+        command_console(tmp_path, upstream.url, output=person, teps=teps) as console,
+    ):
+        await console.types("Do it.")
+        [result] = results(upstream)
+    assert person.asked == []
+    assert reason in result
