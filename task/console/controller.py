@@ -59,7 +59,7 @@ class FrameworkController:
         self._product: FrameworkProduct | None = None
         self._lial: LIALManager | None = None
         self._teps: TEPSManager | None = None
-        self._ended = False
+        self._ready = self._ended = False
         self._mirrored = 0  # messages of the session that the history has
 
     @property
@@ -85,8 +85,8 @@ class FrameworkController:
 
     @session_id.setter
     def session_id(self, session_id: str | None) -> None:
+        session = self.conversation.session(session_id)
         self.conversation.session_id, self.conversation.last = session_id, None
-        session = self.conversation.session()
         self._mirrored = session.length if session is not None else 0
 
     @property
@@ -112,13 +112,12 @@ class FrameworkController:
     def initialize(self) -> bool:
         """Initialise all components; what fails is one line, and the result False."""
         try:
-            ready = self._initialize_dcm() and self._initialize_lial() and self._initialize_teps()
-            if ready:
-                self._setup_initial_context()
+            self._ready = self._initialize_dcm() and self._initialize_lial() and self._initialize_teps()
+            self._setup_initial_context()
         except AgentError as error:
+            self._ready = False
             self._report("Initialization Error", error)
-            return False
-        return ready
+        return self._ready
 
     def run(self) -> None:
         """The interaction loop, until `/quit`, Ctrl-C twice, or the end of the input.
@@ -126,7 +125,7 @@ class FrameworkController:
         Raises:
             ComponentInitError: `initialize` was not called, or it failed.
         """
-        if self._lial is None:
+        if not self._ready:
             raise ComponentInitError(NOT_READY)
         console, interactive = self.config.settings.console, self.ui.interactive
         if interactive:
@@ -330,7 +329,7 @@ class FrameworkController:
 
     def _mirror(self, sent: Sequence[Message] = ()) -> bool:
         """Take over what the session has got since; False: what was `sent` is not in it."""
-        session = self.conversation.session()
+        session = self.conversation.session(self.session_id)
         new = session.messages[self._mirrored :] if session is not None else ()
         self._mirrored += len(new)
         if [message.text() for message in new[: len(sent)]] == [message.text() for message in sent]:

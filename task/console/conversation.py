@@ -127,9 +127,13 @@ class Conversation(LLMAdapterInterface):
         self.session_id = session_id
         return session
 
-    def session(self) -> Session | None:
-        """The session as it is stored now."""
-        return self.wait(self._session, self.session_id) if self.session_id is not None else None
+    def session(self, session_id: str | None) -> Session | None:
+        """The session as it is stored now; None has none.
+
+        Raises:
+            NotFound: there is no such session.
+        """
+        return self.wait(self._session, session_id) if session_id is not None else None
 
     def wait(self, function: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> T:
         """The result of a coroutine function, run in the background loop."""

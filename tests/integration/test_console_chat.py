@@ -35,8 +35,8 @@ def spoken(request: Received) -> list[str]:
 @pytest.mark.parametrize(
     ("fault", "kept"),
     [
-        (broken_off(says(TABLE), chunks=6), True),
-        (error_in_stream(says(TABLE), chunks=6), True),
+        (broken_off(says(TABLE, " 20 |"), chunks=2), True),
+        (error_in_stream(says(TABLE, " 20 |"), chunks=2), True),
         (http_error(401), False),
         (http_error(400), False),
     ],
@@ -105,8 +105,7 @@ async def test_another_provider_continues_the_conversation(tmp_path: Path) -> No
         async with command_console(tmp_path, upstream.url) as console:
             await console.types("25*47?")
             core = {"backend": "dial", "dial_endpoint": upstream.endpoint, "dial_api_key": "key-one"}
-            text = console.file.read_text().replace("backend: openai", "\n".join(f"{k}: {v}" for k, v in core.items()))
-            console.file.write_text(text)
+            console.file.write_text(json.dumps({**json.loads(console.file.read_text()), **core}))
             await console.types("/reload")
             await console.types("Sure?")
             session, history = console.session_id, console.history.serialize()
@@ -191,7 +190,7 @@ def test_what_cannot_be_initialised_is_one_line(
         controller.run()
     controller.shutdown()
     [line] = output.shown
-    assert words in line
+    assert words in line.lower()
     assert "\n" not in line
     assert (tmp_path / "STATE").read_text() == "no conversation"
 

@@ -177,7 +177,7 @@ async def test_always_is_offered_where_confirmations_are_remembered(tmp_path: Pa
         openai_upstream(writes("a.txt"), writes("b.txt"), says("Done.")) as upstream,
         command_console(tmp_path, upstream.url, teps=teps) as console,
     ):
-        console.output.answers = [PermissionAnswer(True, always=True)] * 2
+        console.output.answers[:] = [PermissionAnswer(True, always=True)] * 2
         await console.types("Write")
         asked, patience = console.output.asked, console.output.patience
     assert [bool(question.grant) for question in asked] == ([True] if remembers else [False, False])
@@ -190,7 +190,7 @@ async def test_an_answer_with_other_arguments_is_what_runs(tmp_path: Path) -> No
         openai_upstream(writes("a.txt"), says("Done.")) as upstream,
         command_console(tmp_path, upstream.url) as console,
     ):
-        console.output.answers = [PermissionAnswer(True, arguments={"file_path": "b.txt", "content": "y"})]
+        console.output.answers[:] = [PermissionAnswer(True, arguments={"file_path": "b.txt", "content": "y"})]
         await console.types("Write")
     assert (tmp_path / "work" / "b.txt").read_text() == "y"
     assert not (tmp_path / "work" / "a.txt").exists()
