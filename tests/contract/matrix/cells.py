@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.contract.matrix.backends import BACKENDS, Backend
 from tests.support.scripts import Conversation, load_conversations
 
-DOORS = ("DIAL", "/v1", "/v1 streaming", "/chat", "coding")
+DOORS = ("DIAL", "/v1", "/v1 streaming", "/chat", "console", "coding")
 CONVERSATIONS: Mapping[str, Conversation] = {
     conversation.name: conversation for conversation in load_conversations(Path(__file__).parent)
 }

@@ -65,6 +65,11 @@ def calls_and_results(messages: Sequence[Mapping[str, Any]]) -> tuple[dict[str, 
     return {call["id"]: called(call["function"]) for call in made}, [results.get(call["id"]) for call in made]
 
 
+def last_turn(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """The messages from the last one of the person on."""
+    return messages[max(place for place, message in enumerate(messages) if message["role"] == "user") :]
+
+
 class HttpDoor:
     """A session of the HTTP API, which a subclass sends messages to."""
 
@@ -87,10 +92,10 @@ class HttpDoor:
         answer, failed = await self._answer({**body, "session_id": self._id})
         kept: Sequence[Mapping[str, Any]] = (await self._get(f"/session/{self._id}/messages"))["messages"]
         waiting = (await self._get(f"/approvals?session_id={self._id}"))["approvals"]
-        start = max(place for place, message in enumerate(kept) if message["role"] == "user")
-        calls, results = calls_and_results(kept[start:])
+        turn = last_turn(kept)
+        calls, results = calls_and_results(turn)
         if answer is None:
-            texts = [message.get("content") for message in kept[start:] if message["role"] == "assistant"]
+            texts = [message.get("content") for message in turn if message["role"] == "assistant"]
             answer = "\n\n".join(filter(None, texts))
         waits = [item["tool"] for item in waiting]
         return Outcome(answer, list(calls.values()), results, waits, codes_shown(answer) if waits else (), failed)

@@ -109,7 +109,7 @@ def _expected(
 ) -> dict[str, Any]:
     results = iter(turn.results)
     waiting = [message for message in history if message.get("text") is None and message["role"] == "tool"]
-    if waiting and _DECISION.match(turn.user):
+    if waiting and is_decision(turn.user):
         _fill(history, results)
     else:
         for message in waiting:
@@ -125,6 +125,11 @@ def _expected(
         "asked": asked,
         "offered": [[] if answer.last else list(tools) for answer in turn.model],
     }
+
+
+def is_decision(text: str) -> bool:
+    """Whether a person's message answers the question about a call."""
+    return _DECISION.match(text) is not None
 
 
 def _fill(history: list[dict[str, Any]], results: Iterator[str | None]) -> None:

@@ -14,6 +14,7 @@ from tests.contract.matrix.backends import MODEL, Backend, Peer
 from tests.contract.matrix.coding import CodingDoor, coding_process
 from tests.contract.matrix.doors import ChatDoor, CompletionsDoor, DialDoor, Door, StreamingDoor
 from tests.contract.matrix.projection import expected, projected, stored
+from tests.contract.matrix.terminal import ConsoleDoor, console_process
 from tests.support.agent import agent_process
 from tests.support.chat_reader import ChatReader
 from tests.support.core import API_KEY, RunningCore, local_core
@@ -86,6 +87,10 @@ class Row:
         process = await self._once("coding", lambda: coding_process(self.folder / "coding", self.variables))
         return CodingDoor(process, self.reader())
 
+    async def console(self) -> Door:
+        process = await self._once("console", lambda: console_process(self.folder / "console", self.variables))
+        return ConsoleDoor(process, self.core, self.session)
+
     def reader(self) -> ChatReader:
         return ChatReader(self.session, self.core.url, "key-one", DEPLOYMENT)
 
@@ -105,6 +110,7 @@ OPENED: Mapping[str, Callable[[Row], Awaitable[Door]]] = {
     "/v1": lambda row: row.http_door(CompletionsDoor),
     "/v1 streaming": lambda row: row.http_door(StreamingDoor),
     "/chat": lambda row: row.http_door(ChatDoor),
+    "console": Row.console,
     "coding": Row.coding_door,
 }
 
