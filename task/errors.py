@@ -103,11 +103,11 @@ class DCMInitError(ComponentInitError):
 
 
 class LIALInitError(ComponentInitError):
-    """A configured model that cannot be used; documented, not raised."""
+    """A configured model that cannot be used."""
 
 
 class LIALError(FrameworkError):
-    """A model that did not answer; documented, not raised."""
+    """A model that did not answer."""
 
 
 class TEPSInitError(ComponentInitError):

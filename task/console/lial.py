@@ -57,7 +57,8 @@ class LIALManager:
             settings = model_tree(self._provider, self._settings)
         except SettingsError as error:
             raise LIALInitError(str(error)) from error
-        self._adapter = _ModelAdapter(lambda: Product(settings))
+        key = settings.dial_api_key.get_secret_value() if settings.dial_api_key else ""
+        self._adapter = _ModelAdapter(lambda: Product(settings), key)
 
     def send_messages(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
         """The response of the model.
@@ -83,10 +84,10 @@ class LIALManager:
 
 
 class _ModelAdapter(LLMAdapterInterface):
-    """Asks a model once, without tools of ours; each request opens its own connection."""
+    """Asks a model once, without tools of ours; each request opens its own connection. `key` is for DIAL Core."""
 
-    def __init__(self, opened: Callable[[], Product]) -> None:
-        self._opened = opened
+    def __init__(self, opened: Callable[[], Product], key: str) -> None:
+        self._opened, self._key = opened, key
 
     def send_messages(self, messages: list[dict[str, Any]], options: dict[str, Any] | None = None) -> dict[str, Any]:
         sent = [message_from(message) for message in messages]
@@ -97,7 +98,7 @@ class _ModelAdapter(LLMAdapterInterface):
     ) -> dict[str, Any]:
         product, received = self._opened(), Accumulator()
         try:
-            model = product.backend.chat_model(product.model, Caller("", _nobody))
+            model = product.backend.chat_model(product.model, Caller(self._key, _nobody))
             async for delta in model.stream(messages, list(tools or ()), product.options(options)):
                 received.add(delta)
         finally:
