@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from task.llm.scripted import Reply, says, wants
 from task.store.records import Session
 from task.store.trace_records import Trace
 from tests.support.command_console import OWNER, ListedConsole, ListedOutput, command_console
+from tests.support.console import console, openai
 from tests.support.up import dial_agent
 from tests.support.upstream import openai_upstream
 
@@ -235,3 +237,32 @@ async def test_the_log_goes_to_its_file_at_its_level(tmp_path: Path) -> None:
             assert (done.code, "Hi." in done.out) == (0, True), done.err
     assert "DEBUG " in (tmp_path / "DEBUG.log").read_text()
     assert (tmp_path / "ERROR.log").read_text() == ""
+
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*(?<![0-9])(?:3[0-8]|9[0-7])[0-9;]*m")
+LOOKS = {
+    "framework": {"name": "Desk", "version": "2.1", "debug_mode": True},
+    "ui": {
+        "prompt_symbol": "?? ", "assistant_prefix": "Agent: ", "system_prefix": "Note: ", "error_prefix": "Oops: ",
+        "tool_prefix": "Call: ", "show_timestamps": True, "color_enabled": False,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("looks", [LOOKS, {}], ids=["chosen", "default"])
+async def test_the_console_looks_as_its_settings_say(tmp_path: Path, looks: dict[str, Any]) -> None:
+    script = (wants("calculator", expression="2*3"), says("Six."))
+    async with (
+        openai_upstream(*script) as upstream,
+        console(tmp_path, config=looks, **openai(upstream.url)) as person,
+    ):
+        await person.say("How much?")
+        await person.type("/nope", until="Unknown command")
+        await person.window.wait_for("Six.")
+        drawn, raw = person.window.text(), person.window.transcript.decode(errors="replace")
+    chosen = ("Desk 2.1 started.", "?? How much?", "Agent:", "Note:", "Oops:", "Call:", "debug:")
+    default = ("Framework Core Application started.", "> How much?", "Assistant:", "System:", "Error:", "Tool:")
+    assert [sign in drawn for sign in chosen] == [bool(looks)] * len(chosen)
+    assert [sign in drawn for sign in default] == [not looks] * len(default)
+    assert bool(re.search(r"\d\d:\d\d(:\d\d)? +Agent:|\d\d:\d\d(:\d\d)? +Assistant:", drawn)) is bool(looks)
+    assert bool(COLOUR.search(raw)) is not bool(looks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,15 +12,51 @@ from task.settings import Settings, load_settings
 from task.settings.sources import settings_of
 from tests.support.settings_reads import keys_in, read_keys
 
+ROOT = Path(__file__).parents[2]
 CONSOLE = {setting.key for setting in settings_of(Settings, "") if setting.console}
 # The documented views that `MessageManager` and `UserInterfaceManager` are made from read these as a whole.
 VIEWED = ("console.", "history.")
+# Each of the framework's own settings with the test that shows its effect.
+TEPS, SEEN = "tests/integration/test_teps.py", "tests/integration/test_console_settings.py"
+EFFECTS = {
+    f"{SEEN}::test_the_console_looks_as_its_settings_say": """console.name console.version console.prompt_symbol
+        console.assistant_prefix console.system_prefix console.error_prefix console.tool_prefix console.show_timestamps
+        console.color_enabled console.debug_mode""",
+    f"{SEEN}::test_the_state_file_keeps_the_conversation_for_the_next_console": "console.state_file",
+    f"{SEEN}::test_summarize_asks_the_model_once_and_the_next_turn_begins_with_the_summary":
+        "history.pruning_strategy history.summary_tokens history.max_length",
+    f"{SEEN}::test_system_messages_go_with_the_old_ones_where_the_settings_say_so": "history.prioritize_system_messages",
+    f"{SEEN}::test_messages_of_the_settings_begin_the_conversation": "history.default_initial_messages",
+    f"{SEEN}::test_always_is_offered_where_confirmations_are_remembered":
+        "teps.remember_confirmations teps.confirmation_seconds",
+    f"{SEEN}::test_a_tool_of_the_console_has_the_documented_timeout": "limits.tool_seconds",
+    f"{SEEN}::test_the_log_goes_to_its_file_at_its_level": "log_level log_file",
+    f"{TEPS}::test_without_permission_required_all_runs_silently_and_every_decision_is_in_the_trace":
+        "teps.permission_required",
+    f"{TEPS}::test_out_of_secure_mode_files_elsewhere_are_reached_after_a_question": "teps.secure_mode",
+    f"{TEPS}::test_commands_run_in_the_folder_of_the_settings": "teps.bash.working_directory",
+    f"{TEPS}::test_what_may_not_run_is_refused_before_anybody_is_asked": """teps.allowed_tools
+        teps.bash.allowed_commands teps.bash.blocked_commands teps.file_read.allowed_extensions
+        teps.file_read.max_file_size teps.file_write.allowed_extensions teps.file_write.max_file_size""",
+    "tests/integration/test_context_door.py::"
+    "test_a_conversation_over_the_limit_is_shortened_for_the_model_and_whole_in_the_chat": "history.max_tokens",
+}  # fmt: skip
 ALL = {setting.key for setting in settings_of(Settings, "")}
 
 
 def test_every_setting_is_read() -> None:
     unread = ALL - read_keys()
     assert {key for key in unread if not (key in CONSOLE and key.startswith(VIEWED))} == set(), "nothing reads these"
+
+
+def test_each_of_the_frameworks_settings_has_a_test_of_its_effect() -> None:
+    tested = {key for keys in EFFECTS.values() for key in keys.split()}
+    assert tested == {key for key in ALL if key.startswith(("teps.", *VIEWED))} | {
+        "log_level", "log_file", "limits.tool_seconds",
+    }  # fmt: skip
+    for test in EFFECTS:
+        file, _, name = test.partition("::")
+        assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), test
 
 
 @pytest.mark.parametrize(
