@@ -25,7 +25,8 @@ EFFECTS = {
     f"{SEEN}::test_the_state_file_keeps_the_conversation_for_the_next_console": "console.state_file",
     f"{SEEN}::test_summarize_asks_the_model_once_and_the_next_turn_begins_with_the_summary":
         "history.pruning_strategy history.summary_tokens history.max_length",
-    f"{SEEN}::test_system_messages_go_with_the_old_ones_where_the_settings_say_so": "history.prioritize_system_messages",
+    f"{SEEN}::test_system_messages_go_with_the_old_ones_where_the_settings_say_so":
+        "history.prioritize_system_messages",
     f"{SEEN}::test_messages_of_the_settings_begin_the_conversation": "history.default_initial_messages",
     f"{SEEN}::test_always_is_offered_where_confirmations_are_remembered":
         "teps.remember_confirmations teps.confirmation_seconds",
