@@ -36,9 +36,10 @@ VERSION = "1.18.3"
 USAGE = (20, 5)
 _SCRUBBED = (
     (re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+"), "<EMAIL_ADDRESS>"),
-    (re.compile(r"\+?\d[\d -]{8,}\d"), "<PHONE_NUMBER>"),
+    (re.compile(r"\b\d{4}(?:[ -]?\d{4}){3}\b"), "<CREDIT_CARD>"),
+    (re.compile(r"\+?\d(?:[ -]?\d){9,}"), "<PHONE_NUMBER>"),
 )
-_CHOICE = "tool choice must be 'auto', 'none', 'required', or a specific tool name matching the tools available"
+_CHOICES = "'auto', 'none', 'required', or a specific tool name matching the tools available to be used"
 Content = list[dict[str, Any]]
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -126,7 +127,9 @@ class Sidecar(DaprServicer):
         prompt = _prompt(request)
         self.peer.prompts.append(prompt)
         if self.peer.components[request.name] == "conversation.echo":
-            return _response(request, _echo(request, prompt))
+            [echo] = _echo(request, prompt)
+            words = len(echo["text"].split())
+            return _response(request, [echo], usage=(words, words))
         _check_prompt(request.name, prompt)
         unscripted: dict[str, Any] = {"choices": [{"text": "Hello from the peer."}]}
         answer = self.peer.answers.pop(0) if self.peer.answers else unscripted
@@ -154,6 +157,10 @@ def _invalid(component: str, text: str) -> Refusal:
     return Refusal(grpc.StatusCode.INVALID_ARGUMENT, f"failed conversing with component {component}: {text}")
 
 
+def _invalid_params(component: str, text: str, kind: str = "string") -> Refusal:
+    return _invalid(component, f"invalid params%!(EXTRA {kind}={text})")  # a slip in the sidecar's own format
+
+
 # What the sidecar refuses, and what it makes of a request
 
 
@@ -165,13 +172,15 @@ def _check(request: api_v1.ConversationRequestAlpha2, components: Mapping[str, s
     for item in request.inputs:
         for message in item.messages:
             if message.WhichOneof("message_types") is None:
-                raise _invalid(request.name, "invalid params")
+                raise _invalid_params(request.name, "message type cannot be nil", "*errors.errorString")
             if any(call.WhichOneof("tool_types") is None for call in message.of_assistant.tool_calls):
-                raise _invalid(request.name, "invalid params")
+                raise _invalid_params(request.name, "tool types cannot be nil", "*errors.errorString")
     names = [tool.function.name for tool in request.tools]
     choice = request.tool_choice
-    if (choice == "required" and not names) or (names and choice not in ("", "auto", "none", "required", *names)):
-        raise _invalid(request.name, f"invalid params{_CHOICE}")
+    if choice == "required" and not names:
+        raise _invalid_params(request.name, f"tool choice must be {_CHOICES}")
+    if names and choice not in ("", "auto", "none", "required", *names):
+        raise _invalid_params(request.name, f"tool choice selected was not found. Must be {_CHOICES}")
 
 
 def _prompt(request: api_v1.ConversationRequestAlpha2) -> Content:
