@@ -50,7 +50,9 @@ class GeneralPurposeAgentApplication(ChatCompletion):
         if not self.tools:
             self.tools = await self._create_tools()
         deployment = parsed.configuration.model or self.product.model
-        warnings = self.product.without_effect(deployment, parsed.options, parsed.unused)
+        warnings = self.product.without_effect(
+            deployment, parsed.options, parsed.unused, scrubs=any(item.scrub_pii for item in parsed.incoming)
+        )
         start = _trace_start(parsed, deployment, warnings, content=self.settings.trace_content)
         with response.create_single_choice() as choice:
             try:

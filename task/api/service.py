@@ -18,7 +18,7 @@ from task.api.edge.identity import ApiCaller, Identity
 from task.api.edge.rendering import EventStream, JsonResponse
 from task.api.openai.files import FileShelf
 from task.api.openai.incoming import IncomingMessages, MessageReader
-from task.api.openai.schemas import AnswerRequest, ChatCompletionRequest, OpenRequest
+from task.api.openai.schemas import AnswerRequest, ChatCompletionRequest
 from task.conversation.inputs import CALLER
 from task.errors import InvalidRequest
 from task.llm.base import REQUEST_FIELDS, ModelOptions
@@ -82,8 +82,8 @@ class Service:
             choice=choice if choice is None or isinstance(choice, str) else choice.model_dump(),
         )  # fmt: skip
 
-    def _warnings(self, body: OpenRequest, model: str, asked: ModelOptions) -> tuple[str, ...]:
-        found = self.product.without_effect(model, asked, body.unknown)
+    def _warnings(self, body: AnswerRequest, model: str, asked: ModelOptions) -> tuple[str, ...]:
+        found = self.product.without_effect(model, asked, body.unknown, scrubs=body.scrubs_messages)
         tokens = asked.max_tokens or 0
         if tokens <= DOCUMENTED_TOKENS:
             return found

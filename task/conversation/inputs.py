@@ -22,6 +22,7 @@ class Incoming:
     state: Mapping[str, Any] | None = None
     plain: Message | None = None  # an assistant or tool message that came with calls, as it is
     form_value: Any = None
+    scrub_pii: bool = False
 
     def text(self) -> str:
         return self.content if isinstance(self.content, str) else Message(self.role, self.content).text()
@@ -115,13 +116,14 @@ def user_message(incoming: Incoming) -> Message:
     """The user's message with its attachments, which are also listed at the end of the text."""
     files = incoming.attachments
     if not files:
-        return Message(incoming.role, incoming.content if incoming.content is not None else "")
+        content = incoming.content if incoming.content is not None else ""
+        return Message(incoming.role, content, scrub_pii=incoming.scrub_pii)
     note = attachment_note(files)
     if isinstance(incoming.content, list):
         content: str | list[dict[str, Any]] = [*incoming.content, {"type": "text", "text": note}]
     else:
         content = "\n\n".join(filter(None, (incoming.content, note)))
-    return Message(incoming.role, content, custom_content=CustomContent(files))
+    return Message(incoming.role, content, custom_content=CustomContent(files), scrub_pii=incoming.scrub_pii)
 
 
 def attachment_note(attachments: Sequence[Attachment]) -> str:

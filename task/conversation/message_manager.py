@@ -26,7 +26,7 @@ from task.conversation.messages import (
 from task.conversation.pruning import Budget, Summariser, cut, message_tokens, shortened, summary
 from task.errors import ConfigError, FrameworkError
 
-_KEPT = ("reasoning_content", "attachments", "failed", "unsourced")
+_KEPT = ("reasoning_content", "attachments", "failed", "unsourced", "scrub_pii")
 _AFTER_A_SUMMARY = 0.5  # of the limits: a summary costs a model request, so the next one should be far away
 
 

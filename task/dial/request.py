@@ -246,10 +246,15 @@ def _configuration(request: Request) -> AgentConfiguration:
 
 def _incoming(message: DialMessage) -> Incoming:
     role, content, plain, custom = _ROLES[message.role], _content(message), _with_calls(message), message.custom_content
+    scrubs = _scrubs(message)
     if custom is None:
-        return Incoming(role, content, plain=plain)
+        return Incoming(role, content, plain=plain, scrub_pii=scrubs)
     attachments = tuple(map(_attachment, custom.attachments or ()))
-    return Incoming(role, content, attachments, custom.state, plain, custom.form_value)
+    return Incoming(role, content, attachments, custom.state, plain, custom.form_value, scrubs)
+
+
+def _scrubs(message: DialMessage) -> bool:
+    return (message.model_extra or {}).get("scrub_pii") is True
 
 
 def _content(message: DialMessage) -> str | list[dict[str, Any]] | None:
@@ -272,6 +277,7 @@ def _with_calls(message: DialMessage) -> Message | None:
         tool_call_id=message.tool_call_id,
         name=message.name,
         unsourced=bool(calls),  # not ours: we keep calls in the state
+        scrub_pii=_scrubs(message),
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -34,11 +36,13 @@ _KEY = "dapr-api-token"
 _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", -1),  # the sidecar's own limit is enough
+    ("grpc.use_local_subchannel_pool", 1),
     # A sidecar that is back is found at once; a host that does not answer is given up after two seconds.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 250),
     ("grpc.min_reconnect_backoff_ms", 2000),
 )
+_RECONNECT_SECONDS = 0.5
 # The components pass a provider's status on in the text only, each with the words of its client.
 _STATUS = re.compile(r"(?:[:,]|status code|[Ee]rror|HTTP) ([45]\d\d)\b")
 _UNREACHED = re.compile(r"failed to connect|DNS resolution|connection attempt")
@@ -103,12 +107,11 @@ class DaprServer:
         return DaprChatModel(self, name)
 
     async def models(self) -> list[str]:
-        """The names of the components that can be asked.
-
-        Raises:
-            ProviderError: the sidecar cannot be asked.
-        """
-        return [self._component] if self._component else list((await self.sidecar()).components)
+        """The names of the components that can be asked; none where the sidecar does not answer."""
+        try:
+            return [self._component] if self._component else list((await self.sidecar()).components)
+        except ProviderError:
+            return []
 
     async def accepts_images(self, _model: str, _api_key: str = "") -> bool:
         """Never: Dapr's messages are text."""
@@ -173,6 +176,7 @@ class DaprServer:
         return grpc.aio.insecure_channel(target, _OPTIONS)
 
     async def _call(self, method: str, request: Any, seconds: float) -> Any:
+        await self._reconnected()
         stub = DaprStub(self._channel)
         metadata = ((_KEY, self._token),) if self._token else ()
         try:
@@ -181,6 +185,14 @@ class DaprServer:
             failure = _failure(error.code(), error.details() or "", self.place, self._token)
             failure.server, failure.address = DAPR, self.place
             raise failure from error
+
+    async def _reconnected(self) -> None:
+        # Between two attempts to connect, calls would fail although the sidecar may be back.
+        lost = grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        if self._channel.get_state() is lost:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RECONNECT_SECONDS):
+                    await self._channel.wait_for_state_change(lost)
 
 
 @dataclass(frozen=True, slots=True)

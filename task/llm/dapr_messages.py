@@ -38,7 +38,7 @@ def conversation_request(
         tool_choice=choice,
         temperature=options.temperature or None,
         max_tokens=options.max_tokens,
-        scrub_pii=options.extra.get("scrub_pii"),
+        scrub_pii=bool(options.extra.get("scrub_pii")) or None,
     )
     shape, warning = _response_format(options.extra.get("response_format"))
     if shape is not None:

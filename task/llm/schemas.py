@@ -131,8 +131,10 @@ def _with_text_enum(shape: dict[str, Any]) -> dict[str, Any]:
     values = [value for value in shape.pop("enum") if value is not None]
     if all(isinstance(value, str) for value in values):
         return {"type": "string", **shape, "enum": values}
+    kind = "integer" if all(type(value) is int for value in values) else "number"
+    typed = {"type": kind} if all(type(value) in (int, float) for value in values) else {}
     listed = f"One of: {', '.join(orjson.dumps(value).decode() for value in values)}."
-    return {**shape, "description": f"{shape.get('description', '')} {listed}".lstrip()}
+    return {**typed, **shape, "description": f"{shape.get('description', '')} {listed}".lstrip()}
 
 
 def _may_be_null(simple: Mapping[str, Any]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
@@ -114,6 +113,16 @@ BACKENDS: Mapping[str, Callable[[Settings, aiohttp.ClientSession], Backend]] = {
 }
 
 
+def check_backend(settings: Settings) -> None:
+    """Find before the first request what its provider lacks.
+
+    Raises:
+        SettingsError: the provider's client is not installed, or its address is none.
+    """
+    if settings.backend == "dapr":
+        dapr_server(settings)
+
+
 def ollama_server(settings: Settings, session: aiohttp.ClientSession, url: str) -> OllamaServer:
     """The Ollama at `url`, called as the settings say; `OLLAMA_API_KEY` goes to the host of `TURBO_HOST` only."""
     ours = settings.ollama_api_key is not None and _origin(url) == _origin(settings.turbo_host)
@@ -133,10 +142,10 @@ def dapr_server(settings: Settings, seconds: float | None = None) -> DaprServer:
     Raises:
         SettingsError: its client is not installed, or its address is none.
     """
-    if find_spec("dapr") is None:
-        raise SettingsError("Dapr needs its client: pip install 'dial-general-purpose-agent[dapr]'.")
-    from task.llm.dapr import DaprServer
-
+    try:
+        from task.llm.dapr import DaprServer
+    except ImportError as error:
+        raise SettingsError("Dapr needs its client: pip install 'dial-general-purpose-agent[dapr]'.") from error
     return DaprServer(
         settings.dapr_grpc_endpoint or f"127.0.0.1:{settings.dapr_grpc_port}",
         settings.dapr_api_token.get_secret_value() if settings.dapr_api_token else "",

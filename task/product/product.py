@@ -23,7 +23,7 @@ from task.llm.dial import ModelListings
 from task.llm.transport import READ_SECONDS, new_session
 from task.llm.window import ContextWindow
 from task.loop import Limits
-from task.product.backends import BACKENDS, Backend, ModelFacts
+from task.product.backends import BACKENDS, Backend, ModelFacts, check_backend
 from task.product.parts import (
     approval_rules_of,
     check_workspaces,
@@ -83,9 +83,10 @@ class Product:
         """Find before the first request what a wrong setting would break in it.
 
         Raises:
-            SettingsError: two MCP servers have one name, the policy cannot be meant, a workspace cannot be one, or the
-                secret of the hidden state can neither be read nor made.
+            SettingsError: the model's provider cannot be used, two MCP servers have one name, the policy cannot be
+                meant, a workspace cannot be one, or the secret of the hidden state can neither be read nor made.
         """
+        check_backend(self._settings)
         mcp_specs(self._settings)
         policy_of(self._settings)
         check_workspaces(self._settings)
@@ -187,10 +188,13 @@ class Product:
         base = self._options if documented is None else _over(documented, self._options)
         return _over(base, given)
 
-    def without_effect(self, model: str, given: ModelOptions, unknown: Sequence[str]) -> tuple[str, ...]:
+    def without_effect(
+        self, model: str, given: ModelOptions, unknown: Sequence[str], *, scrubs: bool = False
+    ) -> tuple[str, ...]:
         """The warnings for a request's trace: the names of its fields that nothing reads, and of the options that the
-        model's provider does not take."""
-        unsent = self.backend.profile(model).dropped(given)
+        model's provider does not take; `scrubs`: a message asks for `scrub_pii`."""
+        asked = replace(given, extra={**given.extra, "scrub_pii": True}) if scrubs else given
+        unsent = self.backend.profile(model).dropped(asked)
         return (
             *(f"{name[:MAX_NAME]} had no effect: it is not known here" for name in unknown[:MAX_WARNINGS]),
             *(f"{name} had no effect: the provider of {model} does not take it" for name in unsent),

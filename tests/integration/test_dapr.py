@@ -1,32 +1,602 @@
-"""Models behind a Dapr sidecar, which is a process of its own."""
+"""Models behind a Dapr sidecar: what is sent, what is understood, and what every fault becomes; against a process."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import socket
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from task.conversation.messages import user
-from task.llm.base import Finish, ModelOptions, ModelWarning, TextDelta, ToolCallDelta, Usage
-from task.llm.dapr import DaprServer
-from task.llm.scripted import says, wants
-from tests.support.dapr import dapr_peer
+import pytest
 
-COUNT: dict[str, Any] = {
+from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, system, tool_message, user
+from task.errors import ProviderError, SettingsError
+from task.llm.accumulator import Accumulator
+from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
+from task.llm.dapr import DaprServer
+from task.llm.explanations import explained
+from task.llm.scripted import says, wants
+from task.llm.transport import Retries
+from task.llm.window import ContextWindow
+from task.product.backends import check_backend
+from task.settings import Settings
+from tests.support.dapr import HANGS, MODEL, DaprPeer, answer, dapr_process, refusal, scripted_peer
+from tests.support.dapr_peer import response_format
+from tests.support.mcp_processes import ServerProcess
+from tests.support.ports import free_port
+from tests.support.upstream import openai_upstream
+
+QUESTION = [system("You are brief."), user("Count to five.")]
+COUNT: ToolSchema = {
     "type": "function",
     "function": {
         "name": "count",
         "description": "Counts.",
-        "parameters": {"type": "object", "properties": {"to": {"type": "integer", "minimum": 1}}},
+        "parameters": {
+            "type": "object",
+            "properties": {"to": {"type": "integer", "minimum": 1}, "by": {"type": "number"}},
+            "required": ["to"],
+        },
     },
 }
+STOP: ToolSchema = {"type": "function", "function": {"name": "stop", "description": "Stops.", "parameters": {}}}
+PLAIN, ONCE = ModelOptions(), Retries(1)
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,cG5n"}}
+BOUND = 30  # seconds
 
 
-async def test_an_answer_comes_as_one_delta() -> None:
-    async with dapr_peer(wants("count", to=5), says("one ", "two")) as peer:
-        server = DaprServer(peer.address)
-        model = server.chat_model("any")
-        call = [delta async for delta in model.stream([user("Count.")], [COUNT], ModelOptions())]
-        text = [delta async for delta in model.stream([user("Count.")], [], ModelOptions(max_tokens=9))]
+@pytest.fixture(scope="module")
+def process() -> Generator[tuple[ServerProcess, int]]:
+    with dapr_process() as running:
+        yield running
+
+
+@pytest.fixture
+async def peer(process: tuple[ServerProcess, int]) -> AsyncGenerator[DaprPeer]:
+    async with scripted_peer(process) as peer:
+        yield peer
+
+
+@pytest.fixture
+async def server(peer: DaprPeer) -> AsyncGenerator[DaprServer]:
+    async with connected(peer.address) as server:
+        yield server
+
+
+@asynccontextmanager
+async def connected(address: str, token: str = "", retries: Retries = ONCE, **more: Any) -> AsyncGenerator[DaprServer]:
+    server = DaprServer(address, token, retries=retries, **more)
+    try:
+        yield server
+    finally:
         await server.close()
-    assert call == [ToolCallDelta(0, "call_00000001", "count", '{"to": 5}'), Usage(20, 5), Finish("tool_calls")]
-    warning = ModelWarning("max_tokens had no effect: this version of Dapr does not carry it")
-    assert text == [warning, TextDelta("one two"), Usage(20, 5), Finish("stop")]
+
+
+@contextmanager
+def at_the_first_retry(act: Callable[[], None]) -> Generator[Retries]:
+    """Retries that act before the second try."""
+    due = [act]
+
+    async def sleep(seconds: float) -> None:
+        while due:
+            await asyncio.to_thread(due.pop())
+        await asyncio.sleep(seconds)
+
+    yield Retries(5, sleep=sleep)
+
+
+async def deltas(
+    server: DaprServer,
+    messages: Sequence[Message] = QUESTION,
+    tools: Sequence[ToolSchema] = (COUNT,),
+    options: ModelOptions = PLAIN,
+    model: str = MODEL,
+) -> list[Delta]:
+    async with asyncio.timeout(BOUND):
+        return [delta async for delta in server.chat_model(model).stream(messages, tools, options)]
+
+
+async def answered(server: DaprServer, *given: Any, **more: Any) -> Accumulator:
+    received = Accumulator()
+    for delta in await deltas(server, *given, **more):
+        received.add(delta)
+    return received
+
+
+async def refused(server: DaprServer, *given: Any, **more: Any) -> str:
+    """The sentence that a person reads instead of an answer."""
+    with pytest.raises(ProviderError) as caught:
+        await deltas(server, *given, **more)
+    return caught.value.display_message or explained(caught.value, MODEL)
+
+
+# What is sent
+
+
+async def test_the_whole_history_is_sent_each_time_in_daprs_own_messages(peer: DaprPeer, server: DaprServer) -> None:
+    call = ToolCall("c1", FunctionCall("count", '{"to":2}'))
+    history = [
+        *QUESTION, assistant(None, [call]), tool_message(call, ""), assistant("Two."), Message(Role.DEVELOPER, "Now."),
+        Message(Role.USER, [{"type": "text", "text": "a"}, {"type": "text", "text": "ünï 漢 🎈"}], name="ann"),
+    ]  # fmt: skip
+    await answered(server, history)
+    seen = await peer.seen()
+    assert [message for part in seen.bodies[0]["inputs"] for message in part["messages"]] == [
+        {"of_system": {"content": [{"text": "You are brief."}]}},
+        {"of_user": {"content": [{"text": "Count to five."}]}},
+        {"of_assistant": {"tool_calls": [{"id": "c1", "function": {"name": "count", "arguments": '{"to":2}'}}]}},
+        {"of_tool": {"tool_id": "c1", "name": "count", "content": [{}]}},
+        {"of_assistant": {"content": [{"text": "Two."}]}},
+        {"of_system": {"content": [{"text": "Now."}]}},
+        {"of_user": {"name": "ann", "content": [{"text": "a\nünï 漢 🎈"}]}},
+    ]
+    assert [message["role"] for message in seen.prompts[0]] == [
+        "system", "user", "assistant", "tool", "assistant", "system", "user",
+    ]  # fmt: skip
+
+
+async def test_tools_are_sent_as_they_are(peer: DaprPeer, server: DaprServer) -> None:
+    await answered(server, QUESTION, (COUNT, STOP))
+    assert [tool["function"] for tool in (await peer.seen()).bodies[0]["tools"]] == [
+        COUNT["function"], STOP["function"]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("choice", "sent", "names"),
+    [
+        (None, None, ["count", "stop"]),
+        ("auto", "auto", ["count", "stop"]),
+        ("none", "none", ["count", "stop"]),
+        ("required", "required", ["count", "stop"]),
+        ("stop", "required", ["stop"]),
+        ({"type": "function", "function": {"name": "count"}}, "required", ["count"]),
+    ],
+)
+async def test_a_named_choice_of_a_tool_is_that_tool_alone(
+    peer: DaprPeer, server: DaprServer, choice: Any, sent: str | None, names: list[str]
+) -> None:
+    await answered(server, QUESTION, (COUNT, STOP), ModelOptions(tool_choice=choice))
+    (body,) = (await peer.seen()).bodies
+    assert (body.get("tool_choice"), [tool["function"]["name"] for tool in body["tools"]]) == (sent, names)
+
+
+async def test_without_tools_there_is_no_choice_and_a_choice_of_no_tool_is_refused(
+    peer: DaprPeer, server: DaprServer
+) -> None:
+    await answered(server, QUESTION, (), ModelOptions(tool_choice="required"))
+    assert "tool_choice" not in (await peer.seen()).bodies[0]
+    sentence = await refused(server, QUESTION, (COUNT,), ModelOptions(tool_choice="jump"))
+    assert sentence == "tool_choice 'jump' is none of auto, none, required and no tool. Tools: count."
+
+
+async def test_options_that_dapr_carries_are_sent(peer: DaprPeer, server: DaprServer) -> None:
+    await deltas(server, options=ModelOptions(0.5, 0.9, 50, ["END"], 7))
+    await deltas(server, options=ModelOptions(0.0))
+    first, second = (await peer.seen()).bodies
+    assert first.keys() - second.keys() == {"temperature", "max_tokens"}
+    assert (first["temperature"], first["max_tokens"]) == (0.5, "50")
+
+
+async def test_a_limit_of_tokens_is_reported_where_the_sidecar_does_not_carry_it(peer: DaprPeer) -> None:
+    reported: list[list[str]] = []
+    for version in ("1.18.3", "1.19.0", "edge"):
+        await peer.script(version=version)
+        async with connected(peer.address) as server:
+            reported.append((await answered(server, options=ModelOptions(max_tokens=5))).warnings)
+    assert reported == [["max_tokens had no effect: this version of Dapr does not carry it"], [], []]
+
+
+async def test_personal_data_is_scrubbed_from_marked_messages_and_from_marked_answers(
+    peer: DaprPeer, server: DaprServer
+) -> None:
+    await peer.script(says("Write to b@c.de."), says("Write to b@c.de."))
+    marked = Message(Role.USER, "I am a@b.de, call +49 30 1234567.", scrub_pii=True)
+    plain = await answered(server, [user("I am x@y.de."), marked, user("z@y.de")])
+    scrubbed = await answered(server, options=ModelOptions(extra={"scrub_pii": True}))
+    seen = await peer.seen()
+    assert [part.get("scrub_pii") for part in seen.bodies[0]["inputs"]] == [None, True, None]
+    assert [message["content"] for message in seen.prompts[0]] == [
+        "I am x@y.de.", "I am <EMAIL_ADDRESS>, call <PHONE_NUMBER>.", "z@y.de",
+    ]  # fmt: skip
+    assert (plain.text, scrubbed.text) == ("Write to b@c.de.", "Write to <EMAIL_ADDRESS>.")
+
+
+def shaped(schema: Any) -> ModelOptions:
+    named = {"name": "plan", "strict": True, "schema": schema}
+    return ModelOptions(extra={"response_format": {"type": "json_schema", "json_schema": named}})
+
+
+async def test_a_response_format_is_flattened_to_what_the_sidecar_reads(peer: DaprPeer, server: DaprServer) -> None:
+    schema: Any = {
+        "type": "object",
+        "properties": {
+            "steps": {"type": "array", "items": {"$ref": "#/$defs/Step"}},
+            "days": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+            "mood": {"enum": ["good", "bad", None]},
+            "level": {"enum": [1, 2]},
+            "note": {"type": ["string", "null"]},
+        },
+        "required": ["steps", "days", "mood", "level", "note"],
+        "$defs": {"Step": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}},
+    }
+    received = await answered(server, options=shaped(schema))
+    (body,) = (await peer.seen()).bodies
+    read = response_format(body)
+    assert (received.warnings, body["response_format"]["name"], body["response_format"]["strict"]) == ([], "plan", True)
+    assert read is not None
+    assert read["required"] == ["steps", "level"], "what may be null may be left out"
+    assert {name: part["type"] for name, part in read["properties"].items()} == {
+        "steps": "array", "days": "integer", "mood": "string", "level": "integer", "note": "string",
+    }  # fmt: skip
+    assert read["properties"]["steps"]["items"]["properties"] == {
+        "text": {"type": "string", "additionalProperties": False}
+    }
+    assert (read["properties"]["mood"]["enum"], read["properties"]["level"].get("enum")) == (["good", "bad"], None)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+        {"type": "object", "properties": {"x": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}},
+        {"type": "object", "properties": {"x": {}}},
+        {"type": "object", "additionalProperties": {"type": "string"}},
+        {"type": "array", "items": {"type": ["string", "integer"]}},
+    ],
+)
+async def test_a_response_format_with_alternatives_is_reported_and_not_dropped_without_a_word(
+    peer: DaprPeer, server: DaprServer, schema: Any
+) -> None:
+    received = await answered(server, options=shaped(schema))
+    assert received.warnings == [
+        "response_format had no effect: Dapr carries no schema with alternatives or without types"
+    ]
+    assert "response_format" not in (await peer.seen()).bodies[0]
+
+
+async def test_the_sidecar_drops_a_schema_with_alternatives_without_a_word() -> None:
+    assert response_format({"response_format": {"anyOf": [{"type": "string"}, {"type": "null"}]}}) is None
+
+
+async def test_json_without_a_schema_is_reported_and_text_is_what_comes_anyway(server: DaprServer) -> None:
+    formats = ({"type": "json_object"}, {"type": "text"})
+    found = [
+        (await answered(server, options=ModelOptions(extra={"response_format": each}))).warnings for each in formats
+    ]
+    assert found == [["response_format had no effect: Dapr carries schemas only"], []]
+
+
+async def test_a_picture_is_refused_with_what_to_do(server: DaprServer) -> None:
+    sentence = await refused(server, [user([{"type": "text", "text": "What is it?"}, PICTURE])])
+    assert sentence == "Dapr cannot carry pictures. Leave them out, or use another provider."
+    assert not await server.accepts_images(MODEL)
+
+
+async def test_a_schema_that_is_nested_too_deeply_is_refused_with_a_sentence(server: DaprServer) -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(200):
+        schema = {"type": "array", "items": schema}
+    tool = {"type": "function", "function": {"name": "deep", "description": "", "parameters": schema}}
+    assert "nested too deeply for Dapr" in await refused(server, QUESTION, (tool,))
+
+
+# What is understood
+
+
+async def test_an_answer_comes_as_one_delta_with_its_usage(peer: DaprPeer, server: DaprServer) -> None:
+    await peer.script(says("one ", "two 漢🎈", usage=Usage(7, 3)), wants("count", to=5))
+    assert await deltas(server) == [TextDelta("one two 漢🎈"), Usage(7, 3), Finish("stop")]
+    assert await deltas(server) == [
+        ToolCallDelta(0, "call_00000001", "count", '{"to": 5}'), Usage(20, 5), Finish("tool_calls"),
+    ]  # fmt: skip
+
+
+async def test_all_outputs_are_one_answer_and_missing_ids_are_filled(peer: DaprPeer, server: DaprServer) -> None:
+    calls = [{"name": "count", "arguments": json.dumps({"to": n}), "id": ""} for n in (1, 2)]
+    await peer.script(
+        answer({"text": "First", "reason": "unknown"}, {"text": "second", "calls": calls[:1]}, {"calls": calls[1:]})
+    )
+    received = await answered(server)
+    message = received.message()
+    assert (message.text(), received.finish_reason, received.usage) == ("First\nsecond", "tool_calls", Usage(20, 5))
+    assert [call.function.arguments for call in message.tool_calls] == ['{"to": 1}', '{"to": 2}']
+    first, second = (call.id for call in message.tool_calls)
+    assert first
+    assert second not in ("", first)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "finish"),
+    [(["unknown"], "stop"), ([""], "stop"), (["tool_calls"], "stop"), (["stop", "length"], "length"),
+     (["content_filter"], "content_filter")],
+)  # fmt: skip
+async def test_the_finish_reason_is_one_that_callers_know(
+    peer: DaprPeer, server: DaprServer, reasons: list[str], finish: str
+) -> None:
+    await peer.script(answer(*({"text": "x", "reason": reason} for reason in reasons)))
+    assert (await answered(server)).finish_reason == finish
+
+
+async def test_whole_numbers_that_became_floats_are_whole_again_where_the_schema_wants_them(
+    peer: DaprPeer, server: DaprServer
+) -> None:
+    await peer.script(wants("count", to=5.0, by=2.0), wants("count", to=2.5))
+    found = [(await answered(server)).message().tool_calls[0].function.arguments for _ in range(2)]
+    assert found == ['{"to":5,"by":2.0}', '{"to": 2.5}']
+
+
+async def test_arguments_that_are_not_json_are_a_problem_of_their_call(peer: DaprPeer) -> None:
+    await peer.script(components={"echo": "conversation.echo"})
+    async with connected(peer.address) as server:
+        (call,) = (await answered(server)).message().tool_calls
+    assert (call.name, call.function.arguments) == ("count", "{}")
+    assert "not valid JSON" in (call.problem or "")
+
+
+async def test_an_answer_without_output_is_a_failure(peer: DaprPeer, server: DaprServer) -> None:
+    await peer.script(answer())
+    assert await refused(server) == f"The model {MODEL} did not answer properly. Try again, or choose another model."
+
+
+# Which component answers
+
+
+@pytest.mark.parametrize(
+    ("components", "chosen", "asked"),
+    [
+        (["only"], "", "only"),
+        (["one", MODEL], "", MODEL),
+        (["one", "two"], "two", "two"),
+        (["one", MODEL], "one", "one"),
+    ],
+)
+async def test_the_component_is_that_of_the_settings_else_the_models_namesake_else_the_only_one(
+    peer: DaprPeer, components: list[str], chosen: str, asked: str
+) -> None:
+    await peer.script(components=dict.fromkeys(components, "conversation.openai"))
+    async with connected(peer.address, component=chosen) as server:
+        await answered(server)
+        listed = await server.models()
+    assert (await peer.seen()).bodies[0]["name"] == asked
+    assert listed == ([chosen] if chosen else components)
+
+
+@pytest.mark.parametrize(
+    ("components", "chosen", "sentence"),
+    [
+        (
+            ["one", "two"],
+            "",
+            "no single conversation component. It has one, two: choose one with AGENT_DAPR__COMPONENT.",
+        ),
+        ([], "", "no single conversation component. It has none: add one."),
+        (["one"], "gone", "no conversation component gone. It has one: choose one with AGENT_DAPR__COMPONENT."),
+    ],
+)
+async def test_a_component_that_there_is_not_is_refused_with_those_that_there_are(
+    peer: DaprPeer, components: list[str], chosen: str, sentence: str
+) -> None:
+    await peer.script(components=dict.fromkeys(components, "conversation.openai"))
+    async with connected(peer.address, component=chosen) as server:
+        assert await refused(server) == f"The Dapr sidecar at {peer.address} has {sentence}"
+
+
+async def test_a_component_that_is_added_is_found_at_the_next_request(peer: DaprPeer) -> None:
+    await peer.script(components={})
+    async with connected(peer.address) as server:
+        await refused(server)
+        await peer.script(components={"new": "conversation.openai"})
+        assert (await answered(server)).text == "Hello from the peer."
+
+
+# What every fault becomes
+
+
+@pytest.mark.parametrize(
+    ("status", "requests", "sentence"),
+    [
+        (429, 2, "The model test-model is busy or over its limit. Try again in a minute."),
+        (500, 2, "The model test-model did not answer properly. Try again, or choose another model."),
+        (503, 2, "The model test-model is busy or away. Try again in a minute."),
+        (
+            400,
+            1,
+            "The model test-model did not accept the conversation: The model provider refused the request (HTTP 400).",
+        ),
+        (401, 1, "The model test-model refused the key. An operator has to check the model's credentials."),
+    ],
+)
+async def test_the_providers_status_decides_about_a_retry_as_with_every_other_provider(
+    peer: DaprPeer, status: int, requests: int, sentence: str
+) -> None:
+    await peer.script(*[refusal(status, "the provider's words")] * requests)
+    async with connected(peer.address, retries=Retries(2, pause=0.001)) as server:
+        assert await refused(server) == sentence
+        assert (await answered(server)).text == "Hello from the peer."
+    assert len((await peer.seen()).requests) == requests + 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "googleapi: Error 429: Resource has been exhausted",
+        "operation error Bedrock Runtime: Converse, https response error StatusCode: 429, RequestID: x",
+        "429 Too Many Requests: slow down",
+        "unexpected status code: 503, body: busy",
+        "network error: failed to reach API server",
+        "read tcp 127.0.0.1:1->127.0.0.1:2: read: connection reset by peer",
+    ],
+)
+async def test_the_words_of_other_components_are_read_too(peer: DaprPeer, words: str) -> None:
+    await peer.script({"error": words}, says("Here."))
+    async with connected(peer.address, retries=Retries(2, pause=0.001)) as server:
+        assert (await answered(server)).text == "Here."
+
+
+async def test_a_context_that_is_too_long_is_recognised_and_cut(peer: DaprPeer, server: DaprServer) -> None:
+    text = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens."
+    await peer.script(refusal(400, text))
+    history = [message for n in range(40) for message in (user(f"{n} " + "word " * 200), assistant("Yes."))] + [
+        user("?")
+    ]
+    with pytest.raises(ProviderError) as caught:
+        await deltas(server, history)
+    shorter = ContextWindow().shorter(history, (), caught.value)
+    assert shorter is not None
+    assert 0 < len(shorter) < len(history)
+
+
+async def test_a_request_above_the_sidecars_limit_is_named_with_its_flag_and_can_be_cut(
+    peer: DaprPeer, server: DaprServer
+) -> None:
+    history = [message for n in range(10) for message in (user(f"{n} " + "x" * 2**19), assistant("Yes."))] + [user("?")]
+    with pytest.raises(ProviderError) as caught:
+        await deltas(server, history)
+    assert caught.value.display_message == (
+        f"The conversation is too long for the Dapr sidecar at {peer.address}. Start a new one, or ask an operator to "
+        "raise the sidecar's limit (--max-body-size)."
+    )
+    shorter = ContextWindow().shorter(history, (), caught.value)
+    assert shorter is not None
+    assert (await answered(server, shorter)).text == "Hello from the peer."
+
+
+async def test_the_token_is_sent_and_a_wrong_one_is_named(peer: DaprPeer) -> None:
+    await peer.script(token="right")
+    async with connected(peer.address, "right") as server:
+        assert (await answered(server)).text == "Hello from the peer."
+    for wrong in ("", "wrong"):
+        async with connected(peer.address, wrong) as server:
+            sentence = await refused(server)
+        assert sentence.startswith(f"The Dapr sidecar at {peer.address} refuses the token. Set DAPR_API_TOKEN to")
+
+
+async def test_the_token_is_never_shown(peer: DaprPeer) -> None:
+    await peer.script(refusal(400, "you sent s3cret-token"), token="s3cret-token")
+    async with connected(peer.address, "s3cret-token") as server:
+        with pytest.raises(ProviderError) as caught:
+            await deltas(server)
+    assert caught.value.text.endswith("you sent ***")
+
+
+async def test_a_runtime_that_is_too_old_is_named(peer: DaprPeer) -> None:
+    await peer.script(version="1.15.9")
+    async with connected(peer.address) as server:
+        assert await refused(server) == (
+            f"What answers at {peer.address} has no conversations with tools: it must be Dapr 1.16 or newer."
+        )
+
+
+async def test_something_else_in_the_sidecars_place_is_no_sidecar() -> None:
+    async with openai_upstream() as upstream:
+        place = upstream.url.removeprefix("http://").partition("/")[0]
+        async with connected(place) as server:
+            assert f"does not answer at {place}" in await refused(server)
+
+
+async def test_a_sidecar_that_is_away_is_named_with_host_and_port_within_the_usual_pauses() -> None:
+    place, pauses = f"127.0.0.1:{free_port()}", list[float]()
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async with connected(place, retries=Retries(sleep=sleep)) as server:
+        sentence = await refused(server)
+        assert await server.models() == []
+    assert sentence == (
+        f"The Dapr sidecar does not answer at {place}. Start it, or correct DAPR_GRPC_ENDPOINT or DAPR_GRPC_PORT."
+    )
+    assert 0 < sum(pauses) / 2 < 2, "each of the two waits for less than two seconds"
+
+
+async def test_while_a_sidecar_is_silent_the_event_loop_works_on() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        place = f"127.0.0.1:{silent.getsockname()[1]}"
+        async with connected(place) as server:
+            asking = asyncio.create_task(refused(server))
+            rounds = 0
+            while not asking.done():
+                await asyncio.sleep(0.02)
+                rounds += 1
+            assert f"does not answer at {place}" in await asking
+    assert rounds > 10
+
+
+async def test_a_sidecar_that_is_back_answers_the_next_request(process: tuple[ServerProcess, int]) -> None:
+    async with scripted_peer(process) as peer, connected(peer.address) as server:
+        assert (await answered(server)).text == "Hello from the peer."
+        peer.kill()
+        await refused(server)
+        with at_the_first_retry(peer.start) as retries:
+            server._retries = retries
+            assert (await answered(server)).text == "Hello from the peer."
+
+
+async def test_a_sidecar_that_is_killed_in_mid_call_is_a_lost_connection(process: tuple[ServerProcess, int]) -> None:
+    async with scripted_peer(process, HANGS) as peer, connected(peer.address) as server:
+        asking = asyncio.create_task(refused(server))
+        await peer.seen(requests=1)
+        peer.kill()
+        assert await asking == f"The connection to the model {MODEL} was lost. Try again."
+        await asyncio.to_thread(peer.start)
+
+
+async def test_a_sidecar_that_restarts_in_mid_call_answers_the_retry(process: tuple[ServerProcess, int]) -> None:
+    async with scripted_peer(process, HANGS) as peer:
+        with at_the_first_retry(peer.start) as retries:
+            async with connected(peer.address, retries=retries) as server:
+                asking = asyncio.create_task(answered(server))
+                await peer.seen(requests=1)
+                peer.kill()
+                assert (await asking).text == "Hello from the peer."
+
+
+async def test_a_slow_answer_is_waited_for_and_an_endless_one_is_ended_at_the_sidecar_too(peer: DaprPeer) -> None:
+    await peer.script(answer({"text": "At last."}, seconds=0.3), HANGS)
+    async with connected(peer.address) as patient:
+        assert (await answered(patient)).text == "At last."
+    async with connected(peer.address, seconds=0.3) as server:
+        assert await refused(server) == (
+            "The Dapr sidecar has been silent for too long. Try again, or choose another model."
+        )
+    assert (await peer.seen(stopped=1)).stopped == [MODEL]
+
+
+async def test_a_cancelled_request_is_cancelled_at_the_sidecar(peer: DaprPeer, server: DaprServer) -> None:
+    await peer.script(HANGS)
+    asking = asyncio.create_task(answered(server))
+    await peer.seen(requests=1)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert (await peer.seen(stopped=1)).stopped == [MODEL]
+    assert (await answered(server)).text == "Hello from the peer."
+
+
+async def test_a_long_history_in_many_messages_is_sent_whole(peer: DaprPeer, server: DaprServer) -> None:
+    history = [message for n in range(1500) for message in (user(f"Question {n} ü"), assistant(f"Answer {n}"))]
+    assert (await answered(server, [*history, user("?")])).text == "Hello from the peer."
+    assert len((await peer.seen()).prompts[0]) == 3001
+
+
+# Settings
+
+
+@pytest.mark.parametrize("address", ["nowhere/path", "ftp://host:1", "host:1?x=y", "host:port"])
+def test_an_address_that_is_none_stops_the_start(address: str) -> None:
+    with pytest.raises(SettingsError, match="DAPR_GRPC_ENDPOINT is not an address such as"):
+        check_backend(Settings.model_validate({"backend": "dapr", "dapr_grpc_endpoint": address}))
+
+
+def test_without_its_client_one_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "task.llm.dapr", None)
+    with pytest.raises(SettingsError) as caught:
+        check_backend(Settings.model_validate({"backend": "dapr"}))
+    assert str(caught.value) == "Dapr needs its client: pip install 'dial-general-purpose-agent[dapr]'."
+    check_backend(Settings())

@@ -35,7 +35,7 @@ WAIT_SECONDS = 30
 VERSION = "1.18.3"
 USAGE = (20, 5)
 _SCRUBBED = (
-    (re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+"), "<EMAIL_ADDRESS>"),
+    (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "<EMAIL_ADDRESS>"),
     (re.compile(r"\b\d{4}(?:[ -]?\d{4}){3}\b"), "<CREDIT_CARD>"),
     (re.compile(r"\+?\d(?:[ -]?\d){9,}"), "<PHONE_NUMBER>"),
 )
@@ -102,6 +102,8 @@ class Sidecar(DaprServicer):
     ) -> api_v1.ConversationResponseAlpha2:
         try:
             self._authorize(context)
+            if self.peer.version < "1.16":
+                raise Refusal(grpc.StatusCode.UNIMPLEMENTED, "unknown method ConverseAlpha2")
             return await self._answer(request, context)
         except Refusal as refusal:
             await context.abort(refusal.code, refusal.text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from task.api.edge.identity import ApiCaller
@@ -49,7 +49,8 @@ class MessageReader:
             raise InvalidRequest("The last message must be the user's, a system's, or the result of a tool of yours.")
         if isinstance(first, SystemMessage) and len(bodies) > 1:
             prompt, bodies = _text(first.content), bodies[1:]
-        return IncomingMessages(tuple([await self._message(caller, body) for body in bodies]), prompt)
+        messages = [replace(await self._message(caller, body), scrub_pii=bool(body.scrub_pii)) for body in bodies]
+        return IncomingMessages(tuple(messages), prompt)
 
     async def _message(self, caller: ApiCaller, body: ChatMessage) -> Message:
         match body:

@@ -86,12 +86,18 @@ class FunctionTool(RequestModel):
         return self.function.name
 
 
-class SystemMessage(RequestModel):
+class MessageFields(RequestModel):
+    """What every message may have: `scrub_pii` removes personal data from it where the model's provider can."""
+
+    scrub_pii: bool | None = None
+
+
+class SystemMessage(MessageFields):
     role: Literal["system", "developer"]
     content: TextOr[list[TextPart]]
 
 
-class UserMessage(RequestModel):
+class UserMessage(MessageFields):
     """The user's message; `tools` in it are offered beside those of the request."""
 
     role: Literal["user"]
@@ -99,14 +105,14 @@ class UserMessage(RequestModel):
     tools: Tools[FunctionTool] | None = None
 
 
-class AssistantMessage(RequestModel):
+class AssistantMessage(MessageFields):
     role: Literal["assistant"]
     content: TextOr[list[Annotated[TextPart | RefusalPart, Field(discriminator="type")]]] | None = None
     refusal: Text | None = None
     tool_calls: list[CallBody] | None = None
 
 
-class ToolMessage(RequestModel):
+class ToolMessage(MessageFields):
     role: Literal["tool"]
     content: TextOr[list[TextPart]]
     tool_call_id: Filled
@@ -142,7 +148,8 @@ class OpenRequest(RequestModel):
 class AnswerRequest(OpenRequest):
     """The fields of every request for an answer.
 
-    Ours are `experiment` (a label), `permission_mode`, and `persona` (one of `GET /personas`).
+    Ours are `experiment` (a label), `permission_mode`, `persona` (one of `GET /personas`), and `scrub_pii`, which
+    removes personal data from the model's answers where its provider can.
     """
 
     model: str | None = Field(default=None, max_length=200)
@@ -151,6 +158,12 @@ class AnswerRequest(OpenRequest):
     experiment: Label | None = None
     permission_mode: Mode = "default"
     persona: Persona | None = None
+    scrub_pii: bool | None = None
+
+    @property
+    def scrubs_messages(self) -> bool:
+        """Whether personal data is to be removed from a message."""
+        return False
 
 
 class ChatFields(AnswerRequest):
@@ -163,6 +176,10 @@ class ChatFields(AnswerRequest):
     max_tokens: Tokens | None = None
     session_id: SessionId | None = None
     system_prompt: Text | None = None
+
+    @property
+    def scrubs_messages(self) -> bool:
+        return any(each.scrub_pii for each in self.messages)
 
 
 class ProviderFields(RequestModel):

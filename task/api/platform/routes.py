@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from fastapi import Header, Path, Query, Request
@@ -42,7 +42,7 @@ from task.api.platform.schemas import (
 from task.api.platform.trace_body import TraceBody
 from task.api.service import CurrentCaller, CurrentService, CurrentStore, router
 from task.blocking import run_to_completion
-from task.llm.base import ModelOptions
+from task.llm.base import REQUEST_FIELDS, ModelOptions
 from task.product import Product
 from task.runs.request import RunRequest
 from task.runs.runner import Runner
@@ -77,7 +77,8 @@ async def chat(body: ChatRequest, request: Request, service: CurrentService, cal
 
     async def prepare() -> RunRequest:
         received = await service.reader.read(caller, body.messages)
-        asked = ModelOptions(body.temperature, body.top_p, body.max_tokens or CHAT_TOKENS)
+        asked = ModelOptions.requested(body.model_dump(include=set(REQUEST_FIELDS & ChatRequest.model_fields.keys())))
+        asked = replace(asked, max_tokens=asked.max_tokens or CHAT_TOKENS)
         given_prompt = body.system_prompt if received.prompt is None else received.prompt
         prompt = await _chat_prompt(service.product) if given_prompt is None else given_prompt
         options = await service.options("chat", body, asked, prompt)

@@ -129,7 +129,9 @@ class SessionList(PageBody):
 
 
 class MessageBody(ResponseModel):
-    """`unsourced`: an answer whose tool results are not known; it counts as text from outside."""
+    """`unsourced`: an answer whose tool results are not known; it counts as text from outside.
+
+    `scrub_pii`: personal data is removed from what the model reads of it, where its provider can."""
 
     role: str
     content: Any = None
@@ -140,6 +142,7 @@ class MessageBody(ResponseModel):
     attachments: list[AttachmentBody] | None = None
     failed: bool = False
     unsourced: bool = False
+    scrub_pii: bool = False
 
 
 class MessageList(ResponseModel):
