@@ -12,10 +12,13 @@ DOORS = ("DIAL", "/v1", "/v1 streaming", "/chat", "console", "coding")
 CONVERSATIONS: Mapping[str, Conversation] = {
     conversation.name: conversation for conversation in load_conversations(Path(__file__).parent)
 }
+SEARCH = "a search of the web"
+RENAMING = ("/v1", "/v1 streaming", "/chat", "console")  # where the search has its documented name
 QUESTION = "a question instead of a decision"
 EXCEPTIONS: Mapping[str, str] = {
     "no pictures": "A message of Dapr's carries text alone: its models read a sentence in place of a picture.",
     "one delta": "Dapr answers in one piece: nothing is written of an answer that its provider breaks off.",
+    "documented name": "The model knows the search by its documented name, web_search, at these doors.",
     "decisions only": "A coding run has nobody to talk to while it waits: any answer to its question is a decision.",
 }
 
@@ -28,6 +31,7 @@ def exceptions(conversation: Conversation, backend: Backend, door: str) -> list[
     applies = {
         "no pictures": pictures and not backend.sees,
         "one delta": pieces and not backend.streams,
+        "documented name": conversation.name == SEARCH and door in RENAMING,
         "decisions only": not driven(conversation, door),
     }
     return [name for name, holds in applies.items() if holds]

@@ -127,6 +127,14 @@ def _expected(
     }
 
 
+def documented_names(turn: Mapping[str, Any]) -> dict[str, Any]:
+    """The turn at a door at which the model knows the search under its documented name; a call keeps its own."""
+    text = json.dumps({name: part for name, part in turn.items() if name != "calls"})
+    for name, documented in (("duckduckgo_web_search", "web_search"), ("max_results", "num_results")):
+        text = text.replace(name, documented)
+    return {**turn, **json.loads(text)}
+
+
 def is_decision(text: str) -> bool:
     """Whether a person's message answers the question about a call."""
     return _DECISION.match(text) is not None

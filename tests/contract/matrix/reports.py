@@ -1,4 +1,4 @@
-"""Tools with results that are hard to handle: one that is long, and failures."""
+"""Tools whose results are hard to handle, long or failures, and one with a documented name beside its own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from task.tools.models import Effect
 def long_report(lines: int) -> str:
     """A report of so many lines."""
     return "\n".join(["start of the report", *["====="] * lines, "end of the report"])
+
+
+@tool(name="duckduckgo_web_search", effects={Effect.READ})
+def search(query: str, max_results: int = 5) -> str:
+    """Search the web."""
+    return f"{max_results} results for {query}"
 
 
 @tool(effects={Effect.READ})

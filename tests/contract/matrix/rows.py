@@ -11,9 +11,10 @@ from typing import Any
 import aiohttp
 
 from tests.contract.matrix.backends import MODEL, Backend, Peer
+from tests.contract.matrix.cells import RENAMING
 from tests.contract.matrix.coding import CodingDoor, coding_process
 from tests.contract.matrix.doors import ChatDoor, CompletionsDoor, DialDoor, Door, StreamingDoor
-from tests.contract.matrix.projection import expected, projected, stored
+from tests.contract.matrix.projection import documented_names, expected, projected, stored
 from tests.contract.matrix.terminal import ConsoleDoor, console_process
 from tests.support.agent import agent_process
 from tests.support.chat_reader import ChatReader
@@ -24,9 +25,10 @@ from tests.support.scripts import Conversation
 
 FOLDER = Path(__file__).parent
 STEPS = 4  # of one run, through every door
+SEARCH = "duckduckgo_web_search"
 OFFERED = (
     "file_content_extraction_tool", "rag_search_tool", "calculator", "read_file_lines", "search_in_file", "write_note",
-    "long_report", "refused_report", "broken_report",
+    "long_report", SEARCH, "refused_report", "broken_report",
 )  # fmt: skip
 TOOLS = ("notes.py", "reports.py")
 
@@ -118,6 +120,8 @@ OPENED: Mapping[str, Callable[[Row], Awaitable[Door]]] = {
 def expectation(conversation: Conversation, backend: Backend, door: str) -> list[dict[str, Any]]:
     """What the conversation gives in this cell."""
     turns = expected(conversation, OFFERED, sees=backend.sees, streams=backend.streams)
+    if door in RENAMING:
+        turns = [documented_names(turn) for turn in turns]
     stages = [{"stages": turn.stages} if door == "DIAL" else {} for turn in conversation.turns]
     return [{**turn, **shown} for turn, shown in zip(turns, stages, strict=True)]
 
