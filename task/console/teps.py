@@ -101,8 +101,8 @@ class TEPSManager:
         ui: UserInterfaceManager | None = None,
         caller: RunCaller | None = None,
     ) -> None:
-        self._teps_settings, self._given, self._ui = teps_settings, product, ui
-        self.product = product
+        self._teps_settings, self._given, self.product = teps_settings, product, product
+        self._ui, self._owns_ui = ui or UserInterfaceManager(), ui is None
         self._caller = caller or RunCaller(OWNER)
         self._grants = Grants(time)
         self._handlers: dict[str, HandlerTool] = {}
@@ -159,11 +159,11 @@ class TEPSManager:
         No answer in `teps.confirmation_seconds`, or no terminal, is a no. `icerc_data` is a card; what the gate adds to
         it (`reason`, `grant_description`) is shown too.
         """
-        product, ui = self._ready(), self._ui or UserInterfaceManager()
+        product = self._ready()
         card = icerc_data if "grant_description" in icerc_data else {**icerc_data, "grant_description": ""}
         grant = str(card["grant_description"]) if product.remembers else ""
         question = PermissionQuestion(request or {}, {**card, "grant_description": grant}, code, grant)
-        answer = ui.ask_permission(question, product.confirmation_seconds, answered_elsewhere)
+        answer = self._ui.ask_permission(question, product.confirmation_seconds, answered_elsewhere)
         if answer is not None and answer.always and not grant:
             answer = replace(answer, always=False)
         self.answer = answer
@@ -171,6 +171,8 @@ class TEPSManager:
 
     def shutdown(self) -> None:
         """Close what `initialize` has opened."""
+        if self._owns_ui:
+            self._ui.close()
         if self._given is None and self.product is not None:
             product, self.product = self.product, None
             run_blocking(product.close)

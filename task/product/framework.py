@@ -55,10 +55,11 @@ class FrameworkProduct(Product):
     def approval_rules(self) -> ApprovalRules:
         rules, teps = super().approval_rules, self._settings.teps
         ordered = list(rules.policy.rules)
+        place = len(self._settings.permissions.rules)  # the operator's own decide first
         if not teps.permission_required:
-            ordered.append(_REST)
+            ordered.insert(place, _REST)
         elif not teps.secure_mode:
-            ordered.insert(len(self._settings.permissions.rules), _ASKED_OUTSIDE)
+            ordered.insert(place, _ASKED_OUTSIDE)
         return replace(rules, policy=replace(rules.policy, rules=tuple(ordered)))
 
     @cached_property

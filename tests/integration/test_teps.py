@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from task.blocking import run_blocking
+from task.console.configuration import ConfigurationManager
 from task.console.teps import OWNER, TEPSManager, ToolHandlerInterface
 from task.console.tool_request_handler import ToolRequestHandler
 from task.console.ui_manager import PermissionAnswer, UserInterfaceManager
@@ -326,6 +327,45 @@ def test_settings_that_cannot_be_used_are_one_line(project: Path, settings: dict
 def test_what_is_no_request_is_an_error_with_a_sentence(teps: Teps, wrong: dict[str, Any]) -> None:
     with pytest.raises(ToolExecutionError):
         teps().execute_tool(wrong)
+
+
+def test_the_settings_of_a_configuration_are_taken_as_they_are(project: Path) -> None:
+    manager = TEPSManager(ConfigurationManager().get_teps_settings())
+    manager.initialize()
+    assert manager.execute_tool(request("file_read", file_path="notes.txt"))["success"] is True
+    manager.shutdown()
+
+
+SEARCH = '''
+from task.tools.declare import tool
+
+@tool
+def duckduckgo_web_search(query: str, max_results: int = 5) -> str:
+    """Search the web."""
+    return f"{max_results} results for {query}"
+'''
+
+
+def test_web_search_is_the_search_servers_tool_with_the_documented_arguments(
+    project: Path, teps: Teps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "search.py").write_text(SEARCH)
+    monkeypatch.setenv("AGENT_TOOL_PATHS", str(project / "search.py"))
+    manager = teps(allowed_tools=["web_search"])
+    result = manager.execute_tool(request("web_search", query="otters", num_results=2))
+    assert (result["tool_name"], result["content"]) == ("web_search", "2 results for otters")
+    assert decisions(manager) == [("duckduckgo_web_search", "allowed")]
+
+
+def test_without_permission_required_a_rule_of_the_operators_still_asks(
+    teps: Teps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENT_PERMISSIONS__RULES", '[{"action": "ask", "tool": "file_write"}]')
+    person = Person(YES)
+    manager = teps(person, permission_required=False)
+    assert manager.execute_tool(request("file_write", file_path="a.txt", content="x"))["success"] is True
+    assert manager.execute_tool(request("bash", command="ls"))["success"] is True
+    assert [question.request["tool_name"] for question in person.asked] == ["file_write"]
 
 
 def test_a_service_that_is_not_initialised_says_so() -> None:
