@@ -172,7 +172,8 @@ class Terminal(Window):
                 while self._master is not None:
                     await self.change()
         except TimeoutError:
-            raise AssertionError(f"It has not ended within {seconds} s. The terminal shows:\n{self.text()}") from None
+            running = "The command" if self.process.returncode is None else "What the command has started"
+            raise AssertionError(f"{running} is there after {seconds} s. It shows:\n{self.text()}") from None
         return code
 
     async def close(self) -> None:

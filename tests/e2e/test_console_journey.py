@@ -1,0 +1,36 @@
+"""One conversation at the console: files, a chart, an approval, a denial, a persona, and its end by kill -9."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.console_journey import CRITIC, SCRIPT, Journey, journey
+from tests.support.note_product import notes
+from tests.support.terminal import terminal
+from tests.support.tmux import tmux
+
+
+async def test_a_conversation_with_everything(tmp_path: Path) -> None:
+    async with journey(terminal, tmp_path) as seen:
+        check(seen)
+
+
+@pytest.mark.system  # tmux
+async def test_the_same_in_tmux(tmp_path: Path) -> None:
+    async with journey(tmux, tmp_path) as seen:
+        check(seen)
+
+
+def check(seen: Journey) -> None:
+    tools = [call["tool"] for exchange in seen.exchanges for call in exchange.calls]
+    assert tools == ["fs_read", "draw_chart", "write_note", "write_note"]
+    assert [exchange.waits for exchange in seen.exchanges].count(["write_note"]) == 2
+    assert notes(seen.folder) == ["top sale: 1700"]
+    sent = [str(request.messages) for request in seen.upstream.requests]
+    assert len(sent) == len(SCRIPT)
+    assert "1700" in sent[1]
+    assert "it is sunny" in sent[7]
+    assert [CRITIC in text for text in sent[7:]] == [False, True, True, False]  # a console chooses its persona
+    assert "Write a report." in sent[-1]
