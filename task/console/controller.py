@@ -219,13 +219,13 @@ class FrameworkController:
 
     def shutdown(self) -> None:
         """End what runs and close what was opened; the session stays."""
+        self.ui.close()  # its line of status asks the conversation
         if self._conversation is not None:
             run_blocking(self._conversation.runner.close)
             self._conversation = None
         if self._product is not None:
             run_blocking(self._product.close)
             self._product = None
-        self.ui.close()
 
     def _initialize_dcm(self) -> bool:
         self._product = self._new_product()  # the context is a part of it

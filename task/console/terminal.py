@@ -254,9 +254,11 @@ class Terminal:
                 above += map(self._ansi, self._shown(item))
             else:
                 above.append(self._ansi(item))
-        self._draw("".join(above))
-        for signal_ in drawn:
-            signal_.set()
+        try:
+            self._draw("".join(above))
+        finally:  # the program waits for them
+            for signal_ in drawn:
+                signal_.set()
         self._drawn_at = time.monotonic() if not self._inbox else 0.0
         if self._inbox:
             self._scheduled = True
