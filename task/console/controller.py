@@ -34,7 +34,6 @@ from task.tools.aliases import FRAMEWORK
 WELCOME = "{name} started. Type /help for available commands."
 GOODBYE = "Goodbye."
 AGAIN = " This conversation continues with: dial-agent chat --resume {session}"
-ONCE_MORE = "Ctrl-C again, or Ctrl-D, ends the program."
 SHOWN = 40  # messages of a session that is continued
 INTERRUPTED = "The last answer was interrupted. Say how to continue."
 NOT_READY = "FrameworkController.initialize() comes first."
@@ -120,7 +119,7 @@ class FrameworkController:
         return self._ready
 
     def run(self) -> None:
-        """The interaction loop, until `/quit`, Ctrl-C twice, or the end of the input.
+        """The interaction loop, until `/quit`, or the end of the input.
 
         Raises:
             ComponentInitError: `initialize` was not called, or it failed.
@@ -149,13 +148,7 @@ class FrameworkController:
 
     def _input(self) -> str | None:
         try:
-            try:
-                return self.ui.get_user_input()
-            except KeyboardInterrupt:
-                if not self.ui.interactive:
-                    return None
-                self.ui.display_system_message(ONCE_MORE)
-                return self.ui.get_user_input()
+            return self.ui.get_user_input()
         except (EOFError, KeyboardInterrupt):
             return None
 
