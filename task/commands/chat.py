@@ -69,7 +69,7 @@ def run(config: Path | None, given: ChatArguments) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     try:
-        return _chat(controller, given) if controller.initialize() else Exit.FAILED
+        return _chat(controller, given) if controller.initialize() else Exit.USAGE
     finally:
         controller.shutdown()
 

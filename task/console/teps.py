@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import time
-from typing import Any
+from typing import Any, ClassVar
 
 from task.approvals.rules import DENIED
 from task.blocking import in_own_thread, run_blocking
@@ -45,7 +45,7 @@ class ToolHandlerInterface(ABC):
     execute and to reach other machines, so that a person is asked.
     """
 
-    parameters: Mapping[str, Any] = {"type": "object", "properties": {}}
+    parameters: ClassVar[Mapping[str, Any]] = {"type": "object", "properties": {}}
     effects: frozenset[Effect] = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.NETWORK})
 
     @abstractmethod
