@@ -1,0 +1,211 @@
+"""The product with Dapr as its backend: tools, streams, traces, personal data, and a component that never ends."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from task.llm.scripted import says, wants
+from tests.support.dapr import DaprPeer, answer, dapr_process, refusal, scripted_peer
+from tests.support.http_api import Api, http_api, said
+from tests.support.mcp_processes import ServerProcess
+from tests.support.product import DEPLOYMENT, product
+
+MARKED = {"role": "user", "content": "I am a@b.de.", "scrub_pii": True}
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,cG5n"}}
+WEATHER = {
+    "type": "function",
+    "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
+}
+
+
+@pytest.fixture(scope="module")
+def process() -> Generator[tuple[ServerProcess, int]]:
+    with dapr_process() as running:
+        yield running
+
+
+@asynccontextmanager
+async def agent(
+    process: tuple[ServerProcess, int], folder: Path, *answers: Any, **settings: Any
+) -> AsyncGenerator[tuple[Api, DaprPeer]]:
+    async with (
+        scripted_peer(process, *answers) as peer,
+        http_api(tmp_path=folder, backend="dapr", dapr_grpc_endpoint=peer.address, **settings) as api,
+    ):
+        yield api, peer
+
+
+async def test_a_tool_runs_and_its_result_goes_back_with_the_whole_history(
+    process: tuple[ServerProcess, int], tmp_path: Path
+) -> None:
+    async with agent(process, tmp_path, wants("calculator", expression="25*47"), says("It is 1175.")) as (api, peer):
+        reply = await api.complete("25*47?")
+        seen = await peer.seen()
+    assert reply.json["choices"][0]["message"]["content"] == "It is 1175."
+    assert reply.json["usage"]["total_tokens"] == 50
+    question, call, result = [message for part in seen.bodies[1]["inputs"] for message in part["messages"]][-3:]
+    assert question == {"of_user": {"content": [{"text": "25*47?"}]}}
+    assert call["of_assistant"]["tool_calls"][0]["id"] == result["of_tool"]["tool_id"]
+    assert (result["of_tool"]["name"], result["of_tool"]["content"]) == ("calculator", [{"text": "1175"}])
+
+
+async def test_a_streaming_caller_gets_the_answer_in_one_piece(
+    process: tuple[ServerProcess, int], tmp_path: Path
+) -> None:
+    async with agent(process, tmp_path, says("one ", "two ", "three")) as (api, _):
+        reply = await api.complete("Count.", stream=True)
+    deltas = [choice["delta"].get("content") for chunk in reply.chunks for choice in chunk["choices"]]
+    assert list(filter(None, deltas)) == ["one two three"]
+    assert reply.chunks[-1]["choices"][0]["finish_reason"] == "stop"
+    assert reply.text.rstrip().endswith("data: [DONE]")
+
+
+async def test_a_person_in_dial_gets_the_tools_stage_and_the_answer(
+    process: tuple[ServerProcess, int], tmp_path: Path
+) -> None:
+    async with (
+        scripted_peer(process, wants("calculator", expression="25*47"), says("It is 1175.")) as peer,
+        product(tmp_path=tmp_path, backend="dapr", dapr_grpc_endpoint=peer.address) as p,
+    ):
+        answered = await p.reader.ask("25*47?")
+    assert answered.content == "It is 1175."
+    assert any("alculator" in stage.name for stage in answered.stages.values())
+
+
+async def test_a_call_of_the_callers_own_tool_is_handed_out_as_the_design_writes_it(
+    process: tuple[ServerProcess, int], tmp_path: Path
+) -> None:
+    async with agent(process, tmp_path, wants("get_weather", city="Rome"), says("Sunny.")) as (api, peer):
+        first = (await api.complete("Weather?", tools=[WEATHER])).json["choices"][0]
+        (call,) = first["message"]["tool_calls"]
+        result = {"role": "tool", "tool_call_id": call["id"], "content": '{"sky": "clear"}'}
+        body = {"messages": [said("Weather?"), first["message"], result], "tools": [WEATHER]}
+        second = (await api.post("/v1/chat/completions", body)).json["choices"][0]["message"]["content"]
+        seen = await peer.seen()
+    assert (first["finish_reason"], first["message"]["content"]) == ("tool_calls", None)
+    assert (call["type"], call["function"]) == ("function", {"name": "get_weather", "arguments": '{"city": "Rome"}'})
+    assert second == "Sunny."
+    assert seen.prompts[1][-1]["content"] == '{"sky": "clear"}'
+
+
+async def test_options_that_dapr_cannot_carry_stand_in_the_trace(
+    process: tuple[ServerProcess, int], tmp_path: Path
+) -> None:
+    given = {"top_p": 0.5, "stop": ["END"], "seed": 7, "max_tokens": 99, "temperature": 0.5, "reasoning_effort": "low"}
+    async with agent(process, tmp_path) as (api, _):
+        trace = (await api.complete("Hi", **given)).json["trace"]
+    assert trace["warnings"] == [
+        *(
+            f"{name} had no effect: the provider of test-model does not take it"
+            for name in ("reasoning_effort", "seed", "stop", "top_p")
+        ),
+        "max_tokens had no effect: this version of Dapr does not carry it",
+    ]
+
+
+async def test_personal_data_in_marked_messages_and_answers_never_reaches_model_or_caller(
+    process: tuple[ServerProcess, int], tmp_path: Path
+) -> None:
+    replies = [answer({"text": "Write to c@d.de."})] * 3
+    async with agent(process, tmp_path, *replies) as (api, peer):
+        texts = [
+            (await api.post("/v1/chat/completions", {"messages": [MARKED], "scrub_pii": True})).json["choices"][0],
+            (await api.post("/chat", {"messages": [MARKED], "scrub_pii": True})).json["response"],
+            (await api.post("/v1/chat/completions", {"messages": [MARKED]})).json["choices"][0],
+        ]
+        seen = await peer.seen()
+    assert [text if isinstance(text, str) else text["message"]["content"] for text in texts] == [
+        "Write to <EMAIL_ADDRESS>.", "Write to <EMAIL_ADDRESS>.", "Write to c@d.de.",
+    ]  # fmt: skip
+    assert [prompt[-1]["content"] for prompt in seen.prompts] == ["I am <EMAIL_ADDRESS>."] * 3
+
+
+async def test_a_marked_message_stays_marked_in_its_session(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
+    async with agent(process, tmp_path) as (api, peer):
+        session = (await api.post("/chat", {"messages": [MARKED]})).json["session_id"]
+        await api.post("/chat", {"messages": [said("And now?")], "session_id": session})
+        stored = (await api.get(f"/session/{session}/messages")).json["messages"]
+        seen = await peer.seen()
+    assert "a@b.de" not in str(seen.prompts)
+    assert [message.get("scrub_pii", False) for message in stored] == [True, False, False, False]
+
+
+async def test_a_marked_message_of_dial_is_scrubbed_too(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
+    async with (
+        scripted_peer(process) as peer,
+        product(tmp_path=tmp_path, backend="dapr", dapr_grpc_endpoint=peer.address) as p,
+    ):
+        url = f"{p.core.url}/openai/deployments/{DEPLOYMENT}/chat/completions"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(url, json={"messages": [MARKED]}, headers={"Api-Key": "key-one"}) as response,
+        ):
+            assert response.status == 200
+        assert (await peer.seen()).prompts[0][-1]["content"] == "I am <EMAIL_ADDRESS>."
+
+
+async def test_other_providers_report_that_nothing_is_scrubbed(tmp_path: Path) -> None:
+    async with http_api(then=says("Hi."), tmp_path=tmp_path) as api:
+        traces = [
+            (await api.post("/v1/chat/completions", body)).json["trace"]
+            for body in (
+                {"messages": [MARKED]},
+                {"messages": [said("Hi")], "scrub_pii": True},
+                {"messages": [said("Hi")]},
+            )
+        ]
+        sent = [request.body for request in api.upstream.requests]
+    warning = "scrub_pii had no effect: the provider of test-model does not take it"
+    assert [trace["warnings"] for trace in traces] == [[warning], [warning], []]
+    assert not any("scrub_pii" in str(body) for body in sent)
+
+
+async def test_a_picture_becomes_a_sentence(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
+    question = {"role": "user", "content": [{"type": "text", "text": "What is it?"}, PICTURE]}
+    async with agent(process, tmp_path) as (api, peer):
+        reply = await api.post("/v1/chat/completions", {"messages": [question]})
+        assert "cannot see pictures" in (await peer.seen()).prompts[0][-1]["content"]
+    assert reply.status == 200
+
+
+async def test_a_component_whose_calls_are_no_json_ends_at_the_limit(
+    process: tuple[ServerProcess, int], tmp_path: Path
+) -> None:
+    async with agent(process, tmp_path, http={"steps": 3}) as (api, peer):
+        await peer.script(components={"echo": "conversation.echo"})
+        reply = await api.complete("Hi")
+        seen = await peer.seen()
+    assert reply.status == 200
+    assert reply.json["trace"]["error"]
+    assert len(seen.requests) <= 4
+
+
+async def test_a_conversation_above_the_sidecars_limit_loses_its_oldest_turns(
+    process: tuple[ServerProcess, int], tmp_path: Path
+) -> None:
+    turns = [said(f"turn {n} " + "word " * 60_000, role) for n in range(8) for role in ("user", "assistant")]
+    async with agent(process, tmp_path) as (api, peer):
+        body = io.BytesIO(json.dumps({"messages": [*turns, said("And now?")]}).encode())
+        headers = {"Content-Type": "application/json"}
+        reply = await api.call("POST", "/v1/chat/completions", data=body, headers=headers)
+        (prompt,) = (await peer.seen()).prompts
+    assert (reply.status, reply.json["choices"][0]["message"]["content"]) == (200, "Hello from the peer.")
+    assert prompt[-1]["content"] == "And now?"
+    assert 2 < len(prompt) < len(turns), "the system prompt, what still fits, and the question"
+
+
+async def test_the_sentence_of_a_failure_reaches_the_caller(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
+    async with agent(process, tmp_path, refusal(401, "no")) as (api, peer):
+        refused = await api.complete("Hi")
+        await peer.script(components={})
+        lacking = await api.complete("Hi")
+    assert refused.error["message"].startswith("The model test-model refused the key.")
+    assert f"The Dapr sidecar at {peer.address} has no conversation component" in lacking.error["message"]
