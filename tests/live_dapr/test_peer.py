@@ -15,6 +15,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from task.llm.scripted import Reply, says, wants
 from tests.live_dapr.conftest import ADDRESS, PROVIDER_PORT, TOKEN
 from tests.support.dapr import dapr_peer, refusal
+from tests.support.dapr_component import chat_body
 from tests.support.dapr_peer import response_format
 from tests.support.upstream import http_error, openai_upstream
 
@@ -121,17 +122,15 @@ async def test_a_request_is_answered_and_read_in_the_same_way(name: str) -> None
         seen = await peer.seen()
     assert imitated == real
     if read:
-        assert [_plain(item) for item in seen.prompts[0]] == [_plain(item) for item in read[0]["messages"]]
-        shape = response_format(seen.bodies[0])
-        assert read[0].get("response_format", {}).get("json_schema", {}).get("schema") == shape
+        given = ParseDict(seen.bodies[0], api_v1.ConversationRequestAlpha2())
+        body = chat_body(given, seen.prompts[0], response_format(seen.bodies[0]), "test-model")
+        assert body == {**read[0], "messages": [_plain(item) for item in read[0]["messages"]]}
 
 
 def _plain(item: dict[str, Any]) -> dict[str, Any]:
     """The message with several texts as one, as the peer has them."""
-    plain = {key: item[key] for key in ("role", "content", "tool_calls", "tool_call_id") if item.get(key)}
-    if isinstance(plain.get("content"), list):
-        plain["content"] = "\n".join(part["text"] for part in plain["content"])
-    return plain
+    texts = item["content"]
+    return {**item, "content": "\n".join(part["text"] for part in texts)} if isinstance(texts, list) else item
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
     async with dapr_peer(wants("calculator", expression="25*47"), says("1175")) as peer:
         peer.address                    for DAPR_GRPC_ENDPOINT; `peer.kill()` and `peer.start()` as often as you like
-        await peer.script(says("…"))    further answers, `components={name: type}`, `token` and `version` beside them
+        await peer.script(says("…"))    further answers, `components={name: type}`, `token` and `version` beside them;
+                                    `endpoints={name: {url, key, model}}` of components that ask a real provider
         await peer.seen(requests=2)     the requests, what the provider read, the stopped calls, once there are so many
 
 An answer is a `Reply`, or the peer's own: `answer({"text": "…", "calls": […], "reason": "stop"}, …)`, one for each
@@ -69,11 +70,12 @@ class DaprPeer:
         self,
         *answers: Scripted,
         components: Mapping[str, str] | None = None,
+        endpoints: Mapping[str, Mapping[str, str]] | None = None,
         token: str | None = None,
         version: str | None = None,
         reset: bool = False,
     ) -> None:
-        given = {"components": components, "token": token, "version": version}
+        given = {"components": components, "endpoints": endpoints, "token": token, "version": version}
         body = {
             "answers": [item if isinstance(item, dict) else _spoken(item) for item in answers],
             "reset": reset,

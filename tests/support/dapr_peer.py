@@ -7,6 +7,7 @@ path over HTTP; a token; the refusals of unknown components, tool choices and em
 as INTERNAL with the status in its text; 4 MiB of a request; one output for each choice, the usage on every one; texts
 of developers read as a user's; personal data scrubbed from marked inputs, and from the answer where the request asks;
 a response format that it cannot read left out without a word; `conversation.echo`; a cancelled call ends the model's.
+A component with an endpoint asks it, as `conversation.openai` does.
 
 What OpenAI refuses is refused here: results without their call, calls without a result. Tests script it over `/peer/…`;
 see `tests.support.dapr`.
@@ -29,6 +30,8 @@ from aiohttp import web
 from dapr.proto import api_v1
 from dapr.proto.runtime.v1.dapr_pb2_grpc import DaprServicer, add_DaprServicer_to_server
 from google.protobuf.json_format import MessageToDict
+
+from tests.support.dapr_component import Failed, chat_body, choices_from
 
 BODY_BYTES = 4 * 2**20
 WAIT_SECONDS = 30
@@ -56,6 +59,7 @@ class Peer:
     token: str | None = None
     version: str = VERSION
     components: dict[str, str] = field(default_factory=lambda: {"test-model": "conversation.openai"})
+    endpoints: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     answers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     requests: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     prompts: list[Content] = field(default_factory=list[Content])
@@ -132,6 +136,8 @@ class Sidecar(DaprServicer):
             [echo] = _echo(request, prompt)
             words = len(echo["text"].split())
             return _response(request, [echo], usage=(words, words))
+        if request.name in self.peer.endpoints:
+            return await _forwarded(request, prompt, self.peer)
         _check_prompt(request.name, prompt)
         unscripted: dict[str, Any] = {"choices": [{"text": "Hello from the peer."}]}
         answer = self.peer.answers.pop(0) if self.peer.answers else unscripted
@@ -253,6 +259,18 @@ def _scrubbed(text: str) -> str:
 # Answers
 
 
+async def _forwarded(
+    request: api_v1.ConversationRequestAlpha2, prompt: Content, peer: Peer
+) -> api_v1.ConversationResponseAlpha2:
+    endpoint = peer.endpoints[request.name]
+    shape = response_format(MessageToDict(request, preserving_proto_field_name=True))
+    try:
+        choices = await choices_from(endpoint, chat_body(request, prompt, shape, endpoint["model"]))
+    except Failed as failure:
+        raise _internal(request.name, str(failure)) from None
+    return _response(request, choices, peer)
+
+
 def _echo(request: api_v1.ConversationRequestAlpha2, prompt: Content) -> Content:
     texts = [
         f"Tool Response for tool ID '{item['tool_call_id']}' with name '{item['name']}': {item['content']}"
@@ -310,7 +328,7 @@ async def script(request: web.Request) -> web.Response:
     if body.get("reset"):
         vars(peer).update(vars(Peer()))
     peer.answers += body.get("answers", [])
-    for name in ("components", "token", "version"):
+    for name in ("components", "endpoints", "token", "version"):
         setattr(peer, name, body.get(name, getattr(peer, name)))
     return web.json_response({})
 

@@ -1,0 +1,130 @@
+"""A Dapr application whose model is this agent: the component and the program of the documentation."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from task.conversation.messages import assistant, tool_message, user
+from task.errors import ProviderError
+from task.llm.accumulator import Accumulator
+from task.llm.base import ModelOptions
+from task.llm.dapr import DaprServer
+from task.llm.scripted import says, wants
+from task.llm.transport import Retries
+from tests.support.api_client import LOOKUP
+from tests.support.dapr import DaprPeer, dapr_peer
+from tests.support.http_api import Api, http_api, key_of
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "dapr.md").read_text(encoding="utf-8").partition("the model of a Dapr application")[2]
+COMPONENT = yaml.safe_load(PAGE.partition("```yaml\n")[2].partition("```")[0])
+PROGRAM = PAGE.partition("```python\n")[2].partition("```")[0]
+
+
+@asynccontextmanager
+async def sidecar_before(api: Api, key: str) -> AsyncGenerator[DaprPeer]:
+    """A sidecar with the documented component, which has this agent's address and this key."""
+    given = {item["name"]: item["value"] for item in COMPONENT["spec"]["metadata"]}
+    name, endpoint = COMPONENT["metadata"]["name"], {"url": f"{api.url}/v1", "model": given["model"], "key": key}
+    async with dapr_peer(components={name: COMPONENT["spec"]["type"]}, endpoints={name: endpoint}) as peer:
+        yield peer
+
+
+async def run_program(peer: DaprPeer, folder: Path) -> str:
+    """What the documented program prints."""
+    variables = {"DAPR_GRPC_ENDPOINT": peer.address, "DAPR_HTTP_ENDPOINT": peer.url, "PYTHONPATH": str(ROOT)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, cwd=folder, env={**os.environ, **variables},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        printed, _ = await asyncio.wait_for(process.communicate(), 45)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return printed.decode()
+
+
+async def asked(peer: DaprPeer, *messages: Any, tools: Any = (), **options: Any) -> Accumulator:
+    server, received = DaprServer(peer.address, retries=Retries(1)), Accumulator()
+    try:
+        async for delta in server.chat_model("any").stream(messages, tools, ModelOptions(**options)):
+            received.add(delta)
+    finally:
+        await server.close()
+    return received
+
+
+def roles(request: Any) -> list[str]:
+    return [message["role"] for message in request.messages if message["role"] != "system"]
+
+
+def test_the_documented_component_leads_to_the_agents_own_address() -> None:
+    given: Mapping[str, str] = {item["name"]: item["value"] for item in COMPONENT["spec"]["metadata"]}
+    assert COMPONENT["spec"]["type"] == "conversation.openai"
+    assert (given["endpoint"], given["model"]) == ("http://127.0.0.1:5030/v1", "general-purpose-agent")
+    assert given["key"].startswith("dga-")
+
+
+async def test_the_documented_program_runs_with_its_tools_beside_the_agents_and_a_key(tmp_path: Path) -> None:
+    key = await key_of("ann", tmp_path)
+    script = (
+        wants("calculator", expression="72-2") & wants("get_weather", location="NYC"),
+        says("It is sunny at 70 degrees."),
+    )
+    async with (
+        http_api(*script, tmp_path=tmp_path, http={"mode": "keys"}) as api,
+        sidecar_before(api, key) as peer,
+    ):
+        printed = await run_program(peer, tmp_path)
+        first, second = api.upstream.requests
+        traces = (await api.with_key(key).get("/traces")).json["traces"]
+    assert printed == "It is sunny at 70 degrees.\n"
+    assert {"calculator", "get_weather"} <= set(first.tools)
+    assert roles(second) == ["user", "assistant", "tool", "tool"]
+    ours, theirs = [message["content"] for message in second.messages[-2:]]
+    assert ours == "70"
+    assert '"condition":"sunny"' in theirs
+    assert len(traces) == 2
+
+
+async def test_without_a_key_of_ours_the_application_learns_that_the_key_is_wrong(tmp_path: Path) -> None:
+    async with http_api(tmp_path=tmp_path, http={"mode": "keys"}) as api, sidecar_before(api, "dga-wrong") as peer:
+        with pytest.raises(ProviderError) as caught:
+            await asked(peer, user("?"))
+        assert api.upstream.requests == []
+    assert caught.value.status_code == 401
+    assert "dga-wrong" not in f"{caught.value} {caught.value.display_message} {caught.value.text}"
+
+
+async def test_texts_several_inputs_and_a_response_format_go_through(tmp_path: Path) -> None:
+    shape = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    wanted = {"type": "json_schema", "json_schema": {"name": "count", "schema": shape}}
+    async with http_api(says("ok"), says('{"n": 1}'), tmp_path=tmp_path) as api, sidecar_before(api, "none") as peer:
+        marked = user("Write to ann@example.com")
+        plain = await asked(peer, user("one"), assistant("?"), marked)
+        shaped = await asked(peer, user("?"), extra={"response_format": wanted})
+        first, second = api.upstream.requests
+    assert (plain.text, shaped.text) == ("ok", '{"n": 1}')
+    assert roles(first) == ["user", "assistant", "user"]
+    assert second.body["response_format"]["json_schema"]["schema"]["properties"]["n"]["type"] == "integer"
+    assert (first.body["temperature"], "max_tokens" in first.body) == (0, False)
+
+
+async def test_a_forced_tool_of_the_application_is_called_and_answered(tmp_path: Path) -> None:
+    script = wants("lookup", name="Ann"), says("Ann is 30.")
+    async with http_api(*script, tmp_path=tmp_path) as api, sidecar_before(api, "none") as peer:
+        made = (await asked(peer, user("Ann?"), tools=[LOOKUP], tool_choice="required")).message()
+        [call] = made.tool_calls
+        final = await asked(peer, user("Ann?"), made, tool_message(call, "30"), tools=[LOOKUP])
+        assert api.upstream.requests[0].body["tool_choice"] == "required"
+    assert final.text == "Ann is 30."
