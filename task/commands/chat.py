@@ -35,9 +35,12 @@ NO_MODEL = (
     "No model is connected: start the product with `make run` or `dial-agent up`, run Ollama, or name a model, for "
     "example with OPENAI_API_KEY."
 )
+NO_ANSWER = (
+    "No DIAL Core answers at {address}: start the product with `make run` or `dial-agent up`, or set DIAL_ENDPOINT."
+)
 NO_CORE = "No DIAL Core: chat, calculator and the files of this folder work; documents, pictures and charts need one."
 ENDS: Mapping[str, Exit] = {"limited": Exit.LIMITED, "cancelled": Exit.INTERRUPTED}
-CORE_TIMEOUT = aiohttp.ClientTimeout(total=2)
+SOON = aiohttp.ClientTimeout(total=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +91,23 @@ def completed(settings: Settings) -> Settings:
 
 
 async def _completed(settings: Settings) -> Settings:
-    address = core_address(settings)
+    address, named = core_address(settings), "backend" in settings.model_fields_set
     if not core_is_ours(settings):
         needs_key = settings.backend == "dial"
         return _with_core(settings, address, key_for(settings, address)) if needs_key else settings
-    running = await _answers(address)
-    if running:
-        settings = _with_core(settings, address, local_core_key(settings))
-        settings = settings.model_copy(update=await _companions(settings))
-    if "backend" in settings.model_fields_set:
+    key = local_core_key(settings)
+    models = await _models_of(address, key)
+    if models:
+        settings = _with_core(settings, address, key).model_copy(update=await _companions(settings))
+    elif named and settings.backend == "dial":
+        raise SettingsError(NO_ANSWER.format(address=address))
+    if named and settings.backend != "dial":
         return settings
     chosen = await choose_model(settings)
-    if running:
-        return settings.model_copy(update={"deployment_name": await _listed(settings, chosen.name)})
+    if models:
+        wanted = [settings.deployment_name] if "deployment_name" in settings.model_fields_set else []
+        name = next(name for name in (*wanted, chosen.name, *models) if name in models)
+        return settings.model_copy(update={"deployment_name": name})
     backend = {"ollama": "ollama", "upstream": "openai"}.get(chosen.rule)
     if backend is None:
         raise SettingsError(NO_MODEL)
@@ -111,18 +118,19 @@ def _with_core(settings: Settings, address: str, key: str) -> Settings:
     return settings.model_copy(update={"dial_endpoint": address, "dial_api_key": SecretStr(key)})
 
 
-async def _listed(settings: Settings, model: str) -> str:
-    """The model, or one that Core has in its place."""
-    assert settings.dial_api_key is not None
-    async with aiohttp.ClientSession() as session:
-        key = settings.dial_api_key.get_secret_value()
-        listed = await ModelListings(session, settings.dial_endpoint).chat_models(key)
-    return model if model in listed or not listed else listed[0]
+async def _models_of(address: str, key: str) -> list[str]:
+    """The chat models of a Core at this address; none where there is no Core."""
+    async with aiohttp.ClientSession(timeout=SOON) as session:
+        try:
+            async with asyncio.timeout(SOON.total):
+                return await ModelListings(session, address).chat_models(key)
+        except TimeoutError:
+            return []
 
 
 async def _answers(address: str) -> bool:
     try:
-        async with aiohttp.ClientSession(timeout=CORE_TIMEOUT) as session, session.get(f"{address}/health") as response:
+        async with aiohttp.ClientSession(timeout=SOON) as session, session.get(f"{address}/health") as response:
             return response.status == 200
     except (aiohttp.ClientError, TimeoutError, ValueError):
         return False

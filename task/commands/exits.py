@@ -19,7 +19,7 @@ MEANINGS = {
     Exit.DONE: "success; also `up` and the servers after Ctrl-C",
     Exit.FAILED: "failure; `doctor` found a problem; two traces differ; what `run` did is not verified",
     Exit.USAGE: "wrong usage or settings: one line says what to change",
-    Exit.UNREACHABLE: "`ask`: nothing answers at that address; `run`: the limit of steps was reached",
+    Exit.UNREACHABLE: "`ask`: nothing answers at that address; `run`, `chat -p`: the limit of steps was reached",
     Exit.WAITING: "`ask`: the answer waits for an approval, and nobody is there to give it",
-    Exit.INTERRUPTED: "any other command: interrupted with Ctrl-C",
+    Exit.INTERRUPTED: "any other command: interrupted with Ctrl-C, or `chat` by the loss of its terminal",
 }

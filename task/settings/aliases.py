@@ -16,6 +16,7 @@ PROVIDERS: Mapping[str, str | None] = {
     "openai": None,
     "ollama": None,
     "dapr": None,
+    "local": None,  # the model on this machine, behind local Core
     "azure_openai": None,
     "gemini": "https://generativelanguage.googleapis.com/v1beta/openai",
     "anthropic": "https://api.anthropic.com/v1",
@@ -42,6 +43,7 @@ MODEL_KEYS: Mapping[str, str] = {
 # What some of those keys set where the provider is not one with OpenAI's API.
 _OF_PROVIDER: Mapping[str, Mapping[str, str]] = {
     "dial": {"openai_api_key": "dial_api_key", "openai_base_url": "dial_endpoint"},
+    "local": {"openai_api_key": "dial_api_key", "openai_base_url": "dial_endpoint"},
     "ollama": {"openai_api_key": "ollama_api_key", "openai_base_url": "ollama_local"},
     "dapr": {"openai_api_key": "dapr_api_token", "openai_base_url": "dapr_grpc_endpoint"},
 }
@@ -189,7 +191,10 @@ def _put_model(content: Mapping[str, Any], result: Translated, file: str) -> Non
     provider = None
     for key, value in named:
         provider = _provider(key, value, file)
-        result.put("backend", provider if provider in _OF_PROVIDER else "openai", key, file)
+        backend = "dial" if provider == "local" else provider
+        result.put("backend", backend if backend in _OF_PROVIDER else "openai", key, file)
+        if provider == "local":
+            result.put("core.model", "local", key, file)
     for name, section in sections.items():
         shared = {key: value for key, value in section.items() if key not in PROVIDERS and key != "provider"}
         _put_keys(shared, name, provider, result, file)

@@ -1,0 +1,95 @@
+"""Which model the console talks to: the one that is named, else a running product's, else what is connected."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from task.commands.chat import completed
+from task.errors import SettingsError
+from task.settings import Settings, load_settings
+from tests.support.core import API_KEY, local_core
+from tests.support.isolation import NO_OLLAMA
+from tests.support.ollama import ollama_peer
+from tests.support.ports import free_port
+
+MODELS: dict[str, Any] = {
+    "models": {name: {"type": "chat", "endpoint": "http://127.0.0.1:9"} for name in ("first", "second")}
+}
+
+
+async def chosen(folder: Path, config: str = "", **environ: str) -> Settings:
+    """The completed settings; no Core and no Ollama answer unless the variables lead to one."""
+    file = folder / "config.yaml"
+    file.write_text(config)
+    nowhere = {"HOME": str(folder), "OLLAMA_LOCAL": NO_OLLAMA, "AGENT_CORE_PORT": str(free_port())}
+    settings = load_settings(file, environ={**nowhere, **environ}, directory=folder)
+    return await asyncio.to_thread(completed, settings)
+
+
+def core_at(url: str) -> dict[str, str]:
+    return {"AGENT_CORE_PORT": str(urlsplit(url).port), "DIAL_API_KEY": API_KEY}
+
+
+async def test_an_openai_key_or_a_running_ollama_is_used_without_a_product(tmp_path: Path) -> None:
+    openai = await chosen(tmp_path, OPENAI_API_KEY="sk", DEPLOYMENT_NAME="gpt-5")
+    assert (openai.backend, openai.deployment_name, openai.dial_api_key) == ("openai", "gpt-5", None)
+    async with ollama_peer() as peer:
+        ollama = await chosen(tmp_path, OLLAMA_LOCAL=peer.url)
+        assert (ollama.backend, ollama.deployment_name) == ("ollama", "test-model:latest")
+
+
+@pytest.mark.parametrize(
+    ("provider", "backend"),
+    [
+        ("openai", "openai"),
+        ("gemini", "openai"),
+        ("anthropic", "openai"),
+        ("ollama", "ollama"),
+        ("dapr", "dapr"),
+    ],
+)
+async def test_the_provider_of_the_configuration_is_used_as_it_is(tmp_path: Path, provider: str, backend: str) -> None:
+    settings = await chosen(tmp_path, f"llm: {{provider: {provider}, {provider}: {{model: the-model}}}}")
+    assert (settings.backend, settings.deployment_name) == (backend, "the-model")
+
+
+async def test_a_running_product_comes_first_with_the_model_that_is_named_or_its_own(tmp_path: Path) -> None:
+    async with local_core(MODELS, tmp_path) as core:
+        own = await chosen(tmp_path, OPENAI_API_KEY="sk", **core_at(core.url))
+        named = await chosen(tmp_path, DEPLOYMENT_NAME="second", **core_at(core.url))
+        local = await chosen(tmp_path, "llm: {provider: local}", **core_at(core.url))
+        beside = await chosen(tmp_path, AGENT_BACKEND="openai", DEPLOYMENT_NAME="gpt-5", **core_at(core.url))
+    assert (own.backend, own.deployment_name, own.dial_endpoint) == ("dial", "first", core.url)
+    assert named.deployment_name == "second"
+    assert (local.backend, local.core.model) == ("dial", "local")
+    assert (beside.backend, beside.deployment_name, beside.dial_endpoint) == ("openai", "gpt-5", core.url)
+
+
+async def test_a_core_elsewhere_is_used_with_its_key(tmp_path: Path) -> None:
+    environ = {"DIAL_ENDPOINT": "http://core.example", "DIAL_API_KEY": "key", "DEPLOYMENT_NAME": "gpt-4o"}
+    settings = await chosen(tmp_path, **environ)
+    assert (settings.backend, settings.dial_endpoint, settings.deployment_name) == (
+        "dial", "http://core.example", "gpt-4o",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "environ", "words"),
+    [
+        ("", {}, "No model is connected"),
+        ("llm: {provider: dial}", {}, "No DIAL Core answers at"),
+        ("llm: {provider: local}", {}, "No DIAL Core answers at"),
+        ("", {"DIAL_ENDPOINT": "http://core.example"}, "DIAL_API_KEY is not set"),
+    ],
+    ids=["nothing", "dial", "local", "key"],
+)
+async def test_what_is_missing_is_named_with_the_fix(
+    tmp_path: Path, config: str, environ: dict[str, str], words: str
+) -> None:
+    with pytest.raises(SettingsError, match=words):
+        await chosen(tmp_path, config, **environ)
