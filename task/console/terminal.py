@@ -108,6 +108,7 @@ class Terminal:
         self._entered: Queue[str | _EndOfInput] = Queue()
         self._inbox: deque[Event | RenderableType | Signal | str] = deque()
         self._leaving = False  # Ctrl-C was pressed at the empty prompt
+        self._completing = False  # Tab was pressed
         self._pastes: dict[int, str] = {}
         self._paste_numbers = count(1)
         self._answer: Answer | None = None
@@ -119,6 +120,7 @@ class Terminal:
         self._buffer = Buffer(
             multiline=True, completer=ThreadedCompleter(_WordCompleter(hooks)), history=_history(hooks.history_file),
             complete_while_typing=Condition(self._completes_while_typing), on_text_changed=self._typed,
+            on_completions_changed=self._completed,
         )  # fmt: skip
         # No questions about the cursor: a terminal that answers late would type the answer.
         self._output = _Output(sys.stdout, _size, enable_cpr=False)
@@ -351,6 +353,7 @@ class Terminal:
         keys = KeyBindings()
         keys.add("enter")(self._enter)
         keys.add("escape", "enter")(lambda event: self._buffer.insert_text("\n"))
+        keys.add("tab")(self._complete)
         keys.add("c-c")(self._interrupt)
         keys.add("c-d")(self._end_or_delete)
         keys.add("c-z")(lambda event: event.app.suspend_to_background())
@@ -358,10 +361,24 @@ class Terminal:
         return keys
 
     def _typed(self, buffer: Buffer) -> None:
-        self._leaving = False
+        self._leaving = self._completing = False
+
+    def _complete(self, event: KeyPressEvent) -> None:
+        if self._buffer.complete_state:
+            self._buffer.complete_next()
+        else:
+            self._completing = True
+            self._buffer.start_completion()
+
+    def _completed(self, buffer: Buffer) -> None:
+        # The first candidate of those that come: a lookup that was under way may answer for the one that Tab asks for.
+        if self._completing and buffer.complete_state and buffer.complete_state.completions:
+            self._completing = False
+            buffer.complete_next()
 
     def _enter(self, event: KeyPressEvent) -> None:
-        if self._buffer.complete_state and self._buffer.complete_state.current_completion:
+        menu = self._buffer.complete_state
+        if menu and menu.current_completion and len(menu.completions) > 1:
             self._buffer.complete_state = None
             return
         text = self._buffer.text

@@ -1,14 +1,22 @@
-"""The user interface on its own in a terminal: what it does when the rest of the console fails it."""
+"""The console's input line, answers and cards in a real terminal, and without one."""
 
 from __future__ import annotations
 
-import os
+import asyncio
+import json
+import re
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
-from tests.support.terminal import terminal
-from tests.support.up import ROOT
+from tests.support.terminal import KEYS, SECONDS, Terminal, terminal
+from tests.support.up import ROOT, environment
 
+COMMAND = [sys.executable, "-m", "tests.support.console_screen"]
+COLOR = re.compile(rb"\x1b\[[0-9;]*m")
+ALT_ENTER = "\x1b\r"
 FAILING_STATUS = """
 from task.console.ui_manager import PermissionQuestion, UserInterfaceManager
 
@@ -24,8 +32,126 @@ print("closed")
 """
 
 
+@asynccontextmanager
+async def screen(
+    folder: Path, settings: dict[str, Any] | None = None, *, columns: int = 60, rows: int = 30, **environ: str
+) -> AsyncGenerator[Terminal]:
+    variables = environment(folder, PYTHONPATH=str(ROOT), **environ)
+    command = [*COMMAND, json.dumps(settings or {})]
+    async with terminal(command, variables, folder, columns=columns, rows=rows) as window:
+        await window.wait_for("ready")
+        await window.wait_for("the line of status" if environ.get("TERM") != "dumb" else "> ")
+        yield window
+
+
+async def enter(window: Terminal, text: str, shown: str, times: int = 1) -> None:
+    await window.send(text + KEYS["enter"])
+    await window.wait_for(shown, times)
+
+
+async def test_what_is_typed_while_an_answer_streams_waits_and_commands_run_at_once(tmp_path: Path) -> None:
+    async with screen(tmp_path) as window:
+        await enter(window, "stream", "w60")
+        await window.send("half ")
+        await enter(window, "a thought", "next: half a thought")
+        await enter(window, "/help", "at once /help")
+        await window.wait_for("w150")
+        assert "got 'half a thought'" not in window.text()
+        await window.send(KEYS["ctrl-c"])
+        await window.wait_for("interrupted")
+        await window.wait_for("got 'half a thought'")
+        await window.send(KEYS["ctrl-c"])
+        await window.wait_for("Ctrl-C again")
+        await enter(window, "still here", "got 'still here'")
+        await window.send(KEYS["ctrl-c"] * 2)
+        await window.wait_for("left by KeyboardInterrupt")
+        assert await window.ended() == 0
+        assert window.foreign_sequences() == []
+
+
+async def test_lines_are_edited_completed_and_remembered(tmp_path: Path) -> None:
+    async with screen(tmp_path) as window:
+        await window.send(f"first{ALT_ENTER}second\\{KEYS['enter']}third")
+        await enter(window, "", r"got 'first\nsecond\nthird'")
+        await window.send("/qu" + KEYS["tab"])
+        await window.wait_for("> /quit")
+        await enter(window, "", "got '/quit'")
+    async with screen(tmp_path) as window:
+        await window.send(KEYS["up"])
+        await enter(window, "!", "got '/quit!'")
+    assert (tmp_path / "history").stat().st_mode & 0o077 == 0
+
+
+async def test_a_card_is_answered_in_words_and_never_by_what_was_typed_before(tmp_path: Path) -> None:
+    async with screen(tmp_path, rows=40) as window:
+        await enter(window, "ask", "[y/n/a/e]")
+        await enter(window, "perhaps", "y yes · n no", 2)
+        await enter(window, "n not now", "answer PermissionAnswer(allowed=False, reason='not now'")
+        await enter(window, "ask", "May I run bash?", 2)
+        await enter(window, "e", '"command": "rm -rf build"')
+        await enter(window, "}", "This is not JSON")
+        await window.send("\x7f\x1b[A" + "\x05" + "\x7f" * 7 + 'dist"')
+        await enter(window, "", "arguments={'command': 'rm -rf dist'}")
+        await window.send("stream 200\r")
+        await window.wait_for("w20")
+        await window.send("ask\rdraft")
+        await window.wait_for("May I run bash?", 3)
+        await enter(window, "a", "always=True")
+        await window.wait_until(lambda: "> draft" in window.text().splitlines()[-2:][0], "the draft is back")
+
+
+async def test_a_card_ends_when_its_time_is_over_or_it_was_answered_elsewhere(tmp_path: Path) -> None:
+    async with screen(tmp_path) as window:
+        await enter(window, "ask 1", "No answer in time")
+        await window.wait_for("answer None")
+        await enter(window, "ask", "May I run bash?", 2)
+        (tmp_path / "elsewhere").touch()
+        await window.wait_for("Answered elsewhere")
+        await window.wait_for("answer None", 2)
+        (tmp_path / "elsewhere").unlink()
+        await enter(window, "ask", "May I run bash?", 3)
+        await window.send(KEYS["ctrl-c"])
+        await window.wait_for("interrupted")
+
+
+async def test_colours_and_prefixes_follow_the_configuration(tmp_path: Path) -> None:
+    looks = {"prompt_symbol": "you$ ", "system_prefix": "Note: ", "assistant_prefix": "Bot: ", "show_timestamps": True}
+    async with screen(tmp_path, looks) as window:
+        assert COLOR.search(window.transcript)
+        await enter(window, "stream 3", "complete")
+        assert re.search(r"\d\d:\d\d:\d\d Note: complete", window.text())
+        assert re.search(r"\d\d:\d\d:\d\d Bot:", window.text())
+        assert re.search(r"^\d\d:\d\d:\d\d you\$ stream 3", window.text(), re.MULTILINE)
+    async with screen(tmp_path, {"color_enabled": False}) as window:
+        await enter(window, "stream 3", "complete")
+        assert set(COLOR.findall(bytes(window.transcript))) <= {b"\x1b[0m", b"\x1b[m"}
+
+
+async def test_a_terminal_that_cannot_be_drawn_on_gets_lines(tmp_path: Path) -> None:
+    async with screen(tmp_path, TERM="dumb") as window:
+        await enter(window, "stream 50", "complete")
+        await enter(window, "ask", "[y/n/a/e]")
+        await enter(window, "y", "answer PermissionAnswer(allowed=True")
+        await window.send(KEYS["ctrl-d"])
+        await window.wait_for("left by EOFError")
+        assert b"\x1b" not in window.transcript
+
+
+async def test_without_a_terminal_lines_are_messages_and_nothing_is_asked(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, cwd=tmp_path, env=environment(tmp_path, PYTHONPATH=str(ROOT)),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await asyncio.wait_for(process.communicate(b"hello\nstream 3\nask\n"), SECONDS)
+    assert out.decode().splitlines() == [
+        "System: ready", "System: got 'hello'", "w0 w1 w2 ", "System: complete", "System: answer None",
+        "left by EOFError",
+    ]  # fmt: skip
+    assert (err, process.returncode) == (b"", 0)
+
+
 async def test_a_line_of_status_that_fails_keeps_nobody_waiting(tmp_path: Path) -> None:
-    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environ = environment(tmp_path, PYTHONPATH=str(ROOT))
     async with terminal([sys.executable, "-c", FAILING_STATUS], environ, tmp_path) as window:
         await window.wait_for(">")
         await window.send("Hi\r")
