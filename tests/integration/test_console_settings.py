@@ -15,6 +15,7 @@ from task.blocking import run_blocking
 from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
 from task.console.summaries import SUMMARISE
+from task.console.teps import TEPSManager, ToolHandlerInterface
 from task.console.ui_manager import PermissionAnswer
 from task.llm.scripted import Reply, says, wants
 from task.store.records import Session
@@ -185,6 +186,27 @@ async def test_always_is_offered_where_confirmations_are_remembered(tmp_path: Pa
     assert [bool(question.grant) for question in asked] == ([True] if remembers else [False, False])
     assert set(patience) == {7}
     assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["a.txt", "b.txt"]
+
+
+class Lamp(ToolHandlerInterface):
+    """Switch the lamp."""
+
+    def execute(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        return {"on": True}
+
+
+async def test_a_handler_of_a_programs_own_is_offered_to_the_model_and_asked_about(tmp_path: Path) -> None:
+    async with (
+        openai_upstream(wants("lamp", intent="Light"), says("It is on.")) as upstream,
+        command_console(tmp_path, upstream.url) as console,
+    ):
+        handlers = TEPSManager({}, product=console.product)
+        await asyncio.to_thread(handlers.register_handler, "lamp", Lamp())
+        console.output.answers = [PermissionAnswer(True)]
+        await console.types("Light")
+        [question] = console.output.asked
+    assert (question.request["tool_name"], question.card["intent"]) == ("lamp", "Light")
+    assert upstream.requests[-1].messages[-1]["content"] == '{"on": true}'
 
 
 async def test_an_answer_with_other_arguments_is_what_runs(tmp_path: Path) -> None:
