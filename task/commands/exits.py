@@ -21,5 +21,5 @@ MEANINGS = {
     Exit.USAGE: "wrong usage or settings: one line says what to change",
     Exit.UNREACHABLE: "`ask`: nothing answers at that address; `run`, `chat -p`: the limit of steps was reached",
     Exit.WAITING: "`ask`: the answer waits for an approval, and nobody is there to give it",
-    Exit.INTERRUPTED: "any other command: interrupted with Ctrl-C, or `chat` by the loss of its terminal",
+    Exit.INTERRUPTED: "any other command: interrupted with Ctrl-C",
 }
