@@ -398,7 +398,7 @@ class Terminal:
 
     def _accept(self, shown: str) -> None:
         text = self._pasted_out(shown)
-        if self._answer is not None and text.startswith("/"):
+        if self._answer is not None and self._answer.activity and text.startswith("/"):  # else the turn is just ending
             if self._hooks.during_turn is not None:
                 Thread(target=self._hooks.during_turn, args=(text,), daemon=True).start()
             return

@@ -248,6 +248,7 @@ def test_debug_shows_each_event_without_its_secrets() -> None:
 def test_what_looks_like_a_secret_is_masked(secret: str) -> None:
     assert "hunter2" not in masked(f"a {secret} b")
     assert masked("the author is known, 3 tokens") == "the author is known, 3 tokens"
+    assert masked('{"prompt_tokens": 15}') == '{"prompt_tokens": 15}'
 
 
 def test_results_without_a_heading_are_shown_and_requests_are_not() -> None:
