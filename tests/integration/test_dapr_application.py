@@ -26,7 +26,7 @@ from tests.support.http_api import Api, http_api, key_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "dapr.md").read_text(encoding="utf-8").partition("the model of a Dapr application")[2]
-COMPONENT = yaml.safe_load(PAGE.partition("```yaml\n")[2].partition("```")[0])
+COMPONENT: Any = yaml.safe_load(PAGE.partition("```yaml\n")[2].partition("```")[0])
 PROGRAM = PAGE.partition("```python\n")[2].partition("```")[0]
 
 
