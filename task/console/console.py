@@ -67,5 +67,5 @@ class Console(Protocol):
         ...
 
     def quit(self) -> None:
-        """End the program after this command."""
+        """End the program after this command, and with it a turn that runs."""
         ...

@@ -139,8 +139,11 @@ class FrameworkController:
     def take(self, text: str) -> None:
         """One input: nothing, a command, or a message. What goes wrong is shown."""
         try:
-            if text.strip() and not self._process_special_command(text):
+            if not text.strip():
+                return
+            if not self._process_special_command(text):
                 self.send(user_message(self, text))
+            self._state.save(self.history, self.session_id)
         except KeyboardInterrupt:
             self._ended = self._ended or not self.ui.interactive
         except Exception as error:
@@ -164,7 +167,6 @@ class FrameworkController:
         self._take_turn(lambda: self._process_messages_with_llm(self.history.get_messages(for_llm=True)))
         if not self._mirror(sent):
             self.history.deserialize(before)  # the message was not taken
-        self._state.save(self.history, self.session_id)
 
     def resume(self, session_id: str) -> None:
         """Continue that session: its messages are the history and are shown, its open questions are asked.
@@ -207,8 +209,10 @@ class FrameworkController:
         return f"The configuration is in use: model {self.model}."
 
     def quit(self) -> None:
-        """End the program after this command."""
+        """End the program after this command, and with it a turn that runs."""
         self._ended = True
+        if self.answering:
+            self.conversation.stop()
 
     def shutdown(self) -> None:
         """End what runs and close what was opened; the session stays."""

@@ -11,7 +11,7 @@ from tests.support.upstream import hanging, openai_upstream
 
 
 async def test_commands_run_while_an_answer_is_written_or_ask_to_wait(tmp_path: Path) -> None:
-    answers = hanging(says("It begins ", "and ends."), chunks=2), says("Fine.")
+    answers = [hanging(says("It begins ", "and ends."), chunks=2)] * 2
     async with openai_upstream(*answers) as upstream, console(tmp_path, **openai(upstream.url)) as person:
         await person.window.send("Tell me a story" + KEYS["enter"])
         await person.window.wait_for("It begins")
@@ -22,9 +22,12 @@ async def test_commands_run_while_an_answer_is_written_or_ask_to_wait(tmp_path: 
         stopped = await person.exchange()
         await person.window.wait_for("Stopped.")
         await person.type("/clear", until="Conversation history cleared.")
-        asked = len(upstream.requests)
+        assert len(upstream.requests) == 1
+        await person.window.send("Again" + KEYS["enter"])
+        await person.window.wait_for("It begins", times=2)
+        await person.window.send("/quit" + KEYS["enter"])
+        assert await person.window.ended() == 0
     assert stopped.run.status == "cancelled"
-    assert asked == 1
 
 
 async def test_a_command_and_a_file_are_completed_with_tab(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ async def test_commands_ask_no_model_and_unknown_ones_suggest_the_nearest(tmp_pa
         long = await console.types("/" + "x" * 1_000_000)
         one = await console.types("/help SYSTEM")
         other = await console.types("/help clera")
+        await console.types("   ")
         for name in COMMANDS:
             if name not in ("/retry", "/files"):
                 await console.types(name)
@@ -411,3 +412,16 @@ async def test_what_is_always_allowed_is_listed_and_asks_again_once_it_is_revoke
     assert "1. every call of fs_write, until 20" in listed
     assert written == ["a", "b"]
     assert "not now" in refused
+
+
+async def test_what_commands_change_is_in_the_state_file_too(tmp_path: Path) -> None:
+    console_settings = {"state_file": str(tmp_path / "state.json")}
+    async with openai_upstream(says("One.")) as upstream:
+        async with command_console(tmp_path, upstream.url, console=console_settings) as console:
+            await console.types("first")
+            await console.types("/clear")
+            await console.types("/system Be brief.")
+        async with command_console(tmp_path, upstream.url, console=console_settings) as console:
+            kept = [item["content"] for item in console.history.get_messages()]
+            session = console.session_id
+    assert (kept, session) == (["Be brief."], None)
