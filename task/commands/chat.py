@@ -22,6 +22,7 @@ from task.commands.addresses import base_url, core_address, core_is_ours, key_fo
 from task.commands.companions import HOST
 from task.commands.exits import Exit
 from task.commands.model_choice import choose_model
+from task.commands.run import IGNORED
 from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
 from task.console.ui_manager import AnswerView, UserInterfaceManager
@@ -64,7 +65,9 @@ def run(config: Path | None, given: ChatArguments) -> int:
         raise InvalidRequest("The question is empty; write it in quotes after -p.")
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may not have every character
-    configuration = ConfigurationManager(str(config) if config else None, complete=completed)
+    configuration = ConfigurationManager(str(config) if config else None, complete=completed, workspace=Path.cwd())
+    if ignored := configuration.settings.ignored:
+        print(IGNORED.format(names=", ".join(ignored)), file=sys.stderr)
     _start_log(configuration.settings)
     ui = _JsonLines() if given.as_json else UserInterfaceManager(configuration.get_ui_settings())
     ui.debug_mode = given.debug or configuration.settings.console.debug_mode

@@ -19,17 +19,22 @@ class ConfigurationManager:
     """Loads and validates the configuration. Source: framework reference, Configuration.
 
     Without a path it reads what every command reads: environment, `.env`, and the settings file there is. Environment
-    and `.env` win over the file. `complete` adds what the settings leave open, such as the model.
+    and `.env` win over the file. `complete` adds what the settings leave open, such as the model. Without a path, files
+    in `workspace` are taken as somebody else's; see `load_settings`.
 
     Raises:
         ConfigError: the configuration cannot be loaded or is not valid.
     """
 
     def __init__(
-        self, config_path: str | None = None, *, complete: Callable[[Settings], Settings] = lambda settings: settings
+        self,
+        config_path: str | None = None,
+        *,
+        complete: Callable[[Settings], Settings] = lambda settings: settings,
+        workspace: Path | None = None,
     ) -> None:
-        self._path, self._complete = config_path, complete
-        self.settings = complete(_loaded(config_path))
+        self._path, self._complete, self._workspace = config_path, complete, workspace
+        self.settings = complete(_loaded(config_path, workspace))
 
     def load_config(self, config_path: str) -> dict[str, Any]:
         """Read another file in place of the first one, and give its settings in the documented shape.
@@ -68,7 +73,7 @@ class ConfigurationManager:
         Raises:
             ConfigError: one cannot be loaded or is not valid; what was there stays.
         """
-        self.settings = self._complete(_loaded(self._path))
+        self.settings = self._complete(_loaded(self._path, self._workspace))
 
     def get_llm_provider(self) -> str:
         """The provider's name: `dial`, `ollama`, `dapr`, `openai`, `gemini`, `anthropic` or `azure_openai`."""
@@ -153,9 +158,9 @@ def _tree(content: Mapping[str, Any], source: str) -> Settings:
         raise ConfigError(str(error)) from error
 
 
-def _loaded(config_path: str | None) -> Settings:
+def _loaded(config_path: str | None, workspace: Path | None = None) -> Settings:
     try:
-        return load_settings(Path(config_path) if config_path else None)
+        return load_settings(Path(config_path)) if config_path else load_settings(workspace=workspace)
     except SettingsError as error:
         raise ConfigError(str(error)) from error
 

@@ -46,6 +46,21 @@ async def test_one_question_prints_the_answer_alone(tmp_path: Path) -> None:
     assert "calculator" in done.err
 
 
+async def test_the_folders_own_settings_cannot_switch_questions_off_unless_they_are_named(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / ".env").write_text("AGENT_TEPS__PERMISSION_REQUIRED=false\n")
+    (work / "dial-agent.yaml").write_text("teps: {permission_required: false}\n")
+    script = wants("bash", command="touch made"), says("Done."), wants("bash", command="touch made"), says("Done.")
+    async with openai_upstream(*script) as upstream:
+        unnamed = await chat(tmp_path, "-p", "Make it", **openai(upstream.url))
+        assert not (work / "made").exists()
+        named = await chat(tmp_path, "-p", "Make it", "--config", "dial-agent.yaml", **openai(upstream.url))
+        assert (work / "made").exists()
+    assert "AGENT_TEPS__PERMISSION_REQUIRED, dial-agent.yaml" in unnamed.err
+    assert "Left out" not in named.err
+
+
 async def test_each_event_is_one_json_line(tmp_path: Path) -> None:
     async with openai_upstream(CALL, says("It is 1175.")) as upstream:
         done = await chat(tmp_path, "-p", "25*47?", "--json", **openai(upstream.url))
