@@ -12,8 +12,13 @@ from typing import Any
 import aiohttp
 import pytest
 
+from task.coding.planner import Plan, planned
 from task.llm.scripted import says, wants
-from tests.support.dapr import DaprPeer, answer, dapr_process, refusal, scripted_peer
+from task.product import Product
+from task.settings import Settings
+from task.tools.models import Caller, nobody
+from tests.support.dapr import MODEL, DaprPeer, answer, dapr_process, refusal, scripted_peer
+from tests.support.dapr_peer import response_format
 from tests.support.http_api import Api, http_api, said
 from tests.support.mcp_processes import ServerProcess
 from tests.support.product import DEPLOYMENT, product
@@ -209,3 +214,22 @@ async def test_the_sentence_of_a_failure_reaches_the_caller(process: tuple[Serve
         lacking = await api.complete("Hi")
     assert refused.error["message"].startswith("The model test-model refused the key.")
     assert f"The Dapr sidecar at {peer.address} has no conversation component" in lacking.error["message"]
+
+
+async def test_the_planner_gets_its_plan_in_a_schema_that_the_sidecar_reads(
+    process: tuple[ServerProcess, int], tmp_path: Path
+) -> None:
+    plan: dict[str, Any] = {"plan": ["Read it.", "Write it."], "coder_prompt": "Do it.", "tests": ["pytest -q"]}
+    async with scripted_peer(process, says(json.dumps(plan))) as peer:
+        tree = {"backend": "dapr", "dapr_grpc_endpoint": peer.address, "deployment_name": MODEL, "data_dir": tmp_path}
+        planner = Product(Settings.model_validate(tree))
+        try:
+            made, used = await planned(planner, Caller("", nobody), "Do it.")
+        finally:
+            await planner.close()
+        [body] = (await peer.seen()).bodies
+    assert made == Plan(**plan)
+    assert used.completion_tokens == 5
+    read = response_format(body)
+    assert read is not None
+    assert set(read["properties"]) == set(plan)
