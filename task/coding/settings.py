@@ -75,6 +75,7 @@ def _tree_for(tree: Tree, text: str, host: str, s: Settings) -> Tree:
     changes = {
         "backend": backend,
         "deployment_name": model,
+        "dapr": tree.dapr.model_copy(update={"component": model}),
         "profile": None,  # the operator's is for another model
         "ollama_local": host,
         "turbo_host": s.turbo_host,  # the only host that gets the key

@@ -11,6 +11,7 @@ from task.commands.addresses import core_address, is_loopback, key_for
 from task.commands.model_choice import choose_model, running_ollama
 from task.errors import SettingsError
 from task.product import Product
+from task.product.backends import dapr_address
 from task.settings import Settings
 from task.tools.models import Caller
 
@@ -57,7 +58,7 @@ async def _default_coder(settings: Settings) -> str | None:
     chosen = await running_ollama(as_asked) or await choose_model(settings)
     if chosen.rule == "demo":
         raise SettingsError(NO_MODEL)
-    backend = {"ollama": "ollama", "upstream": "openai"}.get(chosen.rule, "dial")
+    backend = {"ollama": "ollama", "upstream": "openai", "dapr": "dapr"}.get(chosen.rule, "dial")
     return f"{backend}:{chosen.name}"
 
 
@@ -70,9 +71,9 @@ def _access(tree: Settings, settings: Settings, owner: str) -> ModelAccess:
         address = core_address(settings)
         key, tree = key_for(settings, address), tree.model_copy(update={"dial_endpoint": address})
         place["dial"] = address
-    host = urlsplit(place[tree.backend]).netloc
+    host = urlsplit(place[tree.backend]).netloc if tree.backend != "dapr" else dapr_address(tree)
     label = f"{tree.deployment_name} ({_NAMES[tree.backend]} at {host})"
     return ModelAccess(Product(tree, settings.request_timeout_s), Caller(key, principal), label)
 
 
-_NAMES = {"ollama": "Ollama", "openai": "OpenAI API", "dial": "DIAL Core"}
+_NAMES = {"ollama": "Ollama", "openai": "OpenAI API", "dial": "DIAL Core", "dapr": "Dapr"}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from task.commands.model_choice import ChosenModel
     from task.llm.base import ChatModel
     from task.local_core.app import CoreSettings
-    from task.local_core.models import ModelChoice, OllamaSource
+    from task.local_core.models import ConnectedModel, ModelChoice
 
 OWN_CONFIG = Path(__file__).resolve().parents[2] / "core_config" / "config.json"
 LATER_FEATURE = "assistantAttachmentsInRequestSupported"  # newer than Core 0.25
@@ -177,14 +177,26 @@ def _model_choice(settings: Settings, chosen: ChosenModel) -> ModelChoice | None
         return ScriptedDemo(Path(str(files("task.local_core") / "demo.yaml")), chosen.name)
     if chosen.rule == "ollama":
         return _ollama_source(settings, chosen)
+    if chosen.rule == "dapr":
+        return _dapr_source(settings, chosen)
     if chosen.base_url is None:
         return None
     profile = PROFILES[settings.profile] if settings.profile else None
     return UpstreamModel(chosen.base_url, chosen.name, chosen.api_key or None, profile)
 
 
-def _ollama_source(settings: Settings, chosen: ChosenModel) -> OllamaSource:
-    from task.local_core.models import OllamaSource
+def _dapr_source(settings: Settings, chosen: ChosenModel) -> ConnectedModel:
+    from task.local_core.models import ConnectedModel
+    from task.product.backends import dapr_server
+
+    server = dapr_server(settings)
+    return ConnectedModel(
+        chosen.name, f"{chosen.name} (Dapr)", lambda _: server.chat_model(chosen.name), close=server.close
+    )
+
+
+def _ollama_source(settings: Settings, chosen: ChosenModel) -> ConnectedModel:
+    from task.local_core.models import ConnectedModel
     from task.local_model.ollama import SizedOllamaModel, readable_tokens
     from task.product.backends import ollama_server
 
@@ -194,7 +206,8 @@ def _ollama_source(settings: Settings, chosen: ChosenModel) -> OllamaSource:
     model = chosen.ollama
     context = readable_tokens(model) if model and model.context else None
     vision = bool(model and model.capabilities and "vision" in model.capabilities)
-    return OllamaSource(chosen.name, connect, context, model is None or model.can("tools"), vision)
+    title = f"{chosen.name} (Ollama)"
+    return ConnectedModel(chosen.name, title, connect, context, model is None or model.can("tools"), vision)
 
 
 def _environment() -> dict[str, str]:

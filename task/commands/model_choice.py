@@ -9,6 +9,7 @@ from typing import Literal
 import aiohttp
 
 from task.commands.addresses import core_is_ours
+from task.commands.dapr_choice import chosen_of_dapr
 from task.commands.ollama_choice import chosen_of_ollama
 from task.errors import SettingsError
 from task.llm import openai
@@ -22,7 +23,7 @@ from task.settings import Settings
 OPENAI = "https://api.openai.com/v1"
 DEMO_MODEL = "scripted-demo"
 
-Rule = Literal["dial", "config", "upstream", "ollama", "local", "demo"]
+Rule = Literal["dial", "config", "upstream", "ollama", "dapr", "local", "demo"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ async def choose_model(settings: Settings, *, behind_core: bool = False) -> Chos
     """The model of the local product; `behind_core` asks for local Core itself, which never uses another Core.
 
     Raises:
-        SettingsError: the user's own model file is not a GGUF file.
+        SettingsError: the user's own model file is not a GGUF file, or Dapr cannot be used.
     """
     if not behind_core and not core_is_ours(settings):
         return ChosenModel("dial", settings.deployment_name, f"DIAL_ENDPOINT is set: {settings.dial_endpoint}")
@@ -55,6 +56,9 @@ async def choose_model(settings: Settings, *, behind_core: bool = False) -> Chos
     if settings.core.model == "local":
         own_file(settings)
         return ChosenModel("local", local_name(settings), "AGENT_CORE__MODEL asks for it")
+    if settings.backend == "dapr" and settings.core.model == "auto":
+        dapr = await chosen_of_dapr(settings)
+        return ChosenModel("dapr", dapr.name, dapr.reason)
     if settings.core.model == "upstream" or settings.openai_api_key or settings.openai_base_url:
         return await _upstream(settings)
     ollama = await chosen_of_ollama(settings)

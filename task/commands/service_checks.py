@@ -9,6 +9,7 @@ import aiohttp
 from task.commands.addresses import base_url, core_address, core_is_ours, key_for, port_fault
 from task.commands.checks import CORRECT, Check
 from task.commands.core_client import CoreClient, CoreError, Unreachable
+from task.commands.dapr_choice import chosen_of_dapr
 from task.commands.model_choice import ChosenModel, choose_model, embedded_model, listed_models, listing_status
 from task.commands.ollama_choice import OLDEST, PULL, chosen_of_ollama
 from task.errors import SettingsError
@@ -33,14 +34,14 @@ async def service_checks(settings: Settings, session: aiohttp.ClientSession) -> 
     """Ports, Core with key and deployments, the agent, and the model."""
     agent = await _agent(settings, session)
     core = await _core(settings, session, agent_runs=agent.state == "ok")
-    return [agent, *core, await _model(settings), *await ollama_checks(settings)]
+    return [agent, *core, await _model(settings), *await ollama_checks(settings), *await dapr_checks(settings)]
 
 
 async def connection_checks(settings: Settings) -> list[Check]:
     """Core, where it is not ours, and the model."""
     async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
         rows = [] if core_is_ours(settings) else await _core(settings, session, agent_runs=False)
-    return [*rows, await _model(settings)]
+    return [*rows, await _model(settings), *await dapr_checks(settings)]
 
 
 async def _agent(settings: Settings, session: aiohttp.ClientSession) -> Check:
@@ -152,6 +153,19 @@ async def ollama_checks(settings: Settings) -> list[Check]:
     if found.outdated:
         return [Check("ollama", "note", text, f"Update Ollama: versions before {OLDEST} cut long requests silently.")]
     return [Check("ollama", "ok", text)]
+
+
+async def dapr_checks(settings: Settings) -> list[Check]:
+    """A row about the sidecar, where the agent's model is behind one."""
+    if settings.backend != "dapr":
+        return []
+    try:
+        found = await chosen_of_dapr(settings)
+    except SettingsError as error:
+        return [Check("dapr", "bad", str(error), CORRECT)]
+    if found.fault:
+        return [Check("dapr", "bad", found.fault, "Start the sidecar with a conversation component; see docs/dapr.md.")]
+    return [Check("dapr", "ok", found.described)]
 
 
 async def _upstream(model: ChosenModel, found: str) -> Check:

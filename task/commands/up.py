@@ -146,7 +146,7 @@ async def _plan(settings: Settings, config: Path | None) -> Plan:
             "DIAL_ENDPOINT": core_url,
             "DIAL_API_KEY": local_core_key(settings),
             f"{PREFIX}CORE_PORT": str(core_port),
-            f"{PREFIX}CORE__MODEL": model.rule if model.rule in ("local", "demo", "config", "ollama") else "upstream",
+            f"{PREFIX}CORE__MODEL": "auto" if model.rule == "dapr" else model.rule,
             f"{PREFIX}CORE__HOST_MAP": json.dumps({**settings.core.host_map, "agent": urlsplit(agent_url).netloc}),
         }
         if model.base_url:

@@ -75,6 +75,18 @@ class Sidecar:
         found = re.match(r"v?(\d+)\.(\d+)", self.version)
         return found is not None and (int(found[1]), int(found[2])) < version
 
+    def kind(self, component: str, place: str) -> str:
+        """The component's kind, such as `conversation.openai`, at the sidecar that is at `place`.
+
+        Raises:
+            ProviderError: there is no such component, or the sidecar is too old.
+        """
+        if self.is_older(OLDEST):
+            raise _too_old(place)
+        if component not in self.components:
+            raise _without_component(place, component, self.components)
+        return self.components[component]
+
 
 class DaprServer:
     """The sidecar at `address`, called with its `token`; `component` answers whatever model is asked, if it is given.
@@ -232,6 +244,12 @@ def _without_component(place: str, name: str, components: Mapping[str, str]) -> 
     return ProviderError(sentence, status_code=400, code="invalid_request", display_message=sentence)
 
 
+def _too_old(place: str) -> ProviderError:
+    needed = ".".join(map(str, OLDEST))
+    sentence = f"What answers at {place} has no conversations with tools: it must be Dapr {needed} or newer."
+    return ProviderError(sentence, status_code=404, display_message=sentence)
+
+
 def _failure(code: grpc.StatusCode, text: str, place: str, token: str) -> ProviderError:
     status, problem, sentence = _meaning(code, text, place)
     if status is None:
@@ -257,12 +275,7 @@ def _meaning(code: grpc.StatusCode, text: str, place: str) -> tuple[int | None, 
         case status.PERMISSION_DENIED:
             return 403, None, f"{DAPR} at {place} does not allow this call."
         case status.UNIMPLEMENTED:
-            needed = ".".join(map(str, OLDEST))
-            return (
-                404,
-                None,
-                f"What answers at {place} has no conversations with tools: it must be Dapr {needed} or newer.",
-            )
+            return 404, None, str(_too_old(place))
         case status.RESOURCE_EXHAUSTED if _TOO_LARGE.search(text):
             sentence = (
                 f"The conversation is too long for the Dapr sidecar at {place}. Start a new one, or ask an operator to"

@@ -23,7 +23,7 @@ from task.local_core.forwarding import feature_routes
 from task.local_core.guard import add_cors, guard, is_loopback
 from task.local_core.images import ImageServer, painter_of, with_image_model
 from task.local_core.listings import chat_routes, listing_routes
-from task.local_core.models import ModelChoice, OllamaSource, UpstreamModel, UpstreamServer, with_choice
+from task.local_core.models import ConnectedModel, ModelChoice, UpstreamModel, UpstreamServer, with_choice
 from task.local_core.permissions import permission_routes
 from task.local_core.responses import PlainResponse, json_response
 from task.local_core.served import ChatModelServer, connected_lifespan, embedded_lifespan
@@ -143,7 +143,7 @@ def _serve_model(choice: ModelChoice, image: str | None, app: web.Application) -
     core = app[CORE]
     if image:
         core.models.append(ImageServer(image, painter_of(choice, image), core.store, core.buckets))
-    if isinstance(choice, OllamaSource) or (isinstance(choice, UpstreamModel) and choice.writes_calls):
+    if isinstance(choice, ConnectedModel) or (isinstance(choice, UpstreamModel) and choice.writes_calls):
         app.cleanup_ctx.append(connected_lifespan(choice))
     elif isinstance(choice, UpstreamModel):
         core.models.append(UpstreamServer(choice, core.relay, core.store))

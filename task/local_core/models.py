@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,17 +62,20 @@ class ScriptedDemo:
 
 
 @dataclass(frozen=True, slots=True)
-class OllamaSource:
-    """A model of an Ollama server; `connect` makes the client of its API. `context` is in tokens."""
+class ConnectedModel:
+    """A model of a server with an API of its own, listed as `title`; `connect` makes the API's client, which `close`
+    closes. `context` is in tokens."""
 
     name: str
+    title: str
     connect: Callable[[ClientSession], ChatModel]
-    context: int | None
-    tools: bool
-    vision: bool
+    context: int | None = None
+    tools: bool = True
+    vision: bool = False
+    close: Callable[[], Awaitable[None]] | None = None
 
 
-ModelChoice = UpstreamModel | ScriptedDemo | EmbeddedModel | OllamaSource
+ModelChoice = UpstreamModel | ScriptedDemo | EmbeddedModel | ConnectedModel
 
 
 def with_choice(config: CoreConfig, choice: ModelChoice) -> CoreConfig:
@@ -93,12 +96,12 @@ def _listed(config: CoreConfig, choice: ModelChoice) -> Model:
         return Model(
             name=choice.name, display_name=choice.title, description=SMALL_TEXT, features=features, limits=limits
         )
-    if isinstance(choice, OllamaSource):
+    if isinstance(choice, ConnectedModel):
         tokens = choice.context
         limits = {"max_total_tokens": tokens, "max_completion_tokens": tokens // 4} if tokens else None
         return Model(
             name=choice.name,
-            display_name=f"{choice.name} (Ollama)",
+            display_name=choice.title,
             features=Features(tools_supported=choice.tools, parallel_tool_calls_supported=choice.tools),
             limits=limits,
             input_attachment_types=["image/*"] if choice.vision else [],

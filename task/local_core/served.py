@@ -32,7 +32,7 @@ from task.llm.base import (
 )
 from task.llm.transport import new_session
 from task.local_core.core import CORE
-from task.local_core.models import OllamaSource, PlainMessages, UpstreamModel
+from task.local_core.models import ConnectedModel, PlainMessages, UpstreamModel
 from task.local_core.relay import ResponseHooks
 from task.local_core.responses import Refusal, json_response
 from task.local_model.process import keep_warm, running
@@ -160,7 +160,7 @@ def embedded_lifespan(model: EmbeddedModel) -> Callable[[web.Application], Async
     return lifespan
 
 
-def connected_lifespan(source: OllamaSource | UpstreamModel) -> Callable[[web.Application], AsyncIterator[None]]:
+def connected_lifespan(source: ConnectedModel | UpstreamModel) -> Callable[[web.Application], AsyncIterator[None]]:
     """Serves a model of another server through its chat model."""
 
     async def lifespan(app: web.Application) -> AsyncIterator[None]:
@@ -168,6 +168,8 @@ def connected_lifespan(source: OllamaSource | UpstreamModel) -> Callable[[web.Ap
         async with new_session() as session:
             core.models.append(ChatModelServer(source.name, source.connect(session), PlainMessages(core.store)))
             yield
+        if isinstance(source, ConnectedModel) and source.close is not None:
+            await source.close()
 
     return lifespan
 

@@ -136,6 +136,11 @@ def ollama_server(settings: Settings, session: aiohttp.ClientSession, url: str) 
     )
 
 
+def dapr_address(settings: Settings) -> str:
+    """Where the Dapr sidecar of the settings is."""
+    return settings.dapr_grpc_endpoint or f"127.0.0.1:{settings.dapr_grpc_port}"
+
+
 def dapr_server(settings: Settings, seconds: float | None = None) -> DaprServer:
     """The Dapr sidecar of the settings; an answer may take `seconds` where they name no other time.
 
@@ -147,7 +152,7 @@ def dapr_server(settings: Settings, seconds: float | None = None) -> DaprServer:
     except ImportError as error:
         raise SettingsError("Dapr needs its client: pip install 'dial-general-purpose-agent[dapr]'.") from error
     return DaprServer(
-        settings.dapr_grpc_endpoint or f"127.0.0.1:{settings.dapr_grpc_port}",
+        dapr_address(settings),
         settings.dapr_api_token.get_secret_value() if settings.dapr_api_token else "",
         component=settings.dapr.component,
         seconds=settings.dapr.seconds or seconds or READ_SECONDS,

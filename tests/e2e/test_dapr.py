@@ -1,0 +1,193 @@
+"""`dial-agent` with Dapr as its backend: doctor, local Core, coding runs, the whole product, and TLS."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from task.coding.planner import get_plan_async
+from task.commands.checks import Check
+from task.commands.coding_models import coding_models
+from task.commands.core import core_settings
+from task.commands.model_choice import choose_model
+from task.commands.service_checks import connection_checks
+from task.console.configuration import ConfigurationManager
+from task.llm.scripted import says, wants
+from task.settings import Settings, load_settings
+from tests.support.core import local_core
+from tests.support.dapr import MODEL, dapr_process, scripted_peer
+from tests.support.dapr_peer import response_format
+from tests.support.isolation import NO_OLLAMA
+from tests.support.mcp_processes import ServerProcess
+from tests.support.ports import free_port
+from tests.support.up import dial_agent, running_product
+
+CONFIG = {"keys": {"k": {"project": "P", "role": "default"}}, "roles": {"default": {"limits": {}}}}
+PLAN = {"plan": ["Read it.", "Change it.", "Test it."], "coder_prompt": "Change it.", "tests": []}
+
+
+@pytest.fixture(scope="module")
+def process() -> Generator[tuple[ServerProcess, int]]:
+    with dapr_process() as running:
+        yield running
+
+
+def settings(home: Path, address: str, **environ: str) -> Settings:
+    given = {"HOME": str(home), "OLLAMA_LOCAL": NO_OLLAMA, "AGENT_BACKEND": "dapr", "DAPR_GRPC_ENDPOINT": address}
+    return load_settings(environ={**given, **environ}, directory=home)
+
+
+async def rows(home: Path, address: str, **environ: str) -> dict[str, Check]:
+    return {row.name: row for row in await connection_checks(settings(home, address, **environ))}
+
+
+# doctor
+
+
+async def test_doctor_describes_the_sidecar_and_the_component(
+    process: tuple[ServerProcess, int], tmp_path: Path
+) -> None:
+    async with scripted_peer(process) as peer:
+        found = await rows(tmp_path, peer.address)
+    assert (found["dapr"].state, found["dapr"].found) == (
+        "ok", f"version 1.18.3 at {peer.address}; {MODEL}: conversation.openai",
+    )  # fmt: skip
+    assert found["model"].found == f"{MODEL}, because AGENT_BACKEND asks for Dapr at {peer.address}"
+
+
+async def test_doctor_names_what_is_wrong_with_the_sidecar(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
+    async with scripted_peer(process) as peer:
+        gone = await rows(tmp_path, peer.address, AGENT_DAPR__COMPONENT="gone")
+        await peer.script(version="1.15.0")
+        old = await rows(tmp_path, peer.address)
+        await peer.script(components={}, version="1.18.3")
+        empty = await rows(tmp_path, peer.address)
+        await peer.script(token="right")
+        foreign = await rows(tmp_path, peer.address, DAPR_API_TOKEN="wrong")
+    away = await rows(tmp_path, f"127.0.0.1:{free_port()}")
+    nowhere = await rows(tmp_path, "no/where")
+    found = [row["dapr"] for row in (gone, old, empty, foreign, away, nowhere)]
+    assert {(row.state, bool(row.fix)) for row in found} == {("bad", True)}
+    words = [
+        "no conversation component gone",
+        "must be Dapr 1.16",
+        "It has none",
+        "refuses the token",
+        "does not answer at",
+    ]
+    assert [part in row.found for part, row in zip([*words, "is not an address"], found, strict=True)] == [True] * 6
+
+
+async def test_the_token_and_the_port_of_the_daprs_own_variables_are_used(
+    process: tuple[ServerProcess, int], tmp_path: Path
+) -> None:
+    async with scripted_peer(process, token="right") as peer:
+        given = {"DAPR_API_TOKEN": "right", "DAPR_GRPC_PORT": str(peer.port)}
+        environ = {"HOME": str(tmp_path), "OLLAMA_LOCAL": NO_OLLAMA, "AGENT_BACKEND": "dapr", **given}
+        found = await connection_checks(load_settings(environ=environ, directory=tmp_path))
+    assert [row.state for row in found if row.name == "dapr"] == ["ok"]
+
+
+# Local Core, coding runs, the framework's configuration
+
+
+async def test_local_core_serves_the_component_as_a_model(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
+    async with scripted_peer(process, wants("calculator", expression="1+1")) as peer:
+        chosen = settings(tmp_path, peer.address)
+        model = core_settings(chosen, await choose_model(chosen, behind_core=True)).model
+        async with local_core(CONFIG, tmp_path, model=model) as core, aiohttp.ClientSession() as session:
+            url = f"{core.url}/openai/deployments/{MODEL}/chat/completions"
+            body = {"messages": [{"role": "user", "content": "Hi"}]}
+            async with session.post(url, json=body, headers=core.headers()) as response:
+                answer: dict[str, Any] = await response.json()
+            async with session.get(f"{core.url}/openai/models", headers=core.headers()) as response:
+                names = [item["id"] for item in (await response.json())["data"]]
+    assert answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "calculator"
+    assert names == [MODEL]
+
+
+async def test_a_component_plans_by_a_schema_that_dapr_carries(
+    process: tuple[ServerProcess, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    components = {"planner": "conversation.openai", "coder": "conversation.anthropic"}
+    async with scripted_peer(process, says(json.dumps(PLAN)), components=components) as peer:
+        given = {"DAPR_GRPC_ENDPOINT": peer.address, "PLANNER_MODEL": "dapr:planner", "CODER_MODEL": "dapr:coder"}
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(tmp_path)
+        plan = await get_plan_async("Do it.")
+        labels = [model.label for model in await coding_models(load_settings(), "local")]
+        (body,) = (await peer.seen()).bodies
+    assert plan.plan == PLAN["plan"]
+    assert labels == [f"planner (Dapr at {peer.address})", f"coder (Dapr at {peer.address})"]
+    assert body["name"] == "planner"
+    assert response_format(body) is not None
+
+
+def test_the_frameworks_configuration_chooses_the_component(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("llm:\n  provider: dapr\n  dapr: {component: assistant, endpoint: 'sidecar:50001', api_key: t}\n")
+    found = load_settings(file, environ={"HOME": str(tmp_path)}, directory=tmp_path)
+    assert (found.backend, found.dapr.component, found.dapr_grpc_endpoint) == ("dapr", "assistant", "sidecar:50001")
+    assert found.dapr_api_token is not None
+    assert ConfigurationManager(str(file)).get_llm_provider() == "dapr"
+
+
+# The whole product, and TLS
+
+
+@pytest.mark.system
+async def test_the_product_started_with_one_command_answers_through_the_sidecar(
+    process: tuple[ServerProcess, int], tmp_path: Path
+) -> None:
+    async with (
+        scripted_peer(process, wants("calculator", expression="25*47"), says("It is 1175.")) as peer,
+        running_product(tmp_path, AGENT_BACKEND="dapr", DAPR_GRPC_ENDPOINT=peer.address) as product,
+    ):
+        asked = await product.ask("25*47?")
+        table = " ".join(product.lines)
+    assert (asked.code, "It is 1175." in asked.out) == (0, True)
+    assert "AGENT_BACKEND asks for Dapr" in table
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A new certificate of this machine's own and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    plain = serialization.NoEncryption()
+    pem = serialization.Encoding.PEM
+    (folder / "cert.pem").write_bytes(made.public_bytes(pem))
+    (folder / "key.pem").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    return folder / "cert.pem", folder / "key.pem"
+
+
+@pytest.mark.system
+async def test_an_endpoint_with_tls_is_called_with_it(tmp_path: Path) -> None:
+    pair = certificate(tmp_path)
+    with dapr_process(*map(str, pair)) as (_, port):
+        environ = {"AGENT_BACKEND": "dapr", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(pair[0])}
+        found: list[str] = []
+        for query in ("?tls=true", ""):
+            endpoint = f"localhost:{port}{query}"
+            ended = await dial_agent(tmp_path, "doctor", "--json", DAPR_GRPC_ENDPOINT=endpoint, **environ)
+            found += [row["state"] for row in json.loads(ended.out) if row["name"] == "dapr"]
+    assert found == ["ok", "bad"]
