@@ -6,8 +6,7 @@ import json
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -19,26 +18,42 @@ from tests.support.core import RunningCore
 from tests.support.terminal import KEYS, Terminal, terminal
 from tests.support.up import environment
 
+CLEARED, REFUSED = "Conversation history cleared.", "/clear waits until the answer is complete"
+
 
 @dataclass
 class Console:
     """The running console. It works in the person's home, where it offers no tools of the folder.
 
-    `waits`: a card is open; `left` counts the cards that were left open.
+    `waits` is the code of the card that is open; the numbers say how often something has been shown.
     """
 
     person: Person[Terminal]
     home: Path
-    conversations: count[int] = field(default_factory=count)
-    waits: bool = False
+    waits: str = ""
     left: int = 0
+    cleared: int = -1
+    refused: int = 0
 
     async def leave(self) -> None:
         """Leave an open card without an answer."""
         if self.waits:
-            self.waits, self.left = False, self.left + 1
+            await self.person.sees_the_question(self.waits)
+            self.waits, self.left = "", self.left + 1
             await self.person.window.send(KEYS["ctrl-c"])
             await self.person.window.wait_for("The question stays open", self.left)
+
+    async def clear(self) -> None:
+        """Start a new conversation."""
+        await self.leave()
+        window, self.person.session_id = self.person.window, ""
+        self.cleared += 1
+        while not window.shows(CLEARED, self.cleared):  # it is refused while the last answer is still being drawn
+            await window.send("/clear" + KEYS["enter"])
+            await window.wait_until(
+                lambda: window.shows(CLEARED, self.cleared) or window.shows(REFUSED, self.refused + 1), CLEARED
+            )
+            self.refused += window.shows(REFUSED, self.refused + 1)
 
 
 @asynccontextmanager
@@ -74,17 +89,14 @@ class ConsoleDoor:
 
     async def _start(self) -> None:
         if not self._started:
-            self._started, number = True, next(self._console.conversations)
-            await self._console.leave()
-            self._person.session_id = ""
-            if number:
-                await self._person.type("/clear", until="Conversation history cleared.", times=number)
+            self._started = True
+            await self._console.clear()
 
     async def _outcome(self, exchange: Exchange) -> Outcome:
         kept = [message.as_dict() for message in await self._person.messages()]
         calls, results = calls_and_results(last_turn(kept))
         codes = [item.code for item in exchange.approvals if item.status == "waiting"]
-        self._console.waits = bool(codes)
+        self._console.waits = codes[0] if codes else ""
         failed = exchange.run.status == "failed"
         await self._person.window.wait_for(exchange.answer.rpartition("\n\n")[2])  # tools are shown between paragraphs
         return Outcome(exchange.answer, list(calls.values()), results, exchange.waits, codes, failed)
