@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -84,11 +83,12 @@ async def test_each_line_of_the_input_is_a_message_and_nothing_is_asked(tmp_path
     assert len(upstream.requests) == 3
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("reply", "environ", "code"),
     [
         (broken_off(says("Half an", " answer"), chunks=2), {}, Exit.FAILED),
-        pytest.param(always(CALL), {"AGENT_LIMITS__STEPS": "2"}, Exit.LIMITED, marks=pytest.mark.system),
+        (always(CALL), {"AGENT_LIMITS__STEPS": "2"}, Exit.LIMITED),
     ],
     ids=["fails", "limited"],
 )
@@ -105,14 +105,17 @@ async def test_the_exit_code_says_how_the_answer_ended(
     ("config", "options", "words"),
     [
         ("llm: [", (), "config.yaml"),
-        pytest.param("llm: {provider: gemni}", (), "the nearest is gemini", marks=pytest.mark.system),
-        pytest.param(
-            "llm: {provider: openai, openai: {api_key: '${NO_SUCH_KEY}'}}", (), "NO_SUCH_KEY", marks=pytest.mark.system
+        *(
+            pytest.param(*values, marks=pytest.mark.system)
+            for values in (
+                ("llm: {provider: gemni}", (), "the nearest is gemini"),
+                ("llm: {provider: openai, openai: {api_key: '${NO_SUCH_KEY}'}}", (), "NO_SUCH_KEY"),
+                ("ui: {prompt: x}", (), "ui.prompt"),
+                ("", ("-p", " "), "empty"),
+                ("", ("--resume", "sess_00000000"), "no session"),
+                ("", (), "No model is connected"),
+            )
         ),
-        pytest.param("ui: {prompt: x}", (), "ui.prompt", marks=pytest.mark.system),
-        pytest.param("", ("-p", " "), "empty", marks=pytest.mark.system),
-        ("", ("--resume", "sess_00000000"), "no session"),
-        ("", (), "No model is connected"),
     ],
     ids=["yaml", "provider", "variable", "key", "question", "session", "model"],
 )
@@ -166,34 +169,3 @@ async def test_ctrl_d_ends_the_program_and_the_session_continues_elsewhere(tmp_p
     assert [item["content"] for item in upstream.requests[-1].messages[1:]] == [
         "Which colour?", "Blue.", "What did you say?",
     ]  # fmt: skip
-
-
-async def test_a_lost_terminal_keeps_the_session_and_leaves_no_process(tmp_path: Path) -> None:
-    async with (
-        openai_upstream(hanging(says("It begins."), chunks=2)) as upstream,
-        console(tmp_path, **openai(upstream.url)) as person,
-    ):
-        await person.window.send("Count." + KEYS["enter"])
-        await person.window.wait_for("It begins.")
-        person.window.hang_up()
-        await asyncio.wait_for(person.window.process.wait(), 40)
-        stopped = await person.exchange()
-        with pytest.raises(ProcessLookupError):
-            os.killpg(person.window.process.pid, 0)
-    assert (stopped.run.status, stopped.answer) == ("cancelled", "It begins.")
-
-
-@pytest.mark.system
-async def test_after_kill_9_the_session_goes_on(tmp_path: Path) -> None:
-    async with openai_upstream(hanging(says("It begins."), chunks=2), says("Where were we?")) as upstream:
-        async with console(tmp_path, **openai(upstream.url)) as person:
-            await person.window.send("Count." + KEYS["enter"])
-            await person.window.wait_for("It begins.")
-            store = await person.opened()
-            [run] = (await store.runs.list("local")).items
-            await person.window.kill()
-        async with console(tmp_path, "--resume", run.session_id or "", **openai(upstream.url)) as person:
-            assert person.window.shows("was interrupted")
-            person.seen.add(run.run_id)
-            answer = await person.say("Go on.")
-    assert answer.answer == "Where were we?"
