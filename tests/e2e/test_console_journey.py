@@ -6,24 +6,28 @@ from pathlib import Path
 
 import pytest
 
+from scripts.console_screens import PAGE, documented
 from tests.support.console_journey import CRITIC, SCRIPT, Journey, journey
 from tests.support.note_product import notes
 from tests.support.terminal import terminal
 from tests.support.tmux import tmux
 
+SCREENS = documented(PAGE.read_text("utf-8"))
 
-async def test_a_conversation_with_everything(tmp_path: Path) -> None:
-    async with journey(terminal, tmp_path) as seen:
+
+async def test_a_conversation_with_everything_looks_as_its_page_shows(short_path: Path) -> None:
+    async with journey(terminal, short_path, SCREENS) as seen:
         check(seen)
 
 
 @pytest.mark.system  # tmux
-async def test_the_same_in_tmux(tmp_path: Path) -> None:
-    async with journey(tmux, tmp_path) as seen:
+async def test_it_looks_the_same_in_tmux(short_path: Path) -> None:
+    async with journey(tmux, short_path, SCREENS) as seen:
         check(seen)
 
 
 def check(seen: Journey) -> None:
+    assert seen.pictures == SCREENS
     tools = [call["tool"] for exchange in seen.exchanges for call in exchange.calls]
     assert tools == ["fs_read", "draw_chart", "write_note", "write_note"]
     assert [exchange.waits for exchange in seen.exchanges].count(["write_note"]) == 2

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.support.note_product import TOOL
 from tests.support.terminal import KEYS, Window
 from tests.support.upstream import Item, Upstream, hanging, openai_upstream
 
-COLUMNS, ROWS = 84, 44
+DRAWN_SECONDS = 2.0
 REPORT = "Date,Category,Sales\n2025-10-01,A,1200\n2025-10-05,A,1700\n2025-10-05,B,1200\n"
 CRITIC = "You are a critic: doubt every figure."
 CONTEXT = "## Personas\npersona_critic: @critic.md\n"
@@ -44,7 +45,7 @@ The top sale of category A is **1700**, on 2025-10-05.
 SCRIPT: tuple[Item, ...] = (
     wants("file_read", file_path="report.csv"),
     says(TABLE),
-    wants("draw_chart", title="Sales by category"),
+    wants("draw_chart", title="Sales"),
     says("Category A sold more than twice as much as B."),
     says("I will note the top sale.") & wants("write_note", text="top sale: 1700"),
     says("Noted."),
@@ -58,29 +59,30 @@ SCRIPT: tuple[Item, ...] = (
 
 @dataclass
 class Journey:
-    """What was seen on the way: `pictures` by title, and the exchanges."""
+    """What was seen on the way: `pictures` by title, and the exchanges. `expected` are pictures to wait for."""
 
     upstream: Upstream
     folder: Path
+    expected: Mapping[str, str] | None
     pictures: dict[str, str] = field(default_factory=dict[str, str])
     exchanges: list[Exchange] = field(default_factory=list[Exchange])
 
     async def first_half(self, person: Person[Any]) -> None:
         """Files, a chart, an approval, a denial and a persona, until an answer is cut short."""
         await self._asks(person, "What is the top sale for category A? @report.csv", "1700")
-        self._take(person.window, "A question about a file")
+        await self._take(person.window, "A question about a file", "> What is the top sale")
         await self._asks(person, "Draw it.", "twice as much as B.")
-        self._take(person.window, "A chart, saved as a file")
+        await self._take(person.window, "A chart, saved as a file", "> Draw it.")
         await self._asks(person, "Note the top sale.", "I will note the top sale.")
         [asked] = await person.open_questions()
-        await person.window.wait_for(asked.code)
-        self._take(person.window, "A question about a call that writes")
+        await person.sees_the_question(asked.code)
+        await self._take(person.window, "A call that needs permission", "> Note the top sale.")
         self.exchanges.append(await person.decide(("approve", "")))
         await person.window.wait_for("Noted.")
         await self._asks(person, "And that it rains.", "it rains")
         self.exchanges.append(await person.decide(("deny", "it is sunny")))
         await person.window.wait_for("Then I leave it out.")
-        self._take(person.window, "The answers")
+        await self._take(person.window, "One call allowed, another denied", "✓ Allowed this once")
         await person.type("/persona critic", until="critic", times=2)
         await self._asks(person, "What do you think?", "Three rows are thin evidence.")
         await person.window.send("Write a report." + KEYS["enter"])
@@ -88,51 +90,69 @@ class Journey:
 
     async def second_half(self, person: Person[Any]) -> None:
         """The conversation goes on after the first console was killed."""
-        self._take(person.window, "The conversation in another console, after the first was killed")
         await self._asks(person, "Go on.", "sell more of A.")
+        await self._take(person.window, "Continued in a narrow terminal after kill -9", "> What do you think?")
         await person.type("/quit", until="Goodbye")
 
     async def _asks(self, person: Person[Any], text: str, until: str) -> None:
         self.exchanges.append(await person.say(text))
         await person.window.wait_for(until)
 
-    def _take(self, window: Window, title: str) -> None:
-        self.pictures[title] = normalised(window.text(), self.folder)
+    async def _take(self, window: Window, title: str, start: str) -> None:
+        def picture() -> str:
+            return _normalised(_from(start, window.text()), self.folder)
+
+        if self.expected is None:
+            await asyncio.sleep(DRAWN_SECONDS)
+        else:
+            expected = self.expected.get(title)
+            await window.wait_until(lambda: picture() == expected, f"{title}: {expected}")
+        self.pictures[title] = picture()
 
 
-def normalised(text: str, folder: Path) -> str:
-    """What is drawn, without what differs between machines and moments."""
+def _from(start: str, text: str) -> str:
+    """What is drawn from the last line on that starts so, without the empty input line and the status below it."""
+    above = text.rpartition("\n")[0].rstrip()
+    shown = above[above.rindex(start) :] if start in above else above
+    return "\n".join(line.rstrip() for line in shown.removesuffix("\n>").rstrip().splitlines())
+
+
+def _normalised(text: str, folder: Path) -> str:
+    """The same without what differs between machines and moments."""
+    place = "\n?".join(map(re.escape, str(folder)))  # a long one is wrapped
+    text = re.sub(rf"{place}(?:\n?[^\n ])*", lambda found: "~" + found[0].replace("\n", "")[len(str(folder)) :], text)
     for pattern, constant in (
-        (re.escape(str(folder)), "~"),
         (r"sess_[0-9a-f]{8}", "sess_1a2b3c4d"),
         (r"\b[a-z]\d[a-z]\d\b", "k7f3"),
-        (r"\b\d+(?:\.\d+)? ?s\b", "0.1 s"),
+        (r"\b\d+(?:\.\d+)? s\b", "0.1 s"),
+        (r"\(\d+ min\)", "(10 min)"),
     ):
         text = re.sub(pattern, constant, text)
     return text
 
 
 @asynccontextmanager
-async def journey(opened_window: Open[W], folder: Path) -> AsyncGenerator[Journey]:
-    """The whole conversation in a terminal of this kind."""
+async def journey(
+    opened_window: Open[W], folder: Path, expected: Mapping[str, str] | None = None
+) -> AsyncGenerator[Journey]:
+    """The whole conversation in a terminal of this kind; without `expected` pictures they are taken after a pause."""
     work = folder / "work"
     work.mkdir(parents=True)
     (work / "report.csv").write_text(REPORT)
     for name, text in (("tools.py", TOOL + CHARTS), ("critic.md", CRITIC), ("FRAMEWORK_CONTEXT.md", CONTEXT)):
         (folder / name).write_text(text)
     async with openai_upstream(*SCRIPT) as upstream:
-        variables = {
+        variables: dict[str, Any] = {
             "AGENT_TOOL_PATHS": str(folder / "tools.py"),
             "AGENT_CONTEXT__DEFINITION_PATH": str(folder / "FRAMEWORK_CONTEXT.md"),
             **openai(upstream.url),
         }
-        options: dict[str, Any] = {"columns": COLUMNS, "rows": ROWS, **variables}
-        seen = Journey(upstream, folder)
-        async with console_in(opened_window, folder, **options) as person:
+        seen = Journey(upstream, folder, expected)
+        async with console_in(opened_window, folder, columns=84, rows=44, **variables) as person:
             await seen.first_half(person)
             await person.window.kill()
         resuming = ("--resume", person.session_id)
-        async with console_in(opened_window, folder, *resuming, ready="interrupted", **options) as again:
+        async with console_in(opened_window, folder, *resuming, ready="interrupted", columns=60, **variables) as again:
             again.seen |= person.seen | {run.run_id for run in await unfinished(again)}
             await seen.second_half(again)
         yield seen
