@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from dapr.aio.clients import DaprClient
 
+from task.coding.planner import Plan, planned
 from task.conversation.messages import Message, assistant, system, tool_message, user
 from task.errors import ProviderError
 from task.llm.accumulator import Accumulator
@@ -24,9 +25,11 @@ from task.llm.dapr import DaprServer
 from task.llm.dapr_sdk import alpha1, alpha2, answer_of
 from task.llm.scripted import says, wants
 from task.llm.transport import Retries
+from task.product import Product
 from task.settings import Settings
 from task.tools.declare import tool
 from task.tools.formats import in_format
+from task.tools.models import Caller, nobody
 from task.tools.toolset import ToolSet
 from tests.live_dapr.conftest import ADDRESS, AGENT_PORT, PROVIDER_PORT, TOKEN
 from tests.support.agent import running_agent
@@ -84,16 +87,18 @@ async def answered(
     return received
 
 
-@asynccontextmanager
-async def agent(tmp_path: Path, component: str, *, port: int | None = None, **more: Any) -> AsyncGenerator[str]:
-    """An agent whose model is the component; its address."""
-    values = {
-        "backend": "dapr", "dapr_grpc_endpoint": ADDRESS, "dapr": {"component": component},
-        "data_dir": tmp_path / "agent", "dial_endpoint": NOWHERE, "deployment_name": "any",
-        "dapr_api_token": TOKEN or None, **more,
+def settings_of(folder: Path, component: str) -> dict[str, Any]:
+    """Those of an agent whose model is the component."""
+    return {
+        "backend": "dapr", "dapr_grpc_endpoint": ADDRESS, "dapr_api_token": TOKEN or None,
+        "dapr": {"component": component}, "data_dir": folder / "agent", "dial_endpoint": NOWHERE,
+        "deployment_name": "any",
     }  # fmt: skip
-    async with running_agent(Settings.model_validate(values), port=port) as url:
-        yield url
+
+
+def agent(folder: Path, component: str, **more: Any) -> AbstractAsyncContextManager[str]:
+    """An agent with these settings; its address."""
+    return running_agent(Settings.model_validate({**settings_of(folder, component), **more}))
 
 
 async def posted(url: str, body: dict[str, Any]) -> str:
@@ -301,6 +306,30 @@ async def test_a_prompt_that_is_too_long_is_refused_in_words_that_the_window_kno
         with pytest.raises(ProviderError) as caught:
             await answered(server, [user("x" * 5 * 2**20)])
         assert "--max-body-size" in (caught.value.display_message or "")
+
+
+async def test_a_long_history_and_every_script_arrive_as_they_are() -> None:
+    words = "größte 東京 👩‍👩‍👧 \u202eabc\u0000\ttab"
+    history = [turn for number in range(2000) for turn in (user(f"{words} {number}"), assistant(f"{number}"))]
+    async with provider(says(words)) as upstream, sidecar() as server:
+        answer = await answered(server, [*history, user(words)])
+        sent = upstream.requests[0].messages
+    assert answer.text == words
+    assert [message["content"] for message in sent] == [message.text() for message in [*history, user(words)]]
+
+
+async def test_the_planner_gets_a_plan(tmp_path: Path) -> None:
+    plan: dict[str, Any] = {"plan": ["Read it."], "coder_prompt": "Do it.", "tests": ["pytest -q"]}
+    tree = Settings.model_validate(settings_of(tmp_path, "provider"))
+    async with provider(says(json.dumps(plan))) as upstream:
+        product = Product(tree)
+        try:
+            made, _ = await planned(product, Caller("", nobody), "Do it.")
+        finally:
+            await product.close()
+        shape = upstream.requests[0].body["response_format"]["json_schema"]["schema"]
+    assert made == Plan(**plan)
+    assert set(shape["properties"]) == set(plan)
 
 
 async def test_the_agent_is_the_model_of_a_dapr_application(tmp_path: Path) -> None:
