@@ -168,7 +168,10 @@ class Terminal:
     def end(self) -> None:
         """Returns when everything is on the screen."""
         drawn = Signal()
-        with self._turn:
+        try:
+            with self._turn:  # a Ctrl-C that still means this answer interrupts here
+                pass
+        finally:
             self._post(drawn)
         while self.alive and not drawn.wait(0.5):
             pass
@@ -242,9 +245,23 @@ class Terminal:
     def _frame(self) -> None:
         """Show what has come in; the rest follows after keys were read, if it is much."""
         self._scheduled = False
-        until = time.monotonic() + WORK_SECONDS
         above: list[str] = []
         drawn: list[Signal] = []
+        try:
+            self._take_in(above, drawn)
+            self._draw("".join(above))
+        finally:  # the program waits for them
+            for signal_ in drawn:
+                signal_.set()
+            self._drawn_at = time.monotonic() if not self._inbox else 0.0
+            if self._inbox:
+                self._scheduled = True
+                self._schedule()
+            elif self._answer is not None:
+                self._loop.call_later(IDLE_SECONDS, self._tick)
+
+    def _take_in(self, above: list[str], drawn: list[Signal]) -> None:
+        until = time.monotonic() + WORK_SECONDS
         while self._inbox and time.monotonic() < until:
             item = self._inbox.popleft()
             if isinstance(item, Signal):
@@ -256,17 +273,6 @@ class Terminal:
                 above += map(self._ansi, self._shown(item))
             else:
                 above.append(self._ansi(item))
-        try:
-            self._draw("".join(above))
-        finally:  # the program waits for them
-            for signal_ in drawn:
-                signal_.set()
-        self._drawn_at = time.monotonic() if not self._inbox else 0.0
-        if self._inbox:
-            self._scheduled = True
-            self._schedule()
-        elif self._answer is not None:
-            self._loop.call_later(IDLE_SECONDS, self._tick)
 
     def _tick(self) -> None:
         if not self._scheduled and self._answer is not None and time.monotonic() >= self._drawn_at + IDLE_SECONDS:
