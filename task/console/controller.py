@@ -131,7 +131,8 @@ class FrameworkController:
             name = " ".join(filter(None, (console.name, console.version)))
             self.ui.display_system_message(WELCOME.format(name=name))
         while not self._ended and (text := self._input()) is not None:
-            self.take(text)
+            with suppress(KeyboardInterrupt):  # it ends what was under way
+                self.take(text)
         if interactive:
             again = AGAIN.format(session=self.session_id) if self.session_id else ""
             self.ui.display_system_message(GOODBYE + again)
