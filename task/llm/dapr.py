@@ -51,16 +51,20 @@ _SLOW = re.compile(r"request timeout|deadline exceeded")
 _TOO_LARGE = re.compile(r"larger than max")
 
 
-def endpoint_of(address: str) -> GrpcEndpoint:
-    """Where `address`, as `DAPR_GRPC_ENDPOINT` has it, leads.
+def target_of(address: str) -> tuple[str, bool]:
+    """What gRPC connects to for `address`, as `DAPR_GRPC_ENDPOINT` has it, and whether with TLS.
 
     Raises:
-        SettingsError: nowhere.
+        SettingsError: nothing.
     """
     try:
-        return GrpcEndpoint(address)
+        endpoint = GrpcEndpoint(address)
     except ValueError as error:
         raise SettingsError(f"DAPR_GRPC_ENDPOINT is not an address such as 127.0.0.1:50001: {error}.") from error
+    target = endpoint.endpoint
+    if endpoint.scheme == "dns" and ":" in (host := endpoint.hostname.strip("[]")):  # the helper loses short brackets
+        target = f"dns:[{host}]:{endpoint.port}"
+    return target, endpoint.tls
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ class DaprServer:
     An answer may take `seconds`. The connection is made with the first call and restored by the ones after it.
 
     Raises:
-        SettingsError: `address` is none.
+        SettingsError: `address` is none, or the token cannot be sent.
     """
 
     def __init__(
@@ -106,14 +110,16 @@ class DaprServer:
         seconds: float = READ_SECONDS,
         retries: Retries = RETRIES,
     ) -> None:
-        self._endpoint = endpoint_of(address)
+        if not (token.isascii() and token.isprintable()):
+            raise SettingsError("DAPR_API_TOKEN has a character that cannot be sent. Correct it.")
+        self._target, self._tls = target_of(address)
         self._token, self._component, self._seconds, self._retries = token, component, seconds, retries
         self._kept: TTLCache[str, Sidecar] = TTLCache(1, KEPT_SECONDS)
 
     @property
     def place(self) -> str:
         """Host and port, or the socket, for people."""
-        return self._endpoint.endpoint.removeprefix("dns:")
+        return self._target.removeprefix("dns:")
 
     def chat_model(self, name: str) -> DaprChatModel:
         return DaprChatModel(self, name)
@@ -182,10 +188,9 @@ class DaprServer:
 
     @cached_property
     def _channel(self) -> grpc.aio.Channel:
-        target = self._endpoint.endpoint
-        if self._endpoint.tls:
-            return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(), _OPTIONS)
-        return grpc.aio.insecure_channel(target, _OPTIONS)
+        if self._tls:
+            return grpc.aio.secure_channel(self._target, grpc.ssl_channel_credentials(), _OPTIONS)
+        return grpc.aio.insecure_channel(self._target, _OPTIONS)
 
     async def _call(self, method: str, request: Any, seconds: float) -> Any:
         await self._reconnected()

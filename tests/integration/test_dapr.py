@@ -16,7 +16,7 @@ from task.conversation.messages import FunctionCall, Message, Role, ToolCall, as
 from task.errors import ProviderError, SettingsError
 from task.llm.accumulator import Accumulator
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
-from task.llm.dapr import DaprServer
+from task.llm.dapr import DaprServer, target_of
 from task.llm.explanations import explained
 from task.llm.scripted import says, wants
 from task.llm.transport import Retries
@@ -592,6 +592,25 @@ async def test_a_long_history_in_many_messages_is_sent_whole(peer: DaprPeer, ser
 def test_an_address_that_is_none_stops_the_start(address: str) -> None:
     with pytest.raises(SettingsError, match="DAPR_GRPC_ENDPOINT is not an address such as"):
         check_backend(Settings.model_validate({"backend": "dapr", "dapr_grpc_endpoint": address}))
+
+
+@pytest.mark.parametrize(
+    ("address", "target"),
+    [
+        ("localhost:9", ("dns:localhost:9", False)),
+        ("dapr.example.com?tls=true", ("dns:dapr.example.com:443", True)),
+        ("[::1]:9", ("dns:[::1]:9", False)),
+        ("unix:///run/dapr.sock", ("unix:///run/dapr.sock", False)),
+    ],
+)
+def test_an_address_leads_where_daprs_own_clients_go(address: str, target: tuple[str, bool]) -> None:
+    assert target_of(address) == target
+
+
+@pytest.mark.parametrize("token", ["tökén", "a\nb", "a\0b"])
+def test_a_token_that_cannot_be_sent_stops_the_start(token: str) -> None:
+    with pytest.raises(SettingsError, match="DAPR_API_TOKEN has a character that cannot be sent"):
+        check_backend(Settings.model_validate({"backend": "dapr", "dapr_api_token": token}))
 
 
 def test_without_its_client_one_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
