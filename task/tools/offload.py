@@ -6,9 +6,10 @@ import asyncio
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from secrets import token_hex
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 from task.conversation.messages import CUT, Message, ToolCall
 from task.errors import ToolError
@@ -116,6 +117,9 @@ class _StoredText(BaseTool):
     @property
     def offloads(self) -> bool:
         return False
+
+    def title(self, arguments: dict[str, Any]) -> str:
+        return f"{self.name}: {unquote(PurePosixPath(arguments['file_url']).name)[:60]}"
 
     async def _lines(self, params: ToolCallParams, url: str) -> list[str]:
         file = await self._files.download(url, params.api_key, MAX_BYTES)

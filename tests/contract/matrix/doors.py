@@ -15,7 +15,7 @@ from tests.contract.matrix.projection import Outcome, called
 from tests.support.chat_reader import ChatReader
 from tests.support.codes import codes_shown
 
-_VARIES = re.compile(r" \[\d+\.\d\ds\]|: files/\S+")  # in a stage's name: its duration, a stored file's place
+_VARIES = re.compile(r" \[\d+\.\d\ds\]|_[0-9a-f]{8}(?=\.)")  # in a stage's name: its duration, a stored file's mark
 
 
 class Door(Protocol):
