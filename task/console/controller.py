@@ -145,7 +145,7 @@ class FrameworkController:
             if not self._process_special_command(text):
                 self.send(user_message(self, text))
             self._state.save(self.history, self.session_id)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # between two steps
             self._ended = self._ended or not self.ui.interactive
         except Exception as error:
             self._report("Error", error)
@@ -165,9 +165,11 @@ class FrameworkController:
             self.session_id, self._summaries.made = None, 0
         self.conversation.attach(message)
         sent = [message] if self.session_id else self._spoken()
-        self._take_turn(lambda: self._process_messages_with_llm(self.history.get_messages(for_llm=True)))
-        if not self._mirror(sent):
-            self.history.deserialize(before)  # the message was not taken
+        try:
+            self._take_turn(lambda: self._process_messages_with_llm(self.history.get_messages(for_llm=True)))
+        finally:
+            if not self._mirror(sent):
+                self.history.deserialize(before)  # the message was not taken
 
     def resume(self, session_id: str) -> None:
         """Continue that session: its messages are the history and are shown, its open questions are asked.
@@ -297,17 +299,18 @@ class FrameworkController:
         self.failed = False
         try:
             response = self._answered(respond)
-            while (request := response["tool_request"]) is not None:
+            while (request := response["tool_request"]) is not None and not self._ended:
                 self._handle_tool_request(request)
                 waiting = self.conversation.response()
                 response = waiting if waiting["tool_request"] else self._answered(self.conversation.proceed)
-            self.failed = self.last is not None and self.last.status in ("failed", "interrupted")
         except AgentError as error:
             self._report("Turn Error", error)
         except KeyboardInterrupt:
-            if not (open_ones := self.conversation.questions()):
-                raise
-            self.ui.display_system_message(STAYS_OPEN.format(code=open_ones[0].code))
+            if open_ones := self.conversation.questions():
+                self.ui.display_system_message(STAYS_OPEN.format(code=open_ones[0].code))
+        status = self.last.status if self.last is not None else ""
+        self.failed = self.failed or status in ("failed", "interrupted")
+        self._ended = self._ended or (status == "cancelled" and not self.ui.interactive)
 
     def _answered(self, respond: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         self.answering = True

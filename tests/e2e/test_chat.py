@@ -143,6 +143,7 @@ async def test_ctrl_c_stops_the_turn_and_twice_at_the_prompt_ends_the_program(tm
         stopped = await person.exchange()
         again = await person.say("Are you there?")
         await person.window.wait_for("Still here.")
+        await person.window.wait_until(lambda: not person.window.shows("Ctrl-C stops"), "the prompt")
         await person.window.send(KEYS["ctrl-c"])
         await person.window.wait_for("ends the program")
         await person.window.send(KEYS["ctrl-c"])
