@@ -85,6 +85,10 @@ class BaseTool(ABC):
         text = next((value.strip() for value in arguments.values() if isinstance(value, str) and value.strip()), None)
         return f"{self.name}: {text.splitlines()[0][:60]}" if text else self.name
 
+    def shown(self, result: str) -> str:
+        """A result as its stage shows it to a person."""
+        return result
+
     @cached_property
     def schema(self) -> dict[str, Any]:
         """The OpenAI function-calling schema; always the same object, so that a request's prefix stays stable."""

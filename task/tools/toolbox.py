@@ -228,7 +228,7 @@ class Toolbox:
             message = await _within(tool.execute(params), limit) or _interrupted(call, limit)
             message = self.sources.adopted(message)
             if tool.show_in_stage or message.failed:
-                stage.respond(message.text(), error=message.failed)
+                stage.respond(tool.shown(message.text()), error=message.failed)
             stage.failed = message.failed
             note = mismatch(card, message.text(), failed=message.failed) if card is not None else ""
             if note:

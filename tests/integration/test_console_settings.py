@@ -146,6 +146,25 @@ async def test_system_messages_go_with_the_old_ones_where_the_settings_say_so(
     assert ("Speak like a pirate." in upstream.requests[-1].messages[0]["content"]) is stays
 
 
+async def test_over_many_tool_turns_a_limit_of_seven_messages_keeps_every_request_valid(tmp_path: Path) -> None:
+    script = [item for number in range(8) for item in (wants("calculator", expression=f"{number}+1"), says("Done."))]
+    async with (
+        openai_upstream(*script) as upstream,
+        command_console(tmp_path, upstream.url, history={"max_length": 7}) as console,
+    ):
+        await console.types("/system Be brief.")
+        for number in range(8):
+            await console.types(f"Question {number}")
+        assert len(console.history) <= 7
+    for request in upstream.requests:
+        asked = [call["id"] for message in request.messages for call in message.get("tool_calls") or ()]
+        answered = [message["tool_call_id"] for message in request.messages if message["role"] == "tool"]
+        assert asked == answered
+        assert "Be brief." in request.messages[0]["content"]
+        assert any("Question 0" in text for text in texts(request))  # the goal, itself or in a note
+        assert len(request.messages) <= 7
+
+
 def writes(name: str = "a.txt") -> Reply:
     return wants("file_write", file_path=name, content="x", intent="Note it")
 

@@ -13,6 +13,7 @@ from task.conversation.messages import FunctionCall, Message, ToolCall
 from task.tools.base import BaseTool
 from task.tools.models import Caller
 from task.tools.toolbox import Toolbox
+from task.tools.workspace.framework import framework_tools
 from task.tools.workspace.root import Workspace
 from task.tools.workspace.tools import FsEditTool, FsReadTool, FsWriteTool, workspace_tools
 from tests.support.choices import RecordingChoice
@@ -114,3 +115,18 @@ async def test_the_changes_of_one_step_come_one_after_another(workspace: Workspa
 
 async def nobody() -> str:
     return ""
+
+
+async def test_a_person_sees_the_text_of_results_that_are_json_for_the_model(workspace: Workspace) -> None:
+    (workspace.path / "picture.png").write_bytes(b"\x89PNG\xff")
+    choice, toolbox = RecordingChoice(), Toolbox(framework_tools(workspace))
+    calls = [
+        call_of("file_write", {"file_path": "a.txt", "content": "It rains."}),
+        call_of("file_read", {"file_path": "a.txt"}),
+        call_of("file_read", {"file_path": "picture.png"}),
+        call_of("file_read", {"file_path": "missing"}),
+    ]
+    for call in calls:
+        await toolbox.call_all([call], choice, Caller("key", nobody))
+    shown = [stage.content.partition("## Response:\n\n")[2].split("\n")[0] for stage in choice.stages]
+    assert shown == ["wrote 9 bytes", "It rains.", "(not text)", "ERROR: read: not found: missing"]

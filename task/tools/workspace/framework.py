@@ -101,24 +101,27 @@ class FileReadTool(_FileTool, FsReadTool):
     """Reads a text file; the result is `{file_path, content}`, with `is_binary` for what is no text."""
 
     def _work(self, arguments: dict[str, Any]) -> FSResult:
-        lines = (arguments.get("first_line"), arguments.get("last_line"))
-        result = fs.read_page(self._place(arguments), arguments["path"], *lines)
-        binary = not result.ok and fs.NOT_TEXT in result.detail
-        found: dict[str, Any] = {"file_path": arguments["path"], "content": "" if binary else result.detail}
-        return (
-            FSResult(True, _json({**found, "is_binary": True} if binary else found)) if result.ok or binary else result
-        )
+        result, named = super()._work(arguments), {"file_path": arguments["path"]}
+        if result.ok:
+            return FSResult(True, _json({**named, "content": result.detail}))
+        binary = fs.NOT_TEXT in result.detail
+        return FSResult(True, _json({**named, "content": "", "is_binary": True})) if binary else result
+
+    def shown(self, result: str) -> str:
+        found = _parsed(result)
+        return result if found is None else "(not text)" if "is_binary" in found else found["content"]
 
 
 class FileWriteTool(_FileTool, FsWriteTool):
     """Writes a text file; the result is `{file_path, status, bytes_written}`."""
 
-    def _work(self, arguments: dict[str, Any]) -> FSResult:
-        return fs.write(self._place(arguments), arguments["path"], arguments["content"])
-
     def _rendered(self, arguments: dict[str, Any], result: FSResult) -> str:
         size = len(arguments["content"].encode())
         return _json({"file_path": arguments["path"], "status": "success", "bytes_written": size})
+
+    def shown(self, result: str) -> str:
+        found = _parsed(result)
+        return result if found is None else f"wrote {found['bytes_written']:,} bytes"
 
     def _check(self, path: str, arguments: Mapping[str, Any]) -> None:
         self.workspace.limits.check_write(path, len(str(arguments["content"]).encode(errors="replace")))
@@ -126,10 +129,6 @@ class FileWriteTool(_FileTool, FsWriteTool):
 
 class FileEditTool(_FileTool, FsEditTool):
     """Replaces a text in a file that may be read and written."""
-
-    def _work(self, arguments: dict[str, Any]) -> FSResult:
-        path, old, new = (arguments[name] for name in ("path", "old_text", "new_text"))
-        return fs.edit(self._place(arguments), path, old, new, replace_all=arguments["replace_all"])
 
     def _check(self, path: str, arguments: Mapping[str, Any]) -> None:
         self.workspace.limits.check_read(path)
@@ -169,6 +168,17 @@ class BashTool(ShellRunTool):
 
     def _rendered(self, result: ShellResult) -> str:
         return _json({"stdout": result.stdout, "stderr": result.stderr, "exit_code": result.code})
+
+    def shown(self, result: str) -> str:
+        found = _parsed(result)
+        if found is None:
+            return result
+        ended = f"(exit code {found['exit_code']})" if found["exit_code"] else ""
+        return "\n".join(filter(None, (found["stdout"].rstrip(), found["stderr"].rstrip(), ended)))
+
+
+def _parsed(result: str) -> dict[str, Any] | None:
+    return json.loads(result) if result.startswith("{") else None
 
 
 def _json(value: Mapping[str, Any]) -> str:

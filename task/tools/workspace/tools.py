@@ -77,6 +77,9 @@ class WorkspaceTool(BaseTool):
     @abstractmethod
     def _work(self, arguments: dict[str, Any]) -> FSResult: ...
 
+    def _place(self, arguments: Mapping[str, Any]) -> Workspace:
+        return self.workspace
+
     def _rendered(self, arguments: dict[str, Any], result: FSResult) -> str:
         return result.detail
 
@@ -105,7 +108,9 @@ class FsReadTool(WorkspaceTool):
         )
 
     def _work(self, arguments: dict[str, Any]) -> FSResult:
-        return fs.read_page(self.workspace, arguments["path"], arguments.get("first_line"), arguments.get("last_line"))
+        return fs.read_page(
+            self._place(arguments), arguments["path"], arguments.get("first_line"), arguments.get("last_line")
+        )
 
 
 class FsWriteTool(WorkspaceTool):
@@ -131,7 +136,7 @@ class FsWriteTool(WorkspaceTool):
         return frozenset({Effect.WRITE})
 
     def _work(self, arguments: dict[str, Any]) -> FSResult:
-        return fs.write(self.workspace, arguments["path"], arguments["content"])
+        return fs.write(self._place(arguments), arguments["path"], arguments["content"])
 
 
 class FsListTool(WorkspaceTool):
@@ -182,7 +187,7 @@ class FsEditTool(WorkspaceTool):
 
     def _work(self, arguments: dict[str, Any]) -> FSResult:
         path, old, new = (arguments[name] for name in ("path", "old_text", "new_text"))
-        return fs.edit(self.workspace, path, old, new, replace_all=arguments["replace_all"])
+        return fs.edit(self._place(arguments), path, old, new, replace_all=arguments["replace_all"])
 
 
 class FsSearchTool(WorkspaceTool):
