@@ -19,6 +19,22 @@ from tests.support.ollama import ollama_peer
 from tests.support.upstream import openai_upstream
 
 NO_MODEL = "http://127.0.0.1:9/v1"
+WRONG = {
+    "/system": "Command: Usage: /system <message_content>",
+    "/system   ": "Command: Usage: /system <message_content>",
+    "/save": "Command: Usage: /save [--overwrite] <path>",
+    "/save --overwrite": "Command: Usage: /save [--overwrite] <path>",
+    "/permissions revoke": "Command: Usage: /permissions [revoke number|id|all]",
+    "/permissions forget 1": "Command: Usage: /permissions [revoke number|id|all]",
+    "/permissions revoke 7": "Command: Nothing is allowed for longer than one call.",
+    "/persona coder": "Command: There is no persona 'coder'. There are: none.",
+    "/resume 3": "Command: There is no session 3; /resume lists 0.",
+    "/retry": "Command: There is no message to repeat.",
+    "/files nothing.txt": "Command: nothing.txt cannot be read: No such file or directory.",
+    "/files .": "Command: . is a folder; name the files in it one by one.",
+    "/files detach x.txt": "Command: x.txt is not attached; /files lists what is.",
+    "/cost": "Nothing was asked in this conversation yet.",
+}
 PERSONAS = "## Personas\n\npersona_coder: @coder.md\npersona_poet: @poet.md\n"
 
 
@@ -53,28 +69,10 @@ async def test_commands_ask_no_model_and_unknown_ones_suggest_the_nearest(tmp_pa
     assert upstream.requests == []
 
 
-@pytest.mark.parametrize(
-    ("line", "shown"),
-    [
-        ("/system", "Command: Usage: /system <message_content>"),
-        ("/system   ", "Command: Usage: /system <message_content>"),
-        ("/save", "Command: Usage: /save [--overwrite] <path>"),
-        ("/save --overwrite", "Command: Usage: /save [--overwrite] <path>"),
-        ("/permissions revoke", "Command: Usage: /permissions [revoke number|id|all]"),
-        ("/permissions forget 1", "Command: Usage: /permissions [revoke number|id|all]"),
-        ("/permissions revoke 7", "Command: Nothing is allowed for longer than one call."),
-        ("/persona coder", "Command: There is no persona 'coder'. There are: none."),
-        ("/resume 3", "Command: There is no session 3; /resume lists 0."),
-        ("/retry", "Command: There is no message to repeat."),
-        ("/files nothing.txt", "Command: nothing.txt cannot be read: No such file or directory."),
-        ("/files .", "Command: . is a folder; name the files in it one by one."),
-        ("/files detach x.txt", "Command: x.txt is not attached; /files lists what is."),
-        ("/cost", "Nothing was asked in this conversation yet."),
-    ],
-)
-async def test_a_wrong_use_is_one_sentence(tmp_path: Path, line: str, shown: str) -> None:
+async def test_a_wrong_use_is_one_sentence(tmp_path: Path) -> None:
     async with command_console(tmp_path, NO_MODEL) as console:
-        assert await console.types(line) == [shown]
+        shown = {line: await console.types(line) for line in WRONG}
+    assert shown == {line: [sentence] for line, sentence in WRONG.items()}
 
 
 async def test_clear_keeps_system_messages_and_starts_a_new_session(tmp_path: Path) -> None:
