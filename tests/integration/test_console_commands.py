@@ -160,14 +160,17 @@ async def test_core_and_ollama_list_their_models_too(tmp_path: Path, monkeypatch
 
 
 async def test_tools_are_listed_with_effects_source_size_and_what_is_missing(tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
-    async with command_console(tmp_path, NO_MODEL, teps={"allowed_tools": ["calculator", "fs_read"]}) as console:
+    settings = {
+        "teps": {"allowed_tools": ["calculator", "fs_read"]},
+        "mcp_servers": [{"name": "notes", "url": "http://127.0.0.1:9/mcp"}],
+    }
+    async with command_console(tmp_path, NO_MODEL, **settings) as console:
         [listed] = await console.types("/tools")
     lines = listed.splitlines()
     assert lines[0].startswith("2 tools, about ")
     assert any(line.startswith("- calculator: ") and "agent" in line and line.endswith("tokens") for line in lines)
     assert any(line.startswith("- fs_read") and "working directory" in line for line in lines)
+    assert "\n- notes: " in listed
     assert "- Python: no interpreter server is connected" in listed
     assert "- web search: no search server is connected" in listed
     assert "- not offered by the rules: " in listed
