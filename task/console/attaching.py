@@ -19,7 +19,6 @@ from task.product.product import MAX_IMAGE_BYTES
 from task.runs.request import RunCaller
 from task.tools.models import Caller
 
-MAX_FILE_BYTES = 100 * 2**20
 _ADVICE = "Without one the model reads files of the working directory only, where its tools may."
 IN_FOLDER = "Files in the working directory:"
 _LAST_WORD = re.compile(r"(?:\\.|[^\s\\])*\\?$")
@@ -66,7 +65,7 @@ async def attach(product: FrameworkProduct, caller: RunCaller, path: Path) -> At
         InvalidRequest: it cannot be read, or there is no way to give it to the model; a sentence for people.
     """
     name = _shown(path, product.folder)
-    size = await asyncio.to_thread(_size, path, name)
+    size = await asyncio.to_thread(_size, path, name, product.upload_bytes)
     kind = guess_type(path.name)[0] or "application/octet-stream"
     no_core = "there is no DIAL Core to store it"
     if caller.core_key:
@@ -93,7 +92,7 @@ async def _reads_files(product: FrameworkProduct, caller: RunCaller) -> bool:
     return any(product.approval_rules.policy.offers(tool.name) for tool in tools)
 
 
-def _size(path: Path, name: str) -> int:
+def _size(path: Path, name: str, most: int) -> int:
     try:
         found = path.stat()
         if stat.S_ISDIR(found.st_mode):
@@ -103,8 +102,8 @@ def _size(path: Path, name: str) -> int:
         path.open("rb").close()
     except (OSError, ValueError) as error:
         raise InvalidRequest(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-    if found.st_size > MAX_FILE_BYTES:
-        raise InvalidRequest(f"{name} is larger than {MAX_FILE_BYTES // 2**20} MB; attach the part that matters.")
+    if found.st_size > most:
+        raise InvalidRequest(f"{name} has {found.st_size:,} bytes, {most:,} are allowed; attach the part that matters.")
     return found.st_size
 
 

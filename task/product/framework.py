@@ -51,6 +51,11 @@ class FrameworkProduct(Product):
         """Whether a person may allow more than one call at once."""
         return self._settings.teps.remember_confirmations
 
+    @property
+    def upload_bytes(self) -> int:
+        """The size of the largest file that is uploaded."""
+        return self._settings.limits.max_upload_bytes
+
     @cached_property
     def approval_rules(self) -> ApprovalRules:
         rules, teps = super().approval_rules, self._settings.teps

@@ -318,19 +318,23 @@ async def test_without_core_pictures_travel_along_and_files_stay_where_tools_rea
     (tmp_path / "elsewhere.txt").write_text("outside")
     (work / "notes.txt").write_text("inside")
     (work / "dot.png").write_bytes(b"\x89PNG\r\n")
+    (work / "huge.txt").write_text("x" * 1001)
+    limits = {"max_upload_bytes": 1000}
     async with (
         openai_upstream(says("Seen.")) as upstream,
-        command_console(tmp_path, upstream.url) as console,
+        command_console(tmp_path, upstream.url, limits=limits) as console,
     ):
         local = await console.types("/files notes.txt")
         picture = await console.types("/files dot.png")
         [refused] = await console.types(f"/files {tmp_path / 'elsewhere.txt'}")
+        [too_large] = await console.types("/files huge.txt")
         detached = await console.types("/files detach dot.png")
         await console.types("What is in it?")
         question = upstream.requests[0].messages[-1]["content"]
     assert local == ["Attached notes.txt (the model reads it in the working directory)"]
     assert picture == ["Attached dot.png"]
     assert "cannot be attached: there is no DIAL Core to store it" in refused
+    assert too_large == "Command: huge.txt has 1,001 bytes, 1,000 are allowed; attach the part that matters."
     assert detached == ["Detached: dot.png."]
     assert question == "What is in it?\n\nFiles in the working directory:\n- notes.txt"
 
