@@ -160,11 +160,8 @@ async def test_core_and_ollama_list_their_models_too(tmp_path: Path, monkeypatch
 
 
 async def test_tools_are_listed_with_effects_source_size_and_what_is_missing(tmp_path: Path) -> None:
-    settings = {
-        "teps": {"allowed_tools": ["calculator", "fs_read"]},
-        "mcp_servers": [{"name": "notes", "url": "http://127.0.0.1:9/mcp"}],
-    }
-    async with command_console(tmp_path, NO_MODEL, **settings) as console:
+    teps, servers = {"allowed_tools": ["calculator", "fs_read"]}, [{"name": "notes", "url": "http://127.0.0.1:9/mcp"}]
+    async with command_console(tmp_path, NO_MODEL, teps=teps, mcp_servers=servers) as console:
         [listed] = await console.types("/tools")
     lines = listed.splitlines()
     assert lines[0].startswith("2 tools, about ")
@@ -404,7 +401,7 @@ async def test_what_is_always_allowed_is_listed_and_asks_again_once_it_is_revoke
         openai_upstream(writes("a"), says("1"), writes("b"), says("2"), writes("c"), says("3")) as upstream,
         command_console(tmp_path, upstream.url) as console,
     ):
-        console.output.answers = [PermissionAnswer(True, always=True), PermissionAnswer(False, "not now")]
+        console.output.answers += [PermissionAnswer(True, always=True), PermissionAnswer(False, "not now")]
         await console.types("one")
         await console.types("two")
         asked = len(console.output.asked)
