@@ -21,16 +21,14 @@ from google.protobuf.empty_pb2 import Empty
 from task.conversation.messages import Message
 from task.errors import ProviderError, SettingsError
 from task.llm.base import Delta, ModelOptions, ModelWarning, ToolSchema
+from task.llm.dapr_failures import OLDEST, call_failure, too_old, without_component
 from task.llm.dapr_messages import answer_deltas, conversation_request
-from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED, TIMEOUT, stream_failure
+from task.llm.text_calls import with_text_calls
 from task.llm.transport import READ_SECONDS, RETRIES, Retries
 
-DAPR = "The Dapr sidecar"
-OLDEST = (1, 16)  # of the runtimes that have tools in their Conversation API
 WITH_MAX_TOKENS = (1, 19)
 KEPT_SECONDS = 300
-ASKING_SECONDS = 3.0
-COMPONENT = "AGENT_DAPR__COMPONENT"
+ASKING_SECONDS = 10.0
 _KIND = "conversation."
 _KEY = "dapr-api-token"
 _OPTIONS = (
@@ -43,12 +41,6 @@ _OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 2000),
 )
 _RECONNECT_SECONDS = 0.5
-# The components pass a provider's status on in the text only, each with the words of its client.
-_STATUS = re.compile(r"(?:[:,]|status code|[Ee]rror|HTTP) ([45]\d\d)\b")
-_UNREACHED = re.compile(r"failed to connect|DNS resolution|connection attempt")
-_LOST = re.compile(r"network error|connection (reset|refused)|broken pipe|\bEOF\b|no such host")
-_SLOW = re.compile(r"request timeout|deadline exceeded")
-_TOO_LARGE = re.compile(r"larger than max")
 
 
 def target_of(address: str) -> tuple[str, bool]:
@@ -86,9 +78,9 @@ class Sidecar:
             ProviderError: there is no such component, or the sidecar is too old.
         """
         if self.is_older(OLDEST):
-            raise _too_old(place)
+            raise too_old(place)
         if component not in self.components:
-            raise _without_component(place, component, self.components)
+            raise without_component(place, component, self.components)
         return self.components[component]
 
 
@@ -96,6 +88,7 @@ class DaprServer:
     """The sidecar at `address`, called with its `token`; `component` answers whatever model is asked, if it is given.
 
     An answer may take `seconds`. The connection is made with the first call and restored by the ones after it.
+    `text_calls`: whether calls in the models' text are recognised.
 
     Raises:
         SettingsError: `address` is none, or the token cannot be sent.
@@ -108,12 +101,14 @@ class DaprServer:
         *,
         component: str = "",
         seconds: float = READ_SECONDS,
+        text_calls: bool = False,
         retries: Retries = RETRIES,
     ) -> None:
         if not (token.isascii() and token.isprintable()):
             raise SettingsError("DAPR_API_TOKEN has a character that cannot be sent. Correct it.")
         self._target, self._tls = target_of(address)
         self._token, self._component, self._seconds, self._retries = token, component, seconds, retries
+        self.text_calls = text_calls
         self._kept: TTLCache[str, Sidecar] = TTLCache(1, KEPT_SECONDS)
 
     @property
@@ -165,7 +160,7 @@ class DaprServer:
         if len(components) == 1:
             return next(iter(components))
         self._kept.clear()
-        raise _without_component(self.place, "", components)
+        raise without_component(self.place, "", components)
 
     async def converse(self, request: api_v1.ConversationRequestAlpha2) -> api_v1.ConversationResponseAlpha2:
         """The whole answer to a request.
@@ -179,7 +174,7 @@ class DaprServer:
             if "failed finding conversation component" not in error.text:
                 raise
             self._kept.clear()
-            raise _without_component(self.place, request.name, (await self.sidecar()).components) from error
+            raise without_component(self.place, request.name, (await self.sidecar()).components) from error
 
     async def close(self) -> None:
         """Close the connection."""
@@ -199,9 +194,7 @@ class DaprServer:
         try:
             return await getattr(stub, method)(request, timeout=seconds, metadata=metadata)
         except grpc.aio.AioRpcError as error:
-            failure = _failure(error.code(), error.details() or "", self.place, self._token)
-            failure.server, failure.address = DAPR, self.place
-            raise failure from error
+            raise call_failure(error.code(), error.details() or "", self.place, self._token) from error
 
     async def _reconnected(self) -> None:
         # Between two attempts to connect, calls would fail although the sidecar may be back.
@@ -223,7 +216,13 @@ class DaprChatModel:
     def name(self) -> str:
         return self.model
 
-    async def stream(
+    def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
+    ) -> AsyncGenerator[Delta]:
+        deltas = self._deltas(messages, tools, options)
+        return with_text_calls(deltas, messages, tools, options, self.model) if self.server.text_calls else deltas
+
+    async def _deltas(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], options: ModelOptions
     ) -> AsyncGenerator[Delta]:
         component = await self.server.component(self.model)
@@ -240,62 +239,3 @@ def _described(metadata: Any) -> Sidecar:
     version = metadata.runtime_version or metadata.extended_metadata.get("daprRuntimeVersion", "")
     components = {item.name: item.type for item in metadata.registered_components if item.type.startswith(_KIND)}
     return Sidecar(version, components)
-
-
-def _without_component(place: str, name: str, components: Mapping[str, str]) -> ProviderError:
-    named = f"conversation component {name}" if name else "single conversation component"
-    listed = f"It has {', '.join(components)}: choose one with {COMPONENT}." if components else "It has none: add one."
-    sentence = f"{DAPR} at {place} has no {named}. {listed}"
-    return ProviderError(sentence, status_code=400, code="invalid_request", display_message=sentence)
-
-
-def _too_old(place: str) -> ProviderError:
-    needed = ".".join(map(str, OLDEST))
-    sentence = f"What answers at {place} has no conversations with tools: it must be Dapr {needed} or newer."
-    return ProviderError(sentence, status_code=404, display_message=sentence)
-
-
-def _failure(code: grpc.StatusCode, text: str, place: str, token: str) -> ProviderError:
-    status, problem, sentence = _meaning(code, text, place)
-    if status is None:
-        return ProviderError(sentence or f"{DAPR} broke off.", code=problem, text=text, display_message=sentence)
-    error = stream_failure({"message": text, "status": status, "display_message": sentence}, (token,))
-    error.code = problem or error.code
-    return error
-
-
-def _meaning(code: grpc.StatusCode, text: str, place: str) -> tuple[int | None, str | None, str | None]:
-    """The HTTP status and the code that other providers would have sent, and a sentence where it is Dapr's own."""
-    status = grpc.StatusCode
-    match code:
-        case status.UNAVAILABLE if _UNREACHED.search(text):
-            sentence = f"{DAPR} does not answer at {place}. Start it, or correct DAPR_GRPC_ENDPOINT or DAPR_GRPC_PORT."
-            return None, CONNECTION_FAILED, sentence
-        case status.UNAVAILABLE | status.CANCELLED:
-            return None, INTERRUPTED, None
-        case status.DEADLINE_EXCEEDED:
-            return None, TIMEOUT, None
-        case status.UNAUTHENTICATED:
-            return 401, None, f"{DAPR} at {place} refuses the token. Set DAPR_API_TOKEN to the one it was started with."
-        case status.PERMISSION_DENIED:
-            return 403, None, f"{DAPR} at {place} does not allow this call."
-        case status.UNIMPLEMENTED:
-            return 404, None, str(_too_old(place))
-        case status.RESOURCE_EXHAUSTED if _TOO_LARGE.search(text):
-            sentence = (
-                f"The conversation is too long for the Dapr sidecar at {place}. Start a new one, or ask an operator to"
-                " raise the sidecar's limit (--max-body-size)."
-            )
-            return 413, CONTEXT_LENGTH, sentence
-        case status.RESOURCE_EXHAUSTED:
-            return 429, None, None
-        case status.INVALID_ARGUMENT | status.NOT_FOUND | status.FAILED_PRECONDITION | status.OUT_OF_RANGE:
-            return 400, None, None
-        case _ if found := _STATUS.search(text):
-            return int(found[1]), None, None
-        case _ if _LOST.search(text):
-            return None, INTERRUPTED, None
-        case _ if _SLOW.search(text):
-            return None, TIMEOUT, None
-        case _:
-            return 500, None, None

@@ -151,11 +151,13 @@ def dapr_server(settings: Settings, seconds: float | None = None) -> DaprServer:
         from task.llm.dapr import DaprServer
     except ImportError as error:
         raise SettingsError("Dapr needs its client: pip install 'dial-general-purpose-agent[dapr]'.") from error
+    profile = _profile(settings)
     return DaprServer(
         dapr_address(settings),
         settings.dapr_api_token.get_secret_value() if settings.dapr_api_token else "",
         component=settings.dapr.component,
         seconds=settings.dapr.seconds or seconds or READ_SECONDS,
+        text_calls=profile is not None and profile.text_calls,
         retries=_retries(settings),
     )
 

@@ -337,6 +337,13 @@ async def test_arguments_that_are_not_json_are_a_problem_of_their_call(peer: Dap
     assert "not valid JSON" in (call.problem or "")
 
 
+async def test_a_call_in_an_open_models_text_is_made_where_the_profile_says_so(peer: DaprPeer) -> None:
+    await peer.script(says('```json\n{"name": "count", "arguments": {"to": 3}}\n```'))
+    async with connected(peer.address, text_calls=True) as server:
+        (call,) = (await answered(server)).message().tool_calls
+    assert (call.name, json.loads(call.function.arguments)) == ("count", {"to": 3})
+
+
 async def test_an_answer_without_output_is_a_failure(peer: DaprPeer, server: DaprServer) -> None:
     await peer.script(answer())
     assert await refused(server) == f"The model {MODEL} did not answer properly. Try again, or choose another model."
@@ -561,7 +568,7 @@ async def test_a_slow_answer_is_waited_for_and_an_endless_one_is_ended_at_the_si
     await peer.script(answer({"text": "At last."}, seconds=0.3), HANGS)
     async with connected(peer.address) as patient:
         assert (await answered(patient)).text == "At last."
-    async with connected(peer.address, seconds=0.3) as server:
+    async with connected(peer.address, seconds=1.5) as server:
         assert await refused(server) == (
             "The Dapr sidecar has been silent for too long. Try again, or choose another model."
         )
