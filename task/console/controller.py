@@ -206,6 +206,8 @@ class FrameworkController:
             raise
         old, self._product = self._product, product
         self._connect(product)
+        kept, self.history = self.history.serialize(), self._new_history()
+        self.history.deserialize({"messages": kept["messages"]})
         self._initialize_teps()
         if old is not None:
             run_blocking(old.close)
@@ -245,7 +247,7 @@ class FrameworkController:
 
     def _setup_initial_context(self) -> None:
         self._summaries = Summaries(lambda: self.conversation)
-        self.history = MessageManager(self.config.get_message_history_settings(), summarise=self._summaries)
+        self.history = self._new_history()
         self.ui.commands = {name: command.help for name, command in COMMANDS.items()}
         self.ui.complete = Completion(self).complete
         self.ui.during_turn = self._process_special_command
@@ -339,6 +341,9 @@ class FrameworkController:
             self.history.clear_history()
             self.history.extend(session.messages)
         return bool(new) or not sent
+
+    def _new_history(self) -> MessageManager:
+        return MessageManager(self.config.get_message_history_settings(), summarise=self._summaries)
 
     def _new_product(self) -> FrameworkProduct:
         product = FrameworkProduct(self.config.settings, self.folder)

@@ -359,17 +359,20 @@ async def test_reload_takes_edited_files_and_keeps_the_old_ones_in_use_when_they
         session = console.session_id
         (tmp_path / "guide.md").write_text("New guide.")
         good = console.file.read_text()
-        console.file.write_text(good.replace("test-model", "other-model"))
+        edited = json.loads(good) | {"deployment_name": "other-model", "history": {"max_length": 30}}
+        console.file.write_text(json.dumps(edited))
         [read] = await console.types("/reload")
         await console.types("two")
         console.file.write_text("backend: [")
         [bad] = await console.types("/reload")
-        console.file.write_text(good + "unknown_key: 1\n")
+        console.file.write_text(json.dumps(edited | {"unknown_key": 1}))
         [unknown] = await console.types("/reload")
         await console.types("three")
         prompts = [item.messages[0]["content"] for item in upstream.requests]
         models = [item.body["model"] for item in upstream.requests]
         assert console.session_id == session
+        asked = [item["content"] for item in console.history.get_messages(include_roles=["user"])]
+        assert (asked, console.history.config.max_length) == (["one", "two", "three"], 30)
     assert "Old guide." in prompts[0]
     assert "New guide." in prompts[1]
     assert models == ["test-model", "other-model", "other-model"]

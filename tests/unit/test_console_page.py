@@ -65,7 +65,7 @@ def test_the_configuration_is_valid_and_says_what_it_shows(tmp_path: Path, monke
     assert (settings.backend, settings.deployment_name, settings.history.pruning_strategy) == (
         "openai", "gpt-4o", "summarize",
     )  # fmt: skip
-    assert f"for {settings.teps.confirmation_seconds:g} seconds" in section("Approvals")
+    assert f"within {settings.teps.confirmation_seconds:g} seconds" in section("Approvals")
 
 
 def test_the_program_is_valid() -> None:
