@@ -40,6 +40,7 @@ NO_ANSWER = (
     "No DIAL Core answers at {address}: start the product with `make run` or `dial-agent up`, or set DIAL_ENDPOINT."
 )
 NO_CORE = "No DIAL Core: chat, calculator and the files of this folder work; documents, pictures and charts need one."
+NO_FILES = "The tools cannot work in this folder: {reason}."
 ENDS: Mapping[str, Exit] = {"limited": Exit.LIMITED, "cancelled": Exit.INTERRUPTED}
 SOON = aiohttp.ClientTimeout(total=2)
 
@@ -153,8 +154,10 @@ async def _companions(settings: Settings) -> dict[str, Any]:
 
 
 def _chat(controller: FrameworkController, given: ChatArguments) -> int:
-    if controller.ui.interactive and not controller.caller.core_key:
-        controller.ui.display_system_message(NO_CORE)
+    if not controller.caller.core_key:
+        controller.notes.append(NO_CORE)
+    if refused := controller.product.refused:
+        controller.notes.append(NO_FILES.format(reason=refused))
     if given.resume is not None:
         controller.resume(given.resume)
     if given.prompt is not None:
@@ -180,7 +183,7 @@ def _start_log(settings: Settings) -> None:
 
 
 class _JsonLines(UserInterfaceManager):
-    """Shows each event of a run as one JSON object per line, and asks nothing."""
+    """Shows each event of a run, and each message, as one JSON object per line, and asks nothing."""
 
     @property
     def interactive(self) -> bool:
@@ -191,7 +194,22 @@ class _JsonLines(UserInterfaceManager):
         yield self
 
     def show(self, event: Event) -> None:
-        print(json.dumps(event.as_dict(), ensure_ascii=False), flush=True)
+        self._write(event.as_dict())
+
+    def display_system_message(self, message: str) -> None:
+        self._write({"type": "message", "role": "system", "text": message})
+
+    def display_user_message(self, message: str) -> None:
+        self._write({"type": "message", "role": "user", "text": message})
+
+    def display_assistant_message(self, message: str) -> None:
+        self._write({"type": "message", "role": "assistant", "text": message})
 
     def display_error_message(self, error_type: str, error_message: str) -> None:
-        print(json.dumps({"type": "error", "error": {"message": error_message}}, ensure_ascii=False), flush=True)
+        self._write({"type": "error", "error": {"message": error_message}})
+
+    def display_special_command_help(self, commands: Mapping[str, str]) -> None:
+        self._write({"type": "commands", "commands": dict(commands)})
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        print(json.dumps(line, ensure_ascii=False), flush=True)

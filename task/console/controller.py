@@ -44,13 +44,14 @@ STAYS_OPEN = "The question stays open: `approve {code}` or `deny {code}` answers
 class FrameworkController:
     """Orchestrates the console. Source: framework reference, Framework Controller.
 
-    `ui` replaces the terminal.
+    `ui` replaces the terminal; `notes` are shown once, when somebody at a terminal starts to chat.
     """
 
     def __init__(self, config_manager: ConfigurationManager, *, ui: UserInterfaceManager | None = None) -> None:
         self.config, self.folder = config_manager, Path.cwd()
         self.ui = ui or UserInterfaceManager(config_manager.get_ui_settings())
         self.errors = ErrorHandler()
+        self.notes: list[str] = []
         self.attached: list[AttachedFile] = []
         self.answering = self.failed = False
         self.history = MessageManager()
@@ -129,7 +130,8 @@ class FrameworkController:
         console, interactive = self.config.settings.console, self.ui.interactive
         if interactive:
             name = " ".join(filter(None, (console.name, console.version)))
-            self.ui.display_system_message(WELCOME.format(name=name))
+            for line in (WELCOME.format(name=name), *self.notes):
+                self.ui.display_system_message(line)
         while not self._ended and (text := self._input()) is not None:
             with suppress(KeyboardInterrupt):  # it ends what was under way
                 self.take(text)

@@ -62,12 +62,16 @@ async def test_the_folders_own_settings_cannot_switch_questions_off_unless_they_
 
 async def test_each_event_is_one_json_line(tmp_path: Path) -> None:
     async with openai_upstream(CALL, says("It is 1175.")) as upstream:
-        done = await chat(tmp_path, "-p", "25*47?", "--json", **openai(upstream.url))
-    events: list[dict[str, Any]] = [json.loads(line) for line in done.out.splitlines()]
+        done = await chat(
+            tmp_path, "--json", lines="25*47?\n/help\n/system Be brief.\n/nothing", **openai(upstream.url)
+        )
+    lines: list[dict[str, Any]] = [json.loads(line) for line in done.out.splitlines()]
+    events, others = lines[:-3], [line["type"] for line in lines[-3:]]
     assert done.code == Exit.DONE
     assert (events[0]["type"], events[-1]["type"], events[-1]["status"]) == ("started", "finished", "finished")
     assert "".join(event["text"] for event in events if event["type"] == "text") == "It is 1175."
     assert any(event["type"] == "stage_closed" for event in events)
+    assert others == ["commands", "message", "error"]
 
 
 @pytest.mark.system
@@ -149,6 +153,7 @@ async def test_ctrl_c_stops_the_turn_and_twice_at_the_prompt_ends_the_program(tm
         await person.window.send(KEYS["ctrl-c"])
         assert await person.window.ended() == Exit.DONE
         assert person.window.shows("Goodbye")
+        assert person.window.shows("No DIAL Core: chat, calculator and the files of this folder work")
     assert (stopped.run.status, stopped.answer) == ("cancelled", "It begins.")
     assert again.answer == "Still here."
 

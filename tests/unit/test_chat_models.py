@@ -8,11 +8,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from aiohttp import web
 
 from task.commands.chat import completed
 from task.errors import SettingsError
 from task.settings import Settings, load_settings
-from tests.support.core import API_KEY, local_core
+from tests.support.core import API_KEY, local_core, served
 from tests.support.isolation import NO_OLLAMA
 from tests.support.ollama import ollama_peer
 from tests.support.ports import free_port
@@ -68,6 +69,22 @@ async def test_a_running_product_comes_first_with_the_model_that_is_named_or_its
     assert named.deployment_name == "second"
     assert (local.backend, local.core.model) == ("dial", "local")
     assert (beside.backend, beside.deployment_name, beside.dial_endpoint) == ("openai", "gpt-5", core.url)
+
+
+async def test_the_servers_beside_a_running_product_are_used_where_they_answer(tmp_path: Path) -> None:
+    async def healthy(_: web.Request) -> web.Response:
+        return web.json_response({})
+
+    app = web.Application()
+    app.router.add_get("/health", healthy)
+    async with local_core(MODELS, tmp_path) as core, served(app) as search:
+        ports = {"AGENT_SEARCH_PORT": str(urlsplit(search).port), "AGENT_INTERPRETER__PORT": str(free_port())}
+        settings = await chosen(tmp_path, AGENT_DATA_DIR=str(tmp_path / "data"), **core_at(core.url), **ports)
+        named = await chosen(tmp_path, DDG_MCP_URL="http://search.example/mcp", **core_at(core.url), **ports)
+    assert (settings.ddg_mcp_url, settings.pyinterpreter_mcp_url) == (f"{search}/mcp", None)
+    assert settings.mcp_token is not None
+    assert settings.mcp_token.get_secret_value() == (tmp_path / "data" / "mcp.key").read_text().strip()
+    assert named.ddg_mcp_url == "http://search.example/mcp"
 
 
 async def test_a_core_elsewhere_is_used_with_its_key(tmp_path: Path) -> None:
