@@ -9,6 +9,7 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 
 from cachetools import TTLCache
 
@@ -42,6 +43,7 @@ class Completion:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._kept: TTLCache[str, list[str]] = TTLCache(len(COMMANDS), KEPT_SECONDS)
+        self._access = Lock()
         self._arguments: Mapping[str, Callable[[str, str], Iterable[str]]] = {
             "/help": lambda before, _: [] if before else [name.removeprefix("/") for name in COMMANDS],
             "/persona": lambda before, _: [] if before else [DEFAULT, *self._looked_up("/persona", self._personas)],
@@ -64,16 +66,20 @@ class Completion:
         if word == text:
             return [name for name in COMMANDS if name.startswith(word.lower())]
         name, _, rest = text.partition(" ")
-        candidates = self._arguments.get(name.lower(), lambda *_: ())(rest.removesuffix(word).strip(), word)
+        try:
+            candidates = self._arguments.get(name.lower(), lambda *_: ())(rest.removesuffix(word).strip(), word)
+        except AgentError:  # the store, or the console itself, is not there
+            return []
         return list(islice((found for found in candidates if found.startswith(word)), MOST))
 
     def _looked_up(self, name: str, look_up: Callable[[], list[str]]) -> list[str]:
-        if name not in self._kept:
-            found = list[str]()
-            with suppress(AgentError):
-                found = look_up()
-            self._kept[name] = found
-        return self._kept[name]
+        with self._access:  # several threads may complete at a time
+            found = self._kept.get(name)
+        if found is None:
+            found = look_up()
+            with self._access:
+                self._kept[name] = found
+        return found
 
     def _personas(self) -> list[str]:
         context = self._console.product.context
