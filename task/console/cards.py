@@ -1,9 +1,10 @@
-"""The card of a call that asks for permission, and the replies to it."""
+"""The card of a call that asks for permission, the replies to it, and how they are asked for."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,9 @@ from rich.text import Text
 from task.permissions.icerc import plain, shortened, spelt_out, visible
 
 LEVELS = {"low": "green", "medium": "yellow", "high": "bold red"}
+EXPIRED = "No answer in time: it does not run."
+ELSEWHERE = "Answered elsewhere."
+EDITING = "JSON, Enter allows the call with it, an empty text goes back"
 REPLIES = "y yes · n no, with a reason if you like · a always · e edit the arguments"
 
 
@@ -67,7 +71,7 @@ def card(question: PermissionQuestion) -> RenderableType:
     name = plain(str(question.request.get("tool_name") or "this"))
     return Panel(
         table, title=Text(f"May I run {name}?", "bold"), title_align="left", border_style=style,
-        subtitle=Text("intent and expectation: the model's words", "dim"), subtitle_align="right",
+        subtitle=Text("intent and expectation: the model's words", "dim not bold"), subtitle_align="right",
     )  # fmt: skip
 
 
@@ -116,3 +120,62 @@ def edited(text: str) -> dict[str, Any]:
             'The arguments are a JSON object, such as {"path": "notes.txt"}.'
         )
     return arguments
+
+
+@dataclass(slots=True)
+class Asking:
+    """One question at the terminal, until `deadline` or until it is answered elsewhere.
+
+    `line` reads a line below a prompt, with a text to start from, while a condition holds; `show` prints above it.
+    """
+
+    question: PermissionQuestion
+    deadline: float
+    answered_elsewhere: Callable[[], bool]
+    line: Callable[[Callable[[], str], str, Callable[[], bool]], str | None]
+    show: Callable[[RenderableType], None]
+    _ended: str = ""
+
+    def answer(self) -> PermissionAnswer | None:
+        """What the person decided; None: nothing."""
+        for part in (Text(), card(self.question), Text(REPLIES, "dim")):
+            self.show(part)
+        answer = None
+        while answer is None:
+            line = self._typed("[y/n/a/e]")
+            if line is None:
+                self.show(Text(self._ended, "yellow"))
+                return None
+            answer = self._edited() if line.strip().lower() in ("e", "edit") else self._replied(line)
+        self.show(decision(answer))
+        return answer
+
+    def _replied(self, line: str) -> PermissionAnswer | None:
+        reply = reply_of(line)
+        if reply is None:
+            self.show(Text(REPLIES, "dim"))
+        return reply
+
+    def _edited(self) -> PermissionAnswer | None:
+        line: str | None = editable(self.question.request.get("parameters") or {})
+        self.show(Text(EDITING, "dim"))
+        while (line := self._typed("edit", line)) and line.strip():
+            try:
+                return PermissionAnswer(True, arguments=edited(line))
+            except ValueError as error:
+                self.show(Text(str(error), "red"))
+        return None
+
+    def _typed(self, what: str, default: str = "") -> str | None:
+        return self.line(lambda: f"{what} ({self._left()}) ", default, self._open)
+
+    def _open(self) -> bool:
+        if self.answered_elsewhere():
+            self._ended = ELSEWHERE
+        elif time.monotonic() >= self.deadline:
+            self._ended = EXPIRED
+        return not self._ended
+
+    def _left(self) -> str:
+        seconds = max(0, round(self.deadline - time.monotonic()))
+        return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"

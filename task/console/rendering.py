@@ -36,7 +36,17 @@ _UNSAFE = re.compile(
 _BLANK_ENDS = re.compile(r" +((?:\x1b\[0m)?)\n")
 _EMPTY_START = re.compile(r"\A(?:(?:\x1b\[[0-9;]*m)*\n)+")
 _EMPTY_ENDS = re.compile(r"(?<=\n)(?:(?:\x1b\[[0-9;]*m)*\n)+\Z")
-_STYLES = Theme({"markdown.code": "cyan", "markdown.h1": "bold", "markdown.h2": "bold", "markdown.h3": "bold italic"})
+_STYLES = Theme(  # of the colours that can be read on light and on dark backgrounds
+    {
+        "markdown.code": "cyan",
+        "markdown.h1": "bold",
+        "markdown.h2": "bold",
+        "markdown.h3": "bold italic",
+        "markdown.link": "cyan",
+        "markdown.link_url": "underline",
+        "markdown.block_quote": "italic",
+    }
+)
 _MARK = re.compile(r" *(?:[-*•]|\d+\.) +")
 _ASCII = re.compile(r"[\n\t -~]*")
 

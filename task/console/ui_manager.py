@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from task.console.answer import Answer, Look, attachment_line, heading, masked
-from task.console.cards import REPLIES, card, decision, editable, edited, reply_of
+from task.console.cards import Asking
 from task.console.cards import PermissionAnswer as PermissionAnswer
 from task.console.cards import PermissionQuestion as PermissionQuestion
 from task.console.rendering import Renderer, TerminalMarkdown, colors_of, folded, hanging, safe
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 UNWRAPPED = 2_000  # columns, where no terminal is
 WAITING_SECONDS = 0.25
-EXPIRED = "No answer in time: it does not run."
-ELSEWHERE = "Answered elsewhere."
-CANCEL_EDIT = "JSON, Enter allows the call with it, an empty text goes back"
 
 
 class AnswerView(Protocol):
@@ -145,57 +142,12 @@ class UserInterfaceManager:
         """The person's answer; None: none in time, nobody to ask, or it was answered elsewhere."""
         if not self.interactive or answered_elsewhere():
             return None
-        self._show(Text())
-        self._show(card(question))
-        self._show(Text(REPLIES, "dim"))
-        answer = self._asked(question, time.monotonic() + seconds, answered_elsewhere)
-        if answer is not None:
-            self._show(decision(answer))
-        return answer
+        return Asking(question, time.monotonic() + seconds, answered_elsewhere, self._line, self._show).answer()
 
     def close(self) -> None:
         """Give the terminal back."""
         if self._terminal is not None:
             self._terminal.close()
-
-    def _asked(
-        self, question: PermissionQuestion, deadline: float, answered_elsewhere: Callable[[], bool]
-    ) -> PermissionAnswer | None:
-        ended = ""
-
-        def wait() -> bool:
-            nonlocal ended
-            ended = ELSEWHERE if answered_elsewhere() else EXPIRED if time.monotonic() >= deadline else ""
-            return not ended
-
-        while True:
-            line = self._line(lambda: f"[y/n/a/e] ({_left(deadline)}) ", "", wait)
-            if line is None:
-                self._show(Text(ended, "yellow"))
-                return None
-            if line.strip().lower() in ("e", "edit"):
-                answer = self._edited(question, deadline, wait)
-            else:
-                answer = reply_of(line)
-                if answer is None:
-                    self._show(Text(REPLIES, "dim"))
-            if answer is not None:
-                return answer
-
-    def _edited(
-        self, question: PermissionQuestion, deadline: float, wait: Callable[[], bool]
-    ) -> PermissionAnswer | None:
-        text = editable(question.request.get("parameters") or {})
-        self._show(Text(CANCEL_EDIT, "dim"))
-        while True:
-            line = self._line(lambda: f"edit ({_left(deadline)}) ", text, wait)
-            if line is None or not line.strip():
-                return None
-            try:
-                return PermissionAnswer(True, arguments=edited(line))
-            except ValueError as error:
-                text = line
-                self._show(Text(str(error), "red"))
 
     def _line(self, prompt: Callable[[], str], default: str, wait: Callable[[], bool]) -> str | None:
         terminal = self._drawn()
@@ -266,11 +218,6 @@ class PlainAnswer:
         if self._line_open:
             _write("\n")
             self._line_open = False
-
-
-def _left(deadline: float) -> str:
-    seconds = max(0, round(deadline - time.monotonic()))
-    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
 
 
 def _write(text: str, *, error: bool = False) -> None:
