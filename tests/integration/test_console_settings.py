@@ -221,7 +221,7 @@ async def test_a_handler_of_a_programs_own_is_offered_to_the_model_and_asked_abo
     ):
         handlers = TEPSManager({}, product=console.product)
         await asyncio.to_thread(handlers.register_handler, "lamp", Lamp())
-        console.output.answers = [PermissionAnswer(True)]
+        console.output.answers += [PermissionAnswer(True)]
         await console.types("Light")
         [question] = console.output.asked
     assert (question.request["tool_name"], question.card["intent"]) == ("lamp", "Light")

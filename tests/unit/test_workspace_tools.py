@@ -96,9 +96,12 @@ def test_the_gate_sees_the_real_path(workspace: Workspace, tmp_path: Path) -> No
     ]:
         arguments = tool.parse(call_of("fs_read", {"path": given}))
         access = tool.workspace_access(arguments)
+        assert access is not None
         assert (access.root, access.paths) == (str(workspace.path), (seen,))
     assert tool.parse(call_of("fs_read", {"path": "link/a.py"})) == {"path": "src/a.py"}
-    assert tool.workspace_access({"path": "a\0b"}).paths == ()
+    unreachable = tool.workspace_access({"path": "a\0b"})
+    assert unreachable is not None
+    assert unreachable.paths == ()
 
 
 async def test_the_changes_of_one_step_come_one_after_another(workspace: Workspace) -> None:
