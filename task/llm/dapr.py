@@ -66,10 +66,11 @@ class Sidecar:
     version: str
     components: Mapping[str, str]
 
-    def is_older(self, version: tuple[int, int]) -> bool:
-        """Whether it is; one that does not report its version is not."""
+    @property
+    def number(self) -> tuple[int, int] | None:
+        """Its version's first two numbers; None for one that somebody built without them."""
         found = re.match(r"v?(\d+)\.(\d+)", self.version)
-        return found is not None and (int(found[1]), int(found[2])) < version
+        return (int(found[1]), int(found[2])) if found else None
 
     def kind(self, component: str, place: str) -> str:
         """The component's kind, such as `conversation.openai`, at the sidecar that is at `place`.
@@ -77,7 +78,7 @@ class Sidecar:
         Raises:
             ProviderError: there is no such component, or the sidecar is too old.
         """
-        if self.is_older(OLDEST):
+        if (self.number or OLDEST) < OLDEST:
             raise too_old(place)
         if component not in self.components:
             raise without_component(place, component, self.components)
@@ -229,7 +230,7 @@ class DaprChatModel:
         request, warnings = conversation_request(component, messages, tools, options)
         for warning in warnings:
             yield warning
-        if options.max_tokens is not None and (await self.server.sidecar()).is_older(WITH_MAX_TOKENS):
+        if options.max_tokens is not None and ((await self.server.sidecar()).number or OLDEST) < WITH_MAX_TOKENS:
             yield ModelWarning("max_tokens had no effect: this version of Dapr does not carry it")
         for delta in answer_deltas(await self.server.converse(request), tools):
             yield delta
