@@ -64,8 +64,8 @@ def run(config: Path | None, given: ChatArguments) -> int:
     """
     if given.prompt is not None and not given.prompt.strip():
         raise InvalidRequest("The question is empty; write it in quotes after -p.")
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may not have every character
+    for stream in (sys.stdin, sys.stdout, sys.stderr):  # what comes may be anything, a terminal may not have it all
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     configuration = ConfigurationManager(str(config) if config else None, complete=completed, workspace=Path.cwd())
     if ignored := configuration.settings.ignored:
         print(IGNORED.format(names=", ".join(ignored)), file=sys.stderr)

@@ -38,7 +38,7 @@ SHOWN = 40  # messages of a session that is continued
 INTERRUPTED = "The last answer was interrupted. Say how to continue."
 NOT_READY = "FrameworkController.initialize() comes first."
 NOBODY = "nobody is at a terminal to approve it"
-STAYS_OPEN = "The question stays open: `approve {code}` or `deny {code}` answers it."
+STAYS_OPEN = "The question stays open: `approve {codes}` or `deny {codes}` answers it."
 
 
 class FrameworkController:
@@ -141,6 +141,7 @@ class FrameworkController:
 
     def take(self, text: str) -> None:
         """One input: nothing, a command, or a message. What goes wrong is shown."""
+        text = text.encode("utf-8", "replace").decode()  # half a character can neither be stored nor sent
         try:
             if not text.strip():
                 return
@@ -311,7 +312,7 @@ class FrameworkController:
             self._report("Turn Error", error)
         except KeyboardInterrupt:
             if open_ones := self.conversation.questions():
-                self.ui.display_system_message(STAYS_OPEN.format(code=open_ones[0].code))
+                self.ui.display_system_message(STAYS_OPEN.format(codes=" and ".join(item.code for item in open_ones)))
         status = self.last.status if self.last is not None else ""
         self.failed = self.failed or status in ("failed", "interrupted")
         self._ended = self._ended or (status == "cancelled" and not self.ui.interactive)

@@ -17,10 +17,11 @@ from tests.support.terminal import KEYS
 from tests.support.up import Finished, environment
 from tests.support.upstream import always, broken_off, hanging, openai_upstream
 
+COMMANDS = b"25*47?\n/help\n/system Be brief.\n/nothing"
 CALL = wants("calculator", expression="25*47")
 
 
-async def chat(folder: Path, *options: str, lines: str = "", **environ: str) -> Finished:
+async def chat(folder: Path, *options: str, lines: bytes = b"", **environ: str) -> Finished:
     """`dial-agent chat` without a terminal, to its end."""
     home, work = folder / "home", folder / "work"
     for each in (home, work):
@@ -31,7 +32,7 @@ async def chat(folder: Path, *options: str, lines: str = "", **environ: str) -> 
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
-        out, err = await asyncio.wait_for(process.communicate(lines.encode()), 120)
+        out, err = await asyncio.wait_for(process.communicate(lines), 120)
     finally:
         if process.returncode is None:
             process.kill()
@@ -40,7 +41,7 @@ async def chat(folder: Path, *options: str, lines: str = "", **environ: str) -> 
 
 async def test_one_question_prints_the_answer_alone(tmp_path: Path) -> None:
     async with openai_upstream(CALL, says("It is 1175.")) as upstream:
-        done = await chat(tmp_path, "-p", "25*47?", **openai(upstream.url))
+        done = await chat(tmp_path, "-p", "25*47\udcff?", **openai(upstream.url))
     assert (done.code, done.out) == (Exit.DONE, "It is 1175.\n")
     assert "calculator" in done.err
 
@@ -62,9 +63,7 @@ async def test_the_folders_own_settings_cannot_switch_questions_off_unless_they_
 
 async def test_each_event_is_one_json_line(tmp_path: Path) -> None:
     async with openai_upstream(CALL, says("It is 1175.")) as upstream:
-        done = await chat(
-            tmp_path, "--json", lines="25*47?\n/help\n/system Be brief.\n/nothing", **openai(upstream.url)
-        )
+        done = await chat(tmp_path, "--json", lines=COMMANDS, **openai(upstream.url))
     lines: list[dict[str, Any]] = [json.loads(line) for line in done.out.splitlines()]
     events, others = lines[:-3], [line["type"] for line in lines[-3:]]
     assert done.code == Exit.DONE
@@ -78,12 +77,13 @@ async def test_each_event_is_one_json_line(tmp_path: Path) -> None:
 async def test_each_line_of_the_input_is_a_message_and_nothing_is_asked(tmp_path: Path) -> None:
     script = says("One."), wants("bash", command="touch made"), says("Not allowed.")
     async with openai_upstream(*script) as upstream:
-        done = await chat(tmp_path, lines="first\n\n/help\nmake it\n", **openai(upstream.url))
+        done = await chat(tmp_path, lines=b"first \xff\n\n/help\nmake it\n", **openai(upstream.url))
     assert done.code == Exit.DONE
     assert (done.out.startswith("One.\n"), done.out.endswith("Not allowed.\n")) == (True, True)
     assert "/persona" in done.out
     assert "\x1b" not in done.out + done.err
     assert not (tmp_path / "work" / "made").exists()
+    assert upstream.requests[0].messages[-1]["content"] == "first \ufffd"
     assert len(upstream.requests) == 3
 
 
