@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -79,7 +79,7 @@ class Answer:
     def show(self, event: Event) -> None:
         """Add the next event of the run."""
         data = event.data
-        if self._debug() and event.type not in ("text", "stage_text", "reasoning"):
+        if self._debug() and event.type not in ("text", "reasoning"):
             self._printed.append(Text(summary(event), "dim"))
         match event.type:
             case "text":
@@ -232,8 +232,15 @@ def source_lines(sources: Iterable[Attachment]) -> list[Text]:
 
 def summary(event: Event) -> str:
     """An event in a line, without secrets."""
-    text = json.dumps(dict(event.data), ensure_ascii=False, default=str)
+    text = json.dumps(_filled(event.data), ensure_ascii=False, default=str)
     return f"debug: {event.type} {masked(one_line(text))[:600]}"
+
+
+def _filled(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    fields = {name: _filled(item) for name, item in cast("Mapping[str, Any]", value).items()}
+    return {name: item for name, item in fields.items() if item not in (None, "", {}, [], ())}
 
 
 def masked(text: str) -> str:

@@ -16,7 +16,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from task.console.answer import Answer, Look, attachment_line, heading, masked
+from task.console.answer import Answer, Look, attachment_line, heading
 from task.console.cards import Asking
 from task.console.cards import PermissionAnswer as PermissionAnswer
 from task.console.cards import PermissionQuestion as PermissionQuestion
@@ -114,11 +114,6 @@ class UserInterfaceManager:
         for name, text in commands.items():
             table.add_row(Text(safe(name)), Text(safe(text)))
         self._show(table)
-
-    def display_debug(self, title: str, text: str) -> None:
-        """A request or response as a line, where debug mode is on; its secrets are masked."""
-        if self.debug_mode:
-            self._show(Text(f"debug: {safe(title)} {masked(safe(text))}", "dim"), error=True)
 
     @contextmanager
     def answering(self) -> Generator[AnswerView]:

@@ -236,6 +236,7 @@ def test_debug_shows_each_event_without_its_secrets() -> None:
     hidden = {"api_key": "sk-1234567890abcdef", "note": "Authorization: Bearer abc.def"}
     page = shown([("started", hidden), *stage(1, "fetch"), finished()], debug=True).replace("\n", " ")
     assert "debug: started" in page
+    assert "debug: stage_text" in page  # with the arguments of the call
     assert "debug: finished" in page
     assert "1234567890" not in page
     assert "abc.def" not in page
