@@ -1,4 +1,4 @@
-"""The console in bad conditions: a terminal that changes or goes, hostile text, a model that dies, two consoles."""
+"""The console in bad conditions, as a process: a terminal that changes or goes, hostile text, a model that dies."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import pytest
 
 from task.llm.scripted import Pause, Reply, says, wants
 from tests.support.api_client import NOTES
-from tests.support.console import console, ollama, openai
-from tests.support.ollama import ollama_peer
+from tests.support.console import console, openai
 from tests.support.terminal import KEYS
 from tests.support.upstream import Item, always, broken_off, error_in_stream, hanging, openai_upstream
 
@@ -22,6 +21,7 @@ HOSTILE = f"before {' '.join(SEQUENCES)} after"
 TABLE = ("| city | people |\n", "|---|---|\n", "| Tokyo | 37 |\n", "| Del", "hi | 3")
 
 
+@pytest.mark.system
 async def test_the_window_changes_its_size_while_an_answer_streams(tmp_path: Path) -> None:
     slow = Reply(tuple(event for line in LINES for event in (*says(line).events[:1], Pause(0.01))))
     async with (
@@ -39,6 +39,7 @@ async def test_the_window_changes_its_size_while_an_answer_streams(tmp_path: Pat
         assert not person.window.shows("Traceback")
 
 
+@pytest.mark.system
 async def test_a_pasted_megabyte_is_one_message(tmp_path: Path) -> None:
     pasted = "\n".join(f"{number:07}" for number in range(131_072))
     async with openai_upstream(says("Read.")) as upstream, console(tmp_path, **openai(upstream.url)) as person:
@@ -64,6 +65,7 @@ async def test_control_sequences_of_models_and_tools_do_not_reach_the_terminal(t
         assert person.window.foreign_sequences() == []
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "dying",
     [broken_off(says(*TABLE), chunks=6), error_in_stream(says(*TABLE), chunks=6)],
@@ -84,19 +86,6 @@ async def test_a_model_that_dies_in_a_table_leaves_what_it_wrote(tmp_path: Path,
         assert "Tokyo" in str(upstream.requests[1].messages)
 
 
-async def test_a_conversation_goes_on_with_another_provider(tmp_path: Path) -> None:
-    script = (wants("calculator", expression="25*47"), says("1175."))
-    async with openai_upstream(*script) as upstream, console(tmp_path, **openai(upstream.url)) as person:
-        await person.say("What is 25*47?")
-        await person.type("/quit", until="Goodbye")
-    async with ollama_peer(says("1176.")) as peer:
-        async with console(tmp_path, "--resume", person.session_id, ready="1175.", **ollama(peer.url)) as again:
-            again.seen |= person.seen
-            assert (await again.say("And one more?")).answer == "1176."
-        [request] = (await peer.seen()).bodies
-    assert [item["role"] for item in request["messages"][1:]] == ["user", "assistant", "tool", "assistant", "user"]
-
-
 async def test_a_lost_terminal_ends_the_program_and_keeps_the_session(tmp_path: Path) -> None:
     half = says("Half of it, ", "never the rest.")
     async with openai_upstream(hanging(half, chunks=2), says("The rest.")) as upstream:
@@ -115,6 +104,7 @@ async def test_a_lost_terminal_ends_the_program_and_keeps_the_session(tmp_path: 
         assert "Half of it" in str(upstream.requests[1].messages)
 
 
+@pytest.mark.system
 async def test_two_consoles_in_one_session_take_turns(tmp_path: Path) -> None:
     async with openai_upstream(
         says("Hello."), hanging(says("Thinking ", "long"), chunks=2), then=always(says("Free again."))

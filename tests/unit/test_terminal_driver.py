@@ -13,7 +13,7 @@ from tests.support.terminal import KEYS, Terminal, terminal
 
 ECHO = """
 import os, signal, sys
-signal.signal(signal.SIGWINCH, lambda *_: print("now", *os.get_terminal_size(), flush=True))
+signal.signal(signal.SIGWINCH, lambda *_: os.write(1, "now {} {} ".format(*os.get_terminal_size()).encode()))
 print("ready", *os.get_terminal_size(), sys.stdin.isatty(), flush=True)
 for line in sys.stdin:
     print("got", len(line), line[:20].strip()[::-1], flush=True)
