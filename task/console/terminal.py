@@ -10,6 +10,7 @@ import termios
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, Queue
@@ -96,16 +97,22 @@ class Terminal:
             EOFError: Ctrl-D, or the terminal is gone.
             KeyboardInterrupt: Ctrl-C twice at the empty prompt.
         """
-        with self._reader:
-            self._reading = True
-        try:
-            entered = self._entered.get()
-        finally:
-            with self._reader:
-                self._reading = False
+        entered: str | _EndOfInput | None = None
+        while entered is None:
+            with suppress(KeyboardInterrupt):  # of a Ctrl-C that meant what was under way before
+                entered = self._next()
         if isinstance(entered, str):
             return entered
         raise entered
+
+    def _next(self) -> str | _EndOfInput:
+        with self._reader:
+            self._reading = True
+        try:
+            return self._entered.get()
+        finally:
+            with self._reader:
+                self._reading = False
 
     def print(self, part: RenderableType) -> None:
         """Show this above the input, after what came before it."""

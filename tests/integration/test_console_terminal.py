@@ -49,6 +49,16 @@ async def enter(window: Terminal, text: str, shown: str, times: int = 1) -> None
     await window.wait_for(shown, times)
 
 
+async def asked(window: Terminal, times: int) -> None:
+    """Wait for a card and the line below it."""
+
+    def shown() -> bool:
+        before, found, below = window.text().rpartition("May I run bash?")
+        return bool(found) and before.count(found) + 1 == times and "[y/n/a/e]" in below
+
+    await window.wait_until(shown, f"card {times}")
+
+
 async def test_what_is_typed_while_an_answer_streams_waits_and_commands_run_at_once(tmp_path: Path) -> None:
     async with screen(tmp_path) as window:
         await enter(window, "stream", "w60")
@@ -84,10 +94,12 @@ async def test_lines_are_edited_completed_and_remembered(tmp_path: Path) -> None
 
 async def test_a_card_is_answered_in_words_and_never_by_what_was_typed_before(tmp_path: Path) -> None:
     async with screen(tmp_path, rows=40) as window:
-        await enter(window, "ask", "[y/n/a/e]")
+        await window.send("ask\r")
+        await asked(window, 1)
         await enter(window, "perhaps", "y yes · n no", 2)
         await enter(window, "n not now", "answer PermissionAnswer(allowed=False, reason='not now'")
-        await enter(window, "ask", "May I run bash?", 2)
+        await window.send("ask\r")
+        await asked(window, 2)
         await enter(window, "e", '"command": "rm -rf build"')
         await enter(window, "}", "This is not JSON")
         await window.send("\x7f\x1b[A" + "\x05" + "\x7f" * 7 + 'dist"')
@@ -95,7 +107,7 @@ async def test_a_card_is_answered_in_words_and_never_by_what_was_typed_before(tm
         await window.send("stream 200\r")
         await window.wait_for("w20")
         await window.send("ask\rdraft")
-        await window.wait_for("May I run bash?", 3)
+        await asked(window, 3)
         await enter(window, "a", "always=True")
         await window.wait_until(lambda: "> draft" in window.text().splitlines()[-2:][0], "the draft is back")
 
@@ -104,12 +116,14 @@ async def test_a_card_ends_when_its_time_is_over_or_it_was_answered_elsewhere(tm
     async with screen(tmp_path) as window:
         await enter(window, "ask 1", "No answer in time")
         await window.wait_for("answer None")
-        await enter(window, "ask", "May I run bash?", 2)
+        await window.send("ask\r")
+        await asked(window, 2)
         (tmp_path / "elsewhere").touch()
         await window.wait_for("Answered elsewhere")
         await window.wait_for("answer None", 2)
         (tmp_path / "elsewhere").unlink()
-        await enter(window, "ask", "May I run bash?", 3)
+        await window.send("ask\r")
+        await asked(window, 3)
         await window.send(KEYS["ctrl-c"])
         await window.wait_for("interrupted")
 
