@@ -84,6 +84,8 @@ class Service:
 
     def _warnings(self, body: AnswerRequest, model: str, asked: ModelOptions) -> tuple[str, ...]:
         found = self.product.without_effect(model, asked, body.unknown, scrubs=body.scrubs_messages)
+        if body.scrubs_prompt:
+            found = (*found, "scrub_pii had no effect on the system prompt")
         tokens = asked.max_tokens or 0
         if tokens <= DOCUMENTED_TOKENS:
             return found

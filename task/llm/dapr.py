@@ -26,7 +26,7 @@ from task.llm.dapr_messages import answer_deltas, conversation_request
 from task.llm.text_calls import with_text_calls
 from task.llm.transport import READ_SECONDS, RETRIES, Retries
 
-WITH_MAX_TOKENS = (1, 19)
+WITH_MAX_TOKENS: tuple[int, int] = (1, 19)
 KEPT_SECONDS = 300
 ASKING_SECONDS = 10.0
 _KIND = "conversation."

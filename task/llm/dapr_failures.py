@@ -11,7 +11,7 @@ from task.errors import ProviderError
 from task.llm.failures import CONNECTION_FAILED, CONTEXT_LENGTH, INTERRUPTED, TIMEOUT, stream_failure
 
 DAPR = "The Dapr sidecar"
-OLDEST = (1, 16)  # of the runtimes that have tools in their Conversation API
+OLDEST: tuple[int, int] = (1, 16)  # of the runtimes that have tools in their Conversation API
 COMPONENT = "AGENT_DAPR__COMPONENT"
 # The components pass a provider's status on in the text only, each with the words of its client.
 _STATUS = re.compile(r"(?:[:,]|status code|[Ee]rror|HTTP) ([45]\d\d)\b")

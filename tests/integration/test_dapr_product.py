@@ -145,15 +145,18 @@ async def test_a_marked_message_stays_marked_in_its_session(process: tuple[Serve
 
 async def test_a_marked_message_of_dial_is_scrubbed_too(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
     async with (
-        scripted_peer(process) as peer,
+        scripted_peer(process, says("Write to c@d.de.")) as peer,
         product(tmp_path=tmp_path, backend="dapr", dapr_grpc_endpoint=peer.address) as p,
     ):
         url = f"{p.core.url}/openai/deployments/{DEPLOYMENT}/chat/completions"
         async with (
             aiohttp.ClientSession() as session,
-            session.post(url, json={"messages": [MARKED]}, headers={"Api-Key": "key-one"}) as response,
+            session.post(
+                url, json={"messages": [MARKED], "scrub_pii": True}, headers={"Api-Key": "key-one"}
+            ) as response,
         ):
-            assert response.status == 200
+            answered = (await response.json())["choices"][0]["message"]["content"]
+        assert answered == "Write to <EMAIL_ADDRESS>."
         assert (await peer.seen()).prompts[0][-1]["content"] == "I am <EMAIL_ADDRESS>."
 
 
@@ -171,6 +174,13 @@ async def test_other_providers_report_that_nothing_is_scrubbed(tmp_path: Path) -
     warning = "scrub_pii had no effect: the provider of test-model does not take it"
     assert [trace["warnings"] for trace in traces] == [[warning], [warning], []]
     assert not any("scrub_pii" in str(body) for body in sent)
+
+
+async def test_a_system_prompt_that_is_marked_is_reported(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
+    async with agent(process, tmp_path) as (api, _):
+        messages = [{"role": "system", "content": "I am a@b.de.", "scrub_pii": True}, said("Hi")]
+        trace = (await api.post("/v1/chat/completions", {"messages": messages})).json["trace"]
+    assert trace["warnings"] == ["scrub_pii had no effect on the system prompt"]
 
 
 async def test_a_picture_becomes_a_sentence(process: tuple[ServerProcess, int], tmp_path: Path) -> None:

@@ -165,6 +165,11 @@ class AnswerRequest(OpenRequest):
         """Whether personal data is to be removed from a message."""
         return False
 
+    @property
+    def scrubs_prompt(self) -> bool:
+        """Whether it is to be removed from the message that becomes the system prompt."""
+        return False
+
 
 class ChatFields(AnswerRequest):
     """The fields of both chat endpoints. A `max_tokens` above 4096 is accepted with a warning.
@@ -180,6 +185,10 @@ class ChatFields(AnswerRequest):
     @property
     def scrubs_messages(self) -> bool:
         return any(each.scrub_pii for each in self.messages)
+
+    @property
+    def scrubs_prompt(self) -> bool:
+        return self.messages[0].role in ("system", "developer") and bool(self.messages[0].scrub_pii)
 
 
 class ProviderFields(RequestModel):
