@@ -17,11 +17,11 @@ from tests.support.terminal import KEYS
 from tests.support.up import Finished, environment
 from tests.support.upstream import always, broken_off, hanging, openai_upstream
 
-COMMANDS = b"25*47?\n/help\n/system Be brief.\n/nothing"
+COMMANDS = "25*47?\n/help\n/system Be brief.\n/nothing"
 CALL = wants("calculator", expression="25*47")
 
 
-async def chat(folder: Path, *options: str, lines: bytes = b"", **environ: str) -> Finished:
+async def chat(folder: Path, *options: str, lines: str = "", **environ: str) -> Finished:
     """`dial-agent chat` without a terminal, to its end."""
     home, work = folder / "home", folder / "work"
     for each in (home, work):
@@ -32,7 +32,7 @@ async def chat(folder: Path, *options: str, lines: bytes = b"", **environ: str) 
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
-        out, err = await asyncio.wait_for(process.communicate(lines), 120)
+        out, err = await asyncio.wait_for(process.communicate(lines.encode(errors="surrogateescape")), 120)
     finally:
         if process.returncode is None:
             process.kill()
@@ -77,7 +77,7 @@ async def test_each_event_is_one_json_line(tmp_path: Path) -> None:
 async def test_each_line_of_the_input_is_a_message_and_nothing_is_asked(tmp_path: Path) -> None:
     script = says("One."), wants("bash", command="touch made"), says("Not allowed.")
     async with openai_upstream(*script) as upstream:
-        done = await chat(tmp_path, lines=b"first \xff\n\n/help\nmake it\n", **openai(upstream.url))
+        done = await chat(tmp_path, lines="first \udcff\n\n/help\nmake it\n", **openai(upstream.url))
     assert done.code == Exit.DONE
     assert (done.out.startswith("One.\n"), done.out.endswith("Not allowed.\n")) == (True, True)
     assert "/persona" in done.out
