@@ -217,5 +217,6 @@ class PlainAnswer:
 
 def _write(text: str, *, error: bool = False) -> None:
     stream = sys.stderr if error else sys.stdout
-    stream.write(text)
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, "replace").decode(encoding))  # a pipe may take ASCII only
     stream.flush()

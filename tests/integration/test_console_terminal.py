@@ -153,12 +153,12 @@ async def test_a_terminal_that_cannot_be_drawn_on_gets_lines(tmp_path: Path) -> 
 
 async def test_without_a_terminal_lines_are_messages_and_nothing_is_asked(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        *COMMAND, cwd=tmp_path, env=environment(tmp_path, PYTHONPATH=str(ROOT)),
+        *COMMAND, cwd=tmp_path, env=environment(tmp_path, PYTHONPATH=str(ROOT), PYTHONIOENCODING="ascii"),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, err = await asyncio.wait_for(process.communicate(b"hello\nstream 3\nask\n"), SECONDS)
     assert out.decode().splitlines() == [
-        "System: ready", "System: got 'hello'", "w0 w1 w2 ", "System: complete", "System: answer None",
+        "System: ready", "System: got 'hello'", "w0 w1 w2 ", "System: complete ?", "System: answer None",
         "left by EOFError",
     ]  # fmt: skip
     assert (err, process.returncode) == (b"", 0)

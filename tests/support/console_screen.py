@@ -46,7 +46,7 @@ def _take(ui: UserInterfaceManager, text: str) -> None:
     word, _, number = text.partition(" ")
     if word == "stream":
         _stream(ui, int(number or 10**6))
-        ui.display_system_message("complete")
+        ui.display_system_message("complete ✓")
     elif word == "ask":
         answer = ui.ask_permission(QUESTION, float(number or 600), Path("elsewhere").exists)
         ui.display_system_message(f"answer {answer}")
