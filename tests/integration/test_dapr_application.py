@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,21 +21,31 @@ from task.llm.dapr import DaprServer
 from task.llm.scripted import says, wants
 from task.llm.transport import Retries
 from tests.support.api_client import LOOKUP
-from tests.support.dapr import DaprPeer, dapr_peer
+from tests.support.dapr import DaprPeer, dapr_process, scripted_peer
 from tests.support.http_api import Api, http_api, key_of
+from tests.support.mcp_processes import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "dapr.md").read_text(encoding="utf-8").partition("the model of a Dapr application")[2]
 COMPONENT: Any = yaml.safe_load(PAGE.partition("```yaml\n")[2].partition("```")[0])
 PROGRAM = PAGE.partition("```python\n")[2].partition("```")[0]
 
+Process = tuple[ServerProcess, int]
+
+
+@pytest.fixture(scope="module")
+def process() -> Generator[Process]:
+    with dapr_process() as running:
+        yield running
+
 
 @asynccontextmanager
-async def sidecar_before(api: Api, key: str) -> AsyncGenerator[DaprPeer]:
+async def sidecar_before(api: Api, key: str, process: Process) -> AsyncGenerator[DaprPeer]:
     """A sidecar with the documented component, which has this agent's address and this key."""
     given = {item["name"]: item["value"] for item in COMPONENT["spec"]["metadata"]}
     name, endpoint = COMPONENT["metadata"]["name"], {"url": f"{api.url}/v1", "model": given["model"], "key": key}
-    async with dapr_peer(components={name: COMPONENT["spec"]["type"]}, endpoints={name: endpoint}) as peer:
+    components = {name: COMPONENT["spec"]["type"]}
+    async with scripted_peer(process, components=components, endpoints={name: endpoint}) as peer:
         yield peer
 
 
@@ -75,7 +85,9 @@ def test_the_documented_component_leads_to_the_agents_own_address() -> None:
     assert given["key"].startswith("dga-")
 
 
-async def test_the_documented_program_runs_with_its_tools_beside_the_agents_and_a_key(tmp_path: Path) -> None:
+async def test_the_documented_program_runs_with_its_tools_beside_the_agents_and_a_key(
+    process: Process, tmp_path: Path
+) -> None:
     key = await key_of("ann", tmp_path)
     script = (
         wants("calculator", expression="72-2") & wants("get_weather", location="NYC"),
@@ -83,7 +95,7 @@ async def test_the_documented_program_runs_with_its_tools_beside_the_agents_and_
     )
     async with (
         http_api(*script, tmp_path=tmp_path, http={"mode": "keys"}) as api,
-        sidecar_before(api, key) as peer,
+        sidecar_before(api, key, process) as peer,
     ):
         printed = await run_program(peer, tmp_path)
         first, second = api.upstream.requests
@@ -97,8 +109,11 @@ async def test_the_documented_program_runs_with_its_tools_beside_the_agents_and_
     assert len(traces) == 2
 
 
-async def test_without_a_key_of_ours_the_application_learns_that_the_key_is_wrong(tmp_path: Path) -> None:
-    async with http_api(tmp_path=tmp_path, http={"mode": "keys"}) as api, sidecar_before(api, "dga-wrong") as peer:
+async def test_with_a_wrong_key_the_application_learns_that(process: Process, tmp_path: Path) -> None:
+    async with (
+        http_api(tmp_path=tmp_path, http={"mode": "keys"}) as api,
+        sidecar_before(api, "dga-wrong", process) as peer,
+    ):
         with pytest.raises(ProviderError) as caught:
             await asked(peer, user("?"))
         assert api.upstream.requests == []
@@ -106,10 +121,13 @@ async def test_without_a_key_of_ours_the_application_learns_that_the_key_is_wron
     assert "dga-wrong" not in f"{caught.value} {caught.value.display_message} {caught.value.text}"
 
 
-async def test_texts_several_inputs_and_a_response_format_go_through(tmp_path: Path) -> None:
+async def test_texts_several_inputs_and_a_response_format_go_through(process: Process, tmp_path: Path) -> None:
     shape = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     wanted = {"type": "json_schema", "json_schema": {"name": "count", "schema": shape}}
-    async with http_api(says("ok"), says('{"n": 1}'), tmp_path=tmp_path) as api, sidecar_before(api, "none") as peer:
+    async with (
+        http_api(says("ok"), says('{"n": 1}'), tmp_path=tmp_path) as api,
+        sidecar_before(api, "none", process) as peer,
+    ):
         marked = user("Write to ann@example.com")
         plain = await asked(peer, user("one"), assistant("?"), marked)
         shaped = await asked(peer, user("?"), extra={"response_format": wanted})
@@ -120,9 +138,9 @@ async def test_texts_several_inputs_and_a_response_format_go_through(tmp_path: P
     assert (first.body["temperature"], "max_tokens" in first.body) == (0, False)
 
 
-async def test_a_forced_tool_of_the_application_is_called_and_answered(tmp_path: Path) -> None:
+async def test_a_forced_tool_of_the_application_is_called_and_answered(process: Process, tmp_path: Path) -> None:
     script = wants("lookup", name="Ann"), says("Ann is 30.")
-    async with http_api(*script, tmp_path=tmp_path) as api, sidecar_before(api, "none") as peer:
+    async with http_api(*script, tmp_path=tmp_path) as api, sidecar_before(api, "none", process) as peer:
         made = (await asked(peer, user("Ann?"), tools=[LOOKUP], tool_choice="required")).message()
         [call] = made.tool_calls
         final = await asked(peer, user("Ann?"), made, tool_message(call, "30"), tools=[LOOKUP])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,8 +14,9 @@ from task.llm.conversation_input import ConversationInput, inputs_of
 from task.llm.dapr_sdk import alpha1, alpha2, answer_of
 from task.llm.scripted import says, wants
 from task.tools.toolset import ToolSet
-from tests.support.dapr import MODEL, DaprPeer, answer, dapr_peer, in_openais_shape
+from tests.support.dapr import MODEL, DaprPeer, answer, dapr_process, in_openais_shape, scripted_peer
 from tests.support.documented import tool_calling_examples
+from tests.support.mcp_processes import ServerProcess
 from tests.support.tool_calls import call_of
 
 EXAMPLES = tool_calling_examples()
@@ -27,6 +28,12 @@ def get_weather(location: str) -> dict[str, Any]:
     return {"temp": 75, "condition": "sunny", "place": location}
 
 
+@pytest.fixture(scope="module")
+def process() -> Generator[tuple[ServerProcess, int]]:
+    with dapr_process() as running:
+        yield running
+
+
 @asynccontextmanager
 async def client_of(peer: DaprPeer, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[DaprClient]:
     """The SDK's client; it waits for the health path of the sidecar before its first call."""
@@ -35,10 +42,12 @@ async def client_of(peer: DaprPeer, monkeypatch: pytest.MonkeyPatch) -> AsyncGen
         yield client
 
 
-async def test_the_designs_conversation_runs_over_the_sdks_client(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_designs_conversation_runs_over_the_sdks_client(
+    process: tuple[ServerProcess, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     question = ConversationInput(content="What's the weather like in San Francisco?", role="user", tools=TOOLS)
     async with (
-        dapr_peer(wants("get_weather", location="San Francisco, CA"), says("It is sunny.")) as peer,
+        scripted_peer(process, wants("get_weather", location="San Francisco, CA"), says("It is sunny.")) as peer,
         client_of(peer, monkeypatch) as client,
     ):
         inputs, tools = alpha2([question])
@@ -55,10 +64,12 @@ async def test_the_designs_conversation_runs_over_the_sdks_client(monkeypatch: p
     assert (final.role, final.content, final.tool_calls) == ("assistant", "It is sunny.", None)
 
 
-async def test_all_outputs_of_an_answer_are_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_outputs_of_an_answer_are_one_message(
+    process: tuple[ServerProcess, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = [{"name": "get_weather", "arguments": f'{{"location": "{place}"}}'} for place in ("Rome", "Oslo")]
     split = answer({"text": "Let me see.", "calls": calls[:1]}, {"calls": [{**calls[1], "id": None}]})
-    async with dapr_peer(split) as peer, client_of(peer, monkeypatch) as client:
+    async with scripted_peer(process, split) as peer, client_of(peer, monkeypatch) as client:
         inputs, tools = alpha2([ConversationInput("Rome and Oslo?", tools=TOOLS)])
         merged = answer_of(await client.converse_alpha2(MODEL, inputs, tools=tools))
     assert merged.content == "Let me see."

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,8 @@ from task.tools.models import Caller
 from tests.support.choices import RecordingChoice
 from tests.support.clock import FakeClock
 from tests.support.mcp_wire import http_server, listed, raw_server
+
+ROOT = Path(__file__).parents[2]
 
 
 def caller(name: str = "ann") -> Caller:
@@ -42,6 +47,28 @@ async def test_a_list_is_kept_and_refreshed_behind_the_requests() -> None:
             while await names(hub) != ["one", "two"]:
                 await asyncio.sleep(0.01)
         await hub.close()
+
+
+async def test_a_second_server_waits_until_the_import_for_the_first_one_is_complete() -> None:
+    program = """
+import asyncio, sys
+from task.tools.mcp.connection import sdk_loaded
+
+async def main():
+    first = asyncio.create_task(sdk_loaded())
+    while "mcp" not in sys.modules:
+        await asyncio.sleep(0)
+    await sdk_loaded()
+    print(hasattr(sys.modules["mcp"], "Client"))
+    await first
+
+asyncio.run(main())
+"""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    printed, _ = await asyncio.wait_for(process.communicate(), 45)
+    assert (process.returncode, printed.decode().strip()) == (0, "True")
 
 
 async def test_an_alias_of_another_tool_is_no_name_for_a_servers_own() -> None:

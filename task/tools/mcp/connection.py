@@ -186,7 +186,8 @@ def _http_client(url: str, headers: Mapping[str, str]) -> httpx2.AsyncClient:
 
 async def sdk_loaded() -> None:
     """Import the SDK in a thread: it takes most of a second, in which other requests must not wait."""
-    if "mcp" not in sys.modules:
+    # Until another thread has imported all of it (`__all__` is its last name), a second import can fail.
+    if not hasattr(sys.modules.get("mcp"), "__all__"):
         await asyncio.to_thread(import_module, "mcp")
 
 
