@@ -21,7 +21,6 @@ from task.tools.models import Caller
 
 _ADVICE = "Without one the model reads files of the working directory only, where its tools may."
 IN_FOLDER = "Files in the working directory:"
-_LAST_WORD = re.compile(r"(?:\\.|[^\s\\])*\\?$")
 _MENTION = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|((?:\\.|[^\s\\])+))')
 
 
@@ -40,12 +39,6 @@ def message_with(text: str, files: Sequence[AttachedFile]) -> Message:
     local = [f"- {file.name}" for file in files if file.stored is None]
     whole = "\n\n".join(filter(None, (text, "\n".join([IN_FOLDER, *local]) if local else "")))
     return user_message(Incoming(Role.USER, whole, tuple(file.stored for file in files if file.stored is not None)))
-
-
-def last_word(text: str) -> str:
-    """The part of the text that a completion replaces; a blank after a backslash belongs to it."""
-    found = _LAST_WORD.search(text)
-    return found[0] if found else ""
 
 
 def mentioned(text: str, folder: Path) -> list[Path]:

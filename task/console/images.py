@@ -13,9 +13,11 @@ import tty
 from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from PIL import Image
+if TYPE_CHECKING:
+    from PIL import Image
+
 
 Graphics = Literal["kitty", "sixel"]
 
@@ -62,6 +64,8 @@ def attributes() -> bytes:
 
 def sequences(path: Path, protocol: Graphics) -> str:
     """What draws the picture at the cursor, with a line break; empty for a file that is none."""
+    from PIL import Image  # the largest library here, for the few terminals that show pictures
+
     try:
         with Image.open(path) as opened:
             if opened.width * opened.height > MAX_PIXELS:

@@ -20,8 +20,8 @@ from prompt_toolkit.layout.controls import BufferControl
 from prompt_toolkit.layout.dimension import Dimension
 from prompt_toolkit.widgets import SearchToolbar
 
-from task.console.attaching import last_word
-from task.console.rendering import FOLDED_CHARS, FOLDED_LINES, one_line, safe
+from task.console.rendering import one_line, safe
+from task.console.typed import is_long, last_word, size_of
 
 KEPT_CHARS = 10_000  # of an input in the history of inputs
 MENU_LINES = 8
@@ -121,11 +121,10 @@ class InputLine:
 
     def _paste(self, event: KeyPressEvent) -> None:
         text = event.data.replace("\r\n", "\n").replace("\r", "\n")
-        lines = text.count("\n") + 1
-        if len(text) > FOLDED_CHARS or lines > FOLDED_LINES:
+        if is_long(text):
             number = next(self._paste_numbers)
             self._pastes[number] = text
-            text = f"[pasted text #{number}: {len(text):,} characters, {lines:,} lines]"
+            text = f"[pasted text #{number}: {size_of(text)}]"
         self.buffer.insert_text(text)
 
 

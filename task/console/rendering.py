@@ -20,7 +20,6 @@ from rich.theme import Theme
 Colors = Literal["standard", "256"] | None
 
 MOST_COLUMNS = 110  # longer lines are hard to read
-FOLDED_LINES, FOLDED_CHARS = 10, 1_000  # of an input; a longer one is shown as a line
 # Terminals' sequences: strings such as titles and links (OSC, DCS, …), then CSI, then the short ones. What a sequence
 # leaves open is only taken up to the end of its line.
 _SEQUENCE = re.compile(
@@ -166,11 +165,3 @@ def hanging(line: str) -> RenderableType:
     grid.add_column(overflow="fold")
     grid.add_row(Text(item[0]), Text(line[item.end() :]))
     return grid
-
-
-def folded(text: str) -> str:
-    """A long input as a line."""
-    lines = text.count("\n") + 1
-    if len(text) <= FOLDED_CHARS and lines <= FOLDED_LINES:
-        return text
-    return f"{text[:60]}… [{len(text):,} characters, {lines:,} lines]"

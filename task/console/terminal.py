@@ -26,8 +26,9 @@ from rich.text import Text
 from task.console.answer import Answer
 from task.console.images import Graphics, attributes, protocol_of, sequences
 from task.console.input_line import InputLine
-from task.console.rendering import Renderer, folded, one_line
+from task.console.rendering import Renderer, one_line
 from task.console.screen import Screen
+from task.console.typed import folded
 from task.store.records import Event
 
 FRAME_SECONDS = 0.05  # between two pictures of an answer

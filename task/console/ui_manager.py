@@ -20,7 +20,8 @@ from task.console.answer import Answer, Look, attachment_line, heading
 from task.console.cards import Asking
 from task.console.cards import PermissionAnswer as PermissionAnswer
 from task.console.cards import PermissionQuestion as PermissionQuestion
-from task.console.rendering import Renderer, TerminalMarkdown, colors_of, folded, hanging, safe
+from task.console.rendering import Renderer, TerminalMarkdown, colors_of, hanging, safe
+from task.console.typed import folded
 from task.conversation.messages import Attachment
 from task.errors import AgentError
 from task.store.records import Event
