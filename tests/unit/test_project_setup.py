@@ -96,7 +96,8 @@ def test_the_environment_is_made_once_and_again_only_when_the_requirements_chang
     assert make(project, "docs", python).returncode == 0
     assert make(project, "docs", python).returncode == 0
     asked = (project / "asked.txt").read_text(encoding="utf-8").splitlines()
-    assert [line for line in asked if line.startswith(("-m venv", "-m pip"))] == ["-m venv .venv", installation]
+    made = [line for line in asked if line.startswith(("-m venv", "-m pip"))]
+    assert made == ["-m venv .venv", installation, f"{installation}[dev]"]
 
     ready = (project / ".venv" / ".ready").stat().st_mtime
     os.utime(project / "constraints.txt", (ready + 1, ready + 1))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from mcp.types import Tool
 from pydantic import BaseModel, Field
 
 from task.errors import SettingsError, ToolError
@@ -160,6 +159,8 @@ def test_one_function_has_one_schema_in_every_format() -> None:
     assert parameters["properties"]["limit"]["anyOf"] == [{"type": "integer"}, {"type": "null"}]
     assert dapr == {"function": openai["function"]}
     assert mcp == {"name": "forecast", "description": "Forecast the weather.", "inputSchema": parameters}
+    from mcp.types import Tool
+
     assert Tool.model_validate(mcp).input_schema == parameters
 
 
