@@ -191,7 +191,8 @@ class FrameworkController:
         if last is not None and last.status == "interrupted":
             self.ui.display_system_message(INTERRUPTED)
         elif last is not None and last.status in ("running", "suspended"):
-            self._take_turn(self.conversation.rejoin if last.status == "running" else self.conversation.response)
+            waits = self.conversation.response if self.conversation.questions() else self.conversation.proceed
+            self._take_turn(self.conversation.rejoin if last.status == "running" else waits)
             self._mirror()
 
     def reload(self) -> str:

@@ -24,6 +24,7 @@ from task.permissions.grants import Grant, Grants
 from task.permissions.names import own_name
 from task.permissions.taint import Origin
 from task.product.framework import FrameworkProduct
+from task.product.product import CONSOLE
 from task.runs.answering import RunChoice
 from task.runs.request import RunCaller
 from task.runs.traces import TraceStart, recorded
@@ -34,7 +35,7 @@ from task.tools.offload import Offloader
 from task.tools.toolbox import Pending, Toolbox, named
 
 OWNER = "local"  # as the HTTP API without keys calls everybody on this machine
-DOOR = "console"
+DOOR = CONSOLE
 CONVERSATION = "teps"
 
 

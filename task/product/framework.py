@@ -67,6 +67,9 @@ class FrameworkProduct(Product):
             ordered.insert(place, _ASKED_OUTSIDE)
         return replace(rules, policy=replace(rules.policy, rules=tuple(ordered)))
 
+    def continues(self, door: str) -> bool:
+        return True
+
     @cached_property
     def refused(self) -> str:
         """Why the tools cannot work in the folder; empty if they can."""

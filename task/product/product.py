@@ -50,6 +50,7 @@ from task.tools.toolbox import named
 
 MAX_IMAGE_BYTES = 10 * 2**20
 MAX_WARNINGS, MAX_NAME = 20, 64
+CONSOLE = "console"  # the door whose tools work in the folder of its process
 _OPTIONS = tuple(item.name for item in fields(ModelOptions) if item.name != "extra")
 
 
@@ -144,6 +145,10 @@ class Product:
         if not self._settings.coding.workspaces:
             return []
         return await self._workspaces.tools(await caller.principal())
+
+    def continues(self, door: str) -> bool:
+        """Whether a suspended run of this door has its tools here."""
+        return door != CONSOLE
 
     async def own_tools(self) -> list[BaseTool]:
         """The agent's own tools in a conversation with the persona of the settings."""

@@ -32,11 +32,14 @@ BROKEN_OFF = (
     "next."
 )
 
+CONTINUES = "Your answer counts. The console that asked continues with the tools of its folder."
+
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
     """Finds what the caller's words decide; `options` are for the run that continues."""
 
+    product: Product
     store: Store
     caller: RunCaller
     options: RunOptions
@@ -146,6 +149,8 @@ class Deciding:
         owner, runs = self.caller.owner, self.store.runs
         later = await runs.resumed_by(owner, run_id)
         if later is None:
+            if not self.product.continues((await options_of(self.store, owner, run_id)).door):
+                raise Conflict(CONTINUES)
             return await self.resuming(run_id, asked)
         session = await self.store.sessions.get(owner, asked[0].session_id or "")
         run: Run = later
@@ -157,6 +162,18 @@ class Deciding:
         if session.messages[-1].role is Role.TOOL and not unanswered(session.messages):
             return self._after_end(session, (), run.run_id)
         raise Conflict(BROKEN_OFF)
+
+
+async def options_of(store: Store, owner: str, run_id: str) -> RunOptions:
+    """The options of a run, for the one that continues it.
+
+    Raises:
+        NotFound: the owner has no such run.
+    """
+    async for event in store.runs.events_after(owner, run_id):
+        if event.type == "started":
+            return replace(RunOptions.from_dict(event.data["request"]), choice=None)  # it is for the first run only
+    raise NotFound(f"there is no run {run_id!r}")
 
 
 async def last_run(store: Store, owner: str, session_id: str) -> Run | None:

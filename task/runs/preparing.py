@@ -12,7 +12,7 @@ from task.conversation.messages import Message, Role, ToolCall, tool_message
 from task.conversation.replies import codes_in
 from task.errors import Conflict, InvalidRequest, NotFound
 from task.product import Product
-from task.runs.deciding import ANSWERED, Deciding, files_of, is_bare, last_run, words_of
+from task.runs.deciding import ANSWERED, Deciding, files_of, is_bare, last_run, options_of, words_of
 from task.runs.request import RunCaller, RunOptions, RunRequest, run_of_call, session_title
 from task.runs.state import RunState
 from task.store.merge import merged
@@ -40,11 +40,12 @@ class Preparing:
                 otherwise, or names none of several that are open.
         """
         store = await self.product.store.get()
+        deciding = Deciding(self.product, store, caller, options)
         if session_id is None:
-            decided = await Deciding(store, caller, options).by_code(sent, alone=True)
+            decided = await deciding.by_code(sent, alone=True)
             return decided or await self._alone(store, caller, sent, options)
         session = await _open_session(store, caller, session_id)
-        decided = await _decided(store, caller, session, sent, options)
+        decided = await _decided(deciding, session, sent)
         if decided is not None:
             return decided
         found = await store.sessions.resume(caller.owner, session_id, _without_questions(sent))
@@ -58,7 +59,7 @@ class Preparing:
         Raises: as `prepare`.
         """
         store = await self.product.store.get()
-        deciding = Deciding(store, caller, options)
+        deciding = Deciding(self.product, store, caller, options)
         decided = await deciding.by_code(new)
         if decided is None and len(new) == 1:
             decided = await deciding.after_run(run.run.run_id, new[0])
@@ -88,7 +89,8 @@ class Preparing:
         return replace(request, new=(*request.history, *request.new), history=(), session=session)
 
     async def resumed(self, caller: RunCaller, run_id: str) -> RunRequest | None:
-        """The run that continues a suspended one; None while one of its questions is open.
+        """The run that continues a suspended one; None while one of its questions is open, or where it is not continued
+        here.
 
         Raises:
             Conflict: the conversation no longer waits for the answers.
@@ -99,8 +101,10 @@ class Preparing:
             return None
         if later := await store.runs.resumed_by(caller.owner, run_id):
             return RunRequest.repeat(caller, later.run_id)
-        options = await self._options(store, caller, run_id)
-        return await Deciding(store, caller, options).resuming(run_id, asked)
+        options = await options_of(store, caller.owner, run_id)
+        if not self.product.continues(options.door):
+            return None
+        return await Deciding(self.product, store, caller, options).resuming(run_id, asked)
 
     async def _alone(self, store: Store, caller: RunCaller, sent: Sequence[Message], options: RunOptions) -> RunRequest:
         run = await _run_of_results(store, caller.owner, sent)
@@ -132,12 +136,6 @@ class Preparing:
             resumes=last.run_id if last is not None and answered else None,
         )  # fmt: skip
 
-    async def _options(self, store: Store, caller: RunCaller, run_id: str) -> RunOptions:
-        async for event in store.runs.events_after(caller.owner, run_id):
-            if event.type == "started":
-                return replace(RunOptions.from_dict(event.data["request"]), choice=None)  # it is for the first run only
-        raise NotFound(f"there is no run {run_id!r}")
-
 
 async def _open_session(store: Store, caller: RunCaller, session_id: str) -> Session:
     session = await store.sessions.get(caller.owner, session_id)
@@ -146,10 +144,7 @@ async def _open_session(store: Store, caller: RunCaller, session_id: str) -> Ses
     return session
 
 
-async def _decided(
-    store: Store, caller: RunCaller, session: Session, sent: Sequence[Message], options: RunOptions
-) -> RunRequest | None:
-    deciding = Deciding(store, caller, options)
+async def _decided(deciding: Deciding, session: Session, sent: Sequence[Message]) -> RunRequest | None:
     if decided := await deciding.by_code(sent):
         return decided
     # After another history, a bare word is about something else.

@@ -10,9 +10,13 @@ import pytest
 
 from task.blocking import run_blocking
 from task.console.ui_manager import PermissionAnswer
+from task.conversation.messages import user
+from task.errors import Conflict
 from task.llm.scripted import Reply, says, wants
+from task.product import Product
 from task.runs.deciding import Cards
 from task.runs.preparing import Preparing
+from task.runs.request import RunOptions, RunRequest
 from task.runs.runner import Runner
 from tests.support.command_console import AtTheTerminal, ListedConsole, command_console
 from tests.support.upstream import Upstream, openai_upstream
@@ -202,3 +206,50 @@ async def test_what_may_not_run_is_refused_before_anybody_is_asked(tmp_path: Pat
         [result] = results(upstream)
     assert person.asked == []
     assert reason in result
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["waits", "gone"])
+async def test_a_server_takes_the_answer_and_the_console_runs_the_call(tmp_path: Path, gone: bool) -> None:
+    answered = list[RunRequest | None]()
+
+    async def at_the_server() -> None:
+        server = Product(console.config.settings)
+        store = await server.store.get()
+        [asked] = await store.approvals.list(console.caller.owner)
+        await Cards(server).answer(console.caller, asked.approval_id, "approve")
+        answered.append(await Preparing(server).resumed(console.caller, asked.run_id or ""))
+        await server.close()
+
+    def meanwhile() -> None:
+        run_blocking(at_the_server)
+        if gone:
+            raise KeyboardInterrupt
+
+    person = AtTheTerminal(meanwhile)
+    async with openai_upstream(bash("echo once >> a"), says("Done.")) as upstream:
+        async with command_console(tmp_path, upstream.url, output=person) as console:
+            await console.types("Make it.")
+            session = console.session_id or ""
+        if gone:
+            async with command_console(tmp_path, upstream.url) as console:
+                await console.types(f"/resume {session}")
+    assert answered == [None]
+    assert (console.folder / "a").read_text() == "once\n"
+
+
+async def test_a_code_that_is_written_at_a_server_counts_and_the_console_runs_the_call(tmp_path: Path) -> None:
+    async def at_the_server() -> None:
+        server = Product(console.config.settings)
+        [asked] = await (await server.store.get()).approvals.list(console.caller.owner)
+        options, sent = RunOptions("http", server.model), [user(f"approve {asked.code}")]
+        with pytest.raises(Conflict, match="Your answer counts"):
+            await Preparing(server).prepare(console.caller, sent, options, console.session_id)
+        await server.close()
+
+    person = AtTheTerminal(lambda: run_blocking(at_the_server))
+    async with (
+        openai_upstream(bash("echo once >> a"), says("Done.")) as upstream,
+        command_console(tmp_path, upstream.url, output=person) as console,
+    ):
+        await console.types("Make it.")
+        assert (console.folder / "a").read_text() == "once\n"
