@@ -57,9 +57,10 @@ format: $(TOOLS) ## format the code and fix what ruff can fix
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix .
 
-docs: $(TOOLS) ## write the generated pages: docs/settings.md, docs/matrix.md
+docs: $(TOOLS) ## write what is generated of docs/: settings.md, matrix.md, the screens of console.md
 	@$(BIN)/python -m scripts.settings_table
 	@$(BIN)/python -m scripts.matrix_page
+	@$(BIN)/python -m scripts.console_screens
 
 bench: $(EVERYTHING) ## print the speed figures of this machine; CHECK=1 fails on missed goals, JSON=1 for programs
 	@failed=0; for script in tests/benchmarks/bench_*.py; do echo "== $$script" >&2; \

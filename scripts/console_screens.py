@@ -13,7 +13,7 @@ from tests.support.console_journey import journey
 from tests.support.terminal import terminal
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "console.md"
-OPENING, CLOSING = "<!-- Written by python -m scripts.console_screens -->", "<!-- Up to here -->"
+OPENING, CLOSING = "<!-- Written by `make docs` -->", "<!-- Up to here -->"
 _SCREEN = re.compile(r"^\*\*([^*\n]+)\*\*\n\n```text\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
 
 
