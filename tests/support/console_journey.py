@@ -100,7 +100,7 @@ class Journey:
 
     async def _take(self, window: Window, title: str, start: str) -> None:
         def picture() -> str:
-            return _normalised(_from(start, window.text()), self.folder)
+            return normalised(_from(start, window.text()), self.folder)
 
         if self.expected is None:
             await asyncio.sleep(DRAWN_SECONDS)
@@ -117,7 +117,7 @@ def _from(start: str, text: str) -> str:
     return "\n".join(line.rstrip() for line in shown.removesuffix("\n>").rstrip().splitlines())
 
 
-def _normalised(text: str, folder: Path) -> str:
+def normalised(text: str, folder: Path) -> str:
     """The same without what differs between machines and moments."""
     place = "\n?".join(map(re.escape, str(folder)))  # a long one is wrapped
     text = re.sub(rf"{place}(?:\n?[^\n ])*", lambda found: "~" + found[0].replace("\n", "")[len(str(folder)) :], text)
