@@ -14,7 +14,7 @@ from task.llm.scripted import says, wants
 from task.store.records import Run
 from tests.support.console import OWNER, Exchange, Open, Person, W, console_in, openai
 from tests.support.note_product import TOOL
-from tests.support.terminal import KEYS, Window
+from tests.support.terminal import KEYS, SECONDS, Window
 from tests.support.upstream import Item, Upstream, hanging, openai_upstream
 
 DRAWN_SECONDS = 2.0
@@ -87,6 +87,7 @@ class Journey:
         await self._asks(person, "What do you think?", "Three rows are thin evidence.")
         await person.window.send("Write a report." + KEYS["enter"])
         await person.window.wait_for("The report begins")
+        await _until_stored(person)
 
     async def second_half(self, person: Person[Any]) -> None:
         """The conversation goes on after the first console was killed."""
@@ -156,6 +157,16 @@ async def journey(
             again.seen |= person.seen | {run.run_id for run in await unfinished(again)}
             await seen.second_half(again)
         yield seen
+
+
+async def _until_stored(person: Person[Any]) -> None:
+    """Wait until the store has what the running answer has written: that much outlives the console."""
+    store = await person.opened()
+    [running] = [run for run in (await store.runs.list(OWNER)).items if not run.over]
+    async with asyncio.timeout(SECONDS):
+        async for event in store.runs.events_after(OWNER, running.run_id):
+            if event.type == "text":
+                return
 
 
 async def unfinished(person: Person[Any]) -> list[Run]:
