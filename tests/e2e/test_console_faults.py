@@ -12,6 +12,7 @@ from tests.support.console import console, openai
 from tests.support.terminal import KEYS
 from tests.support.upstream import Item, always, broken_off, error_in_stream, hanging, openai_upstream
 
+pytestmark = pytest.mark.timeout(180)
 LINES = [f"- line {number} of the answer\n" for number in range(60)]
 SEQUENCES = (
     "\x1b]0;owned\x07", "\x1b]52;c;b3duZWQ=\x07", "\x1b[2J", "\x1b[?1049h", "\x1bc", "\x9b31m", "\x1bP+q544e\x1b\\",

@@ -83,6 +83,7 @@ class Journey:
         self.exchanges.append(await person.decide(("deny", "it is sunny")))
         await person.window.wait_for("Then I leave it out.")
         await self._take(person.window, "One call allowed, another denied", "✓ Allowed this once")
+        await person.window.send(f"{KEYS['enter']}   {KEYS['enter']}")
         await person.type("/persona critic", until="critic", times=2)
         await self._asks(person, "What do you think?", "Three rows are thin evidence.")
         await person.window.send("Write a report." + KEYS["enter"])
