@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from tests.support.terminal import KEYS, SECONDS, Terminal, terminal
 from tests.support.up import ROOT, environment
 
@@ -139,6 +141,18 @@ async def test_colours_and_prefixes_follow_the_configuration(tmp_path: Path) -> 
     async with screen(tmp_path, {"color_enabled": False}) as window:
         await enter(window, "stream 3", "complete")
         assert set(COLOR.findall(bytes(window.transcript))) <= {b"\x1b[0m", b"\x1b[m"}
+
+
+async def test_a_picture_is_drawn_where_the_terminal_can_and_named_everywhere(tmp_path: Path) -> None:
+    Image.new("RGB", (9, 9), "red").save(tmp_path / "a.png")
+    async with screen(tmp_path, TERM="xterm-kitty") as window:
+        await enter(window, "picture", "complete")
+        await window.wait_for("A picture (image/png) a.png")
+        assert window.transcript.count(b"\x1b_Ga=T,f=100") == 1
+    async with screen(tmp_path) as window:
+        await enter(window, "picture", "complete")
+        await window.wait_for("A picture (image/png) a.png")
+        assert window.foreign_sequences() == []
 
 
 async def test_a_terminal_that_cannot_be_drawn_on_gets_lines(tmp_path: Path) -> None:
