@@ -92,7 +92,6 @@ async def test_two_consoles_share_a_session_and_only_one_of_them_is_answered_at_
         await asyncio.wait_for(turn, 30)
         await second.types("3")
         sent = spoken(upstream.requests[-1])
-        await first.types("/save all.json")
         kept = [item["content"] for item in second.history.get_messages()]
     assert "is being answered already" in refused
     assert (sent[0], sent[1], sent[2], sent[-1]) == ("1", "One.", "2", "3")
