@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from task.blocking import run_blocking
 from task.console.conversation import Conversation
@@ -36,7 +36,8 @@ class Summaries:
         conversation, received = self.conversation(), Accumulator()
         product, caller = conversation.product, Caller(conversation.caller.core_key, self._principal)
         model = product.backend.chat_model(conversation.model or product.model, caller)
-        asked = [system(SUMMARISE.format(tokens=tokens)), user("\n\n".join(map(_quoted, messages)))]
+        quoted, scrubs = user("\n\n".join(map(_quoted, messages))), any(message.scrub_pii for message in messages)
+        asked = [system(SUMMARISE.format(tokens=tokens)), replace(quoted, scrub_pii=scrubs)]
         async with asyncio.timeout(SUMMARY_SECONDS):
             async for delta in model.stream(asked, [], product.options(ModelOptions(max_tokens=tokens))):
                 received.add(delta)

@@ -260,7 +260,7 @@ def summary(dropped: Sequence[Message], tokens: int, summarise: Summariser | Non
     text = text or digest(dropped, tokens)
     if text_tokens(text) > tokens:
         text = text.encode()[: int(tokens * BYTES_PER_TOKEN)].decode(errors="ignore")
-    return assistant(f"{HEADER}\n{text}")
+    return replace(assistant(f"{HEADER}\n{text}"), scrub_pii=any(message.scrub_pii for message in dropped))
 
 
 def digest(dropped: Sequence[Message], tokens: int) -> str:

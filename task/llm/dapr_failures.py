@@ -15,7 +15,7 @@ OLDEST: tuple[int, int] = (1, 16)  # of the runtimes that have tools in their Co
 COMPONENT = "AGENT_DAPR__COMPONENT"
 # The components pass a provider's status on in the text only, each with the words of its client.
 _STATUS = re.compile(r"(?:[:,]|status code|[Ee]rror|HTTP) ([45]\d\d)\b")
-_UNREACHED = re.compile(r"failed to connect|DNS resolution|connection attempt")
+_UNREACHED = re.compile(r"failed to connect|DNS resolution|errors resolving|connection attempt")
 _LOST = re.compile(r"network error|connection (reset|refused)|broken pipe|\bEOF\b|no such host")
 _SLOW = re.compile(r"request timeout|deadline exceeded")
 _TOO_LARGE = re.compile(r"larger than max")

@@ -94,10 +94,10 @@ def with_integers(arguments: str, schema: Mapping[str, Any]) -> str:
     """A call's arguments with the whole numbers again that became floats on the way, where the schema wants them."""
     try:
         found = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
+        mended = _mended(found, simple_schema(schema))
+        return arguments if repr(mended) == repr(found) else orjson.dumps(mended).decode()
+    except (ValueError, TypeError, RecursionError):  # no JSON, or numbers or a depth that none can have
         return arguments
-    mended = _mended(found, simple_schema(schema))
-    return arguments if repr(mended) == repr(found) else orjson.dumps(mended).decode()
 
 
 def struct(content: Any) -> Struct:

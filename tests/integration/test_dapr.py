@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import grpc
 import pytest
 
 from task.conversation.messages import FunctionCall, Message, Role, ToolCall, assistant, system, tool_message, user
@@ -17,6 +18,7 @@ from task.errors import ProviderError, SettingsError
 from task.llm.accumulator import Accumulator
 from task.llm.base import Delta, Finish, ModelOptions, TextDelta, ToolCallDelta, ToolSchema, Usage
 from task.llm.dapr import DaprServer, target_of
+from task.llm.dapr_failures import call_failure
 from task.llm.explanations import explained
 from task.llm.scripted import says, wants
 from task.llm.transport import Retries
@@ -329,6 +331,17 @@ async def test_whole_numbers_that_became_floats_are_whole_again_where_the_schema
     assert found == ['{"to":5,"by":2.0}', '{"to": 2.5}']
 
 
+@pytest.mark.parametrize(
+    "arguments", ['{"to": 1e30}', '{"to": 2.0, "more": ' + "[" * 300 + "]" * 300 + "}", "[" * 1000 + "]" * 1000]
+)
+async def test_arguments_out_of_bounds_are_left_as_they_are_for_the_tool_to_refuse(
+    peer: DaprPeer, server: DaprServer, arguments: str
+) -> None:
+    await peer.script(answer({"calls": [{"name": "count", "arguments": arguments}]}))
+    (call,) = [delta for delta in await deltas(server) if isinstance(delta, ToolCallDelta)]
+    assert call.arguments == arguments
+
+
 async def test_arguments_that_are_not_json_are_a_problem_of_their_call(peer: DaprPeer) -> None:
     await peer.script(components={"echo": "conversation.echo"})
     async with connected(peer.address) as server:
@@ -520,6 +533,19 @@ async def test_a_sidecar_that_is_away_is_named_with_host_and_port_within_the_usu
     assert 0 < sum(pauses) / 2 < 2, "each of the two waits for less than two seconds"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "errors resolving sidecar:50001: [field:hostname lookup error:address lookup failed for sidecar:50001]",
+        "DNS resolution failed for sidecar:50001: C-ares status is not ARES_SUCCESS: Domain name not found",
+        "failed to connect to all addresses; last error: UNKNOWN: ipv4:192.0.2.1:50001: No route to host",
+    ],
+)  # fmt: skip
+def test_a_host_that_there_is_not_is_named_too(words: str) -> None:
+    error = call_failure(grpc.StatusCode.UNAVAILABLE, words, "sidecar:50001", "")
+    assert "does not answer at sidecar:50001" in (error.display_message or "")
+
+
 async def test_while_a_sidecar_is_silent_the_event_loop_works_on() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -568,7 +594,7 @@ async def test_a_slow_answer_is_waited_for_and_an_endless_one_is_ended_at_the_si
     await peer.script(answer({"text": "At last."}, seconds=0.3), HANGS)
     async with connected(peer.address) as patient:
         assert (await answered(patient)).text == "At last."
-    async with connected(peer.address, seconds=1.5) as server:
+    async with connected(peer.address, seconds=3.0) as server:
         assert await refused(server) == (
             "The Dapr sidecar has been silent for too long. Try again, or choose another model."
         )

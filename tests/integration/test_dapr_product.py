@@ -143,6 +143,21 @@ async def test_a_marked_message_stays_marked_in_its_session(process: tuple[Serve
     assert [message.get("scrub_pii", False) for message in stored] == [True, False, False, False]
 
 
+async def test_a_marked_message_of_responses_is_scrubbed_too(
+    process: tuple[ServerProcess, int], tmp_path: Path
+) -> None:
+    system = {"role": "developer", "content": "Write to c@d.de.", "scrub_pii": True}
+    call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c1", "output": "g@h.de", "scrub_pii": True}
+    plain = {"role": "assistant", "content": "e@f.de"}
+    async with agent(process, tmp_path) as (api, peer):
+        await api.post("/v1/responses", {"input": [system, MARKED, call, result, plain, said("And now?")]})
+        prompt = [message["content"] for message in (await peer.seen()).prompts[0]]
+        [trace] = (await api.get("/traces")).json["traces"]
+    assert prompt[-5:] == ["I am <EMAIL_ADDRESS>.", "", "<EMAIL_ADDRESS>", "e@f.de", "And now?"]
+    assert trace["warnings"] == ["scrub_pii had no effect on the system prompt"]
+
+
 async def test_a_marked_message_of_dial_is_scrubbed_too(process: tuple[ServerProcess, int], tmp_path: Path) -> None:
     async with (
         scripted_peer(process, says("Write to c@d.de.")) as peer,
@@ -203,10 +218,11 @@ async def test_a_component_whose_calls_are_no_json_ends_at_the_limit(
     assert len(seen.requests) <= 4
 
 
-async def test_a_conversation_above_the_sidecars_limit_loses_its_oldest_turns(
+async def test_a_conversation_above_the_sidecars_limit_loses_its_oldest_turns_and_stays_marked(
     process: tuple[ServerProcess, int], tmp_path: Path
 ) -> None:
-    turns = [said(f"turn {n} " + "word " * 60_000, role) for n in range(8) for role in ("user", "assistant")]
+    texts = [f"turn {n} of a@b.de " + "word " * 60_000 for n in range(8)]
+    turns = [said(text, role) | {"scrub_pii": True} for text in texts for role in ("user", "assistant")]
     async with agent(process, tmp_path) as (api, peer):
         body = io.BytesIO(json.dumps({"messages": [*turns, said("And now?")]}).encode())
         headers = {"Content-Type": "application/json"}
@@ -215,6 +231,8 @@ async def test_a_conversation_above_the_sidecars_limit_loses_its_oldest_turns(
     assert (reply.status, reply.json["choices"][0]["message"]["content"]) == (200, "Hello from the peer.")
     assert prompt[-1]["content"] == "And now?"
     assert 2 < len(prompt) < len(turns), "the system prompt, what still fits, and the question"
+    assert "<EMAIL_ADDRESS>" in str(prompt)
+    assert "a@b.de" not in str(prompt), "nor in the note on what was left out"
 
 
 async def test_the_sentence_of_a_failure_reaches_the_caller(process: tuple[ServerProcess, int], tmp_path: Path) -> None:

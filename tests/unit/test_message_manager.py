@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from time import process_time
 from typing import Any
 
@@ -19,8 +20,9 @@ from task.conversation.messages import (
     ToolCall,
     assistant,
     tool_message,
+    user,
 )
-from task.conversation.pruning import EARLIER, HEADER, digest, message_tokens, text_tokens
+from task.conversation.pruning import EARLIER, HEADER, digest, message_tokens, summary, text_tokens
 from task.errors import ConfigError, FrameworkError
 from tests.support.upstream_rules import fault_of
 
@@ -163,6 +165,14 @@ def test_a_summary_replaces_the_messages_in_their_place() -> None:
     assert texts(made) == ["ask 0", f"{HEADER}\n7 messages in 100 tokens", "ask 4", "say 4", "ask 5", "say 5"]
     assert made.get_messages()[1]["role"] == "assistant"
     assert [len(messages) for messages in calls] == [7]
+
+
+def test_a_summary_of_messages_whose_personal_data_is_to_be_removed_is_marked_as_they_are() -> None:
+    asked = replace(user("I am a@b.de."), scrub_pii=True)
+    assert summary([user("Hi"), assistant("Hello")], 100).scrub_pii is False
+    noted = summary([asked, assistant("Hello")], 100)
+    assert noted.scrub_pii
+    assert summary([noted, user("And now?")], 100).scrub_pii
 
 
 def test_the_next_summary_includes_the_last_one() -> None:

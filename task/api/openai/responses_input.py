@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -18,6 +19,7 @@ from task.api.openai.schemas import (
     Function,
     ImagePart,
     ImageUrl,
+    MessageFields,
     Name,
     NamedFunction,
     Part,
@@ -59,7 +61,7 @@ InputPart = Annotated[InputText | InputImage | InputFile, Field(discriminator="t
 MessagePart = Annotated[InputText | RefusalPart | InputImage | InputFile, Field(discriminator="type")]
 
 
-class InputMessage(RequestModel):
+class InputMessage(MessageFields):
     """A message; `type` may be left out."""
 
     type: Literal["message"] = "message"
@@ -74,7 +76,7 @@ class InputCall(RequestModel):
     arguments: Text
 
 
-class InputResult(RequestModel):
+class InputResult(MessageFields):
     type: Literal["function_call_output"]
     call_id: Filled
     output: TextOr[list[InputPart]]
@@ -152,6 +154,10 @@ class ResponseRequest(AnswerRequest, ProviderFields):
     tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
 
     @property
+    def chat_messages(self) -> Sequence[ChatMessage]:
+        return messages_of(self)
+
+    @property
     def unknown(self) -> list[str]:
         summary = self.reasoning is not None and self.reasoning.summary is not None
         return sorted([*super().unknown, *(["reasoning.summary"] if summary else [])])
@@ -213,14 +219,14 @@ def messages_of(body: ResponseRequest) -> list[ChatMessage]:
 def _message(item: InputMessage | InputResult) -> ChatMessage:
     if isinstance(item, InputResult):
         text = item.output if isinstance(item.output, str) else "\n".join(map(_result_text, item.output))
-        return ToolMessage(role="tool", content=text, tool_call_id=item.call_id)
+        return ToolMessage(role="tool", content=text, tool_call_id=item.call_id, scrub_pii=item.scrub_pii)
     if item.role == "user":
         content = item.content if isinstance(item.content, str) else [_part(part) for part in item.content]
-        return UserMessage(role="user", content=content)
+        return UserMessage(role="user", content=content, scrub_pii=item.scrub_pii)
     text = item.content if isinstance(item.content, str) else "\n".join(_texts(item.content))
     if item.role == "assistant":
-        return AssistantMessage(role="assistant", content=text)
-    return SystemMessage(role=item.role, content=text)
+        return AssistantMessage(role="assistant", content=text, scrub_pii=item.scrub_pii)
+    return SystemMessage(role=item.role, content=text, scrub_pii=item.scrub_pii)
 
 
 def _part(part: MessagePart) -> Part:

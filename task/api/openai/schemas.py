@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -161,14 +162,20 @@ class AnswerRequest(OpenRequest):
     scrub_pii: bool | None = None
 
     @property
+    def chat_messages(self) -> Sequence[ChatMessage]:
+        """The request's messages as those of chat completions."""
+        return ()
+
+    @property
     def scrubs_messages(self) -> bool:
         """Whether personal data is to be removed from a message."""
-        return False
+        return any(each.scrub_pii for each in self.chat_messages)
 
     @property
     def scrubs_prompt(self) -> bool:
         """Whether it is to be removed from the message that becomes the system prompt."""
-        return False
+        first, *rest = self.chat_messages or (None,)
+        return bool(rest) and isinstance(first, SystemMessage) and bool(first.scrub_pii)
 
 
 class ChatFields(AnswerRequest):
@@ -183,12 +190,8 @@ class ChatFields(AnswerRequest):
     system_prompt: Text | None = None
 
     @property
-    def scrubs_messages(self) -> bool:
-        return any(each.scrub_pii for each in self.messages)
-
-    @property
-    def scrubs_prompt(self) -> bool:
-        return self.messages[0].role in ("system", "developer") and bool(self.messages[0].scrub_pii)
+    def chat_messages(self) -> Sequence[ChatMessage]:
+        return self.messages
 
 
 class ProviderFields(RequestModel):
