@@ -36,6 +36,7 @@ GOODBYE = "Goodbye."
 AGAIN = " This conversation continues with: dial-agent chat --resume {session}"
 SHOWN = 40  # messages of a session that is continued
 INTERRUPTED = "The last answer was interrupted. Say how to continue."
+DELETED = "This conversation was deleted elsewhere. /clear starts another one."
 NOT_READY = "FrameworkController.initialize() comes first."
 NOBODY = "nobody is at a terminal to approve it"
 STAYS_OPEN = "The question stays open: `approve {codes}` or `deny {codes}` answers it."
@@ -160,8 +161,15 @@ class FrameworkController:
             return None
 
     def send(self, message: Message) -> None:
-        """Take a turn with this message of the user; returns when it is answered, or waits for somebody elsewhere."""
-        self._mirror()
+        """Take a turn with this message of the user; returns when it is answered, or waits for somebody elsewhere.
+
+        Raises:
+            NotFound: the session was deleted elsewhere.
+        """
+        try:
+            self._mirror()
+        except NotFound as error:
+            raise NotFound(DELETED) from error
         before = self.history.serialize()
         self.history.extend([message])
         if self._summaries.made:  # what a summary stands for would reach the model from the session

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from task.blocking import run_blocking
 from task.console.configuration import ConfigurationManager
 from task.console.controller import FrameworkController
 from task.errors import ComponentInitError, ConfigError, FrameworkError
@@ -97,6 +98,23 @@ async def test_two_consoles_share_a_session_and_only_one_of_them_is_answered_at_
     assert (sent[0], sent[1], sent[2], sent[-1]) == ("1", "One.", "2", "3")
     assert "too early" not in sent
     assert (kept[0], kept[2], kept[-1]) == ("1", "2", "Three.")
+
+
+async def test_a_session_that_was_deleted_elsewhere_is_named_and_another_one_starts(tmp_path: Path) -> None:
+    async def deleted() -> None:
+        await (await console.product.store.get()).sessions.delete(console.caller.owner, console.session_id or "")
+
+    async with (
+        openai_upstream(says("One."), says("Two.")) as upstream,
+        command_console(tmp_path, upstream.url) as console,
+    ):
+        await console.types("1")
+        await asyncio.to_thread(run_blocking, deleted)
+        [gone] = await console.types("2")
+        await console.types("/clear")
+        await console.types("3")
+        assert spoken(upstream.requests[-1]) == ["3"]
+    assert "deleted elsewhere. /clear starts another one" in gone
 
 
 async def test_another_provider_continues_the_conversation(tmp_path: Path) -> None:
